@@ -1,0 +1,105 @@
+"""skyward_nb: run a notebook cell, or a Python function, on a pool of ranks.
+
+In a notebook: `%load_ext skyward_nb`, then `%%sky_remote nodes=4` above a cell. On ranks and
+anywhere else: `import skyward_nb as sky`. Names are imported when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from skyward_nb.api.results import RankResults
+    from skyward_nb.runtime.here import instance_info, is_head
+    from skyward_nb.runtime.progress import log, progress
+    from skyward_nb.runtime.shard import shard
+    from skyward_nb.runtime.sync import barrier
+    from skyward_nb.words.errors import (
+        AcceleratorError,
+        MissingDependency,
+        OptionError,
+        PayloadError,
+        PoolError,
+        RankDied,
+        RemoteError,
+        RuntimeFolderError,
+        SkyError,
+        StartError,
+    )
+    from skyward_nb.words.info import InstanceInfo
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AcceleratorError": "words.errors",
+    "InstanceInfo": "words.info",
+    "MissingDependency": "words.errors",
+    "OptionError": "words.errors",
+    "PayloadError": "words.errors",
+    "PoolError": "words.errors",
+    "RankDied": "words.errors",
+    "RankResults": "api.results",
+    "RemoteError": "words.errors",
+    "RuntimeFolderError": "words.errors",
+    "SkyError": "words.errors",
+    "StartError": "words.errors",
+    "barrier": "runtime.sync",
+    "instance_info": "runtime.here",
+    "is_head": "runtime.here",
+    "log": "runtime.progress",
+    "progress": "runtime.progress",
+    "shard": "runtime.shard",
+}
+
+__all__ = [
+    "AcceleratorError",
+    "InstanceInfo",
+    "MissingDependency",
+    "OptionError",
+    "PayloadError",
+    "PoolError",
+    "RankDied",
+    "RankResults",
+    "RemoteError",
+    "RuntimeFolderError",
+    "SkyError",
+    "StartError",
+    "barrier",
+    "instance_info",
+    "is_head",
+    "load_ipython_extension",
+    "log",
+    "progress",
+    "shard",
+    "unload_ipython_extension",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name is
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'skyward_nb' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"skyward_nb.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def load_ipython_extension(ipython: InteractiveShell) -> None:
+    """Register `%%sky_remote` and `%sky`; called by `%load_ext skyward_nb`, again without harm."""
+    from skyward_nb.notebook.magics import load
+
+    load(ipython)
+
+
+def unload_ipython_extension(ipython: InteractiveShell) -> None:
+    """Take the notebook's pools down and the magics away; called by `%unload_ext`."""
+    from skyward_nb.notebook.magics import unload
+
+    unload(ipython)

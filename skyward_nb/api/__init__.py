@@ -1,0 +1,1 @@
+"""What Python sees: results of runs, and the exceptions of ranks as themselves."""

@@ -1,0 +1,367 @@
+"""The agent of one machine: between a client and the ranks, and the machine's last one to leave.
+
+It listens on a unix socket in a folder only its user may enter, starts the forge, has ranks
+forked, passes frames on without looking into values, notices deaths, and ends everything when
+no client has been there for `idle` seconds. It decides nothing about a run: clients do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import platform
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+
+from skyward_nb.node import forge
+from skyward_nb.node.rankline import RankLine
+from skyward_nb.plugins.base import find_plugin
+from skyward_nb.wire.frames import FrameError, command_frames, frame
+from skyward_nb.words.info import environment
+from skyward_nb.words.messages import (
+    Event,
+    Fork,
+    Hello,
+    Interrupt,
+    Kill,
+    Leaving,
+    Phase,
+    RankLost,
+    RankRefused,
+    Reserve,
+    Reserved,
+    Run,
+    Stop,
+)
+
+_HANG_UP = 0.5
+
+
+class Agent:
+    """Serves one client at a time until told to stop, or until its lease is over."""
+
+    def __init__(self, folder: Path, store: Path, idle: float, preload: list[str]) -> None:
+        self._folder = folder
+        self._store = store
+        self._idle = idle
+        self._preload = preload
+        self._lines: dict[int, RankLine] = {}
+        self._client: ClientLine | None = None
+        self._lease: asyncio.TimerHandle | None = None
+        self._imported = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._missing: dict[str, str] = {}
+        self._reserved: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Run until the end; leaves no process and no file behind."""
+        self._loop = asyncio.get_running_loop()
+        self._start_forge()
+        path = self._folder / "agent.sock"
+        server = await self._loop.create_unix_server(lambda: ClientLine(self), str(path))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._loop.add_signal_handler(number, self._leave, "it was told to end")
+        self._loop.add_signal_handler(signal.SIGINT, lambda: None)
+        self._renew_lease()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        os.dup2(2, 1)
+        await self._gone.wait()
+        server.close()
+        await self._end_forge()
+        if self._client is not None:
+            await self._client.finish()
+        for task in self._tasks:
+            task.cancel()
+
+    # ── the forge ───────────────────────────────────────────────────────────────────────
+
+    def _start_forge(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        os.set_inheritable(theirs.fileno(), True)
+        command = [sys.executable, "-m", "skyward_nb.node.forge", str(theirs.fileno())]
+        command += [str(self._folder), str(self._store), *self._preload]
+        quiet = (os.POSIX_SPAWN_DUP2, 2, 1)
+        self._forge_pid = os.posix_spawn(
+            sys.executable, command, os.environ, file_actions=[quiet]
+        )
+        theirs.close()
+        ours.setblocking(False)
+        self._forge = ours
+        self._loop.add_reader(ours, self._on_forge)
+
+    def _on_forge(self) -> None:
+        try:
+            data = self._forge.recv(1 << 20)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(self._forge)
+            self._leave("its forge ended")
+            return
+        word = msgspec.msgpack.decode(data, type=forge.Word)
+        if isinstance(word, forge.Imported):
+            self._missing = word.missing
+            self._imported.set()
+        elif isinstance(word, forge.Born):
+            line = self._lines.get(word.rank)
+            if line is not None and line.generation == word.generation:
+                line.pid = word.pid
+        else:
+            self._reaped(word)
+
+    async def _end_forge(self) -> None:
+        for line in self._lines.values():
+            line.close()
+        self._loop.remove_reader(self._forge)
+        self._forge.close()
+        await self._loop.run_in_executor(None, _wait_for, self._forge_pid)
+
+    def _signal(self, line: RankLine, number: int, *, group: bool = False) -> None:
+        if line.pid is not None and line.how is None:
+            with contextlib.suppress(OSError):
+                forge.send(self._forge, forge.Signal(line.pid, number, group), [])
+
+    # ── ranks ───────────────────────────────────────────────────────────────────────────
+
+    def heard(self, line: RankLine, events: list[Event]) -> None:
+        """Pass on what a rank says."""
+        self._tell(*events)
+
+    def hung_up(self, line: RankLine) -> None:
+        """A rank closed its socket: it died, or made itself useless."""
+        if line.how is None:
+            self._signal(line, signal.SIGKILL, group=True)
+        else:
+            self._lost(line)
+
+    def _reaped(self, word: forge.Reaped) -> None:
+        line = next((line for line in self._lines.values() if line.pid == word.pid), None)
+        if line is None:
+            return
+        line.how = _how(word.code)
+        # Its socket may still hold what it said; a child that inherited it may keep it open.
+        self._loop.call_later(0 if line.asked_to_end else _HANG_UP, self._lost, line)
+
+    def _lost(self, line: RankLine) -> None:
+        if self._lines.get(line.rank) is not line:
+            return
+        del self._lines[line.rank]
+        line.close()
+        self._changed.set()
+        self._tell(RankLost(line.generation, line.rank, line.how or "it ended", line.asked_to_end))
+
+    def _kill(self, ranks: tuple[int, ...]) -> None:
+        for rank in ranks:
+            if (line := self._lines.get(rank)) is not None:
+                line.asked_to_end = True
+                self._signal(line, signal.SIGKILL, group=True)
+
+    async def _fork(self, order: Fork) -> None:
+        if not self._imported.is_set():
+            names = ", ".join(dict.fromkeys(use.name for use in order.plugins)) or "IPython"
+            self._tell(Phase(f"importing {names}"))
+            await self._imported.wait()
+        if self._missing:
+            module, why = next(iter(self._missing.items()))
+            text = f"{module} cannot be imported here"
+            rank = order.places[0].rank
+            self._tell(RankRefused(order.generation, rank, text, why))
+            return
+        self._kill(tuple(self._lines))
+        while self._lines:
+            self._changed.clear()
+            await self._changed.wait()
+        self._tell(Phase("readying ranks"))
+        cores = os.cpu_count() or 1
+        plugins = [find_plugin(use.name) for use in order.plugins]
+        for place in order.places:
+            line = RankLine(self._loop, place.rank, order.generation, self)
+            self._lines[place.rank] = line
+            theirs, stdout, stderr = await line.open()
+            env = environment(place)
+            for plugin in plugins:
+                env |= plugin.env(place, cores, len(order.places))
+            env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
+            birth = forge.Birth(place, env, order.plugins, cores, len(order.places))
+            descriptors = [theirs.fileno(), stdout, stderr]
+            if place.is_head and self._reserved is not None:
+                descriptors.append(self._reserved.fileno())
+            forge.send(self._forge, birth, descriptors)
+            theirs.close()
+            os.close(stdout)
+            os.close(stderr)
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+
+    def _reserve(self, generation: int) -> None:
+        """Hold a port without listening: bound sockets with SO_REUSEADDR may share it."""
+        if self._reserved is not None:
+            self._reserved.close()
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(("127.0.0.1", 0))
+        address, port = self._reserved.getsockname()
+        self._tell(Reserved(generation, address, port))
+
+    # ── the client ──────────────────────────────────────────────────────────────────────
+
+    def attached(self, client: ClientLine) -> bool:
+        """Take a client, unless there is one."""
+        if self._client is not None:
+            return False
+        self._client = client
+        self._renew_lease()
+        self._tell(Hello(os.getpid(), platform.python_version(), str(self._store)))
+        return True
+
+    def detached(self, client: ClientLine) -> None:
+        """The client hung up; the lease begins to run out."""
+        if self._client is client:
+            self._client = None
+            self._renew_lease()
+            self.hold(False)
+
+    def hold(self, held: bool) -> None:
+        """Let ranks wait while the client is behind with reading."""
+        for line in self._lines.values():
+            line.hold(held)
+
+    def obey(self, command: object, data: bytes) -> None:
+        """Do what the client says."""
+        match command:
+            case Run(ranks=ranks):
+                for rank in ranks:
+                    if (line := self._lines.get(rank)) is not None:
+                        line.send(data)
+            case Interrupt(ranks=ranks):
+                for rank in ranks:
+                    if (line := self._lines.get(rank)) is not None:
+                        line.send(data)
+                        self._signal(line, signal.SIGINT)
+            case Kill(ranks=ranks):
+                self._kill(ranks)
+            case Reserve(generation=generation):
+                self._reserve(generation)
+            case Fork():
+                task = self._loop.create_task(self._fork(command))
+                self._tasks.add(task)
+                task.add_done_callback(self._forked)
+            case Stop():
+                self._leave("it was told to stop")
+            case _:
+                raise FrameError(f"not a command: {command!r}")
+
+    def _forked(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._tell(RankRefused(0, 0, f"{type(error).__name__}: {error}", ""))
+
+    def _tell(self, *events: Event) -> None:
+        if self._client is not None:
+            self._client.send(b"".join(map(frame, events)))
+
+    def _renew_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+        if self._client is None:
+            why = f"no client for {self._idle:g} s"
+            self._lease = self._loop.call_later(self._idle, self._leave, why)
+
+    def _leave(self, why: str) -> None:
+        self._tell(Leaving(why))
+        self._gone.set()
+
+
+class ClientLine(asyncio.Protocol):
+    """The agent's end of its client."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._frames = command_frames()
+        self._transport: asyncio.Transport | None = None
+        self._closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Introduce ourselves, or say that somebody is here already."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if not self._agent.attached(self):
+            transport.write(frame(Leaving("another client is attached")))
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Obey; a client that speaks another language is hung up on."""
+        try:
+            for command in self._frames.feed(data):
+                self._agent.obey(command, frame(command))
+        except FrameError:
+            if self._transport is not None:
+                self._transport.abort()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly."""
+        self._agent.hold(True)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._agent.hold(False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone; the pool goes on for its lease."""
+        self._closed.set()
+        self._agent.detached(self)
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes for the client."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def finish(self) -> None:
+        """Send what is queued and hang up."""
+        if self._transport is not None:
+            self._transport.close()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), 1)
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exited with code {code}"
+
+
+def _wait_for(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def main() -> None:
+    """Entry point: pool folder, store folder, idle seconds, modules to preload.
+
+    Holds a lock on the pool's folder for as long as it lives: a folder whose lock is free
+    belongs to nobody.
+    """
+    folder, store = Path(sys.argv[1]), Path(sys.argv[2])
+    lock = (folder / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        asyncio.run(Agent(folder, store, float(sys.argv[3]), sys.argv[4:]).serve())
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

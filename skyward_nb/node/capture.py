@@ -1,0 +1,89 @@
+"""What a rank prints: `sys.stdout` and `sys.stderr` to the uplink, fds 1 and 2 to pipes.
+
+The pipes are read by the agent; they carry what C code and child processes write.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import sys
+
+from skyward_nb.node.uplink import Uplink
+
+
+class RankStream(io.TextIOBase):
+    """A text stream of a rank; user code cannot close it."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+    newlines = None
+
+    def __init__(self, uplink: Uplink, name: str, descriptor: int) -> None:
+        self._uplink = uplink
+        self.name = f"<{name}>"
+        self._stream = name
+        self._descriptor = descriptor
+        self.buffer = io.FileIO(descriptor, "w", closefd=False)
+
+    def write(self, text: str, /) -> int:
+        """Send text on its way; TypeError for anything else, as of any text stream."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if text:
+            self._uplink.write(self._stream, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing to do: text leaves by itself within milliseconds."""
+
+    def close(self) -> None:
+        """Stay open: the next cell prints, too."""
+
+    def fileno(self) -> int:
+        """The pipe's descriptor, as `subprocess` wants it."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Never a terminal."""
+        return False
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+
+class Capture:
+    """Puts a rank's streams in place and keeps them there, whatever a cell did to them."""
+
+    def __init__(self, uplink: Uplink, stdout_pipe: int, stderr_pipe: int) -> None:
+        self._libc = ctypes.CDLL(None)
+        self._pipes = {1: _out_of_the_way(stdout_pipe), 2: _out_of_the_way(stderr_pipe)}
+        self._streams = RankStream(uplink, "stdout", 1), RankStream(uplink, "stderr", 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for descriptor, pipe in self._pipes.items():
+            os.dup2(pipe, descriptor)
+        self.repair()
+
+    def repair(self) -> None:
+        """Give fds 1 and 2 and `sys.stdout`/`sys.stderr` back after a cell, flushing C's stdio."""
+        self._libc.fflush(None)
+        for descriptor, pipe in self._pipes.items():
+            try:
+                same = os.path.samestat(os.fstat(descriptor), os.fstat(pipe))
+            except OSError:
+                same = False
+            if not same:
+                os.dup2(pipe, descriptor)
+        sys.stdout, sys.stderr = self._streams
+        sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[assignment]
+
+
+def _out_of_the_way(descriptor: int) -> int:
+    """A copy of a descriptor above those that user code opens and closes by number."""
+    import fcntl
+
+    high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 200)
+    os.close(descriptor)
+    return high

@@ -1,0 +1,259 @@
+"""The forge: imports once what ranks need, then forks them.
+
+One thread, no device, no state of a run. It alone signals and reaps ranks, so a process id is
+never mistaken. It dies with its agent, and its ranks die with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+import msgspec
+
+from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.messages import PluginUse
+
+_DIE_WITH_PARENT = 1
+_ADOPT_ORPHANS = 36
+
+
+class Birth(msgspec.Struct, frozen=True, tag=True):
+    """Fork a rank; its socket, output pipes and perhaps its rendezvous socket come along."""
+
+    place: InstanceInfo
+    env: dict[str, str]
+    plugins: tuple[PluginUse, ...]
+    cores: int
+    neighbours: int
+
+
+class Signal(msgspec.Struct, frozen=True, tag=True):
+    """Send a signal to a rank, or with `group` to all it started, too."""
+
+    pid: int
+    number: int
+    group: bool = False
+
+
+class Born(msgspec.Struct, frozen=True, tag=True):
+    """A rank's process id."""
+
+    generation: int
+    rank: int
+    pid: int
+
+
+class Reaped(msgspec.Struct, frozen=True, tag=True):
+    """A rank's process ended: its exit code, or minus the signal that killed it."""
+
+    pid: int
+    code: int
+
+
+class Imported(msgspec.Struct, frozen=True, tag=True):
+    """Preloading is over after `seconds`; `missing` says what could not be imported."""
+
+    seconds: float
+    missing: dict[str, str] = {}
+
+
+Order = Birth | Signal
+Word = Born | Reaped | Imported
+
+_LARGEST = 1 << 20
+
+
+def send(connection: socket.socket, message: Order | Word, descriptors: list[int]) -> None:
+    """One message with its file descriptors on a SOCK_SEQPACKET socket."""
+    socket.send_fds(connection, [msgspec.msgpack.encode(message)], descriptors)
+
+
+def hang_together() -> None:
+    """End this process when its parent ends, and inherit its orphans (Linux)."""
+    with contextlib.suppress(AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        libc.prctl(_ADOPT_ORPHANS, 1)
+
+
+class Forge:
+    """Forks, signals and reaps ranks as its agent orders."""
+
+    def __init__(self, control: socket.socket, folder: Path, store: Path) -> None:
+        self._control = control
+        self._folder = folder
+        self._store = store
+        self._ranks: set[int] = set()
+
+    def preload(self, modules: list[str]) -> None:
+        """Import what ranks will need, on one thread, and make the shell they inherit."""
+        started = time.perf_counter()
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
+        from skyward_nb.node import rank
+        from skyward_nb.node.shell import make_shell
+
+        del rank
+        self._shell = make_shell(self._folder / "ipython")
+        missing: dict[str, str] = {}
+        for module in modules:
+            try:
+                importlib.import_module(module)
+            except Exception as error:  # noqa: BLE001 - a broken installation raises anything
+                missing[module] = f"{type(error).__name__}: {error}"
+        warnings.filterwarnings("ignore", message="To exit: use")
+        gc.collect()
+        gc.freeze()
+        send(self._control, Imported(time.perf_counter() - started, missing), [])
+
+    def serve(self) -> None:
+        """Obey until the agent hangs up, then end every process left."""
+        wake_read, wake_write = socket.socketpair()
+        wake_read.setblocking(False)
+        wake_write.setblocking(False)
+        signal.set_wakeup_fd(wake_write.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._private = [wake_read, wake_write, self._control]
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            selector.register(wake_read, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is wake_read:
+                        with contextlib.suppress(BlockingIOError):
+                            wake_read.recv(4096)
+                        self._reap()
+                    elif not self._obey():
+                        return
+
+    def _obey(self) -> bool:
+        data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST, 4)
+        if not data:
+            self._end_all()
+            return False
+        order = msgspec.msgpack.decode(data, type=Order)
+        if isinstance(order, Birth):
+            self._fork(order, descriptors)
+        elif order.pid in self._ranks:
+            if order.group:
+                # A rank just forked may lead no group yet; itself it can always be told.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(order.pid, order.number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(order.pid, order.number)
+        return True
+
+    def _fork(self, birth: Birth, descriptors: list[int]) -> None:
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                self._become(birth, descriptors)
+                code = 0
+            except BaseException:
+                # Into the agent's log: nobody else can be told any more.
+                traceback.print_exc()
+                raise
+            finally:
+                os._exit(code)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._ranks.add(pid)
+        send(self._control, Born(birth.place.generation, birth.place.rank, pid), [])
+
+    def _become(self, birth: Birth, descriptors: list[int]) -> None:
+        from skyward_nb.node.rank import Rank
+        from skyward_nb.plugins.base import Place
+        from skyward_nb.wire.blobs import BlobStore
+
+        os.setsid()
+        hang_together()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for private in self._private:
+            private.close()
+        os.environ.update(birth.env)
+        _share_cores(birth)
+        connection, stdout, stderr, *rendezvous = descriptors
+        place = Place(
+            birth.place, birth.cores, birth.neighbours, rendezvous[0] if rendezvous else None
+        )
+        rank = Rank(
+            place,
+            socket.socket(fileno=connection),
+            (stdout, stderr),
+            self._shell,
+            BlobStore(self._store),
+        )
+        rank.live(birth.plugins)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self._ranks:
+                self._ranks.discard(pid)
+                # What the rank started and left behind in its group goes with it.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+                send(self._control, Reaped(pid, os.waitstatus_to_exitcode(status)), [])
+
+    def _end_all(self) -> None:
+        """Kill ranks, what they started, and the orphans that came to us, until none is left."""
+        for pid in self._ranks:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        own = Path(f"/proc/self/task/{os.getpid()}/children")
+        while True:
+            if own.exists():
+                for pid in own.read_text().split():
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(int(pid), signal.SIGKILL)
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+
+
+def _share_cores(birth: Birth) -> None:
+    """Give numerical libraries this rank's share of the machine, loaded or not."""
+    share = max(1, birth.cores // birth.neighbours)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = birth.env.get(name, str(share))
+    if share > 1 and "numpy" in sys.modules:
+        import threadpoolctl
+
+        threadpoolctl.threadpool_limits(share)
+
+
+def main() -> None:
+    """Entry point: control socket's fd, pool folder, store folder, modules to preload."""
+    descriptor, folder, store, *modules = sys.argv[1:]
+    hang_together()
+    forge = Forge(socket.socket(fileno=int(descriptor)), Path(folder), Path(store))
+    forge.preload(modules)
+    forge.serve()
+
+
+if __name__ == "__main__":
+    # Under its importable name: ranks must not find the forge as their `__main__`.
+    from skyward_nb.node.forge import main as importable_main
+
+    importable_main()

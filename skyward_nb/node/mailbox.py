@@ -1,0 +1,75 @@
+"""A rank's way down: commands in order, and interrupts that hit the run they mean.
+
+An interrupt is a message and a signal. The signal only makes the rank look: the message says
+which run is meant, so one that comes too early waits and one that comes too late is void.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections import deque
+from types import FrameType
+
+from skyward_nb.node.uplink import Uplink
+from skyward_nb.wire.frames import command_frames
+from skyward_nb.words.messages import Command, Interrupt
+
+
+class Mailbox:
+    """Commands from the agent; during a run, `KeyboardInterrupt` when it is interrupted."""
+
+    def __init__(self, connection: socket.socket, uplink: Uplink) -> None:
+        self._socket = connection
+        self._uplink = uplink
+        self._frames = command_frames()
+        self._waiting: deque[Command] = deque()
+        self._running: int | None = None
+        self._looks = 0
+
+    def next(self) -> Command | None:
+        """Wait for the next command; None when the agent is gone."""
+        while not self._waiting:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                return None
+            self._waiting.extend(self._frames.feed(data))
+        return self._waiting.popleft()
+
+    def open(self, run: int) -> None:
+        """From now on an interrupt of this run raises; raises at once if one has come."""
+        self._running = run
+        signal.signal(signal.SIGINT, self._on_signal)
+        self._look(run)
+
+    def close(self) -> None:
+        """From now on no interrupt raises."""
+        self._running = None
+        signal.signal(signal.SIGINT, self._on_signal)
+        self._uplink.interrupted = False
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        run = self._running
+        if run is not None:
+            self._look(run)
+
+    def _look(self, run: int) -> None:
+        self._looks += 1
+        if self._looks > 1:
+            return
+        try:
+            while self._looks:
+                with contextlib.suppress(BlockingIOError):
+                    data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
+                    self._waiting.extend(self._frames.feed(data))
+                self._looks -= 1
+        finally:
+            self._looks = 0
+        meant = [c for c in self._waiting if isinstance(c, Interrupt) and c.run == run]
+        for command in meant:
+            self._waiting.remove(command)
+        if meant and self._uplink.sending:
+            self._uplink.interrupted = True
+        elif meant:
+            raise KeyboardInterrupt

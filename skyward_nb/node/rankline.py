@@ -1,0 +1,178 @@
+"""The agent's end of one rank: its socket, its two output pipes, its life as far as is known."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from skyward_nb.wire.frames import event_frames
+from skyward_nb.words.messages import Event, Output
+
+_CHUNK = 1 << 16
+_PAUSE = 0.02
+_PIPES = ("stdout", "stderr")
+
+
+class Listener(Protocol):
+    """Who is told what a rank says."""
+
+    def heard(self, line: RankLine, events: list[Event]) -> None:
+        """Events of a rank, in order."""
+        ...
+
+    def hung_up(self, line: RankLine) -> None:
+        """The rank's socket is closed and all it said was heard."""
+        ...
+
+
+class RankLine(asyncio.Protocol):
+    """Reads what one rank says; what C code and children wrote comes before what it says."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, rank: int, generation: int, listener: Listener
+    ) -> None:
+        self.rank = rank
+        self.generation = generation
+        self.pid: int | None = None
+        self.asked_to_end = False
+        self.how: str | None = None
+        self.last_words = ""
+        self._loop = loop
+        self._listener = listener
+        self._frames = event_frames()
+        self._transport: asyncio.Transport | None = None
+        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in _PIPES}
+        self._pipes: dict[str, int] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._held = False
+        self.closed = False
+
+    async def open(self) -> tuple[socket.socket, int, int]:
+        """Connect, and give the ends that the rank's process shall have."""
+        ours, theirs = socket.socketpair()
+        for name in _PIPES:
+            read, write = os.pipe()
+            os.set_blocking(read, False)
+            self._pipes[name] = read
+            self._loop.add_reader(read, self._on_pipe, name)
+            if name == "stdout":
+                stdout = write
+            else:
+                stderr = write
+        ours.setblocking(False)
+        await self._loop.create_connection(lambda: self, sock=ours)
+        return theirs, stdout, stderr
+
+    def send(self, data: bytes) -> None:
+        """Pass a frame on to the rank."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def hold(self, held: bool) -> None:
+        """Stop listening, so that the rank waits with what it says; or go on."""
+        if held == self._held or self.closed or self._transport is None:
+            return
+        self._held = held
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+        for name, pipe in self._pipes.items():
+            if held:
+                self._loop.remove_reader(pipe)
+            else:
+                self._loop.add_reader(pipe, self._on_pipe, name)
+
+    def close(self) -> None:
+        """Let go of everything; safe to call twice."""
+        if self.closed:
+            return
+        self.closed = True
+        for timer in self._timers:
+            timer.cancel()
+        for pipe in self._pipes.values():
+            self._loop.remove_reader(pipe)
+            os.close(pipe)
+        self._pipes.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ── asyncio.Protocol ────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way down."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Decode what the rank said, after draining what was written to its pipes."""
+        events: list[Event] = []
+        self._drain(events)
+        events += self._frames.feed(data)
+        self._tell(events)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The rank hung up: hear the rest of its pipes, then say so."""
+        if not self.closed:
+            events: list[Event] = []
+            self._drain(events)
+            self._tell(events)
+            self._listener.hung_up(self)
+
+    # ── the pipes ───────────────────────────────────────────────────────────────────────
+
+    def _on_pipe(self, name: str) -> None:
+        """Read once, then rest a little: many small writes become few events."""
+        events: list[Event] = []
+        self._read(name, events)
+        self._tell(events)
+        if name in self._pipes:
+            self._loop.remove_reader(self._pipes[name])
+            self._later(_PAUSE, lambda: self._listen_again(name))
+
+    def _listen_again(self, name: str) -> None:
+        if name in self._pipes and not self._held:
+            self._loop.add_reader(self._pipes[name], self._on_pipe, name)
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers.discard(timer)
+            call()
+
+        timer = self._loop.call_later(seconds, run)
+        self._timers.add(timer)
+
+    def _drain(self, events: list[Event]) -> None:
+        for name in _PIPES:
+            while self._read(name, events):
+                pass
+
+    def _read(self, name: str, events: list[Event]) -> bool:
+        """One read; False when there is nothing more for now."""
+        pipe = self._pipes.get(name)
+        if pipe is None:
+            return False
+        try:
+            data = os.read(pipe, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(pipe)
+            os.close(self._pipes.pop(name))
+            return False
+        text = self._decoders[name].decode(data)
+        if text:
+            events.append(Output(self.rank, name, text))
+        return len(data) == _CHUNK
+
+    def _tell(self, events: list[Event]) -> None:
+        if not events:
+            return
+        for event in events:
+            if isinstance(event, Output):
+                self.last_words = (self.last_words + event.text)[-2000:]
+        self._listener.heard(self, events)

@@ -1,0 +1,168 @@
+"""IPython's shell as ranks use it: magics, `await`, rich display, tracebacks; no history.
+
+It is made once, in the forge, before the fork. It prints nothing by itself: a value, an
+exception and a display go to whoever runs the cell.
+"""
+
+from __future__ import annotations
+
+import base64
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+from IPython.core.profiledir import ProfileDir
+from traitlets import Type
+from traitlets.config import Config
+
+from skyward_nb.node.uplink import encodable
+from skyward_nb.words.messages import Clear, Display, Event, Frame, Run, SourceFile
+
+
+class _Values(DisplayHook):
+    """Keeps the last expression's value instead of printing it."""
+
+    def __call__(self, result: object = None) -> None:
+        if result is not None:
+            self.shell.user_ns["_"] = result
+            self.fill_exec_result(result)
+
+
+class _Displays(DisplayPublisher):
+    """Sends what is displayed as events of the rank."""
+
+    emit: Callable[[Event], None] | None = None
+    rank = 0
+
+    def publish(
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        source: str | None = None,
+        *,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **_: Any,
+    ) -> None:
+        """Send one MIME bundle; binary parts as base64, parts that are no text as JSON."""
+        if self.emit is not None:
+            name = (transient or {}).get("display_id")
+            bundle = {mime: _as_text(part) for mime, part in data.items()}
+            self.emit(Display(self.rank, bundle, name, update))
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Tell that the rank's output so far is to go."""
+        if self.emit is not None:
+            self.emit(Clear(self.rank, wait))
+
+
+def _as_text(part: object) -> str:
+    if isinstance(part, bytes):
+        return base64.b64encode(part).decode()
+    if isinstance(part, str):
+        return encodable(part)
+    import json
+
+    return json.dumps(part, default=str)
+
+
+class _Cells(CachingCompiler):
+    """Lets tracebacks show a cell as the person sees it, its magic line included."""
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        """Register a cell; the padded code has the lines of the raw text."""
+        name = super().cache(transformed_code, number, raw_code)
+        self.learn(SourceFile(name, number, transformed_code if raw_code is None else raw_code))
+        return name
+
+    def learn(self, source: SourceFile) -> None:
+        """Know a cell's text by the file name its code carries."""
+        lines = [line + "\n" for line in source.text.splitlines()]
+        entry = len(source.text), None, lines, source.filename
+        linecache.cache[source.filename] = entry
+        self._filename_map[source.filename] = source.number
+
+
+class RankShell(InteractiveShell):
+    """The shell of a rank; `run` executes one cell in its namespace."""
+
+    displayhook_class = Type(_Values)
+    display_pub_class = Type(_Displays)
+    compiler_class = Type(_Cells)
+    shown: tuple[str, ...] = ()
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Keep how the exception reads, in IPython's words, without printing it."""
+        try:
+            kind, value, trace = self._get_exc_info(args[0] if args else None)
+            offset = kwargs.get("tb_offset")
+            lines = self.InteractiveTB.structured_traceback(kind, value, trace, tb_offset=offset)
+            self.shown = tuple(encodable(line) for line in lines)
+        except Exception as error:  # noqa: BLE001 - a user's broken __str__ or __repr__
+            self.shown = (f"(the traceback could not be shown: {type(error).__name__})",)
+
+    def showsyntaxerror(self, *args: Any, **kwargs: Any) -> None:
+        """Keep how the syntax error reads."""
+        kind, value, trace = self._get_exc_info()
+        self.shown = tuple(self.SyntaxTB.structured_traceback(kind, value, []))
+
+    def showindentationerror(self) -> None:
+        """As of any syntax error."""
+        self.showsyntaxerror()
+
+    def show_usage_error(self, exc: BaseException) -> None:
+        """Keep a magic's complaint."""
+        self.shown = (f"UsageError: {exc}",)
+
+    def ask_exit(self) -> None:
+        """`exit` and `quit` end the cell, as `sys.exit()` does."""
+        raise SystemExit(0)
+
+    def connect(self, rank: int, emit: Callable[[Event], None]) -> None:
+        """From now on displays are events of this rank."""
+        assert isinstance(self.display_pub, _Displays)
+        self.display_pub.rank = rank
+        self.display_pub.emit = emit
+
+    def run(self, command: Run) -> ExecutionResult:
+        """Execute a cell; its value or exception is on the result."""
+        self.shown = ()
+        self.execution_count = command.number
+        coroutine = self.run_cell_async(
+            command.raw, store_history=False, transformed_cell=command.code
+        )
+        if command.is_async:
+            return self.loop_runner(coroutine)
+        try:
+            coroutine.send(None)
+        except StopIteration as stop:
+            return stop.value
+        raise RuntimeError("a cell without await waited for something")
+
+    def place_of(self, error: BaseException) -> Frame | None:
+        """The deepest place in the notebook's own text that a traceback goes through."""
+        found: Frame | None = None
+        trace = error.__traceback__
+        while trace is not None:
+            file = trace.tb_frame.f_code.co_filename
+            number = self.compile._filename_map.get(file)
+            if number is not None:
+                text = linecache.getline(file, trace.tb_lineno).strip()
+                found = Frame(f"Cell In[{number}]", trace.tb_lineno, text)
+            trace = trace.tb_next
+        return found
+
+
+def make_shell(folder: Path) -> RankShell:
+    """The process's one shell, keeping its few files in `folder` instead of the user's home."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.ipython_dir = str(folder)
+    profile = ProfileDir.create_profile_dir(str(folder / "profile"))
+    return RankShell.instance(config=config, profile_dir=profile)

@@ -1,0 +1,1 @@
+"""What IPython sees: the magics, their options, and the display under a cell."""

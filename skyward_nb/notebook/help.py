@@ -1,0 +1,94 @@
+"""Help and completion, generated from the table of options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from skyward_nb.notebook.options import BY_NAME, OPTIONS, Option
+from skyward_nb.words.errors import OptionError
+
+VERBS = {
+    "up": ("[pool option ...]", "bring a pool up before the first cell needs it"),
+    "down": ("[pool=NAME] [all]", "take a pool down: ranks, values and files are gone after"),
+    "status": ("", "pools of this notebook: ranks, processes, generation"),
+    "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
+    "help": ("[VERB]", "this text, or that of one verb"),
+}
+
+
+def help_text(verb: str | None = None) -> str:
+    """The help of the magics, or of one verb of `%sky`; raises `OptionError` for no verb."""
+    if verb is None:
+        lines = [
+            "%%sky_remote [option ...]   runs the cell on the ranks of a pool",
+            "%sky VERB [option ...]",
+            "",
+            *_rows((f"{name} {form}".strip(), text) for name, (form, text) in VERBS.items()),
+            "",
+            "options of a cell",
+            *_options("cell"),
+            "",
+            "options of a pool (they shape it when it is made)",
+            *_options("pool"),
+        ]
+        return "\n".join(lines)
+    if verb not in VERBS:
+        raise OptionError(verb, f"%sky has no verb {verb!r}: there is {', '.join(VERBS)}")
+    form, text = VERBS[verb]
+    lines = [f"%sky {verb} {form}".rstrip(), f"  {text}"]
+    if verb == "up":
+        lines += ["", *_options("pool")]
+    return "\n".join(lines)
+
+
+def _options(scope: str) -> list[str]:
+    chosen = [option for option in OPTIONS if option.scope == scope]
+    return _rows((_usage(option), option.help) for option in chosen)
+
+
+def _usage(option: Option) -> str:
+    return option.name if option.is_flag else f"{option.name}={option.form}"
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> list[str]:
+    pairs = list(rows)
+    width = max(len(left) for left, _ in pairs)
+    return [f"  {left:<{width}}  {right}" for left, right in pairs]
+
+
+def complete(line: str, symbol: str, names: Iterable[str] = ()) -> list[str]:
+    """Completions of `symbol`, the last token typed on the option `line` of a magic.
+
+    `names` are the notebook's variables, for options that take one.
+    """
+    before = line[: len(line) - len(symbol)] if symbol else line
+    words = before.split()
+    token = (words[-1] if before and not before[-1].isspace() and words else "") + symbol
+    if words[:1] == ["%sky"] and len(words) == 1 and before[-1:].isspace():
+        return [verb for verb in VERBS if verb.startswith(symbol)]
+    key, equals, value = token.removeprefix("--").partition("=")
+    if equals:
+        return _values(key, value, symbol, names)
+    used = {word.removeprefix("--").partition("=")[0] for word in words}
+    dashes = "--" if token.startswith("--") else ""
+    scopes = ("pool",) if words[:1] == ["%sky"] else ("pool", "cell")
+    return [
+        f"{dashes}{option.name}{'' if option.is_flag else '='}"
+        for option in OPTIONS
+        if option.name.startswith(key) and option.name not in used and option.scope in scopes
+    ]
+
+
+def _values(key: str, value: str, symbol: str, names: Iterable[str]) -> list[str]:
+    option = BY_NAME.get(key)
+    if option is None:
+        return []
+    choices: Iterable[str] = option.choices
+    if key in ("out", "pull", "push"):
+        choices = names
+    elif key in ("ranks", "stdout", "stderr"):
+        choices = ("all", "head") if key == "ranks" else ("all", "head", "none")
+    # IPython replaces the symbol after its last delimiter; "=" is one, so only the value counts.
+    typed = value.rpartition(",")[2]
+    kept = symbol[: len(symbol) - len(typed)] if typed else symbol
+    return [kept + choice for choice in choices if choice.startswith(typed)]

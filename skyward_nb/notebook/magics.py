@@ -1,0 +1,104 @@
+"""The magics: parse the line, delegate to the session, say what came of it. Nothing else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from IPython.core.error import TryNext, UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+
+if TYPE_CHECKING:
+    from skyward_nb.notebook.session import Session
+
+
+@magics_class
+class SkyMagics(Magics):
+    """`%%sky_remote` and `%sky`."""
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._session: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        """The notebook's pools; what they need is imported at first use."""
+        if self._session is None:
+            from skyward_nb.notebook.session import Session
+
+            self._session = Session(self.shell)
+        return self._session
+
+    def close(self) -> None:
+        """Take down what this notebook has up."""
+        if self._session is not None:
+            self._session.close()
+
+    @cell_magic
+    def sky_remote(self, line: str, cell: str) -> object:
+        """Run the cell on the ranks of a pool; `%sky help` lists the options."""
+        from skyward_nb.notebook.options import parse
+        from skyward_nb.words.errors import OptionError
+
+        try:
+            return self.session.run(parse(line), cell)
+        except OptionError as error:
+            raise UsageError(str(error)) from None
+
+    @line_magic
+    def sky(self, line: str) -> None:
+        """Steer pools: `%sky up`, `down`, `status`, `restart`, `help`."""
+        from skyward_nb.notebook.verbs import do
+        from skyward_nb.words.errors import OptionError
+
+        try:
+            do(self.session, line)
+        except OptionError as error:
+            raise UsageError(str(error)) from None
+
+    def complete(self, _shell: object, event: SimpleNamespace) -> list[str]:
+        """Options, their values and verbs, for Tab."""
+        from skyward_nb.notebook.help import complete
+
+        line = event.line.lstrip("%")
+        head = "%sky" if line.startswith("sky ") else "%%sky_remote"
+        rest = line.partition(" ")[2]
+        names = [name for name in self.shell.user_ns if not name.startswith("_")]
+        found = complete(f"{head} {rest}", event.symbol, names)
+        if not found:
+            raise TryNext
+        return found
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magics with a shell, once."""
+    if _loaded(shell) is None:
+        magics = SkyMagics(shell)
+        magics.sky_remote.__func__.__doc__ = _cell_help()  # type: ignore[attr-defined]
+        shell.register_magics(magics)
+        for key in ("%%sky_remote", "%sky"):
+            shell.set_hook("complete_command", magics.complete, str_key=key)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take pools down and the magics away."""
+    magics = _loaded(shell)
+    if magics is not None:
+        magics.close()
+        registry = shell.magics_manager
+        registry.magics["cell"].pop("sky_remote", None)
+        registry.magics["line"].pop("sky", None)
+        registry.registry.pop("SkyMagics", None)
+
+
+def _loaded(shell: InteractiveShell) -> SkyMagics | None:
+    return shell.magics_manager.registry.get("SkyMagics")
+
+
+def _cell_help() -> str:
+    from skyward_nb.notebook.help import help_text
+
+    return help_text()

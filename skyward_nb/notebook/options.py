@@ -1,0 +1,248 @@
+"""The option line of the magics: one table of options, and the grammar that reads them. Pure.
+
+`key=value` and `--key value` mean the same; flags stand alone. Parsing, help and completion
+all come from the table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from skyward_nb.plugins.base import PLUGINS
+from skyward_nb.words.accelerators import parse_accelerator
+from skyward_nb.words.errors import OptionError
+
+Scope = Literal["pool", "cell"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: how its value is written, read and explained; flags have no `form`."""
+
+    name: str
+    scope: Scope
+    form: str
+    help: str
+    read: Callable[[str, str], Any] = lambda _option, text: text
+    choices: tuple[str, ...] = ()
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it stands alone."""
+        return not self.form
+
+
+def _count(option: str, text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise OptionError(option, f"{option}={text}: give a whole number of 1 or more")
+    return int(text)
+
+
+def _slots(option: str, text: str) -> int | None:
+    return None if text == "auto" else _count(option, text)
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def read_duration(option: str, text: str) -> float:
+    """Seconds written as `90s`, `10m`, `4h`, `1d` or a bare number of seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text)
+    if match is None or float(match[1]) == 0:
+        raise OptionError(option, f"{option}={text}: give a time such as 90s, 10m or 4h")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def _names(option: str, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    wrong = [name for name in names if not name.isidentifier()]
+    if wrong or not names:
+        bad = wrong[0] if wrong else text
+        raise OptionError(option, f"{option}={text}: {bad!r} is no name of a variable")
+    return names
+
+
+def _name(option: str, text: str) -> str:
+    names = _names(option, text)
+    if len(names) > 1:
+        raise OptionError(option, f"{option}={text}: give one name")
+    return names[0]
+
+
+def _push(option: str, text: str) -> tuple[str, ...] | None:
+    return None if text == "auto" else () if text == "none" else _names(option, text)
+
+
+def _framework(option: str, text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if names == ("none",):
+        return ()
+    for name in names:
+        if name not in PLUGINS:
+            near = _near(name, PLUGINS)
+            known = ", ".join([*PLUGINS, "none"])
+            raise OptionError(option, f"{option}={text}: there is {known}{near}")
+    return names
+
+
+def _env(option: str, text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise OptionError(option, f"{option}={text}: write env=NAME=VALUE, several with commas")
+        found[key] = value
+    return found
+
+
+def _choice(*choices: str) -> Callable[[str, str], str]:
+    def read(option: str, text: str) -> str:
+        if text not in choices:
+            known = ", ".join(choices)
+            raise OptionError(option, f"{option}={text}: there is {known}{_near(text, choices)}")
+        return text
+
+    return read
+
+
+def _pool_name(option: str, text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}", text):
+        raise OptionError(option, f"{option}={text}: use letters, digits, '-', '_' and '.'")
+    return text
+
+
+_BACKENDS = ("auto", "gloo", "nccl")
+_GATHERS = ("all", "head", "none")
+
+OPTIONS: tuple[Option, ...] = (
+    Option("nodes", "pool", "N", "nodes of the pool (1)", _count),
+    Option(
+        "ranks_per_node", "pool", "auto|N", "ranks on each node: one per accelerator, or 1", _slots
+    ),
+    Option(
+        "accelerator",
+        "pool",
+        "A100|A100:8|none",
+        "accelerators on each node (none)",
+        lambda _, text: parse_accelerator(text),
+    ),
+    Option("simulate", "pool", "", "the same ranks, on CPU, where the accelerator is missing"),
+    Option(
+        "provider", "pool", "local", "where nodes come from (local)", _choice("local"), ("local",)
+    ),
+    Option(
+        "framework",
+        "pool",
+        "torch|none",
+        "what is readied on each rank (none)",
+        _framework,
+        (*PLUGINS, "none"),
+    ),
+    Option(
+        "backend",
+        "pool",
+        "auto|gloo|nccl",
+        "of the framework's process group (auto)",
+        _choice(*_BACKENDS),
+        _BACKENDS,
+    ),
+    Option("env", "pool", "K=V,...", "environment variables of the ranks", _env),
+    Option("idle", "pool", "10m", "the pool ends itself after so long without a client",
+           read_duration),
+    Option("grace", "pool", "2s", "how long stopped ranks may take before they are killed",
+           read_duration),
+    Option("pool", "pool", "NAME", "which pool (default)", _pool_name),
+    Option("ranks", "cell", "all|head|0,2-3|::2", "ranks that run the cell (all)"),
+    Option("out", "cell", "NAME", "bind the run's value to this name", _name),
+    Option("pull", "cell", "a,b", "bring these names of the ranks", _names),
+    Option(
+        "gather",
+        "cell",
+        "all|head|none",
+        "whose values come back (all)",
+        _choice(*_GATHERS),
+        _GATHERS,
+    ),
+    Option("push", "cell", "auto|none|a,b", "names to send (auto: what the cell needs)", _push),
+    Option("stdout", "cell", "all|head|none|0,1", "ranks whose standard output is shown (all)"),
+    Option("stderr", "cell", "all|head|none|0,1", "ranks whose standard error is shown (all)"),
+    Option("quiet", "cell", "", "show no picture unless something fails"),
+)
+
+BY_NAME = {option.name: option for option in OPTIONS}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an option line asks for: only what was written, already read."""
+
+    pool: dict[str, Any] = field(default_factory=dict)
+    cell: dict[str, Any] = field(default_factory=dict)
+    rest: tuple[str, ...] = ()
+
+
+def parse(line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int = 0) -> Asked:
+    """Read an option line; up to `words` bare words are allowed in `rest`.
+
+    Raises `OptionError` for what is unknown, doubled, or has a value it cannot have.
+    """
+    try:
+        tokens = shlex.split(line, comments=False)
+    except ValueError as error:
+        raise OptionError(line, f"the option line cannot be read: {error}") from None
+    found: dict[Scope, dict[str, Any]] = {"pool": {}, "cell": {}}
+    rest: list[str] = []
+    while tokens:
+        token = tokens.pop(0)
+        key, equals, value = token.removeprefix("--").partition("=")
+        key = key.replace("-", "_")
+        option = BY_NAME.get(key)
+        if option is None or option.scope not in scopes:
+            if len(rest) < words and not equals and not token.startswith("--"):
+                rest.append(token)
+                continue
+            raise _unknown(key, scopes)
+        if option.is_flag:
+            given = _flag(option, value if equals else None)
+        else:
+            given = option.read(option.name, _value(option, token, value, equals, tokens))
+        if key in found[option.scope]:
+            raise OptionError(key, f"{key} is given twice")
+        found[option.scope][key] = given
+    return Asked(found["pool"], found["cell"], tuple(rest))
+
+
+def _value(option: Option, token: str, value: str, equals: str, tokens: list[str]) -> str:
+    if equals:
+        if not value:
+            raise OptionError(option.name, f"{option.name}= has no value: {option.form}")
+        return value
+    if token.startswith("--") and tokens:
+        return tokens.pop(0)
+    raise OptionError(option.name, f"{option.name} needs a value: {option.name}={option.form}")
+
+
+def _flag(option: Option, value: str | None) -> bool:
+    if value is None or value.lower() in ("yes", "true", "1"):
+        return True
+    if value.lower() in ("no", "false", "0"):
+        return False
+    raise OptionError(option.name, f"{option.name} is a flag: write it alone, or =no")
+
+
+def _unknown(key: str, scopes: tuple[Scope, ...]) -> OptionError:
+    names = [option.name for option in OPTIONS if option.scope in scopes]
+    if key in BY_NAME:
+        return OptionError(key, f"{key} belongs on a cell's line: %%sky_remote {key}=...")
+    near = _near(key, names)
+    return OptionError(key, f"there is no option {key!r}{near or '; %sky help lists them'}")
+
+
+def _near(word: str, known: Any) -> str:
+    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {match[0]}?" if match else ""

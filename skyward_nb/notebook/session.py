@@ -1,0 +1,368 @@
+"""The pools of one notebook, and how a cell goes through one of them.
+
+Between the magics, which only parse and delegate, and the pool, which knows nothing of IPython.
+"""
+
+from __future__ import annotations
+
+import atexit
+import linecache
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from msgspec.structs import replace
+
+from skyward_nb.api.failures import died, exception_of, show
+from skyward_nb.api.results import RankResults
+from skyward_nb.cell.names import cell_names
+from skyward_nb.cell.source import CellSource, cell_source
+from skyward_nb.notebook.display import (
+    NotebookCanvas,
+    RunDisplay,
+    TerminalCanvas,
+    spell_result,
+)
+from skyward_nb.notebook.options import Asked
+from skyward_nb.pool.pool import Outcome, Pool, RunRequest
+from skyward_nb.providers.base import Provider
+from skyward_nb.providers.local import LocalProvider
+from skyward_nb.wire.payload import set_home, unpack
+from skyward_nb.words.errors import OptionError, PayloadError, PoolError, SkyError
+from skyward_nb.words.messages import Packed, SourceFile
+from skyward_nb.words.ranks import count_ranks, parse_ranks
+from skyward_nb.words.spec import PoolSpec
+
+PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
+_IPYTHONS_OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[ido]h|In|Out|exit|quit|get_ipython")
+
+
+class Session:
+    """The pools of one IPython shell, by name."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell = shell
+        self.pools: dict[str, Pool] = {}
+        set_home(shell.user_ns)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Take every pool down."""
+        for pool in self.pools.values():
+            pool.close()
+        self.pools.clear()
+        atexit.unregister(self.close)
+
+    # ── pools ───────────────────────────────────────────────────────────────────────────
+
+    def live(self, name: str) -> Pool | None:
+        """The pool of this name, if it is up."""
+        pool = self.pools.get(name)
+        if pool is not None and pool.closed:
+            del self.pools[name]
+            return None
+        return pool
+
+    def spec(self, asked: Mapping[str, Any]) -> PoolSpec:
+        """The spec of a new pool; raises `OptionError` where options contradict one another."""
+        spec = replace(PoolSpec(), **_fields(asked))
+        if spec.backend == "nccl" and (spec.accelerator is None or spec.simulate):
+            raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")
+        if spec.simulate and spec.accelerator is None:
+            raise OptionError("simulate", "simulate stands in for accelerator=..., which is missing")
+        if spec.backend != "auto" and not spec.framework:
+            raise OptionError("backend", f"backend={spec.backend} needs framework=torch")
+        return spec
+
+    def ensure(self, asked: Mapping[str, Any], display: RunDisplay) -> Pool:
+        """The live pool that fits, or a new one, brought up under `display`."""
+        name = asked.get("pool", "default")
+        pool = self.live(name)
+        if pool is not None:
+            _check_fits(pool.spec, asked)
+            return pool
+        spec = self.spec(asked)
+        display.view = replace(display.view, title=f"Starting {spec}")
+        pool = Pool(spec, PROVIDERS[spec.provider](), self._source_of)
+        pool.start(display.watch)
+        self.pools[name] = pool
+        return pool
+
+    def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:
+        """A display of the running cell."""
+        canvas = NotebookCanvas() if hasattr(self.shell, "kernel") else TerminalCanvas()
+        return RunDisplay(canvas, title, "", quiet=quiet)
+
+    def _source_of(self, filename: str) -> SourceFile | None:
+        """The text of a notebook cell by the file name its code carries."""
+        number = self.shell.compile._filename_map.get(filename)
+        if number is None:
+            return None
+        return SourceFile(filename, number, "".join(linecache.getlines(filename)))
+
+    # ── one cell ────────────────────────────────────────────────────────────────────────
+
+    def run(self, asked: Asked, body: str) -> object:
+        """Run a cell on a pool; returns what the notebook shows as its value.
+
+        Raises the user's own exception, KeyboardInterrupt, or a `SkyError`.
+        """
+        source = self._source(body)
+        _check_value_wanted(asked.cell, source)
+        names = cell_names(source.code)
+        display = self.display(quiet=asked.cell.get("quiet", False))
+        try:
+            pool = self.ensure(asked.pool, display)
+            world = pool.spec.world_size
+            ranks = parse_ranks("ranks", asked.cell.get("ranks", "all"), world)
+            for stream in ("stdout", "stderr"):
+                which = asked.cell.get(stream, "all")
+                shown = () if which == "none" else parse_ranks(stream, which, world)
+                display.show_only(stream, shown, world)
+            gather = asked.cell.get("gather", "all")
+            pull = asked.cell.get("pull", ())
+            request = RunRequest(
+                source=source,
+                names=names,
+                namespace=_Notebook(self.shell.user_ns),
+                ranks=ranks,
+                value_from={"all": ranks, "head": ranks[:1], "none": ()}[gather],
+                wants_value=source.has_value,
+                pull=pull,
+                push=asked.cell.get("push"),
+            )
+            display.running(ranks, f"Running on {spell_result(ranks, world)}", _about(pool))
+            outcome = pool.run(request, display.watch)
+        except KeyboardInterrupt as interrupt:
+            display.end("interrupted", "Interrupted before the cell began on the ranks")
+            show(interrupt, ["KeyboardInterrupt: the cell did not begin on the ranks"])
+            raise
+        except SkyError as error:
+            if display.drawn:
+                display.end("failed", error.message.partition("\n")[0])
+            raise
+        return _Ending(self, pool, outcome, display).conclude(asked.cell, names.writes)
+
+    def _source(self, body: str) -> CellSource:
+        shell = self.shell
+        history = shell.history_manager.input_hist_raw if shell.history_manager else [""]
+        number = shell.execution_count
+        filename = f"Cell In[{number}]"
+        return cell_source(history[-1], body, number, shell.transform_cell, filename)
+
+
+class _Ending:
+    """What a finished run becomes: values bound, the display's last state, or an exception."""
+
+    def __init__(self, session: Session, pool: Pool, outcome: Outcome, display: RunDisplay) -> None:
+        self._session = session
+        self._pool = pool
+        self._outcome = outcome
+        self._display = display
+        self._store = pool.store
+
+    def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
+        """Bind what came back and return the value to show, or raise."""
+        outcome = self._outcome
+        aftermath = self._aftermath()
+        if outcome.interrupted:
+            raise self._interrupted(aftermath)
+        if outcome.failed:
+            raise self._failed(aftermath)
+        if outcome.lost:
+            raise self._died(aftermath)
+        ran = spell_result(outcome.ranks, self._pool.spec.world_size)
+        self._display.end("finished", f"{ran} finished", foot=self._foot())
+        return self._bind(options, writes)
+
+    # ── the good end ────────────────────────────────────────────────────────────────────
+
+    def _bind(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
+        head_only = options.get("gather") == "head"
+        done = self._outcome.done
+        user_ns = self._session.shell.user_ns
+        ledger = self._pool.ledger
+        for name in options.get("pull", ()):
+            lacking = [rank for rank, end in done.items() if name in end.missing]
+            if lacking:
+                raise NameError(f"pull={name}: no such name on {count_ranks(lacking)}")
+            value = self._gather({r: e.pulled[name] for r, e in done.items() if name in e.pulled})
+            user_ns[name] = value.head if head_only else value
+            ledger.bound_here(name, user_ns[name])
+        packed = {rank: end.value for rank, end in done.items() if end.value is not None}
+        self._check_sendable()
+        if not packed:
+            return None
+        results = self._gather(packed)
+        value = results.head if head_only else results
+        if out := options.get("out"):
+            user_ns[out] = value
+            if out in writes:
+                ledger.bound_here(out, value)
+        nothing = all(each is None for each in results)
+        return None if nothing else value
+
+    def _gather(self, packed: Mapping[int, Packed]) -> RankResults[Any]:
+        nodes = {info.rank: info.node for info in self._pool.infos}
+        values = {rank: unpack(each, self._store) for rank, each in packed.items()}
+        for each in packed.values():
+            if each.data is None and not self._pool.ledger.holds(each.digest):
+                self._store.drop(each.digest)
+        return RankResults(values, nodes)
+
+    def _check_sendable(self) -> None:
+        for end in self._outcome.done.values():
+            for bad in end.unsendable:
+                raise PayloadError(
+                    bad.name,
+                    bad.path,
+                    bad.type_name,
+                    f"{bad.reason} (on rank {end.rank})",
+                    "The cell ran, and its names are on the ranks: end it with what can travel, "
+                    "with `;`, or use gather=none.",
+                )
+
+    # ── the other ends ──────────────────────────────────────────────────────────────────
+
+    def _failed(self, aftermath: tuple[str, ...]) -> BaseException:
+        failed = self._outcome.failed
+        world = self._pool.spec.world_size
+        error = exception_of(failed, world, self._store)
+        ranks = count_ranks(end.rank for end in failed)
+        kind = failed[0].failure.type_name if failed[0].failure else "error"
+        words = f"{kind} on {ranks} of {world}"
+        self._display.end("failed", words, notes=aftermath, foot=self._foot())
+        finished = {r: e.value for r, e in self._outcome.done.items() if e.value is not None}
+        results = self._gather(finished)
+        if not isinstance(error, KeyboardInterrupt):
+            try:
+                error.results = results  # type: ignore[attr-defined]
+            except AttributeError:
+                # An exception with __slots__ has no room for them.
+                return error
+        return error
+
+    def _died(self, aftermath: tuple[str, ...]) -> BaseException:
+        lost = {r: e for r, e in self._outcome.lost.items() if r not in self._outcome.killed}
+        words = {rank: self._display.last_words(rank) for rank in lost}
+        error = died(lost, words, "\n".join(aftermath))
+        headline = error.message.partition("\n")[0]
+        self._display.end("failed", headline, notes=aftermath, foot=self._foot())
+        finished = {r: e.value for r, e in self._outcome.done.items() if e.value is not None}
+        error.results = self._gather(finished)
+        return error
+
+    def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
+        kept = "" if self._outcome.lost else "; namespaces kept on all ranks"
+        words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
+        self._display.end("interrupted", words, notes=aftermath, foot=self._foot())
+        error = KeyboardInterrupt()
+        show(error, [f"KeyboardInterrupt: {words}", *aftermath])
+        return error
+
+    def _aftermath(self) -> tuple[str, ...]:
+        """What was killed and begun anew, in words."""
+        outcome, grace = self._outcome, self._pool.spec.grace
+        notes: list[str] = []
+        if outcome.killed:
+            ranks = count_ranks(outcome.killed)
+            notes.append(f"{ranks} did not stop within {grace:g} s and had to be killed")
+        if outcome.lost:
+            generation = self._pool.generation
+            notes.append(f"all ranks were started anew (generation {generation}); names of the "
+                         "notebook are sent again when a cell reads them")
+            if outcome.names_lost:
+                notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
+        return tuple(notes)
+
+    def _foot(self) -> tuple[str, ...]:
+        rows = self._outcome.plan.rows
+        counts = {status: [row for row in rows if row.status == status]
+                  for status in ("sent", "unchanged", "kept on ranks")}
+        foot: list[str] = []
+        if counts["sent"]:
+            names = ", ".join(row.name for row in counts["sent"][:6])
+            more = f" and {len(counts['sent']) - 6} more" if len(counts["sent"]) > 6 else ""
+            foot.append(f"sent {names}{more} ({_size(self._outcome.plan.sent_bytes)})")
+        for status in ("unchanged", "kept on ranks"):
+            if counts[status]:
+                foot.append(f"{len(counts[status])} {status}")
+        return tuple(foot)
+
+
+class _Notebook(Mapping[str, Any]):
+    """The notebook's own names, without those IPython keeps there."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self._namespace = namespace
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any object at all
+        if _IPYTHONS_OWN.fullmatch(name):
+            raise KeyError(name)
+        return self._namespace[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._namespace and not _IPYTHONS_OWN.fullmatch(str(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._namespace if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {("name" if key == "pool" else key): value for key, value in asked.items()}
+
+
+def _check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
+    for option, wanted in asked.items():
+        have = getattr(spec, "name" if option == "pool" else option)
+        if have != wanted:
+            raise PoolError(
+                spec.name,
+                f"pool {spec.name!r} is up with {option}={_spell(have)}, and {option}="
+                f"{_spell(wanted)} was asked for. Either `%sky down pool={spec.name}` first, or "
+                f"take another: pool=NAME. Left out, the pool is used as it is.",
+            )
+
+
+def _spell(value: object) -> str:
+    match value:
+        case None | ():
+            return "none"
+        case tuple():
+            return ",".join(map(str, value))
+        case dict():
+            return ",".join(f"{key}={item}" for key, item in value.items()) or "none"
+        case float():
+            return f"{value:g}s"
+        case _:
+            return str(value)
+
+
+def _check_value_wanted(options: Mapping[str, Any], source: CellSource) -> None:
+    out = options.get("out")
+    if out and options.get("gather") == "none":
+        raise OptionError("out", f"out={out} and gather=none: there would be nothing to bind")
+    if out and not source.has_value:
+        raise OptionError(
+            "out",
+            f"out={out}: the cell does not end with an expression, so it has no value. "
+            f"End it with one (no `;`), or bring names of the ranks with pull=...",
+        )
+
+
+def _about(pool: Pool) -> str:
+    parts = [pool.spec.name, pool.spec.provider, *pool.spec.framework]
+    return " · ".join(parts)
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} GB"

@@ -1,0 +1,111 @@
+"""The verbs of `%sky`."""
+
+from __future__ import annotations
+
+import time
+
+from skyward_nb.notebook.help import VERBS, help_text
+from skyward_nb.notebook.options import parse
+from skyward_nb.notebook.picture import clock
+from skyward_nb.notebook.session import Session
+from skyward_nb.pool.pool import Pool
+from skyward_nb.words.errors import OptionError, PoolError, SkyError
+
+
+def do(session: Session, line: str) -> None:
+    """Do what `%sky line` asks; raises `OptionError` for no verb or a wrong option."""
+    verb, _, rest = line.strip().partition(" ")
+    known = {"up": up, "down": down, "status": status, "restart": restart, "help": show_help}
+    if verb not in known:
+        import difflib
+
+        near = difflib.get_close_matches(verb, VERBS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f": there is {', '.join(VERBS)}"
+        what = f"%sky has no verb {verb!r}" if verb else "%sky needs a verb"
+        raise OptionError(verb, what + hint)
+    known[verb](session, rest)
+
+
+def up(session: Session, line: str) -> None:
+    """Bring a pool up."""
+    asked = parse(line, scopes=("pool",))
+    display = session.display()
+    try:
+        pool = session.ensure(asked.pool, display)
+    except SkyError as error:
+        if display.drawn:
+            display.end("failed", error.message.partition("\n")[0])
+        raise
+    except KeyboardInterrupt:
+        display.end("interrupted", "Interrupted; nothing was started")
+        raise
+    display.end("finished", f"Pool {pool.spec.name} is up: {pool.spec}")
+
+
+def down(session: Session, line: str) -> None:
+    """Take pools down."""
+    asked = parse(line, scopes=("pool",), words=1)
+    _only(asked.pool, "pool")
+    if asked.rest and asked.rest != ("all",):
+        raise OptionError(asked.rest[0], f"%sky down {asked.rest[0]}: write pool=NAME, or all")
+    if asked.rest or not asked.pool:
+        names = list(session.pools)
+    else:
+        names = [asked.pool["pool"]]
+        _need(session, names[0])
+    if not names:
+        print("no pool is up")
+    for name in names:
+        pool = session.pools.pop(name)
+        count = pool.spec.world_size
+        pool.close()
+        print(f"pool {name} is down: {count} rank{'s' * (count != 1)} ended, nothing left running")
+
+
+def status(session: Session, line: str) -> None:
+    """Print the pools there are."""
+    parse(line, scopes=())
+    names = [name for name in list(session.pools) if session.live(name)]
+    if not names:
+        print("no pool is up; a %%sky_remote cell or %sky up makes one")
+    for name in names:
+        pool = session.pools[name]
+        age = clock(time.time() - pool.started)
+        print(f"{name}: {pool.spec} · up {age} · generation {pool.generation}")
+        for info in pool.infos:
+            pid = pool.pids.get(info.rank, "-")
+            print(f"  rank {info.rank}  node {info.node}  process {pid}")
+
+
+def restart(session: Session, line: str) -> None:
+    """Begin a new generation."""
+    asked = parse(line, scopes=("pool",))
+    _only(asked.pool, "pool")
+    pool = _need(session, asked.pool.get("pool", "default"))
+    lost = pool.ledger.names_made_on_ranks()
+    began = time.monotonic()
+    display = session.display(f"Restarting {pool.spec}")
+    pool.restart(display.watch)
+    took = clock(time.monotonic() - began)
+    notes = (f"gone with the old ranks: {', '.join(lost)}",) if lost else ()
+    words = f"Generation {pool.generation} of pool {pool.spec.name} is ready after {took}"
+    display.end("finished", words, notes=notes)
+
+
+def show_help(_session: Session, line: str) -> None:
+    """Print the help."""
+    print(help_text(line.strip() or None))
+
+
+def _need(session: Session, name: str) -> Pool:
+    pool = session.live(name)
+    if pool is None:
+        there = ", ".join(session.pools) or "none"
+        raise PoolError(name, f"there is no pool {name!r}; up: {there}")
+    return pool
+
+
+def _only(given: dict[str, object], *allowed: str) -> None:
+    for option in given:
+        if option not in allowed:
+            raise OptionError(option, f"{option} has no place here: give {', '.join(allowed)}=")

@@ -1,0 +1,1 @@
+"""What readies a framework on each rank, one module per framework."""

@@ -1,0 +1,380 @@
+"""A pool, as the main thread sees it: start it, run cells on it, close it.
+
+Everything waits in one place, `_pump`, on one queue; whoever called gets each event through
+`watch`, and `watch(None)` when a tick of time has passed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from skyward_nb.cell.names import CellNames
+from skyward_nb.cell.source import CellSource
+from skyward_nb.plugins.base import check_plugin, find_plugin
+from skyward_nb.pool.conductor import Conductor
+from skyward_nb.pool.interrupts import interrupts_into
+from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder
+from skyward_nb.pool.link import Incoming, Link, LinkLost, Nudge, SigInt
+from skyward_nb.pool.loop import LOOP
+from skyward_nb.providers.base import Machine, Provider
+from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.words.errors import PoolError, StartError
+from skyward_nb.words.info import InstanceInfo, place
+from skyward_nb.words.messages import (
+    Command,
+    Event,
+    Fork,
+    Hello,
+    Leaving,
+    Phase,
+    PluginUse,
+    RankDone,
+    RankLost,
+    RankReady,
+    RankRefused,
+    Reserve,
+    Reserved,
+    Run,
+    Stop,
+)
+from skyward_nb.words.spec import PoolSpec
+
+T = TypeVar("T")
+Watch = Callable[[Event | None], None]
+_TICK = 0.1
+_CONNECT_LIMIT = 60.0
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A cell to run: its text, what it reads, where it runs, and what shall come back."""
+
+    source: CellSource
+    names: CellNames
+    namespace: Mapping[str, Any]
+    ranks: tuple[int, ...]
+    value_from: tuple[int, ...] = ()
+    wants_value: bool = False
+    pull: tuple[str, ...] = ()
+    push: tuple[str, ...] | None = None
+    """Names to send; None: those that the cell needs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended, rank by rank."""
+
+    run: int
+    ranks: tuple[int, ...]
+    plan: Plan
+    done: dict[int, RankDone]
+    lost: dict[int, RankLost]
+    failed: list[RankDone]
+    killed: frozenset[int]
+    interrupted: bool
+    seconds: float
+    names_lost: list[str] = field(default_factory=list)
+
+
+class Pool:
+    """A set of ranks that live between cells. Not thread-safe: one run at a time."""
+
+    def __init__(self, spec: PoolSpec, provider: Provider, sources: SourceFinder) -> None:
+        self.spec = spec
+        self.pool_id = f"{spec.name}-{secrets.token_hex(3)}"
+        self.generation = 0
+        self.started = time.time()
+        self.infos: tuple[InstanceInfo, ...] = ()
+        self.pids: dict[int, int] = {}
+        self.closed = False
+        self._ready = False
+        self._provider = provider
+        self._sources = sources
+        self._inbox: SimpleQueue[Incoming] = SimpleQueue()
+        self._machines: tuple[Machine, ...] = ()
+        self._links: list[Link] = []
+        self._runs = 0
+        self._plugins = [find_plugin(name) for name in spec.framework]
+        self._ledger: Ledger | None = None
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks, in order."""
+        return tuple(range(self.spec.world_size))
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the ranks have; there is one once the pool has started."""
+        if self._ledger is None:
+            raise PoolError(self.spec.name, f"pool {self.spec.name!r} is not up")
+        return self._ledger
+
+    @property
+    def store(self) -> BlobStore:
+        """The content store of the head's machine, where ranks put large values."""
+        return self._machines[0].store()
+
+    # ── life ────────────────────────────────────────────────────────────────────────────
+
+    def start(self, watch: Watch) -> None:
+        """Bring the pool up; raises a `SkyError`, or KeyboardInterrupt, with nothing left behind."""
+        for plugin in self._plugins:
+            check_plugin(plugin, self.spec.backend)
+        self._provider.check(self.spec)
+        try:
+            with interrupts_into(self._inbox):
+                watch(Phase("starting"))
+                self._connect(watch)
+                self._new_generation(watch)
+        except BaseException:
+            self.close()
+            raise
+
+    def restart(self, watch: Watch) -> None:
+        """Begin a new generation: ranks forked anew, their namespaces empty."""
+        with interrupts_into(self._inbox):
+            self._new_generation(watch)
+
+    def close(self) -> None:
+        """End ranks and agents and remove their files; returns when all is gone."""
+        if self.closed:
+            return
+        self.closed = True
+        for link in self._links:
+            link.send(Stop())
+        releases = [LOOP.start(machine.release()) for machine in self._machines]
+        for release in releases:
+            release.result()
+        for link in self._links:
+            LOOP.soon(link.close)
+
+    def _connect(self, watch: Watch) -> None:
+        preload = list(dict.fromkeys(m for plugin in self._plugins for m in plugin.preload))
+        self._machines = self._wait(self._provider.acquire(self.spec, self.pool_id), watch)
+        for machine in self._machines:
+            self._wait(machine.start_agent(self.spec.idle, preload), watch)
+            link = Link(machine.name, self._inbox)
+            self._wait(machine.connect(link), watch)
+            self._links.append(link)
+        stores = [machine.store() for machine in self._machines]
+        self._ledger = Ledger(self.spec.world_size, stores, self._sources)
+        greeted = 0
+        for event in self._pump(watch, time.monotonic() + _CONNECT_LIMIT):
+            if isinstance(event, Hello):
+                greeted += 1
+                self._check_python(event)
+                if greeted == len(self._links):
+                    return
+        raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
+
+    def _check_python(self, hello: Hello) -> None:
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if hello.python.rpartition(".")[0] != here:
+            raise StartError(
+                self.spec.name,
+                f"its ranks have Python {hello.python}, this notebook {here}: ask for "
+                f"python={here}. Code does not travel between minor versions.",
+            )
+
+    def _new_generation(self, watch: Watch) -> None:
+        self._ready = False
+        self.generation += 1
+        self.ledger.forget()
+        self.pids.clear()
+        self._links[0].send(Reserve(self.generation))
+        waiting = set(self.ranks)
+        for event in self._pump(watch, None):
+            match event:
+                case Reserved(generation=generation) if generation == self.generation:
+                    self._fork(event)
+                case RankReady(generation=generation) if generation == self.generation:
+                    waiting.discard(event.rank)
+                    self.pids[event.rank] = event.pid
+                    if not waiting:
+                        self._ready = True
+                        return
+                case RankRefused():
+                    message = f"rank {event.rank}: {event.message}"
+                    raise StartError(self.spec.name, message, event.text.strip())
+                case RankLost(generation=generation) if generation == self.generation:
+                    message = f"rank {event.rank} {event.how} before it was ready"
+                    detail = "\n".join(machine.last_words() for machine in self._machines)
+                    raise StartError(self.spec.name, message, detail)
+                case _:
+                    pass
+
+    def _fork(self, reserved: Reserved) -> None:
+        addresses = (reserved.address,) * self.spec.nodes
+        self.infos = place(
+            self.spec, addresses, reserved.port, self.pool_id, self.generation
+        )
+        options = {"backend": self.spec.backend}
+        plugins = tuple(PluginUse(plugin.name, options) for plugin in self._plugins)
+        for machine, link in zip(self._machines, self._links, strict=True):
+            places = tuple(info for info in self.infos if info.node in machine.nodes)
+            link.send(Fork(self.generation, places, plugins, self.spec.env))
+
+    # ── runs ────────────────────────────────────────────────────────────────────────────
+
+    def run(self, request: RunRequest, watch: Watch) -> Outcome:
+        """Send what the cell needs and run it; returns however it ended.
+
+        Raises `PayloadError` before anything is sent, `PoolError` when the pool itself is lost.
+        """
+        self._hear_of_losses(watch)
+        if not self._ready:
+            self.restart(watch)
+        started = time.monotonic()
+        reads = request.names.reads if request.push is None else request.push
+        plan = self.ledger.plan(reads, request.namespace, request.ranks)
+        self._runs += 1
+        command = Run(
+            run=self._runs,
+            ranks=request.ranks,
+            raw=request.source.raw,
+            code=request.source.code,
+            number=request.source.number,
+            is_async=request.source.is_async,
+            wants_value=request.wants_value,
+            names=tuple(plan.names),
+            writes=tuple(sorted(request.names.writes)),
+            sources=tuple(plan.sources),
+            value_from=request.value_from,
+            pull=request.pull,
+        )
+        conductor = Conductor(self._runs, request.ranks, self.spec.grace)
+        with interrupts_into(self._inbox):
+            self._send(command)
+            self.ledger.sent(plan, request.ranks)
+            self._conduct(conductor, watch)
+        names_lost = self._settle(conductor, request, watch)
+        return Outcome(
+            run=self._runs,
+            ranks=request.ranks,
+            plan=plan,
+            done=conductor.done,
+            lost=conductor.lost,
+            failed=conductor.failed,
+            killed=frozenset(conductor.killed),
+            interrupted=conductor.interrupts > 0,
+            seconds=time.monotonic() - started,
+            names_lost=names_lost,
+        )
+
+    def _conduct(self, conductor: Conductor, watch: Watch) -> None:
+        for event in self._pump(watch, None, conductor.next_due, interrupts=True):
+            now = time.monotonic()
+            match event:
+                case RankDone():
+                    orders = conductor.finished(event, now)
+                case RankLost(generation=generation) if generation == self.generation:
+                    orders = conductor.died(event, now)
+                case SigInt():
+                    orders = conductor.interrupt(now)
+                case _:
+                    orders = []
+            for order in [*orders, *conductor.tick(now)]:
+                self._send(order)
+            if conductor.over:
+                return
+
+    def _settle(self, conductor: Conductor, request: RunRequest, watch: Watch) -> list[str]:
+        """Note what the ranks assigned; after a loss, begin a new generation."""
+        for rank, end in conductor.done.items():
+            sure = request.names.sure if end.failure is None else frozenset[str]()
+            self.ledger.assigned(rank, sure.union(end.assigned), request.namespace)
+            self.ledger.dropped(rank, end.dropped)
+        if not conductor.broken:
+            return []
+        lost = self.ledger.names_made_on_ranks()
+        self.restart(watch)
+        return lost
+
+    def _hear_of_losses(self, watch: Watch) -> None:
+        """Take notice of what happened between cells, and put it right."""
+        while True:
+            try:
+                event = self._inbox.get_nowait()
+            except Empty:
+                return
+            self._check_alive(event)
+            if isinstance(event, RankLost) and event.generation == self.generation:
+                watch(event)
+                self.restart(watch)
+                return
+            if not isinstance(event, SigInt | LinkLost | Nudge):
+                watch(event)
+
+    # ── waiting ─────────────────────────────────────────────────────────────────────────
+
+    def _pump(
+        self,
+        watch: Watch,
+        until: float | None,
+        due: Callable[[], float | None] = lambda: None,
+        *,
+        interrupts: bool = False,
+    ) -> Iterator[Incoming | None]:
+        """Yield what comes in, and None for ticks, until `until` (monotonic seconds).
+
+        An interrupt is yielded with `interrupts`, else raised.
+        """
+        while until is None or time.monotonic() < until:
+            next_due = due()
+            wait = _TICK if next_due is None else min(_TICK, max(0, next_due - time.monotonic()))
+            try:
+                event = self._inbox.get(timeout=wait)
+            except Empty:
+                event = None
+            for link in self._links:
+                link.caught_up()
+            self._check_alive(event)
+            if isinstance(event, SigInt):
+                if not interrupts:
+                    raise KeyboardInterrupt
+            elif not isinstance(event, LinkLost | Nudge):
+                watch(event)
+            yield event
+
+    def _check_alive(self, event: Incoming | None) -> None:
+        why = None
+        if isinstance(event, LinkLost):
+            why = f"the line to {event.link.machine} is cut: {event.why}"
+        elif isinstance(event, Leaving):
+            why = f"its agent left: {event.why}"
+        if why is not None:
+            self.close()
+            name = self.spec.name
+            raise PoolError(name, f"pool {name!r} is gone: {why}. The next cell makes a new one.")
+
+    def _wait(self, work: Coroutine[Any, Any, T], watch: Watch) -> T:
+        """The result of a coroutine on the loop thread, with ticks and interrupts meanwhile."""
+        future = LOOP.start(work)
+        future.add_done_callback(lambda _: self._inbox.put(Nudge()))
+        early: list[Incoming] = []
+        try:
+            while not future.done():
+                try:
+                    event = self._inbox.get(timeout=_TICK)
+                except Empty:
+                    watch(None)
+                    continue
+                if isinstance(event, SigInt):
+                    future.cancel()
+                    raise KeyboardInterrupt
+                early.append(event)
+        finally:
+            for event in early:
+                self._inbox.put(event)
+        return future.result()
+
+    def _send(self, command: Command) -> None:
+        for link in self._links:
+            link.send(command)
+

@@ -1,0 +1,56 @@
+"""The seam between a pool and the machines it lives on.
+
+A provider gives machines; a machine can start an agent and be talked to. A fake one needs
+these few names and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.words.spec import PoolSpec
+
+
+class Machine(Protocol):
+    """One machine, on which an agent can be started."""
+
+    name: str
+    nodes: tuple[int, ...]
+    """Which nodes of the pool live on it."""
+
+    async def start_agent(self, idle: float, preload: list[str]) -> None:
+        """Start the agent; returns when it listens. Raises `StartError` with its last words."""
+        ...
+
+    async def connect(self, protocol: asyncio.Protocol) -> None:
+        """Open a byte stream to the agent and give it to `protocol`."""
+        ...
+
+    def last_words(self) -> str:
+        """The end of the agent's log, for errors that nothing else explains."""
+        ...
+
+    def store(self) -> BlobStore:
+        """The machine's content store."""
+        ...
+
+    async def release(self) -> None:
+        """Wait until the agent, told to stop, is gone; end it and remove its files otherwise."""
+        ...
+
+
+class Provider(Protocol):
+    """A source of machines."""
+
+    name: str
+
+    def check(self, spec: PoolSpec) -> None:
+        """Raise what would hinder a pool of this spec, before anything is started."""
+        ...
+
+    async def acquire(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
+        """The machines of a pool, head first, all or none."""
+        ...
+

@@ -1,0 +1,136 @@
+"""This machine as a pool: nodes are groups of processes, one agent and one forge for all.
+
+No account, no root, no network beyond loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+
+from skyward_nb.providers.folders import PoolFolders, make_folders, sweep
+from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.words.errors import AcceleratorError, StartError
+from skyward_nb.words.spec import PoolSpec
+
+_START_LIMIT = 30.0
+_END_LIMIT = 5.0
+_POLL = 0.01
+
+
+class LocalMachine:
+    """This machine, for one pool; the agent is a process of a session of its own."""
+
+    def __init__(self, pool: str, nodes: int, folders: PoolFolders) -> None:
+        self.name = "local"
+        self.nodes = tuple(range(nodes))
+        self._pool = pool
+        self._folders = folders
+        self._agent: subprocess.Popen[bytes] | None = None
+
+    async def start_agent(self, idle: float, preload: list[str]) -> None:
+        """Start the agent and wait until it listens; raises `StartError` with its log."""
+        folders = self._folders
+        command = [sys.executable, "-m", "skyward_nb.node.agent"]
+        command += [str(folders.runtime), str(folders.store), str(idle), *preload]
+        with (folders.runtime / "agent.log").open("wb") as log:
+            self._agent = subprocess.Popen(  # noqa: ASYNC220 - a fork and exec, a few milliseconds
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        assert self._agent.stdout is not None
+        ready = self._agent.stdout
+        loop = asyncio.get_running_loop()
+        try:
+            word = await asyncio.wait_for(loop.run_in_executor(None, ready.readline), _START_LIMIT)
+        except TimeoutError:
+            word = b""
+        if word != b"ready\n":
+            detail = self.last_words()
+            await self.release()
+            raise StartError(self._pool, "its agent ended before it was ready", detail)
+        ready.close()
+
+    async def connect(self, protocol: asyncio.Protocol) -> None:
+        """Connect to the agent's unix socket."""
+        loop = asyncio.get_running_loop()
+        path = str(self._folders.runtime / "agent.sock")
+        await loop.create_unix_connection(lambda: protocol, path)
+
+    def last_words(self) -> str:
+        """The end of the agent's log, which forge and ranks share."""
+        try:
+            return (self._folders.runtime / "agent.log").read_text(errors="replace")[-2000:].strip()
+        except OSError:
+            return ""
+
+    def store(self) -> BlobStore:
+        """The folder both sides open: values need no wire on one machine."""
+        return BlobStore(self._folders.store)
+
+    async def release(self) -> None:
+        """Wait for the agent to go, end it if it does not, and see that its files are gone."""
+        # No executor: at the interpreter's exit there is none any more.
+        if self._agent is not None:
+            tries = int(_END_LIMIT / _POLL)
+            while self._agent.poll() is None and tries:
+                tries -= 1
+                await asyncio.sleep(_POLL)
+            if self._agent.poll() is None:
+                self._agent.kill()
+                self._agent.wait()
+        shutil.rmtree(self._folders.store, ignore_errors=True)
+        shutil.rmtree(self._folders.runtime, ignore_errors=True)
+
+
+class LocalProvider:
+    """Gives this machine."""
+
+    name = "local"
+
+    def check(self, spec: PoolSpec) -> None:
+        """Raise `AcceleratorError` when the accelerators asked for are not in this machine."""
+        asked = spec.accelerator
+        if asked is None or spec.simulate:
+            return
+        found = gpus()
+        fitting = [gpu for gpu in found if asked.name.lower() in gpu.lower()]
+        if len(fitting) < asked.count * spec.nodes:
+            here = ", ".join(found) if found else "no GPU"
+            raise AcceleratorError(
+                str(asked),
+                here,
+                f"accelerator={asked} nodes={spec.nodes} needs {asked.count * spec.nodes} × "
+                f"{asked.name}, and this machine has {here}. Two ways on: `simulate` runs the "
+                "same ranks here on CPU; another provider brings machines that have it "
+                "(this version has provider=local only).",
+            )
+
+    async def acquire(self, spec: PoolSpec, pool_id: str) -> tuple[LocalMachine, ...]:
+        """This machine, with folders for the pool; raises `RuntimeFolderError`."""
+        sweep()
+        return (LocalMachine(spec.name, spec.nodes, make_folders(spec.name, pool_id)),)
+
+
+def gpus() -> list[str]:
+    """Names of this machine's NVIDIA GPUs, as its driver tells them; empty when there is none."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    command = [tool, "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (subprocess.SubprocessError, OSError):
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [line.strip() for line in answer.stdout.splitlines() if line.strip()]
+    if visible is None:
+        return names
+    chosen = [int(part) for part in visible.split(",") if part.strip().isdigit()]
+    return [names[index] for index in chosen if index < len(names)]

@@ -1,0 +1,26 @@
+"""The seam by which runtime code tells the pool something: events out, or nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skyward_nb.words.messages import Event
+
+_emit: Callable[[Event], None] | None = None
+
+
+def connect(emit: Callable[[Event], None] | None) -> None:
+    """Set where events go; `None` outside of a pool and in a rank's child processes."""
+    global _emit  # noqa: PLW0603 - one outlet per process
+    _emit = emit
+
+
+def connected() -> bool:
+    """Whether somebody listens."""
+    return _emit is not None
+
+
+def emit(event: Event) -> None:
+    """Tell the pool, if there is one."""
+    if _emit is not None:
+        _emit(event)

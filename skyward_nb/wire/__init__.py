@@ -1,0 +1,1 @@
+"""How bytes travel: frames on a stream, values as payload, payload in a machine's store."""

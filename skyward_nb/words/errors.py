@@ -1,0 +1,117 @@
+"""Every error this package raises on its own account, drawn as one tree.
+
+    SkyError
+    ├── OptionError            an option, its value, or a verb is not one we know
+    ├── MissingDependency      a package that the work needs is not installed
+    ├── AcceleratorError       the accelerator asked for is not here
+    ├── PayloadError           a value cannot travel
+    ├── PoolError              a pool could not be made, or is not there
+    │   ├── RuntimeFolderError     no folder to keep sockets and values in
+    │   └── StartError             machines, agent or ranks did not come up
+    ├── RankDied               a rank's process ended under a run
+    └── RemoteError            a rank's exception that cannot be rebuilt here
+
+A user's own exception is never wrapped in one of these: it is raised as itself.
+"""
+
+from __future__ import annotations
+
+
+class SkyError(Exception):
+    """Base of all errors of skyward_nb; its text says what happened and what to do next."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def _render_traceback_(self) -> list[str]:
+        """Show the message alone in IPython: our frames say nothing to the user."""
+        notes = getattr(self, "__notes__", ())
+        return [f"{type(self).__name__}: {self.message}", *notes]
+
+
+class OptionError(SkyError):
+    """An option is unknown, misspelt, or has a value it cannot have.
+
+    `option` is the word as given.
+    """
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+class MissingDependency(SkyError):
+    """A package is missing; `install` is the command to type."""
+
+    def __init__(self, package: str, why: str, install: str) -> None:
+        super().__init__(f"{why} needs the package {package}, which is not installed: {install}")
+        self.package = package
+        self.install = install
+
+
+class AcceleratorError(SkyError):
+    """The accelerator `asked` for is not here; `found` says what is."""
+
+    def __init__(self, asked: str, found: str, message: str) -> None:
+        super().__init__(message)
+        self.asked = asked
+        self.found = found
+
+
+class PayloadError(SkyError):
+    """A value cannot travel: which `name`, at which `path` in it, of which type, and why."""
+
+    def __init__(self, name: str, path: str, type_name: str, reason: str, advice: str) -> None:
+        super().__init__(f"{path}: {type_name} cannot be sent: {reason}\n{advice}")
+        self.name = name
+        self.path = path
+        self.type_name = type_name
+        self.reason = reason
+
+
+class PoolError(SkyError):
+    """A pool could not be made, changed or found; `pool` is its name."""
+
+    def __init__(self, pool: str, message: str) -> None:
+        super().__init__(message)
+        self.pool = pool
+
+
+class RuntimeFolderError(PoolError):
+    """The folder for sockets or values cannot be made or written; `folder` says which."""
+
+    def __init__(self, pool: str, folder: str, reason: str) -> None:
+        super().__init__(
+            pool,
+            f"cannot use {folder}: {reason}. Set SKYWARD_RUNTIME_DIR to a folder "
+            "of yours that can be written.",
+        )
+        self.folder = folder
+
+
+class StartError(PoolError):
+    """A pool did not come up; `detail` holds the last words of what failed."""
+
+    def __init__(self, pool: str, message: str, detail: str = "") -> None:
+        text = f"pool {pool!r} did not start: {message}"
+        super().__init__(pool, f"{text}\n{detail}" if detail else text)
+        self.detail = detail
+
+
+class RankDied(SkyError):
+    """Processes of ranks ended under a run; `ranks` maps each to how it ended."""
+
+    def __init__(self, ranks: dict[int, str], message: str) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+        self.results: object = None
+
+
+class RemoteError(SkyError):
+    """A rank raised an exception that cannot be rebuilt here; its type and text are kept."""
+
+    def __init__(self, type_name: str, text: str) -> None:
+        super().__init__(f"{type_name}: {text}")
+        self.type_name = type_name
+        self.text = text

@@ -1,0 +1,106 @@
+"""Where a rank stands in its pool: `InstanceInfo`, and the environment variables that say it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skyward_nb.words.spec import PoolSpec
+
+COMPUTE_POOL = "COMPUTE_POOL"
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """One node of the pool and the address other nodes reach it at."""
+
+    node: int
+    address: str
+
+
+class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's place: which of `world_size` ranks, on which of `total_nodes` nodes.
+
+    `worker` is its slot in the node and equals `local_rank`; `accelerators` counts those of
+    the node, 0 on CPU; `generation` counts the lives of the pool's process group from 1.
+    """
+
+    node: int = 0
+    total_nodes: int = 1
+    worker: int = 0
+    workers_per_node: int = 1
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    head_addr: str = "127.0.0.1"
+    head_port: int = 0
+    accelerators: int = 0
+    accelerator: str | None = None
+    peers: tuple[Peer, ...] = (Peer(0, "127.0.0.1"),)
+    job_id: str = ""
+    generation: int = 0
+
+    @property
+    def is_head(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+
+def place(
+    spec: PoolSpec, addresses: tuple[str, ...], port: int, job_id: str, generation: int
+) -> tuple[InstanceInfo, ...]:
+    """Give every rank of `spec` its place; `addresses` has one per node, head first."""
+    peers = tuple(Peer(node, address) for node, address in enumerate(addresses))
+    real = spec.accelerator if spec.accelerator and not spec.simulate else None
+    return tuple(
+        InstanceInfo(
+            node=rank // spec.slots,
+            total_nodes=spec.nodes,
+            worker=rank % spec.slots,
+            workers_per_node=spec.slots,
+            rank=rank,
+            world_size=spec.world_size,
+            local_rank=rank % spec.slots,
+            head_addr=addresses[0],
+            head_port=port,
+            accelerators=real.count if real else 0,
+            accelerator=real.name if real else None,
+            peers=peers,
+            job_id=job_id,
+            generation=generation,
+        )
+        for rank in range(spec.world_size)
+    )
+
+
+def environment(info: InstanceInfo) -> dict[str, str]:
+    """Variables every rank has: what `torchrun` sets, `NODE_RANK`, and SkyPilot's set.
+
+    Sources: torch `elastic/agent/server/local_elastic_agent.py` (`_start_workers`) and
+    SkyPilot's "distributed jobs" page. `TORCHELASTIC_USE_AGENT_STORE` stays unset: with it
+    rank 0 would not host the store.
+    """
+    text = msgspec.json.encode(info).decode()
+    each = {
+        COMPUTE_POOL: text,
+        "MASTER_ADDR": info.head_addr,
+        "MASTER_PORT": info.head_port,
+        "WORLD_SIZE": info.world_size,
+        "RANK": info.rank,
+        "LOCAL_RANK": info.local_rank,
+        "LOCAL_WORLD_SIZE": info.workers_per_node,
+        "NODE_RANK": info.node,
+        "GROUP_RANK": info.node,
+        "GROUP_WORLD_SIZE": info.total_nodes,
+        "ROLE_NAME": "default",
+        "ROLE_RANK": info.rank,
+        "ROLE_WORLD_SIZE": info.world_size,
+        "TORCHELASTIC_RESTART_COUNT": info.generation - 1,
+        "TORCHELASTIC_MAX_RESTARTS": 0,
+        "TORCHELASTIC_RUN_ID": info.job_id,
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": 1,
+        "SKYPILOT_NODE_IPS": "\n".join(peer.address for peer in info.peers),
+        "SKYPILOT_NUM_NODES": info.total_nodes,
+        "SKYPILOT_NODE_RANK": info.node,
+        "SKYPILOT_NUM_GPUS_PER_NODE": info.accelerators,
+        "SKYPILOT_TASK_ID": info.job_id,
+    }
+    return {key: str(value) for key, value in each.items()}

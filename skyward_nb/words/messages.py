@@ -1,0 +1,263 @@
+"""What is said on the wire: commands go down to agents and ranks, events come up.
+
+Two closed unions, `Command` and `Event`, the same on every hop. A user's values travel inside
+`Packed` as bytes that only the kernel and the ranks ever unpickle.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from skyward_nb.words.info import InstanceInfo
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """A pickled value: inline as `data`, or in the machine's store under `digest`."""
+
+    digest: str
+    size: int
+    data: bytes | None = None
+
+
+# ── down ────────────────────────────────────────────────────────────────────────────────
+
+
+class Reserve(msgspec.Struct, frozen=True, tag=True):
+    """To the head's agent: hold a port for the rendezvous of a new generation."""
+
+    generation: int
+
+
+class PluginUse(msgspec.Struct, frozen=True):
+    """A plugin by name, and the options it was asked for with."""
+
+    name: str
+    options: dict[str, str] = {}
+
+
+class Fork(msgspec.Struct, frozen=True, tag=True):
+    """To an agent: end the ranks there are and fork these, as a new generation."""
+
+    generation: int
+    places: tuple[InstanceInfo, ...]
+    plugins: tuple[PluginUse, ...] = ()
+    env: dict[str, str] = {}
+
+
+class NameValue(msgspec.Struct, frozen=True):
+    """A variable for the namespace of some ranks (`None`: of all)."""
+
+    name: str
+    value: Packed
+    ranks: tuple[int, ...] | None = None
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """A notebook cell's text under the file name its code objects carry, for tracebacks."""
+
+    filename: str
+    number: int
+    text: str
+
+
+class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """To ranks: bind the names, then execute a cell.
+
+    `code` is the cell after IPython's transformation, padded so that its lines are those of
+    `raw`, the whole cell as the person sees it under `In[number]`.
+    """
+
+    run: int
+    ranks: tuple[int, ...]
+    raw: str
+    code: str
+    number: int
+    is_async: bool = False
+    wants_value: bool = False
+    names: tuple[NameValue, ...] = ()
+    writes: tuple[str, ...] = ()
+    sources: tuple[SourceFile, ...] = ()
+    value_from: tuple[int, ...] = ()
+    pull: tuple[str, ...] = ()
+
+
+class Interrupt(msgspec.Struct, frozen=True, tag=True):
+    """To ranks: raise KeyboardInterrupt in this run, if it is still going on."""
+
+    run: int
+    ranks: tuple[int, ...]
+
+
+class Kill(msgspec.Struct, frozen=True, tag=True):
+    """To an agent: end the processes of these ranks now."""
+
+    ranks: tuple[int, ...]
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """To an agent: end everything, remove every file, and go."""
+
+
+Command = Reserve | Fork | Run | Interrupt | Kill | Stop
+
+# ── up ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """An agent's first word to a client."""
+
+    pid: int
+    python: str
+    store: str
+
+
+class Reserved(msgspec.Struct, frozen=True, tag=True):
+    """The head's agent holds `port` at `address` for the rendezvous."""
+
+    generation: int
+    address: str
+    port: int
+
+
+class Phase(msgspec.Struct, frozen=True, tag=True):
+    """What a machine is busy with before ranks are ready."""
+
+    text: str
+
+
+class RankReady(msgspec.Struct, frozen=True, tag=True):
+    """A rank's process runs and its plugins are entered."""
+
+    generation: int
+    rank: int
+    pid: int
+
+
+class RankRefused(msgspec.Struct, frozen=True, tag=True):
+    """A rank could not be readied; `text` is the traceback of the plugin."""
+
+    generation: int
+    rank: int
+    message: str
+    text: str
+
+
+class Output(msgspec.Struct, frozen=True, tag=True):
+    """Text a rank wrote; `stream` is `stdout` or `stderr`."""
+
+    rank: int
+    stream: str
+    text: str
+
+
+class Display(msgspec.Struct, frozen=True, tag=True):
+    """A rich object a rank displayed: MIME type → text (binary as base64)."""
+
+    rank: int
+    data: dict[str, str]
+    display_id: str | None = None
+    update: bool = False
+
+
+class Clear(msgspec.Struct, frozen=True, tag=True):
+    """A rank called `clear_output`; with `wait`, clear when it next shows something."""
+
+    rank: int
+    wait: bool = False
+
+
+class Progress(msgspec.Struct, frozen=True, tag=True):
+    """One loop's progress on a rank: `done` of `total` (None when unknown) items."""
+
+    rank: int
+    bar: int
+    done: int
+    total: int | None
+    text: str = ""
+    seconds: float = 0.0
+
+
+class Metric(msgspec.Struct, frozen=True, tag=True):
+    """Values logged by a rank with `sky.log` at `step`."""
+
+    rank: int
+    step: int
+    values: dict[str, float]
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One place in a traceback: the label people know (`Cell In[3]`), line, source text."""
+
+    where: str
+    line: int
+    text: str
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """An exception a rank raised: itself when it can be pickled, and how it reads."""
+
+    type_name: str
+    message: str
+    value: Packed | None
+    at: Frame | None
+    traceback: tuple[str, ...]
+
+
+class Unsendable(msgspec.Struct, frozen=True):
+    """A value of a rank that could not be packed: the fields of a `PayloadError`."""
+
+    name: str
+    path: str
+    type_name: str
+    reason: str
+
+
+class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A rank finished a run, well (`failure` None) or not.
+
+    Of the names the cell writes, `assigned` are those it bound anew, `dropped` those that are
+    not there now; of the names to pull, `missing` are those it does not have.
+    """
+
+    run: int
+    rank: int
+    value: Packed | None = None
+    pulled: dict[str, Packed] = {}
+    missing: tuple[str, ...] = ()
+    assigned: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    unsendable: tuple[Unsendable, ...] = ()
+    failure: Failure | None = None
+    interrupted: bool = False
+
+
+class RankLost(msgspec.Struct, frozen=True, tag=True):
+    """A rank's process is gone; `how` says it in words, `asked` that we ended it."""
+
+    generation: int
+    rank: int
+    how: str
+    asked: bool = False
+
+
+class Leaving(msgspec.Struct, frozen=True, tag=True):
+    """The agent ends itself; `why` in words."""
+
+    why: str
+
+
+Event = (
+    Hello
+    | Reserved
+    | Phase
+    | RankReady
+    | RankRefused
+    | Output
+    | Display
+    | Clear
+    | Progress
+    | Metric
+    | RankDone
+    | RankLost
+    | Leaving
+)

@@ -1,0 +1,56 @@
+"""Sets of ranks as people write them: `all`, `head`, `0,2-3`, `::2`; and `[0-3]` back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from skyward_nb.words.errors import OptionError
+
+
+def parse_ranks(option: str, text: str, world_size: int) -> tuple[int, ...]:
+    """The ranks meant by `text`, ascending; raises `OptionError` naming what is wrong."""
+    if text == "all":
+        return tuple(range(world_size))
+    if text == "head":
+        return (0,)
+    chosen: set[int] = set()
+    for part in text.split(","):
+        chosen |= _part(option, text, part.strip(), world_size)
+    if not chosen:
+        raise OptionError(option, f"{option}={text} names no rank of {world_size}")
+    return tuple(sorted(chosen))
+
+
+def _part(option: str, text: str, part: str, world_size: int) -> set[int]:
+    try:
+        if ":" in part:
+            bounds = [int(bound) if bound else None for bound in part.split(":")]
+            return set(range(world_size)[slice(*bounds)])
+        first, dash, last = part.partition("-")
+        wanted = set(range(int(first), int(last if dash else first) + 1))
+    except (ValueError, TypeError):
+        raise OptionError(
+            option, f"{option}={text}: write all, head, ranks as in 0,2-3, or a slice as in ::2"
+        ) from None
+    beyond = [rank for rank in wanted if rank >= world_size]
+    if beyond:
+        last_rank = world_size - 1
+        raise OptionError(option, f"{option}={text}: the pool has ranks 0 to {last_rank}")
+    return wanted
+
+
+def spell_ranks(ranks: Iterable[int]) -> str:
+    """Ranks as short text: `0-3,5`."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def count_ranks(ranks: Iterable[int]) -> str:
+    """Ranks in a sentence: `rank 2`, `ranks 0-3`."""
+    chosen = list(ranks)
+    return f"rank{'s' * (len(chosen) != 1)} {spell_ranks(chosen)}"

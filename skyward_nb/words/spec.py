@@ -1,0 +1,44 @@
+"""What a pool shall be: the one value that the option line becomes and providers read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skyward_nb.words.accelerators import Accelerator
+
+
+class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Shape of a pool: `nodes` × `ranks_per_node` ranks; `idle` and `grace` in seconds."""
+
+    name: str = "default"
+    provider: str = "local"
+    nodes: int = 1
+    ranks_per_node: int | None = None
+    accelerator: Accelerator | None = None
+    simulate: bool = False
+    framework: tuple[str, ...] = ()
+    backend: str = "auto"
+    env: dict[str, str] = {}
+    idle: float = 600.0
+    grace: float = 2.0
+
+    @property
+    def slots(self) -> int:
+        """Ranks on each node: as asked, else one per accelerator, else 1."""
+        if self.ranks_per_node is not None:
+            return self.ranks_per_node
+        return self.accelerator.count if self.accelerator else 1
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in the whole pool."""
+        return self.nodes * self.slots
+
+    def __str__(self) -> str:
+        parts = [f"{self.world_size} rank{'s' * (self.world_size != 1)}"]
+        parts.append(f"on {self.nodes} node{'s' * (self.nodes != 1)}")
+        if self.accelerator:
+            parts.append(f"{self.accelerator}{' simulated on CPU' * self.simulate}")
+        if self.framework:
+            parts.append(",".join(self.framework))
+        return f"{parts[0]} {', '.join(parts[1:])} ({self.provider})"
