@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, TypeVar, overload
+
+from IPython.lib.pretty import pretty
 
 from skyward_nb.words.ranks import spell_ranks
 
@@ -89,10 +93,21 @@ class RankResults(Sequence[T], Generic[T]):
         return "\n".join(lines)
 
 
-def _repr(value: object) -> str:
-    from IPython.lib.pretty import pretty
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 6
+_SHORT.maxstring = _SHORT.maxother = 200
+_MOST_LINES = 12
 
+
+def _repr(value: object) -> str:
+    """A value in few lines: long containers shortened, long reprs cut with a word about it."""
     try:
-        return pretty(value, max_width=100)
+        text = pretty(value, max_width=100)
+        if "\n" in text and isinstance(value, list | tuple | dict | set | frozenset | deque):
+            return _SHORT.repr(value)
     except Exception as error:  # noqa: BLE001 - a user's broken __repr__ must not hide the others
         return f"<{type(value).__name__}, its repr raises {type(error).__name__}>"
+    lines = text.splitlines()
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[:_MOST_LINES], f"… {len(lines) - _MOST_LINES} more lines"]
+    return "\n".join(lines)

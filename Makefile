@@ -1,0 +1,69 @@
+# Two commands for a start: `make demo` and `make test`. Needs Python 3.11+, make, git, a registry.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+STAMPS := $(VENV)/.stamps
+
+.PHONY: demo test check format lint types imports notebooks bench minors clean
+
+demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
+	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
+
+test: $(STAMPS)/test  ## what the tests need, and the tests
+	$(BIN)/python -m pytest
+
+check: lint types imports test notebooks  ## all that CI asks for
+
+format: $(STAMPS)/lint
+	$(BIN)/ruff format skyward_nb tests notebooks
+	$(BIN)/ruff check --fix skyward_nb tests notebooks
+
+lint: $(STAMPS)/lint
+	$(BIN)/ruff format --check skyward_nb tests notebooks
+	$(BIN)/ruff check skyward_nb tests notebooks
+
+types: $(STAMPS)/lint
+	$(BIN)/basedpyright
+
+imports: $(STAMPS)/lint
+	$(BIN)/lint-imports
+
+notebooks: $(STAMPS)/demo
+	$(BIN)/python notebooks/execute.py notebooks/*.ipynb
+
+bench: $(STAMPS)/demo  ## the speeds, side by side with the peers, in one run
+	$(PYTHON) -m venv build/peers
+	build/peers/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --requirement tests/benchmarks/peers.txt
+	$(BIN)/python tests/benchmarks/run.py --peers build/peers/bin/python
+
+minors:  ## the base package and its tests without frameworks, on every supported minor found
+	@for minor in 3.11 3.12 3.13; do \
+	  python=$$(PYENV_VERSION=$$(ls $${PYENV_ROOT:-$$HOME/.pyenv}/versions 2>/dev/null | grep "^$$minor\." | tail -1) command -v python$$minor 2>/dev/null) || python=; \
+	  if [ -z "$$python" ]; then echo "python$$minor: not here, skipped"; continue; fi; \
+	  echo "== python$$minor"; \
+	  PYENV_VERSION=$$(ls $${PYENV_ROOT:-$$HOME/.pyenv}/versions 2>/dev/null | grep "^$$minor\." | tail -1) python$$minor -m venv build/minor-$$minor && \
+	  build/minor-$$minor/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --editable '.[test]' && \
+	  build/minor-$$minor/bin/python -m pytest -q -p no:cacheprovider || exit 1; \
+	done
+
+clean:
+	rm -rf build dist .venv
+
+# ── the environment: made once, renewed when the pins or the package's needs change ─────
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed, $(PYTHON) is {sys.version.split()[0]}: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMPS)/demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[demo]'
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
+	$(PIP) --editable '.[demo,test]'
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
+	$(PIP) --editable '.[demo,test,lint]'
+	@mkdir -p $(STAMPS) && touch $@
