@@ -40,8 +40,13 @@ class CellNames:
 
 def cell_names(source: str) -> CellNames:
     """Names of Python source whose magics are already transformed; raises SyntaxError."""
+    return names_of(ast.parse(source))
+
+
+def names_of(tree: ast.Module) -> CellNames:
+    """Names of parsed Python."""
     walk = _Walk()
-    walk.block(ast.parse(source).body)
+    walk.block(tree.body)
     walk.use_all()
     found = (walk.reads, walk.writes, walk.bound)
     return CellNames(*map(frozenset, found), star=walk.star)

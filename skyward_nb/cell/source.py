@@ -1,66 +1,82 @@
-"""A cell's text with its lines kept true: what ranks compile, and what a traceback shows."""
+"""A cell's text compiled with its lines kept true: what ranks execute, what a traceback shows."""
 
 from __future__ import annotations
 
 import ast
-import inspect
+import io
+import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import CodeType
+
+from skyward_nb.cell.names import CellNames, names_of
+
+_FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
 @dataclass(frozen=True)
-class CellSource:
+class Cell:
     """A cell ready to run on ranks.
 
-    `raw` is the whole cell as the person sees it, `code` the transformed body padded so that
-    line n of it is line n of `raw`; `has_value` says whether the last statement is an
-    expression whose value shall come back.
+    `text` is the whole cell as the person sees it, its magic line included; line n of the code
+    is line n of it. `body` are its statements, `last` the expression it ends with, if it does;
+    either is a coroutine's code where it awaits. `has_value` is false behind a semicolon.
     """
 
-    raw: str
-    code: str
-    number: int
-    is_async: bool
+    text: str
+    filename: str
+    body: CodeType | None
+    last: CodeType | None
     has_value: bool
+    names: CellNames
 
 
-def cell_source(
-    raw: str, body: str, number: int, transform: Callable[[str], str], filename: str
-) -> CellSource:
-    """Build the source of the cell `raw` whose lines below the magic are `body`.
+def compile_cell(
+    text: str,
+    body: str,
+    *,
+    transform: Callable[[str], str],
+    transform_ast: Callable[[ast.Module], ast.Module],
+    name_file: Callable[[str, str], str],
+) -> Cell:
+    """Compile the lines `body` that stand below the magic line of the cell `text`.
 
-    `transform` turns IPython's magics into Python. Raises SyntaxError with the line numbers of
-    `raw` and `filename` as its file.
+    `transform` turns IPython's magics into Python, `transform_ast` applies what the user set
+    up on syntax trees, `name_file(code, text)` gives the file name that tracebacks will carry.
+    Raises SyntaxError with the line numbers of `text`.
     """
-    raw = raw if body in raw else f"%%sky_remote\n{body}"
-    offset = raw.rindex(body) if body else len(raw)
-    header = raw.count("\n", 0, offset)
+    if body not in text:
+        text = f"%%sky_remote\n{body}"
+    header = text.count("\n", 0, text.rindex(body)) if body else text.count("\n")
     # IPython strips leading blank lines: keep them out of its sight and put them back.
-    text = body.lstrip("\n")
-    header += len(body) - len(text)
-    code = "\n" * header + transform(text)
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    tree = ast.parse(code, filename)
-    compiled = compile(code, filename, "exec", flags=flags, dont_inherit=True)
-    last = tree.body[-1] if tree.body else None
-    return CellSource(
-        raw=raw,
-        code=code,
-        number=number,
-        is_async=bool(compiled.co_flags & inspect.CO_COROUTINE),
-        has_value=isinstance(last, ast.Expr) and not _silenced(code),
+    stripped = body.lstrip("\n")
+    header += len(body) - len(stripped)
+    code = "\n" * header + transform(stripped)
+    filename = name_file(code, text)
+    tree = transform_ast(compile(code, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST))
+    last = tree.body[-1] if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    statements = tree.body[:-1] if last else tree.body
+    return Cell(
+        text=text,
+        filename=filename,
+        body=_compile(ast.Module(statements, []), filename) if statements else None,
+        last=_compile(ast.Expression(last.value), filename) if last else None,
+        has_value=last is not None and not _silenced(code),
+        names=names_of(tree),
     )
+
+
+def _compile(tree: ast.Module | ast.Expression, filename: str) -> CodeType:
+    mode = "exec" if isinstance(tree, ast.Module) else "eval"
+    return compile(tree, filename, mode, _FLAGS, dont_inherit=True)
 
 
 def _silenced(code: str) -> bool:
     """Whether the code's last token before comments is a semicolon, as in IPython."""
-    import tokenize
-
+    if ";" not in code:
+        return False
     last = ""
-    lines = iter(code.splitlines(keepends=True))
-    for token in tokenize.generate_tokens(lambda: next(lines, "")):
-        if token.type == tokenize.OP or token.type in (tokenize.NAME, tokenize.NUMBER):
-            last = token.string
-        elif token.type == tokenize.STRING:
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type in (tokenize.OP, tokenize.NAME, tokenize.NUMBER, tokenize.STRING):
             last = token.string
     return last == ";"

@@ -133,9 +133,10 @@ class Agent:
 
     # ── ranks ───────────────────────────────────────────────────────────────────────────
 
-    def heard(self, line: RankLine, events: list[Event]) -> None:
-        """Pass on what a rank says."""
-        self._tell(*events)
+    def heard(self, frames: bytes) -> None:
+        """Pass on what a rank says, without looking into it."""
+        if frames and self._client is not None:
+            self._client.send(frames)
 
     def hung_up(self, line: RankLine) -> None:
         """A rank closed its socket: it died, or made itself useless."""
@@ -292,6 +293,7 @@ class ClientLine(asyncio.Protocol):
         self._frames = command_frames()
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
+        self._outgoing: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Introduce ourselves, or say that somebody is here already."""
@@ -304,8 +306,8 @@ class ClientLine(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Obey; a client that speaks another language is hung up on."""
         try:
-            for command in self._frames.feed(data):
-                self._agent.obey(command, frame(command))
+            for command, whole in self._frames.feed_both(data):
+                self._agent.obey(command, whole)
         except FrameError:
             if self._transport is not None:
                 self._transport.abort()
@@ -324,13 +326,21 @@ class ClientLine(asyncio.Protocol):
         self._agent.detached(self)
 
     def send(self, data: bytes) -> None:
-        """Queue bytes for the client."""
+        """Queue bytes for the client; what comes in one turn of the loop leaves in one write."""
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(data)
+
+    def _flush(self) -> None:
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     async def finish(self) -> None:
         """Send what is queued and hang up."""
         if self._transport is not None:
+            self._flush()
             self._transport.close()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), 1)

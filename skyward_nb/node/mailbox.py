@@ -27,6 +27,7 @@ class Mailbox:
         self._waiting: deque[Command] = deque()
         self._running: int | None = None
         self._looks = 0
+        self._handler = self._on_signal
 
     def next(self) -> Command | None:
         """Wait for the next command; None when the agent is gone."""
@@ -40,13 +41,13 @@ class Mailbox:
     def open(self, run: int) -> None:
         """From now on an interrupt of this run raises; raises at once if one has come."""
         self._running = run
-        signal.signal(signal.SIGINT, self._on_signal)
+        if signal.getsignal(signal.SIGINT) is not self._handler:
+            signal.signal(signal.SIGINT, self._handler)
         self._look(run)
 
     def close(self) -> None:
         """From now on no interrupt raises."""
         self._running = None
-        signal.signal(signal.SIGINT, self._on_signal)
         self._uplink.interrupted = False
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:

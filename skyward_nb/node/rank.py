@@ -11,8 +11,6 @@ import traceback
 from contextlib import ExitStack
 from typing import Any
 
-from IPython.core.interactiveshell import ExecutionResult
-
 from skyward_nb.node.capture import Capture
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.shell import RankShell
@@ -95,18 +93,15 @@ class Rank:
             return RankDone(run=command.run, rank=rank, failure=self._failure(error))
         namespace = self._shell.user_ns
         before = {name: id(namespace.get(name, _MISSING)) for name in command.writes}
-        result: ExecutionResult | None = None
+        value: object = None
         error: BaseException | None = None
         try:
             self._mailbox.open(command.run)
-            result = self._shell.run(command)
+            value = self._shell.run(command)
             self._mailbox.close()
-            error = result.error_before_exec or result.error_in_exec
-        except KeyboardInterrupt as interrupt:
-            # Between our own lines, just before or after the user's.
+        except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
             self._mailbox.close()
-            self._shell.shown = ("KeyboardInterrupt",)
-            error = interrupt
+            error = raised
         self._capture.repair()
         return RankDone(
             run=command.run,
@@ -115,7 +110,7 @@ class Rank:
             dropped=tuple(name for name in before if name not in namespace),
             interrupted=isinstance(error, KeyboardInterrupt),
             **(
-                self._values(command, result.result if result else None)
+                self._values(command, value)
                 if error is None
                 else {"failure": self._failure(error)}
             ),
@@ -125,7 +120,7 @@ class Rank:
         """Bind the names sent along; all values first, so that a bad one changes nothing."""
         rank = self.info.rank
         for source in command.sources:
-            self._shell.compile.learn(source)
+            self._shell.learn(source)
         mine = [item for item in command.names if item.ranks is None or rank in item.ranks]
         values: dict[str, Any] = {}
         for item in mine:

@@ -9,8 +9,8 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from skyward_nb.wire.frames import event_frames
-from skyward_nb.words.messages import Event, Output
+from skyward_nb.wire.frames import Cutter, frame
+from skyward_nb.words.messages import Output
 
 _CHUNK = 1 << 16
 _PAUSE = 0.02
@@ -20,8 +20,8 @@ _PIPES = ("stdout", "stderr")
 class Listener(Protocol):
     """Who is told what a rank says."""
 
-    def heard(self, line: RankLine, events: list[Event]) -> None:
-        """Events of a rank, in order."""
+    def heard(self, frames: bytes) -> None:
+        """Whole frames of events of a rank, in order."""
         ...
 
     def hung_up(self, line: RankLine) -> None:
@@ -40,10 +40,9 @@ class RankLine(asyncio.Protocol):
         self.pid: int | None = None
         self.asked_to_end = False
         self.how: str | None = None
-        self.last_words = ""
         self._loop = loop
         self._listener = listener
-        self._frames = event_frames()
+        self._cutter = Cutter()
         self._transport: asyncio.Transport | None = None
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in _PIPES}
         self._pipes: dict[str, int] = {}
@@ -109,27 +108,20 @@ class RankLine(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Decode what the rank said, after draining what was written to its pipes."""
-        events: list[Event] = []
-        self._drain(events)
-        events += self._frames.feed(data)
-        self._tell(events)
+        """Pass on what the rank said, after what was written to its pipes before."""
+        self._listener.heard(self._drain() + self._cutter.feed(data))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The rank hung up: hear the rest of its pipes, then say so."""
         if not self.closed:
-            events: list[Event] = []
-            self._drain(events)
-            self._tell(events)
+            self._listener.heard(self._drain())
             self._listener.hung_up(self)
 
     # ── the pipes ───────────────────────────────────────────────────────────────────────
 
     def _on_pipe(self, name: str) -> None:
         """Read once, then rest a little: many small writes become few events."""
-        events: list[Event] = []
-        self._read(name, events)
-        self._tell(events)
+        self._listener.heard(self._read(name)[0])
         if name in self._pipes:
             self._loop.remove_reader(self._pipes[name])
             self._later(_PAUSE, lambda: self._listen_again(name))
@@ -146,33 +138,25 @@ class RankLine(asyncio.Protocol):
         timer = self._loop.call_later(seconds, run)
         self._timers.add(timer)
 
-    def _drain(self, events: list[Event]) -> None:
+    def _drain(self) -> bytes:
+        found = b""
         for name in _PIPES:
-            while self._read(name, events):
-                pass
+            more = name in self._pipes
+            while more:
+                text, more = self._read(name)
+                found += text
+        return found
 
-    def _read(self, name: str, events: list[Event]) -> bool:
-        """One read; False when there is nothing more for now."""
-        pipe = self._pipes.get(name)
-        if pipe is None:
-            return False
+    def _read(self, name: str) -> tuple[bytes, bool]:
+        """One read as a frame of output, and whether there may be more right now."""
+        pipe = self._pipes[name]
         try:
             data = os.read(pipe, _CHUNK)
         except BlockingIOError:
-            return False
+            return b"", False
         if not data:
             self._loop.remove_reader(pipe)
             os.close(self._pipes.pop(name))
-            return False
+            return b"", False
         text = self._decoders[name].decode(data)
-        if text:
-            events.append(Output(self.rank, name, text))
-        return len(data) == _CHUNK
-
-    def _tell(self, events: list[Event]) -> None:
-        if not events:
-            return
-        for event in events:
-            if isinstance(event, Output):
-                self.last_words = (self.last_words + event.text)[-2000:]
-        self._listener.heard(self, events)
+        return frame(Output(self.rank, name, text)) if text else b"", len(data) == _CHUNK

@@ -7,15 +7,17 @@ exception and a display go to whoever runs the cell.
 from __future__ import annotations
 
 import base64
+import inspect
 import linecache
+import marshal
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType, TracebackType
 from typing import Any
 
-from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
-from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.profiledir import ProfileDir
 from traitlets import Type
 from traitlets.config import Config
@@ -25,11 +27,10 @@ from skyward_nb.words.messages import Clear, Display, Event, Frame, Run, SourceF
 
 
 class _Values(DisplayHook):
-    """Keeps the last expression's value instead of printing it."""
+    """Prints nothing: the last expression's value goes home, not to the screen."""
 
     def __call__(self, result: object = None) -> None:
         if result is not None:
-            self.shell.user_ns["_"] = result
             self.fill_exec_result(result)
 
 
@@ -71,40 +72,29 @@ def _as_text(part: object) -> str:
     return json.dumps(part, default=str)
 
 
-class _Cells(CachingCompiler):
-    """Lets tracebacks show a cell as the person sees it, its magic line included."""
-
-    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
-        """Register a cell; the padded code has the lines of the raw text."""
-        name = super().cache(transformed_code, number, raw_code)
-        self.learn(SourceFile(name, number, transformed_code if raw_code is None else raw_code))
-        return name
-
-    def learn(self, source: SourceFile) -> None:
-        """Know a cell's text by the file name its code carries."""
-        lines = [line + "\n" for line in source.text.splitlines()]
-        entry = len(source.text), None, lines, source.filename
-        linecache.cache[source.filename] = entry
-        self._filename_map[source.filename] = source.number
-
-
 class RankShell(InteractiveShell):
     """The shell of a rank; `run` executes one cell in its namespace."""
 
     displayhook_class = Type(_Values)
     display_pub_class = Type(_Displays)
-    compiler_class = Type(_Cells)
     shown: tuple[str, ...] = ()
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Keep how the exception reads, in IPython's words, without printing it."""
         try:
             kind, value, trace = self._get_exc_info(args[0] if args else None)
-            offset = kwargs.get("tb_offset")
-            lines = self.InteractiveTB.structured_traceback(kind, value, trace, tb_offset=offset)
+            own = self._from_the_cell(trace)
+            lines = self.InteractiveTB.structured_traceback(kind, value, own, tb_offset=0)
             self.shown = tuple(encodable(line) for line in lines)
         except Exception as error:  # noqa: BLE001 - a user's broken __str__ or __repr__
             self.shown = (f"(the traceback could not be shown: {type(error).__name__})",)
+
+    def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
+        """The traceback without what lies between us and the cell's own first line."""
+        own = trace
+        while own is not None and own.tb_frame.f_code.co_filename not in self.compile._filename_map:
+            own = own.tb_next
+        return own or trace
 
     def showsyntaxerror(self, *args: Any, **kwargs: Any) -> None:
         """Keep how the syntax error reads."""
@@ -128,21 +118,39 @@ class RankShell(InteractiveShell):
         assert isinstance(self.display_pub, _Displays)
         self.display_pub.rank = rank
         self.display_pub.emit = emit
+        # For good, where IPython sets and unsets them around each cell.
+        self.builtin_trap.activate()
+        self.display_trap.set()
 
-    def run(self, command: Run) -> ExecutionResult:
-        """Execute a cell; its value or exception is on the result."""
-        self.shown = ()
+    def learn(self, source: SourceFile) -> None:
+        """Know a cell's text by the file name its code carries, for tracebacks."""
+        lines = [line + "\n" for line in source.text.splitlines()]
+        linecache.cache[source.filename] = len(source.text), None, lines, source.filename
+        self.compile._filename_map[source.filename] = source.number
+
+    def run(self, command: Run) -> object:
+        """Execute a cell and return its last expression's value; raises what the cell raises."""
         self.execution_count = command.number
-        coroutine = self.run_cell_async(
-            command.raw, store_history=False, transformed_cell=command.code
-        )
-        if command.is_async:
-            return self.loop_runner(coroutine)
+        self.shown = ()
+        self.events.trigger("pre_execute")
+        value: object = None
         try:
-            coroutine.send(None)
-        except StopIteration as stop:
-            return stop.value
-        raise RuntimeError("a cell without await waited for something")
+            if command.body is not None:
+                self._execute(marshal.loads(command.body))
+            if command.last is not None:
+                value = self._execute(marshal.loads(command.last))
+                if value is not None:
+                    self.user_ns["_"] = value
+            self.events.trigger("post_execute")
+        except BaseException:
+            self.showtraceback()
+            raise
+        return value
+
+    def _execute(self, code: CodeType) -> object:
+        if code.co_flags & inspect.CO_COROUTINE:
+            return self.loop_runner(eval(code, self.user_ns))
+        return eval(code, self.user_ns)
 
     def place_of(self, error: BaseException) -> Frame | None:
         """The deepest place in the notebook's own text that a traceback goes through."""

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from skyward_nb.api.failures import died, exception_of, show
 from skyward_nb.api.results import RankResults
-from skyward_nb.cell.names import cell_names
-from skyward_nb.cell.source import CellSource, cell_source
+from skyward_nb.cell.source import Cell, compile_cell
 from skyward_nb.notebook.display import (
     NotebookCanvas,
     RunDisplay,
@@ -108,9 +107,8 @@ class Session:
 
         Raises the user's own exception, KeyboardInterrupt, or a `SkyError`.
         """
-        source = self._source(body)
-        _check_value_wanted(asked.cell, source)
-        names = cell_names(source.code)
+        cell = self._compile(body)
+        _check_value_wanted(asked.cell, cell)
         display = self.display(quiet=asked.cell.get("quiet", False))
         try:
             pool = self.ensure(asked.pool, display)
@@ -123,12 +121,12 @@ class Session:
             gather = asked.cell.get("gather", "all")
             pull = asked.cell.get("pull", ())
             request = RunRequest(
-                source=source,
-                names=names,
+                cell=cell,
+                number=self.shell.execution_count,
                 namespace=_Notebook(self.shell.user_ns),
                 ranks=ranks,
                 value_from={"all": ranks, "head": ranks[:1], "none": ()}[gather],
-                wants_value=source.has_value,
+                wants_value=cell.has_value,
                 pull=pull,
                 push=asked.cell.get("push"),
             )
@@ -142,14 +140,18 @@ class Session:
             if display.drawn:
                 display.end("failed", error.message.partition("\n")[0])
             raise
-        return _Ending(self, pool, outcome, display).conclude(asked.cell, names.writes)
+        return _Ending(self, pool, outcome, display).conclude(asked.cell, cell.names.writes)
 
-    def _source(self, body: str) -> CellSource:
+    def _compile(self, body: str) -> Cell:
         shell = self.shell
         history = shell.history_manager.input_hist_raw if shell.history_manager else [""]
-        number = shell.execution_count
-        filename = f"Cell In[{number}]"
-        return cell_source(history[-1], body, number, shell.transform_cell, filename)
+        return compile_cell(
+            history[-1],
+            body,
+            transform=shell.transform_cell,
+            transform_ast=shell.transform_ast,
+            name_file=lambda code, text: shell.compile.cache(code, shell.execution_count, text),
+        )
 
 
 class _Ending:
@@ -342,11 +344,11 @@ def _spell(value: object) -> str:
             return str(value)
 
 
-def _check_value_wanted(options: Mapping[str, Any], source: CellSource) -> None:
+def _check_value_wanted(options: Mapping[str, Any], cell: Cell) -> None:
     out = options.get("out")
     if out and options.get("gather") == "none":
         raise OptionError("out", f"out={out} and gather=none: there would be nothing to bind")
-    if out and not source.has_value:
+    if out and not cell.has_value:
         raise OptionError(
             "out",
             f"out={out}: the cell does not end with an expression, so it has no value. "

@@ -1,4 +1,4 @@
-"""The one thread that talks to machines: coroutines go in, a result or a queue comes out.
+"""The one thread on which machines are started, reached and released: coroutines go in.
 
 It is never the kernel's own loop, and it never draws.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -35,10 +35,6 @@ class LoopThread:
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def soon(self, call: Callable[..., object], *args: Any) -> None:
-        """Call a function on the loop, without waiting."""
-        self.loop.call_soon_threadsafe(call, *args)
 
 
 LOOP = LoopThread()

@@ -6,22 +6,22 @@ Everything waits in one place, `_pump`, on one queue; whoever called gets each e
 
 from __future__ import annotations
 
+import contextlib
+import marshal
 import secrets
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from skyward_nb.cell.names import CellNames
-from skyward_nb.cell.source import CellSource
+from skyward_nb.cell.source import Cell
 from skyward_nb.plugins.base import check_plugin, find_plugin
 from skyward_nb.pool.conductor import Conductor
-from skyward_nb.pool.interrupts import interrupts_into
 from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder
-from skyward_nb.pool.link import Incoming, Link, LinkLost, Nudge, SigInt
+from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP
+from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
 from skyward_nb.providers.base import Machine, Provider
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.errors import PoolError, StartError
@@ -41,6 +41,7 @@ from skyward_nb.words.messages import (
     Reserve,
     Reserved,
     Run,
+    SourceFile,
     Stop,
 )
 from skyward_nb.words.spec import PoolSpec
@@ -53,10 +54,10 @@ _CONNECT_LIMIT = 60.0
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A cell to run: its text, what it reads, where it runs, and what shall come back."""
+    """A cell to run: its code, its number, where it runs, and what shall come back."""
 
-    source: CellSource
-    names: CellNames
+    cell: Cell
+    number: int
     namespace: Mapping[str, Any]
     ranks: tuple[int, ...]
     value_from: tuple[int, ...] = ()
@@ -96,7 +97,7 @@ class Pool:
         self._ready = False
         self._provider = provider
         self._sources = sources
-        self._inbox: SimpleQueue[Incoming] = SimpleQueue()
+        self._board = Switchboard()
         self._machines: tuple[Machine, ...] = ()
         self._links: list[Link] = []
         self._runs = 0
@@ -128,7 +129,7 @@ class Pool:
             check_plugin(plugin, self.spec.backend)
         self._provider.check(self.spec)
         try:
-            with interrupts_into(self._inbox):
+            with self._board.interrupts():
                 watch(Phase("starting"))
                 self._connect(watch)
                 self._new_generation(watch)
@@ -138,7 +139,7 @@ class Pool:
 
     def restart(self, watch: Watch) -> None:
         """Begin a new generation: ranks forked anew, their namespaces empty."""
-        with interrupts_into(self._inbox):
+        with self._board.interrupts():
             self._new_generation(watch)
 
     def close(self) -> None:
@@ -147,21 +148,23 @@ class Pool:
             return
         self.closed = True
         for link in self._links:
-            link.send(Stop())
+            with contextlib.suppress(LinkLost):
+                link.send(Stop())
         releases = [LOOP.start(machine.release()) for machine in self._machines]
         for release in releases:
             release.result()
         for link in self._links:
-            LOOP.soon(link.close)
+            link.close()
+        self._board.close()
 
     def _connect(self, watch: Watch) -> None:
         preload = list(dict.fromkeys(m for plugin in self._plugins for m in plugin.preload))
         self._machines = self._wait(self._provider.acquire(self.spec, self.pool_id), watch)
         for machine in self._machines:
             self._wait(machine.start_agent(self.spec.idle, preload), watch)
-            link = Link(machine.name, self._inbox)
-            self._wait(machine.connect(link), watch)
+            link = Link(machine.name, self._wait(machine.connect(), watch))
             self._links.append(link)
+            self._board.add(link)
         stores = [machine.store() for machine in self._machines]
         self._ledger = Ledger(self.spec.world_size, stores, self._sources)
         greeted = 0
@@ -187,7 +190,7 @@ class Pool:
         self.generation += 1
         self.ledger.forget()
         self.pids.clear()
-        self._links[0].send(Reserve(self.generation))
+        self._tell(self._links[0], Reserve(self.generation))
         waiting = set(self.ranks)
         for event in self._pump(watch, None):
             match event:
@@ -218,7 +221,7 @@ class Pool:
         plugins = tuple(PluginUse(plugin.name, options) for plugin in self._plugins)
         for machine, link in zip(self._machines, self._links, strict=True):
             places = tuple(info for info in self.infos if info.node in machine.nodes)
-            link.send(Fork(self.generation, places, plugins, self.spec.env))
+            self._tell(link, Fork(self.generation, places, plugins, self.spec.env))
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 
@@ -231,25 +234,25 @@ class Pool:
         if not self._ready:
             self.restart(watch)
         started = time.monotonic()
-        reads = request.names.reads if request.push is None else request.push
+        cell = request.cell
+        reads = request.cell.names.reads if request.push is None else request.push
         plan = self.ledger.plan(reads, request.namespace, request.ranks)
         self._runs += 1
         command = Run(
             run=self._runs,
             ranks=request.ranks,
-            raw=request.source.raw,
-            code=request.source.code,
-            number=request.source.number,
-            is_async=request.source.is_async,
+            number=request.number,
+            body=marshal.dumps(cell.body) if cell.body else None,
+            last=marshal.dumps(cell.last) if cell.last else None,
             wants_value=request.wants_value,
             names=tuple(plan.names),
-            writes=tuple(sorted(request.names.writes)),
-            sources=tuple(plan.sources),
+            writes=tuple(sorted(request.cell.names.writes)),
+            sources=(SourceFile(cell.filename, request.number, cell.text), *plan.sources),
             value_from=request.value_from,
             pull=request.pull,
         )
         conductor = Conductor(self._runs, request.ranks, self.spec.grace)
-        with interrupts_into(self._inbox):
+        with self._board.interrupts():
             self._send(command)
             self.ledger.sent(plan, request.ranks)
             self._conduct(conductor, watch)
@@ -287,7 +290,7 @@ class Pool:
     def _settle(self, conductor: Conductor, request: RunRequest, watch: Watch) -> list[str]:
         """Note what the ranks assigned; after a loss, begin a new generation."""
         for rank, end in conductor.done.items():
-            sure = request.names.sure if end.failure is None else frozenset[str]()
+            sure = request.cell.names.sure if end.failure is None else frozenset[str]()
             self.ledger.assigned(rank, sure.union(end.assigned), request.namespace)
             self.ledger.dropped(rank, end.dropped)
         if not conductor.broken:
@@ -298,18 +301,12 @@ class Pool:
 
     def _hear_of_losses(self, watch: Watch) -> None:
         """Take notice of what happened between cells, and put it right."""
-        while True:
-            try:
-                event = self._inbox.get_nowait()
-            except Empty:
-                return
-            self._check_alive(event)
-            if isinstance(event, RankLost) and event.generation == self.generation:
-                watch(event)
-                self.restart(watch)
-                return
-            if not isinstance(event, SigInt | LinkLost | Nudge):
-                watch(event)
+        while events := self._incoming(0):
+            for event in events:
+                if isinstance(event, RankLost) and event.generation == self.generation:
+                    self._ready = False
+                if not isinstance(event, SigInt):
+                    watch(event)
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────
 
@@ -328,53 +325,47 @@ class Pool:
         while until is None or time.monotonic() < until:
             next_due = due()
             wait = _TICK if next_due is None else min(_TICK, max(0, next_due - time.monotonic()))
-            try:
-                event = self._inbox.get(timeout=wait)
-            except Empty:
-                event = None
-            for link in self._links:
-                link.caught_up()
-            self._check_alive(event)
-            if isinstance(event, SigInt):
-                if not interrupts:
-                    raise KeyboardInterrupt
-            elif not isinstance(event, LinkLost | Nudge):
-                watch(event)
-            yield event
+            for event in self._incoming(wait) or [None]:
+                if isinstance(event, SigInt):
+                    if not interrupts:
+                        raise KeyboardInterrupt
+                else:
+                    watch(event)
+                yield event
 
-    def _check_alive(self, event: Incoming | None) -> None:
-        why = None
-        if isinstance(event, LinkLost):
-            why = f"the line to {event.link.machine} is cut: {event.why}"
-        elif isinstance(event, Leaving):
-            why = f"its agent left: {event.why}"
-        if why is not None:
-            self.close()
-            name = self.spec.name
-            raise PoolError(name, f"pool {name!r} is gone: {why}. The next cell makes a new one.")
+    def _incoming(self, timeout: float) -> list[Incoming]:
+        """What comes in; raises `PoolError`, the pool closed, when a machine is lost."""
+        try:
+            events = self._board.wait(timeout)
+        except LinkLost as lost:
+            self._gone(str(lost))
+        for event in events:
+            if isinstance(event, Leaving):
+                self._gone(f"its agent left: {event.why}")
+        return events
+
+    def _gone(self, why: str) -> NoReturn:
+        self.close()
+        name = self.spec.name
+        raise PoolError(name, f"pool {name!r} is gone: {why}. The next cell makes a new one.")
 
     def _wait(self, work: Coroutine[Any, Any, T], watch: Watch) -> T:
         """The result of a coroutine on the loop thread, with ticks and interrupts meanwhile."""
         future = LOOP.start(work)
-        future.add_done_callback(lambda _: self._inbox.put(Nudge()))
-        early: list[Incoming] = []
-        try:
-            while not future.done():
-                try:
-                    event = self._inbox.get(timeout=_TICK)
-                except Empty:
-                    watch(None)
-                    continue
-                if isinstance(event, SigInt):
-                    future.cancel()
-                    raise KeyboardInterrupt
-                early.append(event)
-        finally:
-            for event in early:
-                self._inbox.put(event)
+        future.add_done_callback(lambda _: self._board.nudge())
+        while not future.done():
+            if any(isinstance(event, SigInt) for event in self._board.wait(_TICK)):
+                future.cancel()
+                raise KeyboardInterrupt
+            watch(None)
         return future.result()
 
     def _send(self, command: Command) -> None:
         for link in self._links:
-            link.send(command)
+            self._tell(link, command)
 
+    def _tell(self, link: Link, command: Command) -> None:
+        try:
+            link.send(command)
+        except LinkLost as lost:
+            self._gone(str(lost))

@@ -6,7 +6,7 @@ these few names and nothing else.
 
 from __future__ import annotations
 
-import asyncio
+import socket
 from typing import Protocol
 
 from skyward_nb.wire.blobs import BlobStore
@@ -24,8 +24,8 @@ class Machine(Protocol):
         """Start the agent; returns when it listens. Raises `StartError` with its last words."""
         ...
 
-    async def connect(self, protocol: asyncio.Protocol) -> None:
-        """Open a byte stream to the agent and give it to `protocol`."""
+    async def connect(self) -> socket.socket:
+        """Open a stream to the agent. A provider whose line is no socket gives one end of a pair."""
         ...
 
     def last_words(self) -> str:

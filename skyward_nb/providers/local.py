@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -57,11 +58,11 @@ class LocalMachine:
             raise StartError(self._pool, "its agent ended before it was ready", detail)
         ready.close()
 
-    async def connect(self, protocol: asyncio.Protocol) -> None:
+    async def connect(self) -> socket.socket:
         """Connect to the agent's unix socket."""
-        loop = asyncio.get_running_loop()
-        path = str(self._folders.runtime / "agent.sock")
-        await loop.create_unix_connection(lambda: protocol, path)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self._folders.runtime / "agent.sock"))
+        return connection
 
     def last_words(self) -> str:
         """The end of the agent's log, which forge and ranks share."""

@@ -32,36 +32,56 @@ def frame(message: Command | Event) -> bytes:
     return len(body).to_bytes(_HEAD, "big") + body
 
 
+class Cutter:
+    """Cuts a stream at the ends of frames, without reading what is in them."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The whole frames there are now, as one piece of bytes; a part is kept for later.
+
+        Raises `FrameError` for a length that cannot be one of ours.
+        """
+        data = self._rest + data if self._rest else data
+        end, size = 0, len(data)
+        while size - end >= _HEAD:
+            length = int.from_bytes(data[end : end + _HEAD], "big")
+            if length > LARGEST:
+                raise FrameError(f"a frame of {length} bytes was announced")
+            if size - end - _HEAD < length:
+                break
+            end += _HEAD + length
+        if end == size:
+            self._rest = b""
+            return data
+        self._rest = data[end:]
+        return data[:end]
+
+
 class Frames(Generic[M]):
-    """Cuts a stream into messages of one union; `feed` what arrives, iterate what is whole."""
+    """Cuts a stream into messages of one union."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[M]) -> None:
-        self._decoder = decoder
-        self._buffer = bytearray()
+        self._decode = decoder.decode
+        self._cutter = Cutter()
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[M]:
-        """Add bytes and yield every message that is now complete.
+    def feed(self, data: bytes) -> list[M]:
+        """Every message that is now complete; raises `FrameError`."""
+        return [message for message, _ in self.feed_both(data)]
 
-        Raises `FrameError` for a length or a body that cannot be one of ours.
-        """
-        buffer = self._buffer
-        buffer += data
+    def feed_both(self, data: bytes) -> Iterator[tuple[M, bytes]]:
+        """Every message that is now complete, and its frame, to be passed on as it is."""
+        whole = self._cutter.feed(data)
         at = 0
-        try:
-            while len(buffer) - at >= _HEAD:
-                size = int.from_bytes(buffer[at : at + _HEAD], "big")
-                if size > LARGEST:
-                    raise FrameError(f"a frame of {size} bytes was announced")
-                if len(buffer) - at - _HEAD < size:
-                    break
-                start, at = at + _HEAD, at + _HEAD + size
-                try:
-                    message = self._decoder.decode(bytes(buffer[start:at]))
-                except msgspec.MsgspecError as error:
-                    raise FrameError(str(error)) from error
-                yield message
-        finally:
-            del buffer[:at]
+        while at < len(whole):
+            end = at + _HEAD + int.from_bytes(whole[at : at + _HEAD], "big")
+            try:
+                message = self._decode(memoryview(whole)[at + _HEAD : end])
+            except msgspec.MsgspecError as error:
+                raise FrameError(str(error)) from error
+            yield message, whole[at:end]
+            at = end
 
 
 def command_frames() -> Frames[Command]:

@@ -61,23 +61,22 @@ class SourceFile(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """To ranks: bind the names, then execute a cell.
+    """To ranks: bind the names, then execute the cell `In[number]`.
 
-    `code` is the cell after IPython's transformation, padded so that its lines are those of
-    `raw`, the whole cell as the person sees it under `In[number]`.
+    `body` and `last` are code objects as `marshal` writes them: the statements, and the
+    expression whose value is the run's. Equal minor versions of Python were made sure of.
     """
 
     run: int
     ranks: tuple[int, ...]
-    raw: str
-    code: str
     number: int
-    is_async: bool = False
-    wants_value: bool = False
+    body: bytes | None = None
+    last: bytes | None = None
     names: tuple[NameValue, ...] = ()
     writes: tuple[str, ...] = ()
     sources: tuple[SourceFile, ...] = ()
     value_from: tuple[int, ...] = ()
+    wants_value: bool = False
     pull: tuple[str, ...] = ()
 
 

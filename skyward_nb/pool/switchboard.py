@@ -1,0 +1,81 @@
+"""Where a pool's thread waits: for events of all machines, the person's interrupts, and nudges.
+
+An interrupt is an entry among the others, so none of our own code is torn by one.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from skyward_nb.pool.link import Link
+from skyward_nb.words.messages import Event
+
+
+class SigInt:
+    """The person interrupted."""
+
+
+Incoming = Event | SigInt
+_INTERRUPT, _NUDGE = b"i", b"n"
+
+
+class Switchboard:
+    """Waits on links and on a socket of its own, by which it is woken."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._here, self._there = socket.socketpair()
+        self._here.setblocking(False)
+        self._there.setblocking(False)
+        self._selector.register(self._here, selectors.EVENT_READ)
+
+    def add(self, link: Link) -> None:
+        """Listen to one more link."""
+        self._selector.register(link, selectors.EVENT_READ)
+
+    def wait(self, timeout: float) -> list[Incoming]:
+        """What came in within `timeout` seconds, or nothing; raises `LinkLost`."""
+        found: list[Incoming] = []
+        for key, _ in self._selector.select(timeout):
+            if isinstance(key.fileobj, Link):
+                found += key.fileobj.read()
+            else:
+                found += [SigInt() for byte in self._here.recv(64) if byte == _INTERRUPT[0]]
+        return found
+
+    def nudge(self) -> None:
+        """End a `wait`; from any thread."""
+        self._wake(_NUDGE)
+
+    @contextmanager
+    def interrupts(self) -> Iterator[None]:
+        """While inside, SIGINT is a `SigInt` among what comes in instead of an exception.
+
+        Off the main thread nothing is changed: signals do not arrive there.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, lambda *_: self._wake(_INTERRUPT))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def close(self) -> None:
+        """Let go of the sockets; links are closed by their owner."""
+        self._selector.close()
+        self._here.close()
+        self._there.close()
+
+    def _wake(self, byte: bytes) -> None:
+        try:
+            self._there.send(byte)
+        except (BlockingIOError, OSError):
+            # Full: whoever waits is awake anyway. Closed: nobody waits.
+            return
