@@ -42,6 +42,7 @@ from skyward_nb.words.messages import (
 )
 
 _HANG_UP = 0.5
+_CHUNK = 1 << 18
 
 
 class Agent:
@@ -285,7 +286,7 @@ class Agent:
         self._gone.set()
 
 
-class ClientLine(asyncio.Protocol):
+class ClientLine(asyncio.BufferedProtocol):
     """The agent's end of its client."""
 
     def __init__(self, agent: Agent) -> None:
@@ -294,6 +295,7 @@ class ClientLine(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
         self._outgoing: list[bytes] = []
+        self._buffer = memoryview(bytearray(_CHUNK))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Introduce ourselves, or say that somebody is here already."""
@@ -303,10 +305,14 @@ class ClientLine(asyncio.Protocol):
             transport.write(frame(Leaving("another client is attached")))
             transport.close()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop puts what comes in."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Obey; a client that speaks another language is hung up on."""
         try:
-            for command, whole in self._frames.feed_both(data):
+            for command, whole in self._frames.feed_both(bytes(self._buffer[:nbytes])):
                 self._agent.obey(command, whole)
         except FrameError:
             if self._transport is not None:

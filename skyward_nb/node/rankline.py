@@ -15,6 +15,7 @@ from skyward_nb.words.messages import Output
 _CHUNK = 1 << 16
 _PAUSE = 0.02
 _PIPES = ("stdout", "stderr")
+_BUFFER = memoryview(bytearray(1 << 18))
 
 
 class Listener(Protocol):
@@ -29,7 +30,7 @@ class Listener(Protocol):
         ...
 
 
-class RankLine(asyncio.Protocol):
+class RankLine(asyncio.BufferedProtocol):
     """Reads what one rank says; what C code and children wrote comes before what it says."""
 
     def __init__(
@@ -107,9 +108,13 @@ class RankLine(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """One buffer for all: what is in it is taken out at once."""
+        return _BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Pass on what the rank said, after what was written to its pipes before."""
-        self._listener.heard(self._drain() + self._cutter.feed(data))
+        self._listener.heard(self._drain() + self._cutter.feed(bytes(_BUFFER[:nbytes])))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The rank hung up: hear the rest of its pipes, then say so."""

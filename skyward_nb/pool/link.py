@@ -25,6 +25,7 @@ class Link:
         self._socket = connection
         self._socket.setblocking(True)
         self._frames = event_frames()
+        self._buffer = memoryview(bytearray(_CHUNK))
 
     def fileno(self) -> int:
         """For selectors."""
@@ -40,13 +41,13 @@ class Link:
     def read(self) -> list[Event]:
         """What has come, once `fileno` is readable; raises `LinkLost`."""
         try:
-            data = self._socket.recv(_CHUNK)
-            events = self._frames.feed(data)
+            size = self._socket.recv_into(self._buffer)
+            events = self._frames.feed(bytes(self._buffer[:size]))
         except OSError as error:
             raise LinkLost(f"the line to {self.machine} is cut: {error.strerror}") from error
         except FrameError as error:
             raise LinkLost(f"{self.machine} sent what is no message: {error}") from error
-        if not data:
+        if not size:
             raise LinkLost(f"the agent on {self.machine} is gone")
         return events
 
