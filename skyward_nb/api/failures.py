@@ -28,7 +28,9 @@ def exception_of(failed: list[RankDone], world_size: int, store: BlobStore) -> B
     keys = list(groups)
     leader = first[keys[0]]
     error = _rebuild(leader, store)
-    notes = [_note(first[key], sorted(groups[key]), world_size, whole=key != keys[0]) for key in keys]
+    notes = [
+        _note(first[key], sorted(groups[key]), world_size, whole=key != keys[0]) for key in keys
+    ]
     for note in notes:
         error.add_note(note)
     show(error, [*leader.traceback, *notes])
@@ -42,9 +44,11 @@ def died(lost: dict[int, RankLost], words: dict[int, str], aftermath: str) -> Ra
         by_how.setdefault(loss.how, []).append(rank)
     said = "; ".join(f"{count_ranks(ranks)} {how}" for how, ranks in by_how.items())
     lines = [said]
-    for rank in sorted(lost):
-        if words.get(rank):
-            lines.append(f"last words of rank {rank}:\n    " + words[rank].replace("\n", "\n    "))
+    lines += [
+        f"last words of rank {rank}:\n    " + words[rank].replace("\n", "\n    ")
+        for rank in sorted(lost)
+        if words.get(rank)
+    ]
     lines.append(aftermath)
     return RankDied({rank: loss.how for rank, loss in lost.items()}, "\n".join(lines))
 

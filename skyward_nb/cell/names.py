@@ -12,6 +12,7 @@ Blind spots, by nature: `eval`, `exec`, `globals()[...]`, and what a star-import
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -123,8 +124,9 @@ class _Walk:
 
     def _nested(self, node: ast.AST) -> None:
         reads, writes = scopes.free_names(node)
-        self._touch(reads)
-        self.writes |= writes | scopes.bindings([node])
+        bound = scopes.bindings([node])
+        self._touch(reads - bound)
+        self.writes |= writes | bound
 
     def _magic(self, call: str, args: list[ast.expr]) -> None:
         texts = [arg.value for arg in args if isinstance(arg, ast.Constant)]
@@ -259,7 +261,7 @@ class _Walk:
         body.bound = scopes.type_parameters(node)
         methods = [part for part in node.body if isinstance(part, _FUNCTIONS)]
         for statement in node.body:
-            if statement in methods:
+            if isinstance(statement, _FUNCTIONS):
                 body._evaluate(*scopes.evaluated_at_definition(statement))
                 body._bind([statement.name])
             else:
@@ -291,7 +293,16 @@ class _Walk:
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_BINDERS = (ast.Import, ast.ImportFrom, *([ast.TypeAlias] if hasattr(ast, "TypeAlias") else []))
+_BINDERS = (
+    ast.Import,
+    ast.ImportFrom,
+    *([alias] if (alias := getattr(ast, "TypeAlias", None)) else []),
+)
+
+
+def is_builtin(name: str) -> bool:
+    """Whether Python itself provides this name."""
+    return hasattr(builtins, name)
 
 
 def _leaves(body: list[ast.stmt]) -> bool:

@@ -45,9 +45,9 @@ def compile_cell(
     up on syntax trees, `name_file(code, text)` gives the file name that tracebacks will carry.
     Raises SyntaxError with the line numbers of `text`.
     """
-    if body not in text:
-        text = f"%%sky_remote\n{body}"
-    header = text.count("\n", 0, text.rindex(body)) if body else text.count("\n")
+    header = _header(text, body)
+    if not header:
+        text, header = f"%%sky_remote\n{body}", 1
     # IPython strips leading blank lines: keep them out of its sight and put them back.
     stripped = body.lstrip("\n")
     header += len(body) - len(stripped)
@@ -64,6 +64,16 @@ def compile_cell(
         has_value=last is not None and not _silenced(code),
         names=names_of(tree),
     )
+
+
+def _header(text: str, body: str) -> int:
+    """How many lines of the cell `text` stand above `body`; 0 when it is another cell's body."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if line.strip():
+            below = "\n".join(lines[number + 1 :])
+            return number + 1 if line.startswith("%%") and below.strip() == body.strip() else 0
+    return 0
 
 
 def _compile(tree: ast.Module | ast.Expression, filename: str) -> CodeType:

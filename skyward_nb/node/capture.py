@@ -29,7 +29,7 @@ class RankStream(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         """Send text on its way; TypeError for anything else, as of any text stream."""
-        if not isinstance(text, str):
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users call it
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if text:
             self._uplink.write(self._stream, text)

@@ -9,7 +9,10 @@ import socket
 import sys
 import traceback
 from contextlib import ExitStack
+from types import ModuleType
 from typing import Any
+
+from msgspec.structs import replace
 
 from skyward_nb.node.capture import Capture
 from skyward_nb.node.mailbox import Mailbox
@@ -103,18 +106,16 @@ class Rank:
             self._mailbox.close()
             error = raised
         self._capture.repair()
-        return RankDone(
+        done = RankDone(
             run=command.run,
             rank=rank,
-            assigned=tuple(n for n, was in before.items() if id(namespace.get(n, was)) != was),
+            assigned=_assigned(namespace, before, command.sure if error is None else ()),
             dropped=tuple(name for name in before if name not in namespace),
             interrupted=isinstance(error, KeyboardInterrupt),
-            **(
-                self._values(command, value)
-                if error is None
-                else {"failure": self._failure(error)}
-            ),
         )
+        if error is not None:
+            return replace(done, failure=self._failure(error))
+        return self._with_values(done, command, value)
 
     def _install(self, command: Run) -> None:
         """Bind the names sent along; all values first, so that a bad one changes nothing."""
@@ -131,10 +132,10 @@ class Rank:
                 raise
         self._shell.user_ns.update(values)
 
-    def _values(self, command: Run, value: object) -> dict[str, Any]:
-        """What goes home, as fields of `RankDone`."""
-        if self.info.rank not in command.value_from:
-            return {}
+    def _with_values(self, done: RankDone, command: Run, value: object) -> RankDone:
+        """Add what goes home."""
+        if done.rank not in command.value_from:
+            return done
         troubles: list[Unsendable] = []
         pulled: dict[str, Packed] = {}
         missing: list[str] = []
@@ -145,12 +146,13 @@ class Rank:
                 missing.append(name)
             elif (each := self._pack(name, found, troubles)) is not None:
                 pulled[name] = each
-        return {
-            "value": packed,
-            "pulled": pulled,
-            "missing": tuple(missing),
-            "unsendable": tuple(troubles),
-        }
+        return replace(
+            done,
+            value=packed,
+            pulled=pulled,
+            missing=tuple(missing),
+            unsendable=tuple(troubles),
+        )
 
     def _pack(self, name: str, value: object, troubles: list[Unsendable]) -> Packed | None:
         try:
@@ -176,6 +178,19 @@ class Rank:
             at=at,
             traceback=self._shell.shown,
         )
+
+
+def _assigned(
+    namespace: dict[str, Any], before: dict[str, int], sure: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Names whose values are new: surely bound, or another object than `before`; no modules."""
+    return tuple(
+        name
+        for name, was in before.items()
+        if (value := namespace.get(name, _MISSING)) is not _MISSING
+        and (name in sure or id(value) != was)
+        and not isinstance(value, ModuleType)
+    )
 
 
 def _text_of(error: BaseException) -> str:

@@ -50,22 +50,21 @@ class RankLine(asyncio.BufferedProtocol):
         self._timers: set[asyncio.TimerHandle] = set()
         self._held = False
         self.closed = False
+        self.silent = False
 
     async def open(self) -> tuple[socket.socket, int, int]:
         """Connect, and give the ends that the rank's process shall have."""
         ours, theirs = socket.socketpair()
+        writes: list[int] = []
         for name in _PIPES:
             read, write = os.pipe()
             os.set_blocking(read, False)
             self._pipes[name] = read
             self._loop.add_reader(read, self._on_pipe, name)
-            if name == "stdout":
-                stdout = write
-            else:
-                stderr = write
+            writes.append(write)
         ours.setblocking(False)
         await self._loop.create_connection(lambda: self, sock=ours)
-        return theirs, stdout, stderr
+        return theirs, writes[0], writes[1]
 
     def send(self, data: bytes) -> None:
         """Pass a frame on to the rank."""
@@ -119,6 +118,7 @@ class RankLine(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The rank hung up: hear the rest of its pipes, then say so."""
         if not self.closed:
+            self.silent = True
             self._listener.heard(self._drain())
             self._listener.hung_up(self)
 

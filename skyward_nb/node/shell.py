@@ -44,7 +44,7 @@ class _Displays(DisplayPublisher):
         self,
         data: dict[str, Any],
         metadata: dict[str, Any] | None = None,
-        source: str | None = None,
+        source: object = None,
         *,
         transient: dict[str, Any] | None = None,
         update: bool = False,
@@ -96,19 +96,6 @@ class RankShell(InteractiveShell):
             own = own.tb_next
         return own or trace
 
-    def showsyntaxerror(self, *args: Any, **kwargs: Any) -> None:
-        """Keep how the syntax error reads."""
-        kind, value, trace = self._get_exc_info()
-        self.shown = tuple(self.SyntaxTB.structured_traceback(kind, value, []))
-
-    def showindentationerror(self) -> None:
-        """As of any syntax error."""
-        self.showsyntaxerror()
-
-    def show_usage_error(self, exc: BaseException) -> None:
-        """Keep a magic's complaint."""
-        self.shown = (f"UsageError: {exc}",)
-
     def ask_exit(self) -> None:
         """`exit` and `quit` end the cell, as `sys.exit()` does."""
         raise SystemExit(0)
@@ -136,9 +123,9 @@ class RankShell(InteractiveShell):
         value: object = None
         try:
             if command.body is not None:
-                self._execute(marshal.loads(command.body))
+                self._execute(marshal.loads(command.body))  # noqa: S302 - from our own kernel
             if command.last is not None:
-                value = self._execute(marshal.loads(command.last))
+                value = self._execute(marshal.loads(command.last))  # noqa: S302
                 if value is not None:
                     self.user_ns["_"] = value
             self.events.trigger("post_execute")
@@ -149,8 +136,8 @@ class RankShell(InteractiveShell):
 
     def _execute(self, code: CodeType) -> object:
         if code.co_flags & inspect.CO_COROUTINE:
-            return self.loop_runner(eval(code, self.user_ns))
-        return eval(code, self.user_ns)
+            return self.loop_runner(eval(code, self.user_ns))  # noqa: S307 - running code is the point
+        return eval(code, self.user_ns)  # noqa: S307
 
     def place_of(self, error: BaseException) -> Frame | None:
         """The deepest place in the notebook's own text that a traceback goes through."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.messages import Event, Output
@@ -26,6 +27,7 @@ class Uplink:
         self._lock = threading.RLock()
         self._texts: list[tuple[str, str]] = []
         self._held = 0
+        self._flushed = 0.0
         self._wake = threading.Event()
         self._alive = True
         self.sending = 0
@@ -46,7 +48,9 @@ class Uplink:
                 else:
                     self._texts.append((stream, text))
                 self._held += len(text)
-                if self._held > _ENOUGH:
+                # A line after a while leaves at once; only what follows it closely is gathered.
+                rested = text[-1] == "\n" and time.monotonic() - self._flushed > _PAUSE
+                if rested or self._held > _ENOUGH:
                     self._flush()
                 elif not self._wake.is_set():
                     self._wake.set()
@@ -76,13 +80,15 @@ class Uplink:
 
     def _leave(self) -> None:
         self.sending -= 1
-        if self.interrupted and not self.sending:
-            if threading.current_thread() is threading.main_thread():
-                self.interrupted = False
-                raise KeyboardInterrupt
+        if not self.interrupted or self.sending:
+            return
+        if threading.current_thread() is threading.main_thread():
+            self.interrupted = False
+            raise KeyboardInterrupt
 
     def _flush(self) -> None:
         texts, self._texts, self._held = self._texts, [], 0
+        self._flushed = time.monotonic()
         for stream, text in texts:
             self._socket.sendall(frame(Output(self._rank, stream, encodable(text))))
 

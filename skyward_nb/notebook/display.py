@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from skyward_nb.notebook.picture import as_html, as_text, headline
-from skyward_nb.pool.view import RankView, RunState, View, fold
+from skyward_nb.pool.view import Line, RankView, RunState, View, fold
 from skyward_nb.words.messages import Event, Output
 from skyward_nb.words.ranks import spell_ranks
 
@@ -142,7 +142,7 @@ class RunDisplay:
         said = [
             entry.text
             for entry in self.view.entries
-            if hasattr(entry, "text") and rank in entry.ranks  # type: ignore[union-attr]
+            if isinstance(entry, Line) and rank in entry.ranks
         ]
         return "\n".join(said[-lines:])
 

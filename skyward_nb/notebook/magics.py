@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import TryNext, UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.ultratb import SyntaxTB
 
 if TYPE_CHECKING:
     from skyward_nb.notebook.session import Session
@@ -79,6 +80,7 @@ def load(shell: InteractiveShell) -> None:
         magics = SkyMagics(shell)
         magics.sky_remote.__func__.__doc__ = _cell_help()  # type: ignore[attr-defined]
         shell.register_magics(magics)
+        shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
         for key in ("%%sky_remote", "%sky"):
             shell.set_hook("complete_command", magics.complete, str_key=key)
 
@@ -88,10 +90,31 @@ def unload(shell: InteractiveShell) -> None:
     magics = _loaded(shell)
     if magics is not None:
         magics.close()
+        if isinstance(shell.SyntaxTB, _QuietSyntaxTB):
+            shell.SyntaxTB = shell.SyntaxTB.original
         registry = shell.magics_manager
         registry.magics["cell"].pop("sky_remote", None)
         registry.magics["line"].pop("sky", None)
         registry.registry.pop("SkyMagics", None)
+
+
+class _QuietSyntaxTB(SyntaxTB):
+    """IPython's renderer of syntax errors, letting an error that renders itself do so.
+
+    For other exceptions IPython looks for `_render_traceback_`; for syntax errors it does not,
+    and would show the frames between the cell and us.
+    """
+
+    def __init__(self, original: SyntaxTB) -> None:
+        super().__init__(theme_name=original._theme_name)
+        self.original = original
+
+    def structured_traceback(self, etype: Any, evalue: Any, *args: Any, **kwargs: Any) -> list[str]:
+        """The lines to show."""
+        render = getattr(evalue, "_render_traceback_", None)
+        if render is not None:
+            return render()
+        return self.original.structured_traceback(etype, evalue, *args, **kwargs)
 
 
 def _loaded(shell: InteractiveShell) -> SkyMagics | None:

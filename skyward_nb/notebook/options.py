@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -69,9 +69,10 @@ def _names(option: str, text: str) -> tuple[str, ...]:
 
 def _name(option: str, text: str) -> str:
     names = _names(option, text)
-    if len(names) > 1:
+    if len(names) != 1:
         raise OptionError(option, f"{option}={text}: give one name")
-    return names[0]
+    (name,) = names
+    return name
 
 
 def _push(option: str, text: str) -> tuple[str, ...] | None:
@@ -152,10 +153,16 @@ OPTIONS: tuple[Option, ...] = (
         _BACKENDS,
     ),
     Option("env", "pool", "K=V,...", "environment variables of the ranks", _env),
-    Option("idle", "pool", "10m", "the pool ends itself after so long without a client",
-           read_duration),
-    Option("grace", "pool", "2s", "how long stopped ranks may take before they are killed",
-           read_duration),
+    Option(
+        "idle", "pool", "10m", "the pool ends itself after so long without a client", read_duration
+    ),
+    Option(
+        "grace",
+        "pool",
+        "2s",
+        "how long stopped ranks may take before they are killed",
+        read_duration,
+    ),
     Option("pool", "pool", "NAME", "which pool (default)", _pool_name),
     Option("ranks", "cell", "all|head|0,2-3|::2", "ranks that run the cell (all)"),
     Option("out", "cell", "NAME", "bind the run's value to this name", _name),
@@ -243,6 +250,6 @@ def _unknown(key: str, scopes: tuple[Scope, ...]) -> OptionError:
     return OptionError(key, f"there is no option {key!r}{near or '; %sky help lists them'}")
 
 
-def _near(word: str, known: Any) -> str:
+def _near(word: str, known: Iterable[str]) -> str:
     match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {match[0]}?" if match else ""

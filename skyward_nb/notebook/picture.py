@@ -125,8 +125,10 @@ def as_html(view: View, now: float) -> str:
         f'<span style="margin-left:auto;{_MUTED}">{took}</span></div>'
     )
     body = [head, _table(view), _output(view)]
-    for note in view.notes:
-        body.append(f'<div style="padding:4px 12px;font-size:12.5px">{html.escape(note)}</div>')
+    body += [
+        f'<div style="padding:4px 12px;font-size:12.5px">{html.escape(note)}</div>'
+        for note in view.notes
+    ]
     if view.foot:
         words = " · ".join(html.escape(part) for part in view.foot)
         body.append(
@@ -148,13 +150,15 @@ def _table(view: View) -> str:
     for ranks, now in groups:
         part, words = _bar_words(now)
         figures = "".join(
-            f"<td {cell}>{now.metrics[name]:.4g}</td>" if name in now.metrics else f"<td {cell}></td>"
+            f"<td {cell}>{now.metrics[name]:.4g}</td>"
+            if name in now.metrics
+            else f"<td {cell}></td>"
             for name in names
         )
         state = "" if now.state in ("done", "running") else f" <i>{now.state}</i>"
         rows.append(
             f"<tr><td {cell}>{spell_ranks(ranks)}{state}</td>"
-            f'<td {cell}>{_bar(part, now)}</td><td {cell}>{html.escape(words)}</td>{figures}</tr>'
+            f"<td {cell}>{_bar(part, now)}</td><td {cell}>{html.escape(words)}</td>{figures}</tr>"
         )
     return (
         '<table style="border-collapse:collapse;font-size:13px;margin:4px 0;'

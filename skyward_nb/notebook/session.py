@@ -67,9 +67,13 @@ class Session:
         """The spec of a new pool; raises `OptionError` where options contradict one another."""
         spec = replace(PoolSpec(), **_fields(asked))
         if spec.backend == "nccl" and (spec.accelerator is None or spec.simulate):
-            raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")
+            raise OptionError(
+                "backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo"
+            )
         if spec.simulate and spec.accelerator is None:
-            raise OptionError("simulate", "simulate stands in for accelerator=..., which is missing")
+            raise OptionError(
+                "simulate", "simulate stands in for accelerator=..., which is missing"
+            )
         if spec.backend != "auto" and not spec.framework:
             raise OptionError("backend", f"backend={spec.backend} needs framework=torch")
         return spec
@@ -122,7 +126,7 @@ class Session:
             pull = asked.cell.get("pull", ())
             request = RunRequest(
                 cell=cell,
-                number=self.shell.execution_count,
+                number=self._present()[0],
                 namespace=_Notebook(self.shell.user_ns),
                 ranks=ranks,
                 value_from={"all": ranks, "head": ranks[:1], "none": ()}[gather],
@@ -142,16 +146,27 @@ class Session:
             raise
         return _Ending(self, pool, outcome, display).conclude(asked.cell, cell.names.writes)
 
+    def _present(self) -> tuple[int, str]:
+        """Number and text of the cell that is running; IPython may have counted on already."""
+        manager = self.shell.history_manager
+        history = manager.input_hist_raw if manager else [""]
+        number = len(history) - 1
+        return (number, history[number]) if number else (self.shell.execution_count, "")
+
     def _compile(self, body: str) -> Cell:
         shell = self.shell
-        history = shell.history_manager.input_hist_raw if shell.history_manager else [""]
-        return compile_cell(
-            history[-1],
-            body,
-            transform=shell.transform_cell,
-            transform_ast=shell.transform_ast,
-            name_file=lambda code, text: shell.compile.cache(code, shell.execution_count, text),
-        )
+        number, text = self._present()
+        try:
+            return compile_cell(
+                text,
+                body,
+                transform=shell.transform_cell,
+                transform_ast=shell.transform_ast,
+                name_file=lambda code, text: shell.compile.cache(code, number, text),
+            )
+        except SyntaxError as error:
+            show(error, shell.SyntaxTB.structured_traceback(type(error), error, None))
+            raise
 
 
 class _Ending:
@@ -272,24 +287,27 @@ class _Ending:
             notes.append(f"{ranks} did not stop within {grace:g} s and had to be killed")
         if outcome.lost:
             generation = self._pool.generation
-            notes.append(f"all ranks were started anew (generation {generation}); names of the "
-                         "notebook are sent again when a cell reads them")
+            notes.append(
+                f"all ranks were started anew (generation {generation}); names of the "
+                "notebook are sent again when a cell reads them"
+            )
             if outcome.names_lost:
                 notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
         return tuple(notes)
 
     def _foot(self) -> tuple[str, ...]:
         rows = self._outcome.plan.rows
-        counts = {status: [row for row in rows if row.status == status]
-                  for status in ("sent", "unchanged", "kept on ranks")}
+        counts = {
+            status: [row for row in rows if row.status == status]
+            for status in ("sent", "unchanged", "kept on ranks")
+        }
         foot: list[str] = []
         if counts["sent"]:
             names = ", ".join(row.name for row in counts["sent"][:6])
             more = f" and {len(counts['sent']) - 6} more" if len(counts["sent"]) > 6 else ""
             foot.append(f"sent {names}{more} ({_size(self._outcome.plan.sent_bytes)})")
-        for status in ("unchanged", "kept on ranks"):
-            if counts[status]:
-                foot.append(f"{len(counts[status])} {status}")
+        others = ("unchanged", "kept on ranks")
+        foot += [f"{len(counts[status])} {status}" for status in others if counts[status]]
         return tuple(foot)
 
 
@@ -299,7 +317,7 @@ class _Notebook(Mapping[str, Any]):
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any object at all
+    def __getitem__(self, name: str) -> Any:
         if _IPYTHONS_OWN.fullmatch(name):
             raise KeyError(name)
         return self._namespace[name]

@@ -7,7 +7,7 @@ reach, and on no other. Source for the variables: torch's elastic agent.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -41,7 +41,7 @@ class TorchPlugin:
         return found
 
     @contextmanager
-    def enter(self, place: Place, options: dict[str, str]) -> Iterator[None]:
+    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
         """Form the process group of this generation; raises what torch raises."""
         import torch
         import torch.distributed as dist
@@ -54,7 +54,7 @@ class TorchPlugin:
         backend = options.get("backend", "auto")
         if backend == "auto":
             backend = "nccl" if on_gpu else "gloo"
-        store = dist.TCPStore(
+        store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented as public
             info.head_addr,
             info.head_port,
             info.world_size,

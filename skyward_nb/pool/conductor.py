@@ -1,13 +1,13 @@
 """What to do while a run goes on: events and time in, commands out. No IO, no clock of its own.
 
-    state          event                     what follows
-    ─────          ─────                     ────────────
-    running        a rank fails              after `settle`, the others are interrupted
-    running        a rank's process ends     the same, and the generation is broken
-    running        the person interrupts     all ranks still running are interrupted
-    interrupting   `grace` is over           ranks still running are killed
-    interrupting   the person, again         the same, at once
-    any            no rank is left running   the run is over
+state          event                     what follows
+─────          ─────                     ────────────
+running        a rank fails              after `settle`, the others are interrupted
+running        a rank's process ends     the same, and the generation is broken
+running        the person interrupts     all ranks still running are interrupted
+interrupting   `grace` is over           ranks still running are killed
+interrupting   the person, again         the same, at once
+any            no rank is left running   the run is over
 """
 
 from __future__ import annotations

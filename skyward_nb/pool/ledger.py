@@ -14,7 +14,7 @@ from typing import Any, Literal
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.payload import Bundle, pack
 from skyward_nb.words.errors import PayloadError
-from skyward_nb.words.messages import NameValue, SourceFile
+from skyward_nb.words.messages import NameValue, Packed, SourceFile
 
 Status = Literal["sent", "unchanged", "kept on ranks"]
 
@@ -49,9 +49,7 @@ class Ledger:
     `sources` finds the text of a notebook cell by the file name its code objects carry.
     """
 
-    def __init__(
-        self, world_size: int, stores: Iterable[BlobStore], sources: SourceFinder
-    ) -> None:
+    def __init__(self, world_size: int, stores: Iterable[BlobStore], sources: SourceFinder) -> None:
         self._world_size = world_size
         self._stores = tuple(stores)
         self._sources = sources
@@ -104,10 +102,20 @@ class Ledger:
             status: Status = "kept on ranks" if name in self._assigned else "unchanged"
             plan.rows.append(Row(name, status, kind, bundle.size))
             return
-        packed = [bundle.stow(store) for store in self._stores][0]
+        packed = self._stow(name, kind, bundle)
         everyone = len(lacking) == self._world_size
         plan.names.append(NameValue(name, packed, None if everyone else lacking))
         plan.rows.append(Row(name, "sent", kind, bundle.size))
+
+    def _stow(self, name: str, kind: str, bundle: Bundle) -> Packed:
+        try:
+            first, *_ = [bundle.stow(store) for store in self._stores]
+        except OSError as error:
+            where = self._stores[0].folder.parent
+            reason = f"{bundle.size:,} bytes do not fit in {where}: {error.strerror or error}"
+            advice = "Free memory there, or have the cell load the data on the ranks."
+            raise PayloadError(name, name, kind, reason, advice) from error
+        return first
 
     def sent(self, plan: Plan, ranks: tuple[int, ...]) -> None:
         """The plan's names are on their way to the ranks."""

@@ -214,9 +214,7 @@ class Pool:
 
     def _fork(self, reserved: Reserved) -> None:
         addresses = (reserved.address,) * self.spec.nodes
-        self.infos = place(
-            self.spec, addresses, reserved.port, self.pool_id, self.generation
-        )
+        self.infos = place(self.spec, addresses, reserved.port, self.pool_id, self.generation)
         options = {"backend": self.spec.backend}
         plugins = tuple(PluginUse(plugin.name, options) for plugin in self._plugins)
         for machine, link in zip(self._machines, self._links, strict=True):
@@ -246,7 +244,8 @@ class Pool:
             last=marshal.dumps(cell.last) if cell.last else None,
             wants_value=request.wants_value,
             names=tuple(plan.names),
-            writes=tuple(sorted(request.cell.names.writes)),
+            writes=tuple(cell.names.writes),
+            sure=tuple(cell.names.sure),
             sources=(SourceFile(cell.filename, request.number, cell.text), *plan.sources),
             value_from=request.value_from,
             pull=request.pull,
@@ -290,8 +289,7 @@ class Pool:
     def _settle(self, conductor: Conductor, request: RunRequest, watch: Watch) -> list[str]:
         """Note what the ranks assigned; after a loss, begin a new generation."""
         for rank, end in conductor.done.items():
-            sure = request.cell.names.sure if end.failure is None else frozenset[str]()
-            self.ledger.assigned(rank, sure.union(end.assigned), request.namespace)
+            self.ledger.assigned(rank, end.assigned, request.namespace)
             self.ledger.dropped(rank, end.dropped)
         if not conductor.broken:
             return []

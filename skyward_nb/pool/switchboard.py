@@ -9,7 +9,7 @@ import selectors
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from skyward_nb.pool.link import Link
@@ -53,7 +53,7 @@ class Switchboard:
         self._wake(_NUDGE)
 
     @contextmanager
-    def interrupts(self) -> Iterator[None]:
+    def interrupts(self) -> Generator[None]:
         """While inside, SIGINT is a `SigInt` among what comes in instead of an exception.
 
         Off the main thread nothing is changed: signals do not arrive there.

@@ -136,8 +136,14 @@ def _visible(text: str) -> str:
     """A line as a terminal would leave it: the last text after a carriage return, no escapes."""
     text = _ANSI.sub("", text).rstrip("\r")
     text = text.rpartition("\r")[2]
-    while "\b" in text:
-        text = re.sub(r"[^\b]?\b", "", text, count=1)
+    if "\b" in text:
+        kept: list[str] = []
+        for letter in text:
+            if letter != "\b":
+                kept.append(letter)
+            elif kept:
+                kept.pop()
+        text = "".join(kept)
     if len(text) > LONGEST_LINE:
         text = f"{text[:LONGEST_LINE]} … {len(text) - LONGEST_LINE:,} more characters"
     return text

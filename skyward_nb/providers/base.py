@@ -53,4 +53,3 @@ class Provider(Protocol):
     async def acquire(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
         """The machines of a pool, head first, all or none."""
         ...
-

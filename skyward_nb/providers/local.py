@@ -38,7 +38,7 @@ class LocalMachine:
         command = [sys.executable, "-m", "skyward_nb.node.agent"]
         command += [str(folders.runtime), str(folders.store), str(idle), *preload]
         with (folders.runtime / "agent.log").open("wb") as log:
-            self._agent = subprocess.Popen(  # noqa: ASYNC220 - a fork and exec, a few milliseconds
+            self._agent = subprocess.Popen(  # noqa: ASYNC220, S603 - milliseconds; our own program
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -126,7 +126,9 @@ def gpus() -> list[str]:
         return []
     command = [tool, "--query-gpu=name", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        answer = subprocess.run(  # noqa: S603 - the driver's own tool, found in PATH
+            command, capture_output=True, text=True, timeout=20, check=True
+        )
     except (subprocess.SubprocessError, OSError):
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -11,7 +11,7 @@ _emit: Callable[[Event], None] | None = None
 
 def connect(emit: Callable[[Event], None] | None) -> None:
     """Set where events go; `None` outside of a pool and in a rank's child processes."""
-    global _emit  # noqa: PLW0603 - one outlet per process
+    global _emit
     _emit = emit
 
 

@@ -11,12 +11,16 @@ T = TypeVar("T")
 
 
 @overload
-def shard(
-    array: T, /, *, shuffle: bool = False, seed: int = 0, drop_last: bool = False
-) -> T: ...
+def shard(array: T, /, *, shuffle: bool = False, seed: int = 0, drop_last: bool = False) -> T: ...
 @overload
 def shard(
-    *arrays: Any, shuffle: bool = False, seed: int = 0, drop_last: bool = False
+    first: Any,
+    second: Any,
+    /,
+    *more: Any,
+    shuffle: bool = False,
+    seed: int = 0,
+    drop_last: bool = False,
 ) -> tuple[Any, ...]: ...
 def shard(*arrays: Any, shuffle: bool = False, seed: int = 0, drop_last: bool = False) -> Any:
     """Items `rank::world_size` of each array: one value for one array, else a tuple.
@@ -69,10 +73,10 @@ def _take(array: Any, order: range | list[int]) -> Any:
         return array.iloc[list(order)]
     if hasattr(array, "select") and hasattr(array, "features"):
         return array.select(order)
-    if isinstance(order, range) and hasattr(array, "shape"):
+    if hasattr(array, "shape") and isinstance(order, range):
         return array[order.start : order.stop : order.step]
     if hasattr(array, "shape"):
-        return array[_index(array, order)]
+        return array[_index(array, list(order))]
     kind = type(array).__name__
     raise TypeError(f"sky.shard: a {kind} cannot be split; give a list, an array or a table")
 

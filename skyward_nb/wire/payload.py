@@ -33,7 +33,7 @@ _home: dict[str, Any] = {}
 
 def set_home(namespace: dict[str, Any]) -> None:
     """Say which namespace functions of the notebook belong to in this process."""
-    global _home  # noqa: PLW0603 - one namespace per process, like `__main__` itself
+    global _home
     _home = namespace
 
 
@@ -106,7 +106,7 @@ def pack(name: str, value: object) -> Bundle:
     return bundle
 
 
-def unpack(packed: Packed, store: BlobStore) -> Any:  # noqa: ANN401 - any object at all
+def unpack(packed: Packed, store: BlobStore) -> Any:
     """Rebuild a packed object; its large buffers are writable and private to this process."""
     data = store.map(packed.digest) if packed.data is None else memoryview(bytearray(packed.data))
     count = int.from_bytes(data[:4], "little")
@@ -117,7 +117,7 @@ def unpack(packed: Packed, store: BlobStore) -> Any:  # noqa: ANN401 - any objec
         at += -at % _ALIGN
         pieces.append(data[at : at + size])
         at += size
-    return pickle.loads(pieces[0], buffers=pieces[1:])
+    return pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301 - between kernel and its ranks
 
 
 def _bundle(header: memoryview, buffers: list[memoryview]) -> Bundle:

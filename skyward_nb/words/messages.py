@@ -64,7 +64,8 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """To ranks: bind the names, then execute the cell `In[number]`.
 
     `body` and `last` are code objects as `marshal` writes them: the statements, and the
-    expression whose value is the run's. Equal minor versions of Python were made sure of.
+    expression whose value is the run's. Of the names the cell `writes`, it binds the `sure` ones
+    whenever it ends well. Equal minor versions of Python were made sure of.
     """
 
     run: int
@@ -74,6 +75,7 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     last: bytes | None = None
     names: tuple[NameValue, ...] = ()
     writes: tuple[str, ...] = ()
+    sure: tuple[str, ...] = ()
     sources: tuple[SourceFile, ...] = ()
     value_from: tuple[int, ...] = ()
     wants_value: bool = False
@@ -214,8 +216,8 @@ class Unsendable(msgspec.Struct, frozen=True):
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A rank finished a run, well (`failure` None) or not.
 
-    Of the names the cell writes, `assigned` are those it bound anew, `dropped` those that are
-    not there now; of the names to pull, `missing` are those it does not have.
+    Of the names the cell writes, `assigned` are those it bound anew, modules aside; `dropped`
+    those that are not there now; of the names to pull, `missing` are those it does not have.
     """
 
     run: int

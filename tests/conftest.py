@@ -1,0 +1,61 @@
+"""What all tests share: a folder of their own for pools, kernels, and the check for leaks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from skyward_nb.providers import folders
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Pools of these tests live below a folder of their own, short enough for sockets."""
+    root = Path(os.environ.get("TMPDIR", "/tmp")) / f"sky-test-{os.getpid()}"
+    os.environ["SKYWARD_RUNTIME_DIR"] = str(root)
+    os.environ["IPYTHONDIR"] = str(tmp_path_factory.mktemp("ipython"))
+    yield root
+    for left in root.glob("*"):
+        raise AssertionError(f"left behind: {left}")
+    if root.exists():
+        root.rmdir()
+
+
+def ours() -> set[int]:
+    """Processes that run this package's agent, forge or ranks for these tests."""
+    found: set[int] = set()
+    for process in psutil.process_iter(["pid", "cmdline", "status"]):
+        words = " ".join(process.info["cmdline"] or ())
+        if "skyward_nb.node." in words and str(folders.runtime_root()) in words:
+            found.add(process.info["pid"])
+    return found
+
+
+def traces() -> set[str]:
+    """Everything a pool may leave: processes, runtime folders, stored values, children."""
+    stores = {str(path) for path in folders.store_root().glob("*")}
+    runtimes = {str(path) for path in folders.runtime_root().glob("*")}
+    children = {f"child {child.pid}" for child in psutil.Process().children()}
+    return {f"process {pid}" for pid in ours()} | stores | runtimes | children
+
+
+def gone_within(seconds: float, before: set[str]) -> set[str]:
+    """What is still left after `seconds` of what was not there `before`."""
+    until = time.monotonic() + seconds
+    while (left := traces() - before) and time.monotonic() < until:
+        time.sleep(0.05)
+    return left
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[set[str]]:
+    """After the test nothing is left of what it started."""
+    before = traces()
+    yield before
+    left = gone_within(5, before)
+    assert not left, f"left behind: {sorted(left)}"

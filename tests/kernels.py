@@ -1,0 +1,118 @@
+"""Real kernels for tests: cells in, outputs back, as a front end sees them."""
+
+from __future__ import annotations
+
+import queue
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from jupyter_client.manager import KernelManager
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Ran:
+    """What one cell gave."""
+
+    status: str
+    streams: dict[str, str] = field(default_factory=dict)
+    displays: list[dict[str, str]] = field(default_factory=list)
+    result: str | None = None
+    error: tuple[str, str, str] | None = None
+    messages: int = 0
+
+    @property
+    def picture(self) -> str:
+        """The text of the last state of the display."""
+        return self.displays[-1]["text/plain"] if self.displays else ""
+
+    @property
+    def html(self) -> str:
+        """The HTML of the last state of the display."""
+        return self.displays[-1]["text/html"] if self.displays else ""
+
+    @property
+    def traceback(self) -> str:
+        """The error as shown, without colours."""
+        return self.error[2] if self.error else ""
+
+    @property
+    def stdout(self) -> str:
+        return self.streams.get("stdout", "")
+
+    @property
+    def stderr(self) -> str:
+        return self.streams.get("stderr", "")
+
+
+class Kernel:
+    """One running kernel and its client."""
+
+    def __init__(self, manager: KernelManager) -> None:
+        self.manager = manager
+        self.client = manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def begin(self, code: str) -> str:
+        """Send a cell; returns the message's id."""
+        return self.client.execute(code)
+
+    def finish(self, message: str, timeout: float = 60, *, on_update=None) -> Ran:
+        """Collect what a cell gives until it ends."""
+        ran = Ran("?")
+        until = time.monotonic() + timeout
+        while True:
+            try:
+                got = self.client.get_iopub_msg(timeout=max(0.1, until - time.monotonic()))
+            except queue.Empty:
+                raise TimeoutError(f"the cell did not end in {timeout} s: {ran}") from None
+            if got["parent_header"].get("msg_id") != message:
+                continue
+            kind, content = got["msg_type"], got["content"]
+            ran.messages += 1
+            if kind == "stream":
+                name = content["name"]
+                ran.streams[name] = ran.streams.get(name, "") + content["text"]
+            elif kind in ("display_data", "update_display_data"):
+                ran.displays.append(content["data"])
+                if on_update is not None:
+                    on_update(content["data"])
+            elif kind == "execute_result":
+                ran.result = content["data"]["text/plain"]
+            elif kind == "error":
+                text = _ANSI.sub("", "\n".join(content["traceback"]))
+                ran.error = (content["ename"], content["evalue"], text)
+            elif kind == "status" and content["execution_state"] == "idle":
+                break
+        ran.status = self.client.get_shell_msg(timeout=timeout)["content"]["status"]
+        return ran
+
+    def run(self, code: str, timeout: float = 60, *, on_update=None) -> Ran:
+        """Run a cell to its end."""
+        return self.finish(self.begin(code), timeout, on_update=on_update)
+
+    def interrupt(self) -> None:
+        """Press the square button."""
+        self.manager.interrupt_kernel()
+
+
+@contextmanager
+def kernel(**env: str) -> Iterator[Kernel]:
+    """A kernel with the extension loaded; shut down as a front end does it."""
+    import os
+
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(env={**os.environ, **env})
+    running = Kernel(manager)
+    try:
+        assert running.run("%load_ext skyward_nb").status == "ok"
+        yield running
+    finally:
+        running.client.stop_channels()
+        manager.shutdown_kernel()
+        manager.cleanup_resources()

@@ -1,0 +1,556 @@
+"""Cells through a real kernel, as a front end runs them. One kernel and pool for most."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+
+import nbformat
+import pytest
+from conftest import gone_within, traces
+from kernels import Kernel, kernel
+from nbclient import NotebookClient
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    before = traces()
+    with kernel() as running:
+        assert running.run("import skyward_nb as sky\nimport os").status == "ok"
+        assert running.run("%%sky_remote nodes=4\n'ready'").result == "[0-3] 'ready'"
+        yield running
+    assert not gone_within(5, before)
+
+
+def rank_cell(notebook: Kernel, body: str, line: str = "", **more):
+    return notebook.run(f"%%sky_remote {line}\n{textwrap.dedent(body).strip()}", **more)
+
+
+# ── what goes and what comes back ───────────────────────────────────────────────────────
+
+
+def test_values_come_back_in_rank_order(notebook):
+    ran = rank_cell(notebook, "int(os.environ['RANK']) * 10", "out=tens")
+    assert ran.result == "[0] 0\n[1] 10\n[2] 20\n[3] 30"
+    assert notebook.run("list(tens), tens[2], tens.head, len(tens), tens[1:3].ranks").result == (
+        "([0, 10, 20, 30], 20, 0, 4, (1, 2))"
+    )
+    assert notebook.run("_ is tens or list(tens)[3]").result == "30"
+
+
+def test_equal_values_are_shown_once(notebook):
+    assert rank_cell(notebook, "'same'").result == "[0-3] 'same'"
+
+
+def test_no_value_where_there_is_none(notebook):
+    assert rank_cell(notebook, "x_none = 1").result is None
+    assert rank_cell(notebook, "print()").result is None
+    assert rank_cell(notebook, "1;").result is None
+    assert rank_cell(notebook, "1", "gather=none").result is None
+
+
+def test_gather_head_gives_the_heads_value_itself(notebook):
+    assert rank_cell(notebook, "os.environ['RANK']", "gather=head").result == "'0'"
+
+
+def test_namespaces_persist_and_are_each_ranks_own(notebook):
+    rank_cell(notebook, "mine = [os.environ['RANK']]")
+    assert rank_cell(notebook, "mine.append(1); len(mine)").result == "[0-3] 2"
+    assert rank_cell(notebook, "mine[0]").result == "[0] '0'\n[1] '1'\n[2] '2'\n[3] '3'"
+
+
+def test_names_are_sent_when_changed_and_only_then(notebook):
+    notebook.run("data = [1, 2, 3]")
+    assert rank_cell(notebook, "sum(data)").result == "[0-3] 6"
+    assert "1 unchanged" in rank_cell(notebook, "sum(data)").html
+    notebook.run("data.append(4)")
+    ran = rank_cell(notebook, "sum(data)")
+    assert ran.result == "[0-3] 10"
+    assert "sent data" in ran.html
+
+
+def test_a_name_assigned_on_ranks_stays_until_the_notebooks_changes(notebook):
+    notebook.run("level = 1")
+    assert rank_cell(notebook, "level = level + 100\nlevel").result == "[0-3] 101"
+    assert rank_cell(notebook, "level").result == "[0-3] 101"
+    assert notebook.run("level").result == "1"
+    notebook.run("level = 2")
+    assert rank_cell(notebook, "level").result == "[0-3] 2"
+
+
+def test_functions_and_classes_of_the_notebook_and_what_they_read(notebook):
+    notebook.run(
+        "factor = 3\n"
+        "def scale(x):\n    return x * factor\n"
+        "class Box:\n"
+        "    def __init__(self, v): self.v = v\n"
+        "    def scaled(self): return scale(self.v)\n"
+        "box = Box(5)"
+    )
+    assert rank_cell(notebook, "box.scaled(), isinstance(box, Box)").result == "[0-3] (15, True)"
+    assert rank_cell(notebook, "factor = 10\nbox.scaled()").result == "[0-3] 50"
+    notebook.run("back = get_ipython().run_cell_magic('sky_remote', 'gather=head', 'Box(8)')")
+    assert notebook.run("isinstance(back, Box), back.scaled()").result == "(True, 24)"
+
+
+def test_modules_imported_in_the_notebook_are_there(notebook):
+    notebook.run("import json as j, collections.abc")
+    assert rank_cell(notebook, "j.dumps([1]), collections.abc.Sized.__name__").result == (
+        "[0-3] ('[1]', 'Sized')"
+    )
+
+
+def test_push_says_what_is_sent(notebook):
+    notebook.run("wanted, unwanted = 'w', 'u'")
+    assert rank_cell(notebook, "wanted", "push=wanted").result == "[0-3] 'w'"
+    ran = rank_cell(notebook, "unwanted", "push=none")
+    assert ran.error[0] == "NameError"
+
+
+def test_pull_brings_names_and_they_are_not_sent_back(notebook):
+    rank_cell(notebook, "weights = [float(os.environ['RANK'])]", "pull=weights")
+    assert notebook.run("[w[0] for w in weights]").result == "[0.0, 1.0, 2.0, 3.0]"
+    assert rank_cell(notebook, "weights").result == "[0] [0.0]\n[1] [1.0]\n[2] [2.0]\n[3] [3.0]"
+    assert "no such name on ranks 0-3" in rank_cell(notebook, "1", "pull=nowhere").traceback
+
+
+def test_a_subset_of_ranks(notebook):
+    assert rank_cell(notebook, "os.environ['RANK']", "ranks=1,3").result == "[1] '1'\n[3] '3'"
+    assert rank_cell(notebook, "only = 1", "ranks=::2").status == "ok"
+    assert rank_cell(notebook, "'only' in globals()").result == ("[0,2] True\n[1,3] False")
+
+
+def test_large_arrays_go_and_come(notebook):
+    pytest.importorskip("numpy")
+    notebook.run("import numpy as np\nbig = np.arange(2_000_000)")
+    ran = rank_cell(notebook, "big[0] = 7\nbig[:] += int(os.environ['RANK'])\nbig", "out=bigs")
+    assert ran.status == "ok"
+    assert notebook.run("[int(b[0]) for b in bigs], int(big[0])").result == "([7, 8, 9, 10], 0)"
+    notebook.run("bigs[0][:] = 0\ndel bigs")
+
+
+# ── how it looks ────────────────────────────────────────────────────────────────────────
+
+
+def test_output_streams_while_the_cell_runs(notebook):
+    seen = []
+    rank_cell(
+        notebook,
+        "import time\nfor i in range(4):\n    print('step', i)\n    time.sleep(0.25)",
+        on_update=lambda data: seen.append(data["text/plain"]),
+    )
+    firsts = [text for text in seen if "step 0" in text and "step 3" not in text]
+    assert firsts, seen
+    assert "[0-3] step 3" in seen[-1]
+
+
+def test_output_is_labelled_by_rank_and_order_is_kept(notebook):
+    ran = rank_cell(notebook, "print('a')\nprint('rank', os.environ['RANK'])\nprint('b')")
+    for rank in range(4):
+        own = [line for line in ran.picture.splitlines() if line.startswith("[")]
+        texts = [line.partition("] ")[2] for line in own if _has(line, rank)]
+        assert texts == ["a", f"rank {rank}", "b"]
+
+
+def _has(line: str, rank: int) -> bool:
+    for part in line[1 : line.index("]")].split(","):
+        first, _, last = part.partition("-")
+        if int(first) <= rank <= int(last or first):
+            return True
+    return False
+
+
+def test_c_level_and_child_output_is_caught(notebook):
+    ran = rank_cell(
+        notebook,
+        """
+        os.write(1, b'from fd 1\\n')
+        os.system('echo from a child; echo to stderr >&2')
+        import ctypes
+        ctypes.CDLL(None).puts(b'from C')
+        print('from Python')
+        """,
+        "ranks=2",
+    )
+    for text in ("from fd 1", "from a child", "to stderr", "from C", "from Python"):
+        assert f"[2] {text}" in ran.picture
+
+
+def test_magics_shell_and_await_work_on_ranks(notebook):
+    notebook.run("word = 'hello'")
+    ran = rank_cell(
+        notebook,
+        """
+        !echo {word} there
+        !echo I am $RANK
+        %time y = 6 * 7
+        import asyncio
+        await asyncio.sleep(0.01)
+        y
+        """,
+        "ranks=1",
+    )
+    assert ran.result == "[1] 42"
+    assert "[1] hello there" in ran.picture
+    assert "[1] I am 1" in ran.picture
+    assert "Wall time" in ran.picture
+
+
+def test_rich_displays_of_ranks_are_in_the_picture(notebook):
+    ran = rank_cell(
+        notebook,
+        "from IPython.display import HTML, display\ndisplay(HTML('<b>rank</b>'))\nprint('<b>text</b>')",
+        "ranks=0",
+    )
+    assert "<b>rank</b>" in ran.html
+    assert "&lt;b&gt;text&lt;/b&gt;" in ran.html
+
+
+def test_progress_and_metrics_are_in_the_final_picture(notebook):
+    ran = rank_cell(
+        notebook, "for i in sky.progress(range(5), desc='step'):\n    sky.log(loss=1 / (i + 1))"
+    )
+    assert "[0-3]" in ran.picture
+    assert "step 5/5 · 100%" in ran.picture
+    assert "loss 0.2" in ran.picture
+    assert "width:100%" in ran.html
+
+
+def test_a_quick_cell_costs_one_display(notebook):
+    assert len(rank_cell(notebook, "x = 1").displays) == 1
+
+
+def test_a_million_lines_make_a_small_notebook(notebook):
+    ran = rank_cell(notebook, "for i in range(250_000): print('line', i)", timeout=100)
+    assert ran.status == "ok"
+    assert sum(len(d["text/html"]) for d in ran.displays) < 1_500_000
+    assert "lines not shown" in ran.picture
+    assert "line 249999" in ran.picture
+
+
+def test_stdout_of_some_ranks_alone(notebook):
+    ran = rank_cell(
+        notebook, "print('out')\nimport sys\nprint('err', file=sys.stderr)", "stdout=head"
+    )
+    assert "[0] out" in ran.picture
+    assert "err" in ran.picture
+    ran = rank_cell(notebook, "print('out')", "stdout=none")
+    assert "out" not in ran.picture.partition("\n")[2]
+
+
+def test_quiet_shows_nothing_unless_it_fails(notebook):
+    assert rank_cell(notebook, "print('x')", "quiet").displays == []
+    assert rank_cell(notebook, "1/0", "quiet").displays
+
+
+def test_strange_output_is_survived(notebook):
+    ran = rank_cell(
+        notebook,
+        """
+        os.write(1, bytes(range(256)) + b'\\n')
+        print('\\udcff lone')
+        print('x' * 3_000_000)
+        sys = __import__('sys')
+        sys.stdout.close(); sys.stderr.close()
+        os.close(1)
+        """,
+    )
+    assert ran.status == "ok"
+    assert "\\udcff lone" in ran.picture
+    assert "more characters" in ran.picture
+    assert "again" in rank_cell(notebook, "print('again')").picture
+
+
+def test_a_display_whose_repr_fails_does_not_break_the_cell(notebook):
+    ran = rank_cell(
+        notebook,
+        "class Bad:\n    def __repr__(self): raise ValueError('no repr')\ndisplay(Bad())\n1",
+    )
+    assert ran.result == "[0-3] 1"
+
+
+# ── when it goes wrong ──────────────────────────────────────────────────────────────────
+
+
+def test_the_users_exception_with_its_line(notebook):
+    ran = rank_cell(notebook, "\nx = 1\n\nif x:\n    raise ValueError('mine')".strip("\n"))
+    number = notebook.run("len(In) - 2").result
+    assert ran.error[:2] == ("ValueError", "mine")
+    assert f"Cell In[{number}], line 5" in ran.traceback
+    assert "---->" in ran.traceback
+    assert "raised on ranks 0-3 of 4" in ran.traceback
+    assert "skyward_nb" not in ran.traceback
+
+
+def test_an_exception_through_functions_of_other_cells(notebook):
+    notebook.run("class Oops(Exception): pass\n\ndef deep(k):\n    raise Oops('at', k)")
+    number = notebook.run("len(In) - 2").result
+    ran = rank_cell(notebook, "deep(3)")
+    assert f"Cell In[{number}], line 4, in deep(k)" in ran.traceback
+    assert "raise Oops('at', k)" in ran.traceback
+    caught = notebook.run(
+        "try:\n    get_ipython().run_cell_magic('sky_remote', '', 'deep(4)')\n"
+        "except Oops as e:\n    print(e.args, len(e.__notes__))"
+    )
+    assert "('at', 4) 1" in caught.stdout
+
+
+def test_different_failures_are_all_told_and_others_values_are_kept(notebook):
+    notebook.run("err = None")
+    ran = notebook.run(
+        "try:\n"
+        "    get_ipython().run_cell_magic('sky_remote', '', '''\n"
+        "rank = int(os.environ['RANK'])\n"
+        "[[].pop, lambda: {}['k'], lambda: 'two', lambda: 'three'][rank]()\n''')\n"
+        "except Exception as e:\n    err = e"
+    )
+    assert ran.status == "ok"
+    notes = notebook.run("print('\\n'.join(err.__notes__))").stdout
+    assert "rank 0" in notes
+    assert "rank 1" in notes
+    assert notebook.run("list(err.results)").result == "['two', 'three']"
+
+
+def test_one_rank_fails_and_the_others_are_stopped(notebook):
+    began = time.monotonic()
+    ran = rank_cell(
+        notebook, "import time\nif os.environ['RANK'] == '2': 1/0\ntime.sleep(60)", timeout=20
+    )
+    assert ran.error[0] == "ZeroDivisionError"
+    assert "rank 2 of 4" in ran.traceback
+    assert time.monotonic() - began < 10
+    assert rank_cell(notebook, "rank").status == "ok", "namespaces are kept"
+
+
+def test_a_syntax_error_is_told_before_anything_runs(notebook):
+    ran = rank_cell(notebook, "x = 1\ny = (2,\nz")
+    assert ran.error[0] == "SyntaxError"
+    assert "line 3" in ran.traceback
+    assert "skyward_nb" not in ran.traceback
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("nods=4", "did you mean nodes"),
+        ("nodes=0", "1 or more"),
+        ("nodes=four", "whole number"),
+        ("pool=new accelerator=A100", "simulate"),
+        ("pool=new simulate", "stands in for accelerator"),
+        ("pool=new backend=gloo", "framework=torch"),
+        ("nodes=2", "pool=NAME"),
+        ("ranks=7", "ranks 0 to 3"),
+        ("out=nothing", "does not end with an expression"),
+    ],
+)
+def test_bad_options_are_told_without_a_traceback_of_ours(notebook, line, says):
+    ran = rank_cell(notebook, "x = 1", line)
+    assert ran.status == "error"
+    assert says in ran.stderr + ran.traceback
+    assert 'File "' not in ran.traceback
+    assert "skyward_nb" not in ran.traceback
+
+
+def test_what_cannot_be_sent_is_named_and_nothing_else_is_lost(notebook):
+    notebook.run(
+        "import threading\nclass Trainer: pass\ntrainer = Trainer()\n"
+        "trainer.callbacks = [1, threading.Lock()]\nfine = 5"
+    )
+    ran = rank_cell(notebook, "trainer, fine")
+    assert ran.error[0] == "PayloadError"
+    assert "trainer.callbacks[1]: _thread.lock" in ran.traceback
+    assert rank_cell(notebook, "fine").result == "[0-3] 5"
+
+
+def test_a_value_that_cannot_come_back_is_named(notebook):
+    ran = rank_cell(notebook, "made = 3\n(i for i in range(3))")
+    assert ran.error[0] == "PayloadError"
+    assert "generator" in ran.traceback
+    assert rank_cell(notebook, "made").result == "[0-3] 3"
+
+
+@pytest.mark.parametrize("how", ["import sys\nsys.exit(3)", "exit()", "raise SystemExit"])
+def test_sys_exit_ends_the_cell_and_no_rank(notebook, how):
+    rank_cell(notebook, "before = 1")
+    assert rank_cell(notebook, how).error[0] == "SystemExit"
+    assert rank_cell(notebook, "before").result == "[0-3] 1"
+
+
+def test_an_exception_that_cannot_be_pickled(notebook):
+    ran = rank_cell(
+        notebook,
+        "import threading\nclass Hard(Exception):\n    def __init__(self): self.lock = threading.Lock()\n"
+        "    def __str__(self): return 'hard one'\nraise Hard()",
+    )
+    assert ran.error[0] == "RemoteError"
+    assert "hard one" in ran.traceback
+    assert "Cell In[" in ran.traceback
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("os._exit(5)", "exited with code 5"),
+        ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+        ("import ctypes; ctypes.string_at(0)", "killed by SIGSEGV"),
+    ],
+)
+def test_a_rank_that_dies_is_named_with_its_last_words(notebook, how, says):
+    rank_cell(notebook, "made_there = 1")
+    notebook.run("from_here = 2")
+    body = f"from_here\nprint('last words')\nif os.environ['RANK'] == '1': {how}\nimport time; time.sleep(60)"
+    ran = rank_cell(notebook, body, timeout=20)
+    assert ran.error[0] == "RankDied"
+    assert f"rank 1 {says}" in ran.traceback
+    assert "last words" in ran.traceback
+    assert "made_there" in ran.traceback
+    assert rank_cell(notebook, "from_here").result == "[0-3] 2", "sent again by itself"
+
+
+def test_a_rank_killed_between_cells_is_noticed(notebook):
+    assert rank_cell(notebook, "os.getpid()", "out=pids").status == "ok"
+    notebook.run("os.kill(pids[3], 9)")
+    time.sleep(0.3)
+    ran = rank_cell(notebook, "'alive'")
+    assert ran.result == "[0-3] 'alive'"
+
+
+def test_the_kernel_is_as_before(notebook):
+    assert notebook.run("1 + 1").result == "2"
+    assert notebook.run("%load_ext skyward_nb").status == "ok"
+
+
+def test_status_restart_and_help(notebook):
+    ran = notebook.run("%sky status")
+    assert "4 ranks on 4 nodes" in ran.stdout
+    rank_cell(notebook, "soon_gone = 1")
+    ran = notebook.run("%sky restart")
+    assert "is ready after" in ran.picture
+    assert "soon_gone" in ran.picture
+    assert rank_cell(notebook, "'soon_gone' in globals()").result == "[0-3] False"
+    assert "nodes=N" in notebook.run("%sky help").stdout
+    assert "did you mean down" in notebook.run("%sky dwn").stderr
+    assert "no pool 'x'" in notebook.run("%sky down pool=x").traceback
+
+
+# ── kernels of their own ────────────────────────────────────────────────────────────────
+
+
+def test_down_leaves_nothing_and_the_next_cell_makes_a_new_pool(no_leaks):
+    with kernel() as notebook:
+        start = traces()
+        assert notebook.run("%%sky_remote nodes=2\nimport os; os.getppid()").status == "ok"
+        assert "2 ranks ended" in notebook.run("%sky down").stdout
+        left = {each for each in traces() - start if not each.startswith("child")}
+        assert not left
+        assert notebook.run("%sky down").stdout == "no pool is up\n"
+        assert notebook.run("%%sky_remote\n1").result == "[0] 1"
+
+
+def test_two_pools_side_by_side(no_leaks):
+    with kernel() as notebook:
+        notebook.run("%%sky_remote pool=a nodes=2\nname = 'a'")
+        notebook.run("%%sky_remote pool=b\nname = 'b'")
+        assert notebook.run("%%sky_remote pool=a\nname").result == "[0-1] 'a'"
+        assert notebook.run("%%sky_remote pool=b\nname").result == "[0] 'b'"
+        assert "pool a is down" in notebook.run("%sky down all").stdout
+
+
+def test_processes_a_cell_started_go_with_the_pool(no_leaks):
+    with kernel() as notebook:
+        notebook.run(
+            "%%sky_remote nodes=2\nimport subprocess\n"
+            "p = subprocess.Popen(['sleep', '1000'])\n"
+            "q = subprocess.Popen(['setsid', 'sleep', '1001'])"
+        )
+        assert notebook.run("%sky down").status == "ok"
+    import psutil
+
+    sleepers = [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if p.info["cmdline"] in (["sleep", "1000"], ["sleep", "1001"])
+    ]
+    assert not sleepers
+
+
+def test_a_kernel_that_is_killed_leaves_nothing_after_the_lease(no_leaks):
+    with kernel() as notebook:
+        assert notebook.run("%%sky_remote nodes=2 idle=1s\n1").status == "ok"
+        notebook.manager.provisioner.process.kill()
+        notebook.manager.provisioner.process.wait()
+        time.sleep(0.3)
+        assert traces() - no_leaks, "the pool goes on for its lease"
+        assert not gone_within(8, no_leaks)
+
+
+def test_simulate_gives_the_ranks_an_accelerator_would(no_leaks):
+    with kernel() as notebook:
+        ran = notebook.run(
+            "%%sky_remote accelerator=A100:2 nodes=2 simulate\n"
+            "import skyward_nb as sky\ni = sky.instance_info()\n(i.node, i.worker, i.accelerators)"
+        )
+        assert ran.result == "[0] (0, 0, 0)\n[1] (0, 1, 0)\n[2] (1, 0, 0)\n[3] (1, 1, 0)"
+
+
+def test_env_reaches_the_ranks_before_any_code(no_leaks):
+    with kernel() as notebook:
+        ran = notebook.run(
+            "%%sky_remote env=COLOUR=blue,N=2\nimport os\nos.environ['COLOUR'], os.environ['N']"
+        )
+        assert ran.result == "[0] ('blue', '2')"
+
+
+def test_a_runtime_folder_that_cannot_be_used(no_leaks, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with kernel(SKYWARD_RUNTIME_DIR=str(blocked)) as notebook:
+        ran = notebook.run("%%sky_remote\n1")
+        assert ran.error[0] == "RuntimeFolderError"
+        assert "SKYWARD_RUNTIME_DIR" in ran.traceback
+        assert str(blocked) in ran.traceback
+        assert notebook.run("1").result == "1"
+    long = tmp_path / ("x" * 90)
+    with kernel(SKYWARD_RUNTIME_DIR=str(long)) as notebook:
+        assert "too long for a socket" in notebook.run("%%sky_remote\n1").traceback
+
+
+def test_run_all_stops_at_a_failing_cell(no_leaks):
+    cells = ["%load_ext skyward_nb", "%%sky_remote nodes=2\n1/0", "never = 1"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    from nbclient.exceptions import CellExecutionError
+
+    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+        NotebookClient(notebook, kernel_name="python3").execute()
+    assert notebook.cells[2].execution_count is None
+
+
+def test_a_saved_notebook_keeps_the_final_picture(no_leaks):
+    cells = [
+        "%load_ext skyward_nb",
+        "%%sky_remote nodes=2\nimport time, skyward_nb as sky\n"
+        "for i in sky.progress(range(4)):\n    print('at', i); time.sleep(0.1)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    NotebookClient(notebook, kernel_name="python3").execute()
+    (output,) = notebook.cells[1].outputs
+    assert "4/4 · 100%" in output.data["text/plain"]
+    assert "[0-1] at 3" in output.data["text/plain"]
+    assert "<table" in output.data["text/html"]
+    assert "<script" not in output.data["text/html"]
+
+
+def test_a_plain_ipython_terminal_prints_lines_with_ranks(no_leaks, tmp_path):
+    script = tmp_path / "cells.ipy"
+    script.write_text(
+        "%load_ext skyward_nb\n"
+        "get_ipython().run_cell_magic('sky_remote', 'nodes=2', 'print(\"hello\")\\n3')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "IPython", "--no-banner", str(script)],
+        capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert "[0] hello" in done.stdout
+    assert "[1] hello" in done.stdout

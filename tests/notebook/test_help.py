@@ -1,0 +1,40 @@
+"""Help and completion come from the table."""
+
+import pytest
+
+from skyward_nb.notebook.help import VERBS, complete, help_text
+from skyward_nb.notebook.options import OPTIONS
+from skyward_nb.words.errors import OptionError
+
+
+def test_help_has_every_option_and_verb():
+    text = help_text()
+    assert all(option.name in text and option.help in text for option in OPTIONS)
+    assert all(verb in text for verb in VERBS)
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_help_of_one_verb():
+    assert help_text("up").startswith("%sky up")
+    with pytest.raises(OptionError, match="there is up"):
+        help_text("nope")
+
+
+@pytest.mark.parametrize(
+    ("line", "symbol", "found"),
+    [
+        ("%%sky_remote no", "no", ["nodes="]),
+        ("%%sky_remote nodes=4 acc", "acc", ["accelerator="]),
+        ("%%sky_remote --fr", "fr", ["--framework="]),
+        ("%%sky_remote qu", "qu", ["quiet"]),
+        ("%%sky_remote framework=t", "t", ["torch"]),
+        ("%%sky_remote gather=", "", ["all", "head", "none"]),
+        ("%%sky_remote out=hi", "hi", ["history"]),
+        ("%%sky_remote nodes=4 no", "no", []),
+        ("%sky re", "re", ["restart"]),
+        ("%sky up no", "no", ["nodes="]),
+        ("%sky up ou", "ou", []),
+    ],
+)
+def test_completion(line, symbol, found):
+    assert complete(line, symbol, ["history", "x"]) == found

@@ -1,0 +1,101 @@
+"""The square button: ranks stop, namespaces are kept; what does not stop is begun anew."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from conftest import gone_within, traces
+from kernels import kernel
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    before = traces()
+    with kernel() as running:
+        assert (
+            running.run("%%sky_remote nodes=2 grace=1s\nimport time, os\nkept = 7").status == "ok"
+        )
+        yield running
+    assert not gone_within(5, before)
+
+
+def interrupted(notebook, body, *, after=0.5, times=1):
+    """Run a cell and interrupt it while it runs; returns what it gave and how long it took on."""
+    message = notebook.begin(f"%%sky_remote\n{body}")
+
+    def press():
+        time.sleep(after)
+        for _ in range(times):
+            notebook.interrupt()
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    began = time.monotonic()
+    ran = notebook.finish(message, timeout=30)
+    thread.join()
+    return ran, time.monotonic() - began - after
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "time.sleep(60)",
+        "while True: pass",
+        "import subprocess; subprocess.run(['sleep', '60'])",
+        "for i in range(10**9): print('busy', i)",
+        "import asyncio\nawait asyncio.sleep(60)",
+        "import threading\nthreading.Event().wait(60)",
+    ],
+    ids=["sleep", "spin", "child", "printing", "await", "lock"],
+)
+def test_an_interrupt_stops_ranks_and_keeps_namespaces(notebook, body):
+    ran, took = interrupted(notebook, body)
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert took < 2
+    assert "namespaces kept" in ran.picture
+    assert "skyward_nb" not in ran.traceback
+    assert notebook.run("%%sky_remote\nkept").result == "[0-1] 7"
+
+
+def test_user_code_may_catch_it(notebook):
+    body = "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    saved = True\nsaved"
+    ran, _ = interrupted(notebook, body)
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert notebook.run("%%sky_remote\nsaved").result == "[0-1] True"
+
+
+def test_what_ignores_it_is_killed_after_the_grace_and_begun_anew(notebook):
+    notebook.run("sent = 3")
+    notebook.run("%%sky_remote\nkept = 7\nsent")
+    body = (
+        "while True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass"
+    )
+    ran, took = interrupted(notebook, body)
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert "had to be killed" in ran.picture
+    assert "kept" in ran.picture
+    assert took < 4
+    assert notebook.run("%%sky_remote\nsent").result == "[0-1] 3"
+
+
+def test_a_second_interrupt_does_not_wait_for_the_grace(notebook):
+    notebook.run("%%sky_remote\nimport time")
+    body = (
+        "while True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass"
+    )
+    ran, took = interrupted(notebook, body, times=2)
+    assert "had to be killed" in ran.picture
+    assert took < 0.9
+
+
+def test_an_interrupt_while_a_pool_starts_leaves_nothing(no_leaks):
+    with kernel() as running:
+        message = running.begin("%%sky_remote nodes=2\n1")
+        time.sleep(0.12)
+        running.interrupt()
+        ran = running.finish(message)
+        assert ran.status in ("error", "ok")
+        assert running.run("%%sky_remote\n'after'").status == "ok"

@@ -1,0 +1,90 @@
+"""The grammar of the option line."""
+
+import pytest
+
+from skyward_nb.notebook.options import OPTIONS, parse, read_duration
+from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.errors import OptionError
+
+
+@pytest.mark.parametrize(
+    ("line", "pool", "cell"),
+    [
+        ("", {}, {}),
+        ("nodes=4", {"nodes": 4}, {}),
+        ("--nodes 4", {"nodes": 4}, {}),
+        ("--nodes=4", {"nodes": 4}, {}),
+        ("--ranks-per-node 2", {"ranks_per_node": 2}, {}),
+        ("quiet", {}, {"quiet": True}),
+        ("--quiet", {}, {"quiet": True}),
+        ("quiet=no", {}, {"quiet": False}),
+        ("accelerator=A100:8", {"accelerator": Accelerator("A100", 8)}, {}),
+        ("accelerator=none", {"accelerator": None}, {}),
+        ("framework=torch out=h", {"framework": ("torch",)}, {"out": "h"}),
+        ("framework=none", {"framework": ()}, {}),
+        ("pull='a, b'", {}, {"pull": ("a", "b")}),
+        ('env="A=x y,B=2"', {"env": {"A": "x y", "B": "2"}}, {}),
+        ("push=none", {}, {"push": ()}),
+        ("push=auto", {}, {"push": None}),
+        ("idle=10m grace=0.5", {"idle": 600.0, "grace": 0.5}, {}),
+        ("ranks_per_node=auto", {"ranks_per_node": None}, {}),
+    ],
+)
+def test_read(line, pool, cell):
+    asked = parse(line)
+    assert (asked.pool, asked.cell) == (pool, cell)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("nods=4", "did you mean nodes"),
+        ("--frmework torch", "did you mean framework"),
+        ("zzz", "%sky help"),
+        ("nodes=0", "1 or more"),
+        ("nodes=four", "whole number"),
+        ("nodes=-1", "whole number"),
+        ("nodes=2.5", "whole number"),
+        ("nodes=", "no value"),
+        ("nodes", "nodes=N"),
+        ("--nodes", "nodes=N"),
+        ("nodes=2 nodes=3", "twice"),
+        ("quiet=maybe", "flag"),
+        ("accelerator=A100:0", "1 or more"),
+        ("accelerator=:8", "write a name"),
+        ("framework=torhc", "did you mean torch"),
+        ("framework=jax", "there is torch"),
+        ("backend=mpi", "there is auto, gloo, nccl"),
+        ("provider=aws", "there is local"),
+        ("out=a,b", "one name"),
+        ("out=3x", "no name of a variable"),
+        ("pull=a-b", "no name of a variable"),
+        ("gather=some", "there is all, head, none"),
+        ("env=A", "NAME=VALUE"),
+        ("idle=soon", "such as 90s"),
+        ("idle=0", "such as 90s"),
+        ("pool=a/b", "letters"),
+        ("nodes='4", "cannot be read"),
+        ("local", "no option 'local'"),
+    ],
+)
+def test_refused(line, says):
+    with pytest.raises(OptionError, match=says):
+        parse(line)
+
+
+def test_cell_options_belong_on_cells():
+    with pytest.raises(OptionError, match="belongs on a cell"):
+        parse("out=x", scopes=("pool",))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("4h", 14400), ("1d", 86400)]
+)
+def test_durations(text, seconds):
+    assert read_duration("idle", text) == seconds
+
+
+def test_every_option_has_help_and_no_option_is_there_twice():
+    assert all(option.help for option in OPTIONS)
+    assert len({option.name for option in OPTIONS}) == len(OPTIONS)

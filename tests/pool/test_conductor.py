@@ -1,0 +1,96 @@
+"""What follows from what in a run: failures, interrupts, deaths. No process, no clock."""
+
+from skyward_nb.pool.conductor import SETTLE, Conductor
+from skyward_nb.words.messages import Failure, Interrupt, Kill, RankDone, RankLost
+
+FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
+
+
+def done(rank, *, failed=False, interrupted=False, run=1):
+    return RankDone(
+        run=run, rank=rank, failure=FAILURE if failed or interrupted else None,
+        interrupted=interrupted,
+    )  # fmt: skip
+
+
+def test_all_well():
+    conductor = Conductor(1, (0, 1), 2)
+    assert conductor.finished(done(0), 0) == []
+    assert not conductor.over
+    assert conductor.finished(done(1), 0) == []
+    assert conductor.over
+    assert not conductor.failed
+    assert not conductor.broken
+    assert conductor.next_due() is None
+
+
+def test_one_fails_others_get_time_then_an_interrupt_then_are_killed():
+    conductor = Conductor(1, (0, 1, 2), 2)
+    conductor.finished(done(1, failed=True), 10)
+    assert conductor.tick(10.1) == []
+    assert conductor.next_due() == 10 + SETTLE
+    assert conductor.tick(10 + SETTLE) == [Interrupt(1, (0, 2))]
+    conductor.finished(done(0, interrupted=True), 10.3)
+    assert conductor.tick(12) == []
+    assert conductor.tick(10 + SETTLE + 2) == [Kill((2,))]
+    conductor.died(RankLost(1, 2, "killed", asked=True), 12.4)
+    assert conductor.over
+    assert conductor.killed == {2}
+    assert [end.rank for end in conductor.failed] == [1]
+
+
+def test_all_fail_alike_and_none_is_interrupted():
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.finished(done(1, failed=True), 0)
+    conductor.finished(done(0, failed=True), 0.01)
+    assert conductor.over
+    assert [end.rank for end in conductor.failed] == [1, 0]
+
+
+def test_an_interrupt_is_nobodys_failure():
+    conductor = Conductor(1, (0, 1), 2)
+    assert conductor.interrupt(5) == [Interrupt(1, (0, 1))]
+    conductor.finished(done(0, interrupted=True), 5.1)
+    conductor.finished(done(1, interrupted=True), 5.1)
+    assert conductor.over
+    assert conductor.failed == []
+
+
+def test_a_second_interrupt_kills_at_once():
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.interrupt(5)
+    conductor.finished(done(0, interrupted=True), 5.1)
+    assert conductor.interrupt(5.2) == [Kill((1,))]
+
+
+def test_a_failure_while_interrupting_is_kept():
+    conductor = Conductor(1, (0,), 2)
+    conductor.interrupt(0)
+    conductor.finished(done(0, failed=True), 0.1)
+    assert [end.rank for end in conductor.failed] == [0]
+
+
+def test_a_users_own_keyboard_interrupt_is_a_failure():
+    conductor = Conductor(1, (0,), 2)
+    conductor.finished(done(0, interrupted=True), 0)
+    assert [end.rank for end in conductor.failed] == [0]
+
+
+def test_a_death_stops_the_others_and_breaks_the_generation():
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.died(RankLost(1, 0, "killed by SIGKILL"), 3)
+    assert conductor.broken
+    assert conductor.tick(3 + SETTLE) == [Interrupt(1, (1,))]
+
+
+def test_a_death_of_a_rank_outside_the_run_breaks_the_generation_too():
+    conductor = Conductor(1, (1,), 2)
+    conductor.died(RankLost(1, 0, "killed"), 0)
+    assert not conductor.over
+    assert conductor.tick(SETTLE) == [Interrupt(1, (1,))]
+
+
+def test_words_of_another_run_are_not_heard():
+    conductor = Conductor(2, (0,), 2)
+    conductor.finished(done(0, run=1), 0)
+    assert not conductor.over

@@ -1,0 +1,147 @@
+"""The rule of names: sent when changed since last sent, and the last writer wins."""
+
+import threading
+
+import pytest
+
+from skyward_nb.pool.ledger import Ledger
+from skyward_nb.wire import payload
+from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.words.errors import PayloadError
+from skyward_nb.words.messages import SourceFile
+
+ALL = (0, 1)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return BlobStore(tmp_path)
+
+
+@pytest.fixture
+def ledger(store):
+    return Ledger(2, [store], lambda file: SourceFile(file, 7, "text"))
+
+
+@pytest.fixture
+def notebook():
+    namespace = {"__name__": "__main__"}
+    before = payload.home()
+    payload.set_home(namespace)
+    yield namespace
+    payload.set_home(before)
+
+
+def send(ledger, names, namespace, ranks=ALL):
+    """Plan and send; returns what goes to whom, and the manifest's statuses."""
+    plan = ledger.plan(names, namespace, ranks)
+    ledger.sent(plan, ranks)
+    going = {item.name: item.ranks for item in plan.names}
+    return going, {row.name: row.status for row in plan.rows}
+
+
+def test_sent_once_then_unchanged_then_sent_when_changed(ledger):
+    ns = {"x": [1, 2]}
+    assert send(ledger, ["x"], ns) == ({"x": None}, {"x": "sent"})
+    assert send(ledger, ["x"], ns) == ({}, {"x": "unchanged"})
+    ns["x"].append(3)
+    assert send(ledger, ["x"], ns) == ({"x": None}, {"x": "sent"})
+
+
+def test_names_the_notebook_lacks_are_the_ranks_business(ledger):
+    assert send(ledger, ["y"], {}) == ({}, {})
+    ledger.assigned(0, ["y"], {})
+    assert send(ledger, ["y"], {})[1] == {"y": "kept on ranks"}
+
+
+def test_a_name_assigned_on_ranks_is_not_overwritten_until_the_notebooks_changes(ledger):
+    ns = {"x": 1}
+    send(ledger, ["x"], ns)
+    for rank in ALL:
+        ledger.assigned(rank, ["x"], ns)
+    assert send(ledger, ["x"], ns) == ({}, {"x": "kept on ranks"})
+    ns["x"] = 2
+    assert send(ledger, ["x"], ns) == ({"x": None}, {"x": "sent"})
+
+
+def test_even_if_the_notebooks_was_never_sent(ledger):
+    ns = {"x": 1}
+    for rank in ALL:
+        ledger.assigned(rank, ["x"], ns)
+    assert send(ledger, ["x"], ns) == ({}, {"x": "kept on ranks"})
+
+
+def test_what_one_rank_assigned_is_no_other_ranks(ledger):
+    ns = {"x": 1}
+    ledger.assigned(0, ["x"], ns)
+    assert send(ledger, ["x"], ns)[0] == {"x": (1,)}
+
+
+def test_a_name_sent_to_some_is_sent_to_the_others_later(ledger):
+    ns = {"x": 1}
+    assert send(ledger, ["x"], ns, (0,))[0] == {"x": (0,)}
+    assert send(ledger, ["x"], ns)[0] == {"x": (1,)}
+
+
+def test_a_name_deleted_on_ranks_is_sent_again(ledger):
+    ns = {"x": 1}
+    send(ledger, ["x"], ns)
+    ledger.dropped(1, ["x"])
+    assert send(ledger, ["x"], ns)[0] == {"x": (1,)}
+
+
+def test_what_names_read_is_sent_too(ledger, notebook):
+    exec("k = 2\ndef g(): return k\ndef f(): return g()\nclass C:\n    def m(self): return f()\n"
+         "c = C(); unused = 5", notebook)  # fmt: skip
+    going, _ = send(ledger, ["c"], notebook)
+    assert set(going) == {"c", "f", "g", "k"}
+    notebook["k"] = 3
+    assert set(send(ledger, ["c"], notebook)[0]) == {"k"}
+
+
+def test_sources_of_shipped_code_travel_once(ledger, notebook):
+    exec(compile("def f(): pass", "cell-file", "exec"), notebook)
+    plan = ledger.plan(["f"], notebook, ALL)
+    assert plan.sources == [SourceFile("cell-file", 7, "text")]
+    ledger.sent(plan, ALL)
+    assert ledger.plan(["f"], notebook, ALL).sources == []
+
+
+def test_a_bad_name_is_told_and_nothing_is_marked_as_sent(ledger):
+    ns = {"x": 1, "bad": [threading.Lock()]}
+    with pytest.raises(PayloadError, match=r"bad\[0\]"):
+        ledger.plan(["x", "bad"], ns, ALL)
+    assert send(ledger, ["x"], ns)[0] == {"x": None}
+
+
+def test_an_unsendable_notebook_value_does_not_hinder_the_ranks_own(ledger):
+    ns = {"lock": threading.Lock()}
+    for rank in ALL:
+        ledger.assigned(rank, ["lock"], ns)
+    assert send(ledger, ["lock"], ns) == ({}, {"lock": "kept on ranks"})
+
+
+def test_a_value_bound_from_the_ranks_is_not_sent_back(ledger):
+    ns = {"history": object()}
+    ledger.bound_here("history", ns["history"])
+    assert send(ledger, ["history"], ns)[0] == {}
+    ns["history"] = "mine now"
+    assert send(ledger, ["history"], ns)[0] == {"history": None}
+
+
+def test_blobs_nobody_needs_are_dropped(ledger, store):
+    ns = {"x": bytearray(100_000)}
+    send(ledger, ["x"], ns)
+    ns["x"] = bytearray(b"1" * 100_000)
+    send(ledger, ["x"], ns)
+    assert len(list(store.folder.iterdir())) == 1
+
+
+def test_a_new_generation_has_nothing(ledger):
+    ns = {"x": 1}
+    send(ledger, ["x"], ns)
+    ledger.assigned(0, ["y"], ns)
+    assert ledger.names_made_on_ranks() == ["y"]
+    ledger.forget()
+    assert send(ledger, ["x"], ns)[0] == {"x": None}
+    assert ledger.names_made_on_ranks() == []

@@ -1,0 +1,210 @@
+"""A real pool in this process, without a notebook: runs, interrupts at any moment, and the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import threading
+import time
+
+import psutil
+import pytest
+
+from skyward_nb.cell.source import compile_cell
+from skyward_nb.pool.pool import Pool, RunRequest
+from skyward_nb.providers.local import LocalProvider
+from skyward_nb.wire.payload import unpack
+from skyward_nb.words.errors import PoolError, StartError
+from skyward_nb.words.messages import Output
+from skyward_nb.words.spec import PoolSpec
+
+
+def cell(body):
+    return compile_cell(
+        "",
+        body,
+        transform=lambda text: text,
+        transform_ast=lambda tree: tree,
+        name_file=lambda code, text: f"<cell {hash(text)}>",
+    )
+
+
+def request(pool, body, namespace=None, ranks=None):
+    made = cell(body)
+    ranks = pool.ranks if ranks is None else ranks
+    return RunRequest(
+        cell=made, number=1, namespace=namespace or {}, ranks=ranks, value_from=ranks,
+        wants_value=made.has_value,
+    )  # fmt: skip
+
+
+def values(pool, body, namespace=None):
+    outcome = pool.run(request(pool, body, namespace), lambda _: None)
+    assert not outcome.failed, outcome.failed
+    return [unpack(end.value, pool.store) for _, end in sorted(outcome.done.items())]
+
+
+@pytest.fixture
+def make(no_leaks):
+    pools = []
+
+    def start(**options):
+        spec = PoolSpec(**{"nodes": 2, "grace": 1.0, **options})
+        pools.append(Pool(spec, LocalProvider(), lambda _: None))
+        pools[-1].start(lambda _: None)
+        return pools[-1]
+
+    yield start
+    for pool in pools:
+        pool.close()
+
+
+def test_a_pool_opens_and_closes_without_a_trace(make):
+    process = psutil.Process()
+    make().close()  # what is made once for all pools is made now
+    before = process.num_fds(), process.num_threads()
+    for _ in range(3):
+        pool = make()
+        assert values(pool, "1 + 1") == [2, 2]
+        pool.close()
+        pool.close()
+    assert (process.num_fds(), process.num_threads()) == before
+
+
+def test_forty_generations(make):
+    pool = make()
+    for generation in range(2, 42):
+        pool.restart(lambda _: None)
+        assert pool.generation == generation
+    assert values(pool, "__import__('skyward_nb').instance_info().generation") == [41, 41]
+
+
+def test_many_ranks(make):
+    pool = make(nodes=4, ranks_per_node=8)
+    info = "i = __import__('skyward_nb').instance_info()\n(i.node, i.worker, i.rank)"
+    assert values(pool, info) == [(rank // 8, rank % 8, rank) for rank in range(32)]
+
+
+def test_the_agent_killed_is_told_and_nothing_is_left(make):
+    pool = make()
+    pids = values(pool, "__import__('os').getppid()")
+    forge = psutil.Process(pids[0])
+    forge.parent().kill()
+    with pytest.raises(PoolError, match="is gone"):
+        pool.run(request(pool, "1"), lambda _: None)
+    assert pool.closed
+
+
+def test_the_forge_killed_is_told_and_nothing_is_left(make):
+    pool = make()
+    psutil.Process(values(pool, "__import__('os').getppid()")[0]).kill()
+    time.sleep(0.3)
+    with pytest.raises(PoolError, match="its forge ended"):
+        pool.run(request(pool, "1"), lambda _: None)
+
+
+def test_interrupts_that_come_at_any_moment(make):
+    """Never a hang, never a torn frame, never an interrupt that hits the next run."""
+    pool = make(grace=5.0)
+    dice = random.Random(5)
+    seen = {True: 0, False: 0}
+    for _ in range(60):
+        lines = dice.choice([0, 10, 2000, 20_000])
+        timer = threading.Timer(dice.random() * 0.03, os.kill, (os.getpid(), signal.SIGINT))
+        told = []
+        try:
+            timer.start()
+            outcome = pool.run(
+                request(pool, f"for i in range({lines}): print('line', i)"), told.append
+            )
+            assert not outcome.lost
+            seen[outcome.interrupted] += 1
+        except KeyboardInterrupt:
+            pass  # it came just before or after the run
+        finally:
+            try:
+                timer.join()
+                time.sleep(0.001)
+            except KeyboardInterrupt:
+                pass
+        text = "".join(e.text for e in told if isinstance(e, Output) and e.rank == 1)
+        whole = text.splitlines()[:-1]
+        assert whole == [f"line {i}" for i in range(len(whole))]
+        assert values(pool, "'fine'") == ["fine", "fine"]
+    assert seen[True] > 5
+
+
+def test_output_is_never_lost_however_slowly_it_is_read(make):
+    pool = make()
+    count = {0: 0, 1: 0}
+
+    def slowly(event):
+        if isinstance(event, Output):
+            count[event.rank] += event.text.count("\n")
+            time.sleep(0.002)
+
+    outcome = pool.run(request(pool, "for i in range(200_000): print('line', i)"), slowly)
+    assert not outcome.failed
+    assert count == {0: 200_000, 1: 200_000}
+
+
+def test_the_reserved_port_is_free_for_the_users_own_rendezvous(make):
+    pool = make()
+    bind = (
+        "import os, socket\ns = socket.socket()\n"
+        "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+        "s.bind(('127.0.0.1', int(os.environ['MASTER_PORT'])))\ns.listen()\n'bound'"
+    )
+    outcome = pool.run(request(pool, bind, ranks=(0,)), lambda _: None)
+    assert unpack(outcome.done[0].value, pool.store) == "bound"
+
+
+def test_nothing_listens_beyond_this_machine(make):
+    pool = make()
+    pids = values(pool, "__import__('os').getpid()")
+    everyone = [psutil.Process(pid) for pid in pids]
+    everyone += [everyone[0].parent(), everyone[0].parent().parent()]
+    for process in everyone:
+        for connection in process.net_connections("inet"):
+            assert connection.laddr.ip.startswith("127."), connection
+
+
+def test_a_broken_start_is_told_with_its_reason(make, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(StartError, match="agent ended before it was ready"):
+        make()
+
+
+def test_a_second_client_is_refused(make):
+    pool = make()
+    folder = next(iter(pool._machines))._folders.runtime
+    with socket.socket(socket.AF_UNIX) as other:
+        other.settimeout(5)
+        other.connect(str(folder / "agent.sock"))
+        assert b"another client" in other.recv(1000)
+    assert values(pool, "1") == [1, 1]
+
+
+def test_a_client_that_speaks_nonsense_is_hung_up_on(make):
+    pool = make()
+    pool._links[0]._socket.sendall(b"\x00\x00\x00\x03abc")
+    with pytest.raises(PoolError, match="is gone"):
+        pool.run(request(pool, "1"), lambda _: None)
+
+
+def test_the_next_start_sweeps_what_a_killed_agent_left(make, runtime_dir):
+    pool = make()
+    (runtime_dir / "dead-000000").mkdir()
+    (runtime_dir / "dead-000000" / "lock").touch()
+    make(name="second")
+    assert not (runtime_dir / "dead-000000").exists()
+    assert values(pool, "1") == [1, 1], "the living are left alone"
+
+
+def test_everything_of_a_pool_has_no_terminal_of_ours(make):
+    pool = make()
+    for pid in values(pool, "__import__('os').getpid()"):
+        assert os.getsid(pid) == pid

@@ -1,0 +1,55 @@
+"""`sky.progress` and `sky.log` tell the pool, and are silent without one."""
+
+import pytest
+
+import skyward_nb as sky
+from skyward_nb.runtime import outlet
+from skyward_nb.words.messages import Metric
+
+
+@pytest.fixture
+def heard():
+    events = []
+    outlet.connect(events.append)
+    yield events
+    outlet.connect(None)
+
+
+def test_a_loop_tells_its_beginning_and_its_end(heard):
+    assert list(sky.progress("abc", desc="letters")) == ["a", "b", "c"]
+    assert (heard[0].done, heard[0].total, heard[0].text) == (0, 3, "letters")
+    assert heard[-1].done == 3
+
+
+def test_many_items_make_few_events(heard):
+    for _ in sky.progress(range(100_000)):
+        pass
+    assert len(heard) < 30
+    assert heard[-1].done == 100_000
+
+
+def test_a_loop_left_early_tells_how_far_it_came(heard):
+    for item in sky.progress(range(10)):
+        if item == 4:
+            break
+    assert heard[-1].done == 4
+
+
+def test_a_generator_has_no_total(heard):
+    list(sky.progress(i for i in range(3)))
+    assert heard[-1].total is None
+    list(sky.progress((i for i in range(3)), total=3))
+    assert heard[-1].total == 3
+
+
+def test_metrics_are_numbers(heard):
+    sky.log(loss=1, accuracy="0.5", step=7)
+    assert heard == [Metric(0, 7, {"loss": 1.0, "accuracy": 0.5})]
+    with pytest.raises(TypeError, match=r"sky\.log\(loss=\.\.\.\): a list is not one number"):
+        sky.log(loss=[1, 2])
+
+
+def test_silent_without_a_pool(capsys):
+    assert list(sky.progress([1])) == [1]
+    sky.log(loss=1)
+    assert capsys.readouterr() == ("", "")

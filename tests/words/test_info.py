@@ -1,0 +1,51 @@
+"""Places of ranks, and the variables that tell them."""
+
+import msgspec
+
+from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.info import InstanceInfo, environment, place
+from skyward_nb.words.spec import PoolSpec
+
+TORCHRUN = {
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+    "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+}  # fmt: skip
+SKYPILOT = {
+    "SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES", "SKYPILOT_NODE_RANK",
+    "SKYPILOT_NUM_GPUS_PER_NODE", "SKYPILOT_TASK_ID",
+}  # fmt: skip
+
+
+def test_every_rank_has_its_place():
+    spec = PoolSpec(nodes=2, ranks_per_node=3)
+    infos = place(spec, ("10.0.0.1", "10.0.0.2"), 29500, "job", 4)
+    assert [info.rank for info in infos] == list(range(6))
+    assert [(info.node, info.worker, info.local_rank) for info in infos] == [
+        (0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 0), (1, 1, 1), (1, 2, 2),
+    ]  # fmt: skip
+    assert [info.is_head for info in infos] == [True] + [False] * 5
+    assert {info.head_addr for info in infos} == {"10.0.0.1"}
+    assert [peer.address for peer in infos[5].peers] == ["10.0.0.1", "10.0.0.2"]
+    assert {(i.world_size, i.total_nodes, i.generation, i.accelerators) for i in infos} == {
+        (6, 2, 4, 0)
+    }
+
+
+def test_environment_is_torchruns_and_skypilots():
+    info = place(PoolSpec(nodes=2), ("10.0.0.1", "10.0.0.2"), 29500, "job", 1)[1]
+    env = environment(info)
+    assert TORCHRUN | SKYPILOT | {"NODE_RANK", "COMPUTE_POOL"} == set(env)
+    assert "TORCHELASTIC_USE_AGENT_STORE" not in env
+    assert (env["RANK"], env["NODE_RANK"], env["MASTER_PORT"]) == ("1", "1", "29500")
+    assert env["SKYPILOT_NODE_IPS"] == "10.0.0.1\n10.0.0.2"
+    assert msgspec.json.decode(env["COMPUTE_POOL"], type=InstanceInfo) == info
+
+
+def test_simulated_accelerators_give_ranks_but_are_not_there():
+    spec = PoolSpec(accelerator=Accelerator("A100", 4), simulate=True)
+    infos = place(spec, ("127.0.0.1",), 1, "job", 1)
+    assert len(infos) == 4
+    assert infos[0].accelerators == 0
+    assert infos[0].accelerator is None
