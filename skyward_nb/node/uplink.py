@@ -88,7 +88,8 @@ class Uplink:
 
     def _flush(self) -> None:
         texts, self._texts, self._held = self._texts, [], 0
-        self._flushed = time.monotonic()
+        if texts:
+            self._flushed = time.monotonic()
         for stream, text in texts:
             self._socket.sendall(frame(Output(self._rank, stream, encodable(text))))
 

@@ -65,7 +65,7 @@ class TorchPlugin:
         )
         dist.init_process_group(
             backend,
-            store=dist.PrefixStore(f"generation{info.generation}", store),
+            store=dist.PrefixStore(f"generation{info.generation}", store),  # pyright: ignore[reportPrivateImportUsage]
             rank=info.rank,
             world_size=info.world_size,
         )
