@@ -32,10 +32,10 @@ imports: $(STAMPS)/lint
 notebooks: $(STAMPS)/demo
 	$(BIN)/python notebooks/execute.py notebooks/*.ipynb
 
-bench: $(STAMPS)/demo  ## the speeds, side by side with the peers, in one run
-	$(PYTHON) -m venv build/peers
-	build/peers/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --requirement tests/benchmarks/peers.txt
-	$(BIN)/python tests/benchmarks/run.py --peers build/peers/bin/python
+bench: $(BIN)/python  ## the speeds, side by side with the peers, in one run and one environment
+	test -x build/bench/bin/python || $(PYTHON) -m venv build/bench
+	build/bench/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --requirement tests/benchmarks/peers.txt --editable .
+	cd tests/benchmarks && ../../build/bench/bin/python -m pytest -c bench.ini --benchmark-json=../../build/bench.json
 
 minors:  ## the base package and its tests without frameworks, on every supported minor found
 	@for minor in 3.11 3.12 3.13; do \

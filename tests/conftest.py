@@ -31,7 +31,7 @@ def ours() -> set[int]:
     found: set[int] = set()
     for process in psutil.process_iter(["pid", "cmdline", "status"]):
         words = " ".join(process.info["cmdline"] or ())
-        if "skyward_nb.node." in words and str(folders.runtime_root()) in words:
+        if "skyward_nb.node" in words and str(folders.runtime_root()) in words:
             found.add(process.info["pid"])
     return found
 

@@ -49,11 +49,14 @@ _CHUNK = 1 << 18
 class Agent:
     """Serves one client at a time until told to stop, or until its lease is over."""
 
-    def __init__(self, folder: Path, store: Path, idle: float, preload: list[str]) -> None:
+    def __init__(
+        self, folder: Path, store: Path, idle: float, forge_pid: int, control: socket.socket
+    ) -> None:
         self._folder = folder
         self._store = store
         self._idle = idle
-        self._preload = preload
+        self._forge_pid = forge_pid
+        self._forge = control
         self._lines: dict[int, RankLine] = {}
         self._client: ClientLine | None = None
         self._lease: asyncio.TimerHandle | None = None
@@ -67,7 +70,8 @@ class Agent:
     async def serve(self) -> None:
         """Run until the end; leaves no process and no file behind."""
         self._loop = asyncio.get_running_loop()
-        self._start_forge()
+        self._forge.setblocking(False)
+        self._loop.add_reader(self._forge, self._on_forge)
         path = self._folder / "agent.sock"
         server = await self._loop.create_unix_server(lambda: ClientLine(self), str(path))
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -86,18 +90,6 @@ class Agent:
             task.cancel()
 
     # ── the forge ───────────────────────────────────────────────────────────────────────
-
-    def _start_forge(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        os.set_inheritable(theirs.fileno(), True)
-        command = [sys.executable, "-m", "skyward_nb.node.forge", str(theirs.fileno())]
-        command += [str(self._folder), str(self._store), *self._preload]
-        quiet = (os.POSIX_SPAWN_DUP2, 2, 1)
-        self._forge_pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=[quiet])
-        theirs.close()
-        ours.setblocking(False)
-        self._forge = ours
-        self._loop.add_reader(ours, self._on_forge)
 
     def _on_forge(self) -> None:
         try:
@@ -361,21 +353,17 @@ def _wait_for(pid: int) -> None:
         os.waitpid(pid, 0)
 
 
-def main() -> None:
-    """Entry point: pool folder, store folder, idle seconds, modules to preload.
+def run(folder: str, store: str, idle: float, forge_pid: int, control: socket.socket) -> None:
+    """Serve until the end, then remove the pool's folders; the forge has been started already.
 
     Holds a lock on the pool's folder for as long as it lives: a folder whose lock is free
     belongs to nobody.
     """
-    folder, store = Path(sys.argv[1]), Path(sys.argv[2])
-    lock = (folder / "lock").open("w")
+    paths = Path(folder), Path(store)
+    lock = (paths[0] / "lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
-        asyncio.run(Agent(folder, store, float(sys.argv[3]), sys.argv[4:]).serve())
+        asyncio.run(Agent(*paths, idle, forge_pid, control).serve())
     finally:
-        shutil.rmtree(store, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main()
+        for path in reversed(paths):
+            shutil.rmtree(path, ignore_errors=True)

@@ -100,6 +100,8 @@ class Forge:
     def preload(self, modules: list[str]) -> None:
         """Import what ranks will need, on one thread, and make the shell they inherit."""
         started = time.perf_counter()
+        # Imports make no garbage worth looking for: a fifth of the time of importing torch.
+        gc.disable()
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
         from skyward_nb.node import rank
@@ -114,8 +116,8 @@ class Forge:
             except Exception as error:  # noqa: BLE001 - a broken installation raises anything
                 missing[module] = f"{type(error).__name__}: {error}"
         warnings.filterwarnings("ignore", message="To exit: use")
-        gc.collect()
         gc.freeze()
+        gc.enable()
         send(self._control, Imported(time.perf_counter() - started, missing), [])
 
     def serve(self) -> None:
@@ -250,6 +252,8 @@ def main() -> None:
     forge = Forge(socket.socket(fileno=int(descriptor)), Path(folder), Path(store))
     forge.preload(modules)
     forge.serve()
+    # Nothing is left to be orderly about, and unloading a framework takes its time.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class LocalMachine:
     async def start_agent(self, idle: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
         folders = self._folders
-        command = [sys.executable, "-m", "skyward_nb.node.agent"]
+        command = [sys.executable, "-m", "skyward_nb.node"]
         command += [str(folders.runtime), str(folders.store), str(idle), *preload]
         with (folders.runtime / "agent.log").open("wb") as log:
             self._agent = subprocess.Popen(  # noqa: ASYNC220, S603 - milliseconds; our own program

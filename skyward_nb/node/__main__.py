@@ -1,0 +1,30 @@
+"""What a machine is told to run: `python -m skyward_nb.node FOLDER STORE IDLE [MODULE ...]`.
+
+Starts the forge before anything else, so that it imports frameworks while the agent starts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+
+def start_forge(arguments: list[str]) -> tuple[int, socket.socket]:
+    """Start the forge; its process id and our end of its control socket."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    os.set_inheritable(theirs.fileno(), True)
+    command = [sys.executable, "-m", "skyward_nb.node.forge", str(theirs.fileno()), *arguments]
+    quiet = (os.POSIX_SPAWN_DUP2, 2, 1)
+    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=[quiet])
+    theirs.close()
+    return pid, ours
+
+
+if __name__ == "__main__":
+    folder, store, idle, *modules = sys.argv[1:]
+    pid, control = start_forge([folder, store, *modules])
+
+    from skyward_nb.node.agent import run
+
+    run(folder, store, float(idle), pid, control)

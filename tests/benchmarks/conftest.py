@@ -1,0 +1,77 @@
+"""Targets, and the table that says how they were met. Nothing here can fail a build."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+import pytest
+from contenders import OURS
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a group aims at: a ratio to a peer (or the best of them), or seconds, or both less
+    the bare cost of a `baseline`."""
+
+    text: str
+    ratio: float | None = None
+    to: str | None = None
+    seconds: float | None = None
+    beyond: str | None = None
+    inverse: bool = False
+
+
+TARGETS = {
+    "warm cell x = 1, 4 ranks": Target("≤ 0.7 × the best peer", ratio=0.7),
+    "nothing running → one DDP step": Target("≤ 0.3 × torchrun", ratio=0.3, to="torchrun"),
+    "restart → DDP ready": Target("≤ 0.5 s", seconds=0.5),
+    "new pool → first result": Target("≤ 1 s", seconds=1.0),
+    "DDP training of the demo": Target(
+        "throughput ≥ 0.98 × torchrun", ratio=1 / 0.98, to="torchrun", inverse=True
+    ),
+    "import skyward_nb": Target("≤ 50 ms beyond the interpreter", seconds=0.05, beyond="python"),
+    "%load_ext skyward_nb": Target("≤ 100 ms beyond IPython", seconds=0.1, beyond="ipython"),
+}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print each group's medians, and ours against its target."""
+    session = getattr(terminalreporter.config, "_benchmarksession", None)
+    if session is None or not session.benchmarks:
+        return
+    data: dict[str, dict[str, list[float]]] = {}
+    for bench in session.benchmarks:
+        times = data.setdefault(bench.group, {}).setdefault(bench.params["who"], [])
+        times += bench.stats.data
+    groups = {
+        group: {who: median(times) for who, times in each.items()} for group, each in data.items()
+    }
+    out = terminalreporter
+    out.section("medians, side by side in this run")
+    for group, medians in groups.items():
+        target = TARGETS[group]
+        ours = medians[OURS]
+        others = "  ".join(
+            f"{who} {_time(value)}" for who, value in sorted(medians.items(), key=lambda p: p[1])
+        )
+        out.line(f"{group}")
+        out.line(f"    {others}")
+        out.line(f"    target {target.text}: {_verdict(target, ours, medians)}")
+
+
+def _verdict(target: Target, ours: float, medians: dict[str, float]) -> str:
+    peers = {who: value for who, value in medians.items() if who != OURS}
+    if target.ratio is not None:
+        who = target.to or min(peers, key=peers.__getitem__)
+        ratio = ours / peers[who]
+        met = "met" if ratio <= target.ratio else "MISSED"
+        shown = 1 / ratio if target.inverse else ratio
+        return f"{shown:.2f} × {who}, {met}"
+    assert target.seconds is not None
+    value = ours - (medians[target.beyond] if target.beyond else 0)
+    return f"{_time(value)}, {'met' if value <= target.seconds else 'MISSED'}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,0 +1,150 @@
+"""The speeds the project aims at, each beside its peers in one run: `make bench`.
+
+No test here fails for being slow: figures are for people, printed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from contenders import CONTENDERS, OURS, shell
+
+HERE = Path(__file__).parent
+RANKS = 4
+BY_TURNS = [OURS, "torchrun"] * 3  # the machine's mood changes: by turns, and medians over all
+EPOCHS = 20
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+def process(*command: str) -> None:
+    """Run a program to its end; an error of it is ours."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, cwd=HERE, env=env, **QUIET)
+
+
+def torchrun(*arguments: str) -> tuple[str, ...]:
+    program = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
+    return (*program, "--standalone", str(HERE / "ddp.py"), *arguments)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("who", CONTENDERS)
+@pytest.mark.benchmark(group="warm cell x = 1, 4 ranks")
+def test_warm_cell(benchmark, who):
+    with CONTENDERS[who]() as step:
+        for _ in range(20):
+            step()
+        slow = who in ("ipyparallel", "nbdistributed")
+        benchmark.pedantic(step, rounds=100 if slow else 1000, iterations=1)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("who", CONTENDERS)
+@pytest.mark.benchmark(group="new pool → first result")
+def test_new_pool(benchmark, who):
+    def once():
+        stack = CONTENDERS[who]()
+        stack.__enter__()
+        open_ones.append(stack)
+
+    open_ones = []
+
+    def close():
+        while open_ones:
+            open_ones.pop().__exit__(None, None, None)
+
+    def setup():
+        close()
+        return (), {}
+
+    rounds = 3 if who in ("ray", "ipyparallel", "nbdistributed") else 7
+    benchmark.pedantic(once, setup=setup, rounds=rounds, iterations=1)
+    close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("who", BY_TURNS)
+@pytest.mark.benchmark(group="nothing running → one DDP step")
+def test_cold_ddp(benchmark, who):
+    command = (sys.executable, str(HERE / "cold_ddp_skyward.py")) if who == OURS else torchrun()
+    benchmark.pedantic(lambda: process(*command), rounds=2, iterations=1)
+
+
+@contextmanager
+def pool(line: str) -> Generator[object]:
+    ip = shell()
+    ip.run_line_magic("load_ext", "skyward_nb")
+    ip.user_ns["folder"] = str(HERE)
+    body = "import sys; sys.path.insert(0, folder)\nimport ddp"
+    ip.run_cell_magic("sky_remote", f"nodes={RANKS} framework=torch {line}", body)
+    try:
+        yield ip
+    finally:
+        ip.run_line_magic("sky", "down")
+
+
+@pytest.mark.parametrize("who", [OURS])
+@pytest.mark.benchmark(group="restart → DDP ready")
+def test_restart(benchmark, who):
+    with pool("") as ip:
+
+        def step():
+            ip.run_line_magic("sky", "restart")
+            ip.run_cell_magic("sky_remote", "", "import torch.distributed as d\nd.barrier()")
+
+        benchmark.pedantic(step, rounds=15, warmup_rounds=2, iterations=1)
+
+
+@contextmanager
+def trainer(who: str) -> Generator[object]:
+    """A step that trains the demo's model for some epochs on four processes that live on."""
+    if who == OURS:
+        with pool("") as ip:
+            yield lambda: ip.run_cell_magic("sky_remote", "", f"ddp.demo_epochs({EPOCHS});")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        orders, answers = Path(folder, "orders"), Path(folder, "answers")
+        os.mkfifo(orders)
+        os.mkfifo(answers)
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = torchrun(str(EPOCHS), str(orders), str(answers))
+        with subprocess.Popen(command, cwd=HERE, env=env, **QUIET):
+            with orders.open("w") as ask, answers.open() as hear:
+
+                def step():
+                    ask.write("go\n")
+                    ask.flush()
+                    assert hear.readline() == "done\n"
+
+                yield step
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.benchmark(group="DDP training of the demo")
+@pytest.mark.parametrize("who", BY_TURNS)
+def test_training(benchmark, who):
+    with trainer(who) as step:
+        benchmark.pedantic(step, rounds=4, warmup_rounds=1, iterations=1)
+
+
+@pytest.mark.parametrize("who", [OURS, "python"])
+@pytest.mark.benchmark(group="import skyward_nb")
+def test_import(benchmark, who):
+    code = "import skyward_nb" if who == OURS else "pass"
+    benchmark.pedantic(lambda: process(sys.executable, "-c", code), rounds=21, warmup_rounds=3)
+
+
+@pytest.mark.parametrize("who", [OURS, "ipython"])
+@pytest.mark.benchmark(group="%load_ext skyward_nb")
+def test_load_ext(benchmark, who):
+    code = "from contenders import shell; ip = shell()"
+    if who == OURS:
+        code += "; ip.run_line_magic('load_ext', 'skyward_nb')"
+    benchmark.pedantic(lambda: process(sys.executable, "-c", code), rounds=21, warmup_rounds=3)
