@@ -40,7 +40,9 @@ def defaults(folder: Path, environ: Mapping[str, str], session: Mapping[str, str
     user = platformdirs.user_config_path("skyward_nb") / "config.toml"
     if user.is_file():
         found += _from_table(_toml(user), str(user))
-    project = next((p for f in (folder, *folder.parents) if (p := f / "pyproject.toml").is_file()), None)
+    project = next(
+        (p for f in (folder, *folder.parents) if (p := f / "pyproject.toml").is_file()), None
+    )
     if project is not None:
         table = _toml(project).get("tool", {}).get("skyward", {})
         found += _from_table(table, f"{project} [tool.skyward]")

@@ -12,6 +12,10 @@ VERBS = {
     "down": ("[pool=NAME] [all]", "take a pool down: ranks, values and files are gone after"),
     "status": ("", "pools of this notebook: ranks, processes, generation"),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
+    "config": (
+        "[option=value ...]",
+        "defaults of this session; alone, all defaults and their places",
+    ),
     "help": ("[VERB]", "this text, or that of one verb"),
 }
 

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from skyward_nb.plugins.base import PLUGINS
@@ -193,15 +194,13 @@ class Asked:
     rest: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=64)
 def parse(line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int = 0) -> Asked:
-    """Read an option line; up to `words` bare words are allowed in `rest`.
+    """Read an option line; up to `words` bare words are allowed in `rest`. Do not change the answer.
 
     Raises `OptionError` for what is unknown, doubled, or has a value it cannot have.
     """
-    try:
-        tokens = shlex.split(line, comments=False)
-    except ValueError as error:
-        raise OptionError(line, f"the option line cannot be read: {error}") from None
+    tokens = _split(line)
     found: dict[Scope, dict[str, Any]] = {"pool": {}, "cell": {}}
     rest: list[str] = []
     while tokens:
@@ -213,15 +212,45 @@ def parse(line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int
             if len(rest) < words and not equals and not token.startswith("--"):
                 rest.append(token)
                 continue
-            raise _unknown(key, scopes)
+            raise OptionError(key, unknown_option(key, scopes))
         if option.is_flag:
-            given = _flag(option, value if equals else None)
+            given = read_option(option, value if equals else "yes")
         else:
-            given = option.read(option.name, _value(option, token, value, equals, tokens))
+            given = read_option(option, _value(option, token, value, equals, tokens))
         if key in found[option.scope]:
             raise OptionError(key, f"{key} is given twice")
         found[option.scope][key] = given
     return Asked(found["pool"], found["cell"], tuple(rest))
+
+
+def parse_settings(line: str) -> dict[str, str]:
+    """Options of a line as written, each checked; `option=` alone has an empty text.
+
+    Raises `OptionError` as `parse` does.
+    """
+    settings: dict[str, str] = {}
+    for token in _split(line):
+        key, equals, value = token.removeprefix("--").partition("=")
+        option = BY_NAME.get(key.replace("-", "_"))
+        if option is None:
+            raise OptionError(key, unknown_option(key, ("pool", "cell")))
+        text = value if equals else "yes" if option.is_flag else ""
+        if text:
+            read_option(option, text)
+        settings[option.name] = text
+    return settings
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=False)
+    except ValueError as error:
+        raise OptionError(line, f"the option line cannot be read: {error}") from None
+
+
+def read_option(option: Option, text: str) -> Any:
+    """The value of an option as written; raises `OptionError`."""
+    return _flag(option, text) if option.is_flag else option.read(option.name, text)
 
 
 def _value(option: Option, token: str, value: str, equals: str, tokens: list[str]) -> str:
@@ -234,20 +263,21 @@ def _value(option: Option, token: str, value: str, equals: str, tokens: list[str
     raise OptionError(option.name, f"{option.name} needs a value: {option.name}={option.form}")
 
 
-def _flag(option: Option, value: str | None) -> bool:
-    if value is None or value.lower() in ("yes", "true", "1"):
+def _flag(option: Option, value: str) -> bool:
+    if value.lower() in ("yes", "true", "1"):
         return True
     if value.lower() in ("no", "false", "0"):
         return False
     raise OptionError(option.name, f"{option.name} is a flag: write it alone, or =no")
 
 
-def _unknown(key: str, scopes: tuple[Scope, ...]) -> OptionError:
-    names = [option.name for option in OPTIONS if option.scope in scopes]
+def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
+    """What to say of an option that is not among those of `scopes`."""
     if key in BY_NAME:
-        return OptionError(key, f"{key} belongs on a cell's line: %%sky_remote {key}=...")
+        return f"{key} belongs on a cell's line: %%sky_remote {key}=..."
+    names = [option.name for option in OPTIONS if option.scope in scopes]
     near = _near(key, names)
-    return OptionError(key, f"there is no option {key!r}{near or '; %sky help lists them'}")
+    return f"there is no option {key!r}{near or '; %sky help lists them'}"
 
 
 def _near(word: str, known: Iterable[str]) -> str:

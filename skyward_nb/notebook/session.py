@@ -5,18 +5,26 @@ Between the magics, which only parse and delegate, and the pool, which knows not
 
 from __future__ import annotations
 
+import ast
 import atexit
+import contextlib
 import linecache
+import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 from msgspec.structs import replace
 
 from skyward_nb.api.failures import died, exception_of, show
 from skyward_nb.api.results import RankResults
 from skyward_nb.cell.source import Cell, compile_cell
+from skyward_nb.notebook.defaults import Default, with_defaults
+from skyward_nb.notebook.defaults import defaults as read_defaults
 from skyward_nb.notebook.display import (
     NotebookCanvas,
     RunDisplay,
@@ -34,6 +42,16 @@ from skyward_nb.words.ranks import count_ranks, parse_ranks
 from skyward_nb.words.spec import PoolSpec
 
 PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
+_PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+def _transforms(manager: TransformerManager) -> tuple[int, ...]:
+    """How many transformations of input are set up; a user may have added some."""
+    lists = (manager.cleanup_transforms, manager.line_transforms, manager.token_transformers)
+    return tuple(map(len, lists))
+
+
+_PLAIN = _transforms(TransformerManager())
 _IPYTHONS_OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[ido]h|In|Out|exit|quit|get_ipython")
 
 
@@ -43,6 +61,8 @@ class Session:
     def __init__(self, shell: InteractiveShell) -> None:
         self.shell = shell
         self.pools: dict[str, Pool] = {}
+        self.settings: dict[str, str] = {}
+        self._defaults: list[Default] | None = None
         set_home(shell.user_ns)
         atexit.register(self.close)
 
@@ -78,14 +98,20 @@ class Session:
             raise OptionError("backend", f"backend={spec.backend} needs framework=torch")
         return spec
 
-    def ensure(self, asked: Mapping[str, Any], display: RunDisplay) -> Pool:
+    def defaults(self, *, anew: bool = False) -> list[Default]:
+        """Defaults of options; files are read again when asked to, as when a pool is made."""
+        if self._defaults is None or anew:
+            self._defaults = read_defaults(Path.cwd(), os.environ, self.settings)
+        return self._defaults
+
+    def ensure(self, asked: Asked, display: RunDisplay) -> Pool:
         """The live pool that fits, or a new one, brought up under `display`."""
-        name = asked.get("pool", "default")
+        name = with_defaults(asked, self.defaults()).pool.get("pool", "default")
         pool = self.live(name)
         if pool is not None:
-            _check_fits(pool.spec, asked)
+            _check_fits(pool.spec, asked.pool)
             return pool
-        spec = self.spec(asked)
+        spec = self.spec(with_defaults(asked, self.defaults(anew=True)).pool)
         display.view = replace(display.view, title=f"Starting {spec}")
         pool = Pool(spec, PROVIDERS[spec.provider](), self._source_of)
         pool.start(display.watch)
@@ -112,18 +138,19 @@ class Session:
         Raises the user's own exception, KeyboardInterrupt, or a `SkyError`.
         """
         cell = self._compile(body)
-        _check_value_wanted(asked.cell, cell)
-        display = self.display(quiet=asked.cell.get("quiet", False))
+        options = with_defaults(asked, self.defaults()).cell
+        _check_value_wanted(options, cell)
+        display = self.display(quiet=options.get("quiet", False))
         try:
-            pool = self.ensure(asked.pool, display)
+            pool = self.ensure(asked, display)
             world = pool.spec.world_size
-            ranks = parse_ranks("ranks", asked.cell.get("ranks", "all"), world)
+            ranks = parse_ranks("ranks", options.get("ranks", "all"), world)
             for stream in ("stdout", "stderr"):
-                which = asked.cell.get(stream, "all")
+                which = options.get(stream, "all")
                 shown = () if which == "none" else parse_ranks(stream, which, world)
                 display.show_only(stream, shown, world)
-            gather = asked.cell.get("gather", "all")
-            pull = asked.cell.get("pull", ())
+            gather = options.get("gather", "all")
+            pull = options.get("pull", ())
             request = RunRequest(
                 cell=cell,
                 number=self._present()[0],
@@ -132,7 +159,7 @@ class Session:
                 value_from={"all": ranks, "head": ranks[:1], "none": ()}[gather],
                 wants_value=cell.has_value,
                 pull=pull,
-                push=asked.cell.get("push"),
+                push=options.get("push"),
             )
             display.running(ranks, f"Running on {spell_result(ranks, world)}", _about(pool))
             outcome = pool.run(request, display.watch)
@@ -144,7 +171,7 @@ class Session:
             if display.drawn:
                 display.end("failed", error.message.partition("\n")[0])
             raise
-        return _Ending(self, pool, outcome, display).conclude(asked.cell, cell.names.writes)
+        return _Ending(self, pool, outcome, display).conclude(options, cell.names.writes)
 
     def _present(self) -> tuple[int, str]:
         """Number and text of the cell that is running; IPython may have counted on already."""
@@ -153,6 +180,16 @@ class Session:
         number = len(history) - 1
         return (number, history[number]) if number else (self.shell.execution_count, "")
 
+    def _transform(self, body: str) -> str:
+        """IPython's magics as Python; text that is Python already has none, and is left alone."""
+        manager = self.shell.input_transformer_manager
+        if _transforms(manager) == _PLAIN and not body.startswith("In "):
+            with warnings.catch_warnings(), contextlib.suppress(SyntaxError):
+                warnings.simplefilter("ignore")  # the real compilation tells them
+                compile(body, "<cell>", "exec", _PARSE)
+                return body
+        return self.shell.transform_cell(body)
+
     def _compile(self, body: str) -> Cell:
         shell = self.shell
         number, text = self._present()
@@ -160,7 +197,7 @@ class Session:
             return compile_cell(
                 text,
                 body,
-                transform=shell.transform_cell,
+                transform=self._transform,
                 transform_ast=shell.transform_ast,
                 name_file=lambda code, text: shell.compile.cache(code, number, text),
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from skyward_nb.notebook.help import VERBS, help_text
-from skyward_nb.notebook.options import parse
+from skyward_nb.notebook.options import parse, parse_settings
 from skyward_nb.notebook.picture import clock
 from skyward_nb.notebook.session import Session
 from skyward_nb.pool.pool import Pool
@@ -15,7 +15,14 @@ from skyward_nb.words.errors import OptionError, PoolError, SkyError
 def do(session: Session, line: str) -> None:
     """Do what `%sky line` asks; raises `OptionError` for no verb or a wrong option."""
     verb, _, rest = line.strip().partition(" ")
-    known = {"up": up, "down": down, "status": status, "restart": restart, "help": show_help}
+    known = {
+        "up": up,
+        "down": down,
+        "status": status,
+        "restart": restart,
+        "config": config,
+        "help": show_help,
+    }
     if verb not in known:
         import difflib
 
@@ -31,7 +38,7 @@ def up(session: Session, line: str) -> None:
     asked = parse(line, scopes=("pool",))
     display = session.display()
     try:
-        pool = session.ensure(asked.pool, display)
+        pool = session.ensure(asked, display)
     except SkyError as error:
         if display.drawn:
             display.end("failed", error.message.partition("\n")[0])
@@ -90,6 +97,21 @@ def restart(session: Session, line: str) -> None:
     notes = (f"gone with the old ranks: {', '.join(lost)}",) if lost else ()
     words = f"Generation {pool.generation} of pool {pool.spec.name} is ready after {took}"
     display.end("finished", words, notes=notes)
+
+
+def config(session: Session, line: str) -> None:
+    """Set defaults of this session, or show all defaults and where they stand."""
+    for option, text in parse_settings(line).items():
+        if text == "":
+            session.settings.pop(option, None)
+        else:
+            session.settings[option] = text
+    known = session.defaults(anew=True)
+    if not known:
+        print("no defaults are set; %sky config nodes=4 sets one for this session")
+    strongest = {default.option: default for default in known}
+    for default in strongest.values():
+        print(f"{default.option}={default.text}  ({default.source})")
 
 
 def show_help(_session: Session, line: str) -> None:

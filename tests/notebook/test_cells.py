@@ -554,3 +554,75 @@ def test_a_plain_ipython_terminal_prints_lines_with_ranks(no_leaks, tmp_path):
     )  # fmt: skip
     assert "[0] hello" in done.stdout
     assert "[1] hello" in done.stdout
+
+
+def test_defaults_of_the_session_and_the_project(no_leaks, tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.skyward]\nnodes = 3\n")
+    with kernel() as notebook:
+        notebook.run(f"%cd -q {tmp_path}")
+        assert notebook.run("%%sky_remote\n1").result == "[0-2] 1"
+        shown = notebook.run("%sky config gather=head").stdout
+        assert "gather=head  (%sky config)" in shown
+        assert "nodes=3" in shown
+        assert notebook.run("%%sky_remote\n1").result == "1"
+        assert notebook.run("%%sky_remote gather=all\n1").result == "[0-2] 1"
+        assert "did you mean nodes" in notebook.run("%sky config nods=4").stderr
+
+
+def test_completion_and_help_in_a_real_kernel(no_leaks):
+    with kernel() as notebook:
+
+        def complete(code):
+            reply = notebook.client.complete(code, reply=True, timeout=20)["content"]
+            return [code[: reply["cursor_start"]] + match for match in reply["matches"]]
+
+        assert "%%sky_remote nodes=4 accelerator=" in complete("%%sky_remote nodes=4 acc")
+        assert "%sky restart" in complete("%sky rest")
+        assert "%%sky_remote framework=torch" in complete("%%sky_remote framework=to")
+        reply = notebook.client.inspect("%%sky_remote", reply=True, timeout=20)["content"]
+        assert "ranks_per_node=auto|N" in str(reply["data"])
+
+
+def test_unloading_takes_pools_and_magics_away(no_leaks):
+    with kernel() as notebook:
+        before = traces()
+        assert notebook.run("%%sky_remote nodes=2\n1").status == "ok"
+        assert notebook.run("%unload_ext skyward_nb").status == "ok"
+        assert not {each for each in traces() - before if not each.startswith("child")}
+        assert "not found" in notebook.run("%%sky_remote\n1").stderr
+        assert notebook.run("%load_ext skyward_nb").status == "ok"
+        assert notebook.run("%%sky_remote\n1").result == "[0] 1"
+
+
+def test_a_kernel_restart_leaves_nothing(no_leaks):
+    with kernel() as notebook:
+        before = traces()
+        assert notebook.run("%%sky_remote nodes=2\n1").status == "ok"
+        notebook.manager.restart_kernel()
+        assert not {e for e in gone_within(5, before) if not e.startswith("child")}
+
+
+def test_worker_processes_of_a_cell_may_print(no_leaks):
+    with kernel() as notebook:
+        ran = notebook.run(
+            "%%sky_remote nodes=2\n"
+            "import multiprocessing, os\n"
+            "def work(i):\n    print('worker', i)\n    return i * i\n"
+            "with multiprocessing.get_context('fork').Pool(2) as pool:\n"
+            "    squares = pool.map(work, range(3))\n"
+            "squares"
+        )
+        assert ran.result == "[0-1] [0, 1, 4]"
+        assert "worker 2" in ran.picture
+        assert notebook.run("%%sky_remote\n'fine'").result == "[0-1] 'fine'"
+
+
+def test_figures_of_ranks_are_inlined(no_leaks):
+    pytest.importorskip("matplotlib")
+    with kernel() as notebook:
+        ran = notebook.run(
+            "%%sky_remote nodes=2\nimport matplotlib.pyplot as plt\n"
+            "plt.plot([1, 2, 3]);\nprint('after')"
+        )
+        assert ran.html.count("data:image/png;base64,") == 2
+        assert 'alt="figure of rank 1"' in ran.html

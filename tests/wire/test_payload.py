@@ -109,7 +109,7 @@ class Trainer:
         (Trainer(), "t.callbacks[2]['lock']", "_thread.lock"),
         (threading.Lock(), "t", "_thread.lock"),
         ((i for i in ()), "t", "generator"),
-        ([{"a": Path(__file__).open("ab")}], "t[0]['a']", "_io.BufferedWriter"),  # noqa: SIM115
+        ([{"a": Path(__file__).open("ab")}], "t[0]['a']", "_io.BufferedWriter"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
