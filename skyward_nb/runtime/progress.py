@@ -50,8 +50,9 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
     values: dict[str, float] = {}
     for name, value in metrics.items():
         try:
-            values[name] = float(value)
-        except (TypeError, ValueError) as error:
+            # Arrays and tensors of one element give it by `item`, gradients or not.
+            values[name] = float(getattr(value, "item", lambda: value)())
+        except (TypeError, ValueError, RuntimeError) as error:
             kind = type(value).__name__
             raise TypeError(f"sky.log({name}=...): a {kind} is not one number") from error
     number = next(_steps) if step is None else step

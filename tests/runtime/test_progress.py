@@ -53,3 +53,12 @@ def test_silent_without_a_pool(capsys):
     assert list(sky.progress([1])) == [1]
     sky.log(loss=1)
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.torch
+def test_a_tensor_with_a_gradient_is_a_number_without_a_warning(heard):
+    torch = pytest.importorskip("torch")
+    sky.log(loss=torch.ones(1, requires_grad=True) * 2)
+    assert heard[0].values == {"loss": 2.0}
+    with pytest.raises(TypeError, match="not one number"):
+        sky.log(loss=torch.ones(3))
