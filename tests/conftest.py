@@ -22,8 +22,9 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield root
     for left in root.glob("*"):
         raise AssertionError(f"left behind: {left}")
-    if root.exists():
-        root.rmdir()
+    for empty in (root, folders.store_root()):
+        if empty.exists():
+            empty.rmdir()
 
 
 def ours() -> set[int]:

@@ -5,16 +5,20 @@ A pool's folder is locked by its agent; one whose lock is free belongs to nobody
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from skyward_nb.words.errors import RuntimeFolderError
 
 _SOCKET_LIMIT = 100
+_NEVER_STARTED = 120.0
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,11 @@ def runtime_root() -> Path:
 
 
 def store_root() -> Path:
-    """Where values lie: memory-backed if the machine has such a place."""
+    """Where values lie: memory-backed if the machine has such a place; one root per runtime root."""
     shared = Path("/dev/shm")  # noqa: S108 - the point is that it is memory; folders in it are 0700
     base = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-    return base / f"skyward_nb-{os.getuid()}"
+    apart = hashlib.sha256(os.fsencode(runtime_root())).hexdigest()[:8]
+    return base / f"skyward_nb-{os.getuid()}-{apart}"
 
 
 def make_folders(pool: str, pool_id: str) -> PoolFolders:
@@ -52,11 +57,7 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
     made: list[Path] = []
     for root in roots:
         try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if root.stat().st_uid != os.getuid():
-                raise RuntimeFolderError(pool, str(root), "it belongs to another user")
-            folder = root / pool_id
-            folder.mkdir(mode=0o700)
+            folder = _make(pool, root, pool_id)
         except OSError as error:
             raise RuntimeFolderError(pool, str(root), error.strerror or str(error)) from error
         made.append(folder)
@@ -67,28 +68,58 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
     return PoolFolders(*made)
 
 
-def sweep() -> list[str]:
-    """Remove folders whose agent is gone; returns the ids of the pools they belonged to."""
-    swept: set[str] = set()
-    root = runtime_root()
-    for folder in root.glob("*/") if root.is_dir() else ():
-        lock = folder / "lock"
-        if lock.exists() and _is_free(lock):
-            shutil.rmtree(folder, ignore_errors=True)
-            swept.add(folder.name)
-    stores = store_root()
-    for folder in stores.glob("*/") if stores.is_dir() else ():
-        if folder.name in swept:
-            shutil.rmtree(folder, ignore_errors=True)
-    return sorted(swept)
+def _make(pool: str, root: Path, pool_id: str) -> Path:
+    folder = root / pool_id
+    for last in (False, False, True):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if root.stat().st_uid != os.getuid():
+            raise RuntimeFolderError(pool, str(root), "it belongs to another user")
+        try:
+            folder.mkdir(mode=0o700)
+        except FileNotFoundError:
+            # Another pool's end took the empty root away in between.
+            if last:
+                raise
+        else:
+            break
+    return folder
 
 
-def _is_free(lock: Path) -> bool:
+def remove_folders(folders: PoolFolders) -> None:
+    """Remove what is left of a pool's folders, and the root of values if it is empty now."""
+    shutil.rmtree(folders.store, ignore_errors=True)
+    shutil.rmtree(folders.runtime, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folders.store.parent.rmdir()
+
+
+def sweep() -> None:
+    """Remove folders whose agent is gone, and values that belong to no pool."""
+    runtimes, stores = runtime_root(), store_root()
+    for folder in _folders(runtimes):
+        if _is_dead(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+    for folder in _folders(stores):
+        # A pool's runtime folder is made before its store, and removed after it.
+        if not (runtimes / folder.name).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folders(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+
+
+def _is_dead(folder: Path) -> bool:
+    """Whether no agent holds the folder's lock, nor will soon."""
     try:
-        with lock.open("r+") as file:
+        with (folder / "lock").open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+    except FileNotFoundError:
+        # Its agent has not come so far; after a while it never will.
+        try:
+            return time.time() - folder.stat().st_mtime > _NEVER_STARTED
+        except FileNotFoundError:
+            return False
     except OSError:
         return False
     return True

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 
-from skyward_nb.providers.folders import PoolFolders, make_folders, sweep
+from skyward_nb.providers.folders import PoolFolders, make_folders, remove_folders, sweep
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.errors import AcceleratorError, StartError
 from skyward_nb.words.spec import PoolSpec
@@ -86,8 +86,7 @@ class LocalMachine:
             if self._agent.poll() is None:
                 self._agent.kill()
                 self._agent.wait()
-        shutil.rmtree(self._folders.store, ignore_errors=True)
-        shutil.rmtree(self._folders.runtime, ignore_errors=True)
+        remove_folders(self._folders)
 
 
 class LocalProvider:

@@ -51,7 +51,8 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
     for name, value in metrics.items():
         try:
             # Arrays and tensors of one element give it by `item`, gradients or not.
-            values[name] = float(getattr(value, "item", lambda: value)())
+            item = getattr(value, "item", None)
+            values[name] = float(value if item is None else item())
         except (TypeError, ValueError, RuntimeError) as error:
             kind = type(value).__name__
             raise TypeError(f"sky.log({name}=...): a {kind} is not one number") from error
