@@ -38,14 +38,7 @@ bench: $(BIN)/python  ## the speeds, side by side with the peers, in one run and
 	cd tests/benchmarks && ../../build/bench/bin/python -m pytest -c bench.ini --benchmark-json=../../build/bench.json
 
 minors:  ## the base package and its tests without frameworks, on every supported minor found
-	@for minor in 3.11 3.12 3.13; do \
-	  python=$$(PYENV_VERSION=$$(ls $${PYENV_ROOT:-$$HOME/.pyenv}/versions 2>/dev/null | grep "^$$minor\." | tail -1) command -v python$$minor 2>/dev/null) || python=; \
-	  if [ -z "$$python" ]; then echo "python$$minor: not here, skipped"; continue; fi; \
-	  echo "== python$$minor"; \
-	  PYENV_VERSION=$$(ls $${PYENV_ROOT:-$$HOME/.pyenv}/versions 2>/dev/null | grep "^$$minor\." | tail -1) python$$minor -m venv build/minor-$$minor && \
-	  build/minor-$$minor/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --editable '.[test]' && \
-	  build/minor-$$minor/bin/python -m pytest -q -p no:cacheprovider || exit 1; \
-	done
+	.ci/minors
 
 clean:
 	rm -rf build dist .venv
