@@ -11,11 +11,13 @@ from skyward_nb.words.messages import Failure, RankDone, RankLost
 from skyward_nb.words.ranks import count_ranks
 
 
-def exception_of(failed: list[RankDone], world_size: int, store: BlobStore) -> BaseException:
+def exception_of(
+    failed: list[RankDone], world_size: int, store: BlobStore, aftermath: tuple[str, ...] = ()
+) -> BaseException:
     """The exception of the first rank that failed, itself, noting all ranks that failed.
 
     Equal failures (type, message and place) are told once with their ranks, different ones
-    one by one in the order they happened.
+    one by one in the order they happened. `aftermath` is shown below.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     first: dict[tuple[object, ...], Failure] = {}
@@ -33,7 +35,7 @@ def exception_of(failed: list[RankDone], world_size: int, store: BlobStore) -> B
     ]
     for note in notes:
         error.add_note(note)
-    show(error, [*leader.traceback, *notes])
+    show(error, [*leader.traceback, *notes, *aftermath])
     return error
 
 

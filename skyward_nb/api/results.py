@@ -17,8 +17,9 @@ T = TypeVar("T")
 class RankResults(Sequence[T], Generic[T]):
     """Values of the ranks that ran, in rank order.
 
-    Indexed by rank: `results[2]` is rank 2's value, and a KeyError-like IndexError names the
-    ranks there are when rank 2 did not run. A slice gives the `RankResults` of those ranks.
+    Indexed by rank: `results[2]` is rank 2's value; where rank 2 did not run, the IndexError
+    names the ranks that did. A slice gives the `RankResults` of those ranks, `index` the lowest
+    rank with a value.
     """
 
     def __init__(self, values: Mapping[int, T], nodes: Mapping[int, int] | None = None) -> None:
@@ -63,6 +64,16 @@ class RankResults(Sequence[T], Generic[T]):
             raise IndexError(f"rank {index} has no value here; ranks that have: {self._spelt()}")
         return self._values[index]
 
+    def __reversed__(self) -> Iterator[T]:
+        return reversed(self._values.values())
+
+    def index(self, value: object, start: int = 0, stop: int | None = None) -> int:
+        """The lowest rank from `start` to before `stop` whose value equals `value`; else ValueError."""
+        for rank, each in self._values.items():
+            if rank >= start and (stop is None or rank < stop) and each == value:
+                return rank
+        raise ValueError(f"no rank has the value {value!r}")
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, RankResults):
             return self._values == other._values
@@ -97,6 +108,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 6
 _SHORT.maxstring = _SHORT.maxother = 200
 _MOST_LINES = 12
+_MOST_CHARACTERS = 4000
 
 
 def _repr(value: object) -> str:
@@ -110,4 +122,6 @@ def _repr(value: object) -> str:
     lines = text.splitlines()
     if len(lines) > _MOST_LINES:
         lines = [*lines[:_MOST_LINES], f"… {len(lines) - _MOST_LINES} more lines"]
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    more = len(text) - _MOST_CHARACTERS
+    return f"{text[:_MOST_CHARACTERS]} … {more:,} more characters" if more > 0 else text

@@ -12,7 +12,6 @@ Blind spots, by nature: `eval`, `exec`, `globals()[...]`, and what a star-import
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,14 +28,12 @@ _MAGIC_FLAGS = re.compile(r"^(?:\s*-\w+(?:\s+\d+)?)+\s*")
 class CellNames:
     """`reads`: global names used that the code did not surely bind first; `writes`: bound.
 
-    `sure` are the writes that happen whenever the code ends without an exception;
-    `star` is true when a star-import may bind names that cannot be known from the text.
+    `sure` are the writes that happen whenever the code ends without an exception.
     """
 
     reads: frozenset[str]
     writes: frozenset[str]
     sure: frozenset[str] = frozenset()
-    star: bool = False
 
 
 def cell_names(source: str) -> CellNames:
@@ -49,8 +46,7 @@ def names_of(tree: ast.Module) -> CellNames:
     walk = _Walk()
     walk.block(tree.body)
     walk.use_all()
-    found = (walk.reads, walk.writes, walk.bound)
-    return CellNames(*map(frozenset, found), star=walk.star)
+    return CellNames(frozenset(walk.reads), frozenset(walk.writes), frozenset(walk.bound))
 
 
 class _Walk:
@@ -65,7 +61,6 @@ class _Walk:
         self.writes: set[str] = set()
         self.bound: set[str] = set()
         self.later: dict[str, tuple[set[str], set[str]]] = {}
-        self.star = False
 
     # ── what happens to names ───────────────────────────────────────────────────────────
 
@@ -198,7 +193,6 @@ class _Walk:
                 self.writes |= names
                 self.bound -= names
             case _:
-                self.star = self.star or _is_star(node)
                 self._evaluate(*ast.iter_child_nodes(node))
                 self._bind(scopes.bindings([node]) if isinstance(node, _BINDERS) else [])
 
@@ -276,7 +270,6 @@ class _Walk:
             reads |= late_reads
             writes |= late_writes
         self._touch(body.reads)
-        self.star = self.star or body.star
         self._bind([node.name])
         self._define(node, reads, writes)
 
@@ -300,15 +293,6 @@ _BINDERS = (
 )
 
 
-def is_builtin(name: str) -> bool:
-    """Whether Python itself provides this name."""
-    return hasattr(builtins, name)
-
-
 def _leaves(body: list[ast.stmt]) -> bool:
     """Whether control surely leaves the block by its last statement."""
     return bool(body) and isinstance(body[-1], ast.Raise | ast.Return | ast.Continue | ast.Break)
-
-
-def _is_star(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import os
 import platform
 import shutil
 import signal
 import socket
 import sys
+from collections import deque
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -24,7 +27,7 @@ from skyward_nb.node import forge
 from skyward_nb.node.rankline import RankLine
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.wire.frames import FrameError, command_frames, frame
-from skyward_nb.words.info import environment
+from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.messages import (
     Command,
     Event,
@@ -66,6 +69,8 @@ class Agent:
         self._missing: dict[str, str] = {}
         self._reserved: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._forking = asyncio.Lock()
+        self._orders: deque[tuple[forge.Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
 
     async def serve(self) -> None:
         """Run until the end; leaves no process and no file behind."""
@@ -108,6 +113,8 @@ class Agent:
             line = self._lines.get(word.rank)
             if line is not None and line.generation == word.generation:
                 line.pid = word.pid
+                if line.unborn_signal is not None:
+                    self._signal(line, line.unborn_signal)
         else:
             self._reaped(word)
 
@@ -118,10 +125,35 @@ class Agent:
         self._forge.close()
         await self._loop.run_in_executor(None, _wait_for, self._forge_pid)
 
-    def _signal(self, line: RankLine, number: int, *, group: bool = False) -> None:
-        if line.pid is not None and line.how is None:
-            with contextlib.suppress(OSError):
-                forge.send(self._forge, forge.Signal(line.pid, number, group), [])
+    def _signal(self, line: RankLine, number: int) -> None:
+        """Signal a rank and what it started; one not born yet is told when it is."""
+        if line.pid is None:
+            line.unborn_signal = number
+        elif line.how is None:
+            self._order(forge.Signal(line.pid, number, group=True))
+
+    def _order(self, message: forge.Order, *resources: IO[bytes] | socket.socket) -> None:
+        """Send the forge a message and descriptors, which are closed once they are sent."""
+        self._orders.append((message, resources))
+        if len(self._orders) == 1:
+            self._send_orders()
+
+    def _send_orders(self) -> None:
+        while self._orders:
+            message, resources = self._orders[0]
+            try:
+                forge.send(self._forge, message, [each.fileno() for each in resources])
+            except BlockingIOError:
+                self._loop.add_writer(self._forge, self._send_orders)
+                return
+            except OSError:
+                # It is gone, which its own end of the line will tell.
+                self._orders.clear()
+            else:
+                self._orders.popleft()
+            for each in resources:
+                each.close()
+        self._loop.remove_writer(self._forge)
 
     # ── ranks ───────────────────────────────────────────────────────────────────────────
 
@@ -133,7 +165,7 @@ class Agent:
     def hung_up(self, line: RankLine) -> None:
         """A rank closed its socket: it died, or made itself useless."""
         if line.how is None:
-            self._signal(line, signal.SIGKILL, group=True)
+            self._signal(line, signal.SIGKILL)
         else:
             self._lost(line)
 
@@ -158,9 +190,13 @@ class Agent:
         for rank in ranks:
             if (line := self._lines.get(rank)) is not None:
                 line.asked_to_end = True
-                self._signal(line, signal.SIGKILL, group=True)
+                self._signal(line, signal.SIGKILL)
 
     async def _fork(self, order: Fork) -> None:
+        async with self._forking:
+            await self._fork_anew(order)
+
+    async def _fork_anew(self, order: Fork) -> None:
         if not self._imported.is_set():
             names = ", ".join(dict.fromkeys(use.name for use in order.plugins)) or "IPython"
             self._tell(Phase(f"importing {names}"))
@@ -185,18 +221,14 @@ class Agent:
             env = environment(place)
             for plugin in plugins:
                 env |= plugin.env(place, cores, len(order.places))
+            env |= _devices(place, {each.node for each in order.places})
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
             birth = forge.Birth(place, env, order.plugins, cores, len(order.places))
-            descriptors = [theirs.fileno(), stdout, stderr]
+            resources = [theirs, os.fdopen(stdout, "wb", 0), os.fdopen(stderr, "wb", 0)]
             if place.is_head and self._reserved is not None:
-                descriptors.append(self._reserved.fileno())
-            forge.send(self._forge, birth, descriptors)
-            theirs.close()
-            os.close(stdout)
-            os.close(stderr)
-        if self._reserved is not None:
-            self._reserved.close()
-            self._reserved = None
+                resources.append(self._reserved)
+                self._reserved = None
+            self._order(birth, *resources)
 
     def _reserve(self, generation: int) -> None:
         """Hold a port without listening: bound sockets with SO_REUSEADDR may share it."""
@@ -234,15 +266,18 @@ class Agent:
     def obey(self, command: Command, data: bytes) -> None:  # noqa: C901 - one row per command
         """Do what the client says."""
         match command:
-            case Run(ranks=ranks):
+            case Run(ranks=ranks, generation=generation):
                 for rank in ranks:
-                    if (line := self._lines.get(rank)) is not None:
+                    line = self._lines.get(rank)
+                    if line is not None and line.generation == generation:
                         line.send(data)
+                    else:
+                        self._tell(RankLost(generation, rank, "is not there any more"))
             case Interrupt(ranks=ranks):
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)
-                        self._signal(line, signal.SIGINT)
+                        self._interrupt(line)
             case Kill(ranks=ranks):
                 self._kill(ranks)
             case Reserve(generation=generation):
@@ -250,14 +285,20 @@ class Agent:
             case Fork():
                 task = self._loop.create_task(self._fork(command))
                 self._tasks.add(task)
-                task.add_done_callback(self._forked)
+                task.add_done_callback(functools.partial(self._forked, command.generation))
             case Stop():
                 self._leave("it was told to stop")
 
-    def _forked(self, task: asyncio.Task[None]) -> None:
+    def _forked(self, generation: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._tell(RankRefused(0, 0, f"{type(error).__name__}: {error}", ""))
+            self._tell(RankRefused(generation, 0, f"{type(error).__name__}: {error}", ""))
+
+    def _interrupt(self, line: RankLine) -> None:
+        """SIGINT for the rank and what it started; C code that waits for a child drops it, so URG, too."""
+        self._signal(line, signal.SIGINT)
+        if line.pid is not None and line.how is None:
+            self._order(forge.Signal(line.pid, signal.SIGURG))
 
     def _tell(self, *events: Event) -> None:
         if self._client is not None:
@@ -342,6 +383,17 @@ class ClientLine(asyncio.BufferedProtocol):
                 await asyncio.wait_for(self._closed.wait(), 1)
 
 
+def _devices(place: InstanceInfo, nodes: set[int]) -> dict[str, str]:
+    """The GPUs of a node that shares its machine with others: a slice of those there are."""
+    if not place.accelerators or len(nodes) == 1:
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    first = sorted(nodes).index(place.node) * place.accelerators
+    last = first + place.accelerators
+    names = visible.split(",") if visible else [str(number) for number in range(last)]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[first:last])}
+
+
 def _how(code: int) -> str:
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
@@ -360,8 +412,11 @@ def run(folder: str, store: str, idle: float, forge_pid: int, control: socket.so
     belongs to nobody.
     """
     paths = Path(folder), Path(store)
-    lock = (paths[0] / "lock").open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # Locked before it has its name: nobody can find it free.
+    new = paths[0] / "lock.new"
+    lock = new.open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(paths[0] / "lock")
     try:
         asyncio.run(Agent(*paths, idle, forge_pid, control).serve())
     finally:

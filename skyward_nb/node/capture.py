@@ -9,8 +9,22 @@ import ctypes
 import io
 import os
 import sys
+from typing import Any
 
 from skyward_nb.node.uplink import Uplink
+
+
+class _Buffer(io.FileIO):
+    """The bytes below a text stream: they go to the pipe, after the text written before."""
+
+    def __init__(self, uplink: Uplink, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._uplink = uplink
+
+    def write(self, data: Any, /) -> int | None:
+        """Write bytes after the text that came first."""
+        self._uplink.flush()
+        return super().write(data)
 
 
 class RankStream(io.TextIOBase):
@@ -25,7 +39,7 @@ class RankStream(io.TextIOBase):
         self.name = f"<{name}>"
         self._stream = name
         self._descriptor = descriptor
-        self.buffer = io.FileIO(descriptor, "w", closefd=False)
+        self.buffer = _Buffer(uplink, descriptor)
 
     def write(self, text: str, /) -> int:
         """Send text on its way; TypeError for anything else, as of any text stream."""
@@ -36,7 +50,8 @@ class RankStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Nothing to do: text leaves by itself within milliseconds."""
+        """Send the text now, so that it stands before what a child process writes next."""
+        self._uplink.flush()
 
     def close(self) -> None:
         """Stay open: the next cell prints, too."""
@@ -61,7 +76,9 @@ class Capture:
         self._libc = ctypes.CDLL(None)
         self._pipes = {1: _out_of_the_way(stdout_pipe), 2: _out_of_the_way(stderr_pipe)}
         self._streams = RankStream(uplink, "stdout", 1), RankStream(uplink, "stderr", 2)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
         for descriptor, pipe in self._pipes.items():
             os.dup2(pipe, descriptor)
         self.repair()

@@ -215,19 +215,25 @@ class Forge:
                 # What the rank started and left behind in its group goes with it.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
+                self._end_orphans()
                 send(self._control, Reaped(pid, os.waitstatus_to_exitcode(status)), [])
+
+    def _end_orphans(self) -> None:
+        """Kill our children that are no ranks: what ranks started, and what outlived its parent."""
+        own = Path(f"/proc/self/task/{os.getpid()}/children")
+        for word in own.read_text().split() if own.exists() else ():
+            if int(word) not in self._ranks:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(int(word), signal.SIGKILL)
 
     def _end_all(self) -> None:
         """Kill ranks, what they started, and the orphans that came to us, until none is left."""
         for pid in self._ranks:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
-        own = Path(f"/proc/self/task/{os.getpid()}/children")
+        self._ranks.clear()
         while True:
-            if own.exists():
-                for pid in own.read_text().split():
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(int(pid), signal.SIGKILL)
+            self._end_orphans()
             try:
                 os.waitpid(-1, 0)
             except ChildProcessError:

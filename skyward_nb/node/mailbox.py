@@ -2,11 +2,13 @@
 
 An interrupt is a message and a signal. The signal only makes the rank look: the message says
 which run is meant, so one that comes too early waits and one that comes too late is void.
+SIGURG says the same as SIGINT: `system()` of C, waiting for a child, drops only the latter.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 from collections import deque
@@ -28,6 +30,7 @@ class Mailbox:
         self._running: int | None = None
         self._looks = 0
         self._handler = self._on_signal
+        os.register_at_fork(after_in_child=_as_any_process)
 
     def next(self) -> Command | None:
         """Wait for the next command; None when the agent is gone."""
@@ -43,6 +46,7 @@ class Mailbox:
         self._running = run
         if signal.getsignal(signal.SIGINT) is not self._handler:
             signal.signal(signal.SIGINT, self._handler)
+            signal.signal(signal.SIGURG, self._on_urgent)
         self._look(run)
 
     def close(self) -> None:
@@ -54,6 +58,11 @@ class Mailbox:
         run = self._running
         if run is not None:
             self._look(run)
+
+    def _on_urgent(self, number: int, frame: FrameType | None) -> None:
+        # A handler of the user's own for SIGINT is the user's will.
+        if signal.getsignal(signal.SIGINT) is self._handler:
+            self._on_signal(number, frame)
 
     def _look(self, run: int) -> None:
         self._looks += 1
@@ -74,3 +83,9 @@ class Mailbox:
             self._uplink.interrupted = True
         elif meant:
             raise KeyboardInterrupt
+
+
+def _as_any_process() -> None:
+    """A process forked by user code is interrupted as any Python is; the wire is not its own."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGURG, signal.SIG_DFL)

@@ -8,6 +8,8 @@ import random
 import socket
 import sys
 import traceback
+import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
@@ -92,10 +94,13 @@ class Rank:
         try:
             self._install(command)
         except Exception as error:  # noqa: BLE001 - unpickling runs a user's code
-            self._shell.shown = tuple(traceback.format_exception(error))
-            return RankDone(run=command.run, rank=rank, failure=self._failure(error))
+            # Nothing was bound: the names are to be sent again.
+            names = tuple(item.name for item in command.names)
+            self._shell.showtraceback((type(error), error, error.__traceback__))
+            failure = self._failure(error)
+            return RankDone(run=command.run, rank=rank, dropped=names, failure=failure)
         namespace = self._shell.user_ns
-        before = {name: id(namespace.get(name, _MISSING)) for name in command.writes}
+        before = {name: _remember(name, namespace, command.sure) for name in command.writes}
         value: object = None
         error: BaseException | None = None
         try:
@@ -168,9 +173,7 @@ class Rank:
         message = _text_of(error)
         # What hangs on the exception (frames, its cause) stays here, in the text of `shown`.
         error.__traceback__ = error.__context__ = error.__cause__ = None
-        packed = None
-        with contextlib.suppress(PayloadError, OSError):
-            packed = pack("the exception", error).stow(self._store)
+        packed = self._pack_exception(error)
         return Failure(
             type_name=type(error).__qualname__,
             message=message,
@@ -179,18 +182,77 @@ class Rank:
             traceback=self._shell.shown,
         )
 
+    def _pack_exception(self, error: BaseException) -> Packed | None:
+        """The exception as it pickles itself if that can be undone, else its portrait."""
+        for form in (error, _Portrait(error)):
+            try:
+                packed = pack("the exception", form).stow(self._store)
+                if type(unpack(packed, self._store)) is type(error):
+                    return packed
+            except Exception:  # noqa: BLE001, S112 - a user's class may raise anything here
+                continue
+        return None
+
+
+def _remember(
+    name: str, namespace: dict[str, Any], sure: tuple[str, ...]
+) -> Callable[[object], bool]:
+    """Remember what a name is bound to, to tell later whether an object is that one.
+
+    Held weakly where that is possible, so that a model the cell replaces can go. Else held
+    itself, but for a container that the cell replaces for sure: there its id has to do.
+    """
+    value = namespace.get(name, _MISSING)
+    try:
+        reference = weakref.ref(value)
+    except TypeError:
+        if name in sure and isinstance(value, list | dict | set | tuple):
+            number = id(value)
+            return lambda now: id(now) == number
+        return lambda now: now is value
+    return lambda now: now is reference()
+
 
 def _assigned(
-    namespace: dict[str, Any], before: dict[str, int], sure: tuple[str, ...]
+    namespace: dict[str, Any], before: dict[str, Callable[[object], bool]], sure: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Names whose values are new: surely bound, or another object than `before`; no modules."""
+    """Names whose values are new: surely bound, or another object than before; no modules."""
     return tuple(
         name
         for name, was in before.items()
         if (value := namespace.get(name, _MISSING)) is not _MISSING
-        and (name in sure or id(value) != was)
+        and (name in sure or not was(value))
         and not isinstance(value, ModuleType)
     )
+
+
+def _rebuild(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    """An exception without its own `__init__`, which may want other arguments than `args`."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class _Portrait:
+    """Pickles as an exception of the same class, with those of its attributes that can travel."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = self._error
+        state = {key: value for key, value in vars(error).items() if _can_travel(value)}
+        args = tuple(value if _can_travel(value) else repr(value) for value in error.args)
+        return _rebuild, (type(error), args, state)
+
+
+def _can_travel(value: object) -> bool:
+    try:
+        pack("an attribute", value)
+    except PayloadError:
+        return False
+    return True
 
 
 def _text_of(error: BaseException) -> str:

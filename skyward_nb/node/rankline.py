@@ -39,6 +39,7 @@ class RankLine(asyncio.BufferedProtocol):
         self.rank = rank
         self.generation = generation
         self.pid: int | None = None
+        self.unborn_signal: int | None = None
         self.asked_to_end = False
         self.how: str | None = None
         self._loop = loop

@@ -6,15 +6,19 @@ exception and a display go to whoever runs the cell.
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import inspect
+import io
 import linecache
 import marshal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
 
+from IPython.core.async_helpers import get_asyncio_loop
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
@@ -24,6 +28,8 @@ from traitlets.config import Config
 
 from skyward_nb.node.uplink import encodable
 from skyward_nb.words.messages import Clear, Display, Event, Frame, Run, SourceFile
+
+_OURS = str(Path(__file__).parent.parent)
 
 
 class _Values(DisplayHook):
@@ -90,11 +96,18 @@ class RankShell(InteractiveShell):
             self.shown = (f"(the traceback could not be shown: {type(error).__name__})",)
 
     def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
-        """The traceback without what lies between us and the cell's own first line."""
+        """The traceback without what lies between us and the cell's own first line, or without us."""
         own = trace
         while own is not None and own.tb_frame.f_code.co_filename not in self.compile._filename_map:
             own = own.tb_next
-        return own or trace
+        if own is None:
+            own = trace
+            while own is not None and own.tb_frame.f_code.co_filename.startswith(_OURS):
+                own = own.tb_next
+        return own
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Nothing: a rank has no windows, and `%matplotlib inline` needs none."""
 
     def ask_exit(self) -> None:
         """`exit` and `quit` end the cell, as `sys.exit()` does."""
@@ -111,7 +124,8 @@ class RankShell(InteractiveShell):
 
     def learn(self, source: SourceFile) -> None:
         """Know a cell's text by the file name its code carries, for tracebacks."""
-        lines = [line + "\n" for line in source.text.splitlines()]
+        # Not splitlines(), which also cuts where Python's own lines do not end.
+        lines = io.StringIO(source.text).readlines()
         linecache.cache[source.filename] = len(source.text), None, lines, source.filename
         self.compile._filename_map[source.filename] = source.number
 
@@ -122,22 +136,37 @@ class RankShell(InteractiveShell):
         self.events.trigger("pre_execute")
         value: object = None
         try:
-            if command.body is not None:
-                self._execute(marshal.loads(command.body))  # noqa: S302 - from our own kernel
-            if command.last is not None:
-                value = self._execute(marshal.loads(command.last))  # noqa: S302
-                if value is not None:
-                    self.user_ns["_"] = value
-            self.events.trigger("post_execute")
+            parts = [
+                marshal.loads(part) if part is not None else None  # noqa: S302 - from our own kernel
+                for part in (command.body, command.last)
+            ]
+            value = self._execute(*parts)
+            if value is not None:
+                self.user_ns["_"] = value
         except BaseException:
             self.showtraceback()
             raise
+        finally:
+            self.events.trigger("post_execute")
         return value
 
-    def _execute(self, code: CodeType) -> object:
-        if code.co_flags & inspect.CO_COROUTINE:
-            return self.loop_runner(eval(code, self.user_ns))  # noqa: S307 - running code is the point
-        return eval(code, self.user_ns)  # noqa: S307
+    def _execute(self, body: CodeType | None, last: CodeType | None) -> object:
+        """Run the statements, then the expression; in one coroutine if either awaits."""
+        parts = [part for part in (body, last) if part is not None]
+        if any(part.co_flags & inspect.CO_COROUTINE for part in parts):
+            return _run_to_its_end(self._await(body, last))
+        if body is not None:
+            eval(body, self.user_ns)  # noqa: S307 - running code is the point
+        return eval(last, self.user_ns) if last is not None else None  # noqa: S307
+
+    async def _await(self, body: CodeType | None, last: CodeType | None) -> object:
+        value: Any = None
+        for part in (body, last):
+            if part is not None:
+                value = eval(part, self.user_ns)  # noqa: S307
+                if part.co_flags & inspect.CO_COROUTINE:
+                    value = await value
+        return value if last is not None else None
 
     def place_of(self, error: BaseException) -> Frame | None:
         """The deepest place in the notebook's own text that a traceback goes through."""
@@ -151,6 +180,19 @@ class RankShell(InteractiveShell):
                 found = Frame(f"Cell In[{number}]", trace.tb_lineno, text)
             trace = trace.tb_next
         return found
+
+
+def _run_to_its_end(work: Coroutine[Any, Any, Any]) -> object:
+    """Run a cell's coroutine on the rank's loop; an interrupt cancels it, and waits for that."""
+    loop = get_asyncio_loop()
+    task = loop.create_task(work)
+    try:
+        return loop.run_until_complete(task)
+    except BaseException:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            loop.run_until_complete(task)
+        raise
 
 
 def make_shell(folder: Path) -> RankShell:

@@ -10,6 +10,8 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.messages import Event, Output
@@ -25,11 +27,13 @@ class Uplink:
         self._socket = connection
         self._rank = rank
         self._lock = threading.RLock()
-        self._texts: list[tuple[str, str]] = []
+        self._texts: list[tuple[str, list[str]]] = []
         self._held = 0
         self._flushed = 0.0
+        self._rests: dict[str, str] = {}
         self._wake = threading.Event()
         self._alive = True
+        self._main = threading.main_thread().ident
         self.sending = 0
         self.interrupted = False
         threading.Thread(target=self._flush_late, name="skyward-uplink", daemon=True).start()
@@ -38,60 +42,63 @@ class Uplink:
     def write(self, stream: str, text: str) -> None:
         """Send text soon; in a process the user's code forked, straight to the rank's pipe."""
         if not self._alive:
-            os.write(1 if stream == "stdout" else 2, text.encode("utf-8", "backslashreplace"))
+            self._write_to_pipe(stream, text)
             return
-        self.sending += 1
-        try:
-            with self._lock:
-                if self._texts and self._texts[-1][0] == stream:
-                    self._texts[-1] = (stream, self._texts[-1][1] + text)
-                else:
-                    self._texts.append((stream, text))
-                self._held += len(text)
-                # A line after a while leaves at once; only what follows it closely is gathered.
-                rested = text[-1] == "\n" and time.monotonic() - self._flushed > _PAUSE
-                if rested or self._held > _ENOUGH:
-                    self._flush()
-                elif not self._wake.is_set():
-                    self._wake.set()
-        finally:
-            self._leave()
+        with self._whole():
+            if self._texts and self._texts[-1][0] == stream:
+                self._texts[-1][1].append(text)
+            else:
+                self._texts.append((stream, [text]))
+            self._held += len(text)
+            # A line after a while leaves at once; only what follows it closely is gathered.
+            rested = text[-1] == "\n" and time.monotonic() - self._flushed > _PAUSE
+            if rested or self._held > _ENOUGH:
+                self._flush()
+            elif not self._wake.is_set():
+                self._wake.set()
 
     def emit(self, event: Event) -> None:
         """Send an event now, after all text written before it."""
-        if not self._alive:
-            return
-        self.sending += 1
-        try:
-            with self._lock:
+        if self._alive:
+            with self._whole():
                 self._flush()
                 self._socket.sendall(frame(event))
-        finally:
-            self._leave()
 
     def flush(self) -> None:
         """Send the text written so far."""
+        if self._alive:
+            with self._whole():
+                self._flush()
+        else:
+            for stream in list(self._rests):
+                self._write_to_pipe(stream, "", whole_lines=False)
+
+    @contextmanager
+    def _whole(self) -> Generator[None]:
+        """Let no other thread in, and let an interrupt of the main thread wait until the end."""
+        if threading.get_ident() != self._main:
+            with self._lock:
+                yield
+            return
         self.sending += 1
         try:
             with self._lock:
-                self._flush()
+                yield
         finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        self.sending -= 1
-        if not self.interrupted or self.sending:
-            return
-        if threading.current_thread() is threading.main_thread():
-            self.interrupted = False
-            raise KeyboardInterrupt
+            self.sending -= 1
+            if self.interrupted and not self.sending:
+                self.interrupted = False
+                raise KeyboardInterrupt
 
     def _flush(self) -> None:
         texts, self._texts, self._held = self._texts, [], 0
         if texts:
             self._flushed = time.monotonic()
-        for stream, text in texts:
-            self._socket.sendall(frame(Output(self._rank, stream, encodable(text))))
+        for stream, pieces in texts:
+            text = "".join(pieces)
+            for at in range(0, len(text), _ENOUGH):
+                piece = encodable(text[at : at + _ENOUGH])
+                self._socket.sendall(frame(Output(self._rank, stream, piece)))
 
     def _flush_late(self) -> None:
         while self._wake.wait() and self._alive:
@@ -102,6 +109,16 @@ class Uplink:
                     self._flush()
                 except OSError:
                     return
+
+    def _write_to_pipe(self, stream: str, text: str, *, whole_lines: bool = True) -> None:
+        """Write lines in one piece each, so that those of several processes do not mix."""
+        text = self._rests.pop(stream, "") + text
+        whole, newline, rest = text.rpartition("\n") if whole_lines else (text, "", "")
+        if rest:
+            self._rests[stream] = rest
+        if whole or newline:
+            data = (whole + newline).encode("utf-8", "backslashreplace")
+            os.write(1 if stream == "stdout" else 2, data)
 
     def _in_child(self) -> None:
         """A process forked by user code must not speak on the rank's wire."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from skyward_nb.notebook.picture import as_html, as_text, headline
 from skyward_nb.pool.view import Line, RankView, RunState, View, fold
-from skyward_nb.words.messages import Event, Output
+from skyward_nb.words.messages import Display, Event, Output
 from skyward_nb.words.ranks import spell_ranks
 
 _FIRST = 0.2
@@ -28,8 +28,8 @@ class Canvas(Protocol):
         """Show the view, replacing what was shown before."""
         ...
 
-    def output(self, event: Output) -> None:
-        """Text of a rank has come."""
+    def output(self, event: Output | Display) -> None:
+        """Something of a rank has come."""
         ...
 
 
@@ -49,7 +49,7 @@ class NotebookCanvas:
         else:
             self._handle.update(bundle, raw=True)
 
-    def output(self, event: Output) -> None:
+    def output(self, event: Output | Display) -> None:
         """Nothing: the view holds it."""
 
 
@@ -69,8 +69,11 @@ class TerminalCanvas:
         if view.state != "finished" or view.notes:
             sys.stdout.write("\n".join([headline(view), *view.notes]) + "\n")
 
-    def output(self, event: Output) -> None:
-        """Print every line that is complete."""
+    def output(self, event: Output | Display) -> None:
+        """Print every line that is complete, and of rich objects their text."""
+        if isinstance(event, Display):
+            self._print(event.rank, "stdout", event.data.get("text/plain", "(no text)"))
+            return
         key = (event.rank, event.stream)
         *lines, rest = (self._rests.pop(key, "") + event.text).split("\n")
         for line in lines:
@@ -92,12 +95,12 @@ class RunDisplay:
         self._quiet = quiet
         self._due = now + _FIRST
         self.drawn = False
-        self._hidden: dict[str, frozenset[int]] = {}
+        self._shown: dict[str, frozenset[int]] = {}
         self.view = View(title=title, about=about, began=now)
 
-    def show_only(self, stream: str, ranks: tuple[int, ...], world_size: int) -> None:
+    def show_only(self, stream: str, ranks: frozenset[int]) -> None:
         """Show this stream of these ranks alone."""
-        self._hidden[stream] = frozenset(range(world_size)) - set(ranks)
+        self._shown[stream] = ranks
 
     def running(self, ranks: tuple[int, ...], title: str, about: str) -> None:
         """The pool is up, and the cell begins on these ranks."""
@@ -107,11 +110,10 @@ class RunDisplay:
     def watch(self, event: Event | None) -> None:
         """Take an event, or a tick of time, and draw if it is time to."""
         if event is not None:
-            if isinstance(event, Output):
-                if event.rank in self._hidden.get(event.stream, ()):
-                    return
-                if not self._quiet:
-                    self._canvas.output(event)
+            if isinstance(event, Output) and self._is_hidden(event):
+                return
+            if isinstance(event, Output | Display) and not self._quiet:
+                self._canvas.output(event)
             self.view = fold(self.view, event)
         now = time.monotonic()
         if now >= self._due and not self._quiet:
@@ -119,6 +121,10 @@ class RunDisplay:
             # Drawing may be slow: never spend more than a third of the time on it.
             after = time.monotonic()
             self._due = after + max(_PERIOD, 2 * (after - now))
+
+    def _is_hidden(self, event: Output) -> bool:
+        shown = self._shown.get(event.stream)
+        return shown is not None and event.rank not in shown
 
     def end(
         self,

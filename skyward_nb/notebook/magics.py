@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -42,36 +44,39 @@ class SkyMagics(Magics):
     def sky_remote(self, line: str, cell: str) -> object:
         """Run the cell on the ranks of a pool; `%sky help` lists the options."""
         from skyward_nb.notebook.options import parse
-        from skyward_nb.words.errors import OptionError
 
-        try:
+        with _plain_errors():
             return self.session.run(parse(line), cell)
-        except OptionError as error:
-            raise UsageError(str(error)) from None
 
     @line_magic
     def sky(self, line: str) -> None:
         """Steer pools: `%sky up`, `down`, `status`, `restart`, `help`."""
         from skyward_nb.notebook.verbs import do
-        from skyward_nb.words.errors import OptionError
 
-        try:
+        with _plain_errors():
             do(self.session, line)
-        except OptionError as error:
-            raise UsageError(str(error)) from None
 
-    def complete(self, _shell: object, event: SimpleNamespace) -> list[str]:
-        """Options, their values and verbs, for Tab."""
-        from skyward_nb.notebook.help import complete
 
-        line = event.line.lstrip("%")
-        head = "%sky" if line.startswith("sky ") else "%%sky_remote"
-        rest = line.partition(" ")[2]
-        names = [name for name in self.shell.user_ns if not name.startswith("_")]
-        found = complete(f"{head} {rest}", event.symbol, names)
-        if not found:
-            raise TryNext
-        return found
+def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
+    """Options, their values and verbs, for Tab."""
+    from skyward_nb.notebook.help import complete
+
+    if _loaded(shell) is None:
+        raise TryNext
+    line = event.line.lstrip("%")
+    head = "%sky" if line.startswith("sky ") else "%%sky_remote"
+    rest = line.partition(" ")[2]
+    names = [name for name in shell.user_ns if not name.startswith("_")]
+    found = complete(f"{head} {rest}", event.symbol, names)
+    if not found:
+        raise TryNext
+    return found
+
+
+def _completed(shell: InteractiveShell) -> set[str]:
+    """Keys that completions are hooked to; IPython has no way to take a hook back."""
+    hooks = shell.strdispatchers.get("complete_command")
+    return set(hooks.strs) if hooks is not None else set()
 
 
 def load(shell: InteractiveShell) -> None:
@@ -82,7 +87,8 @@ def load(shell: InteractiveShell) -> None:
         shell.register_magics(magics)
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
         for key in ("%%sky_remote", "%sky"):
-            shell.set_hook("complete_command", magics.complete, str_key=key)
+            if key not in _completed(shell):
+                shell.set_hook("complete_command", _complete, str_key=key)
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -96,6 +102,23 @@ def unload(shell: InteractiveShell) -> None:
         registry.magics["cell"].pop("sky_remote", None)
         registry.magics["line"].pop("sky", None)
         registry.registry.pop("SkyMagics", None)
+
+
+@contextmanager
+def _plain_errors() -> Generator[None]:
+    """A wrong option as IPython's UsageError; an interrupt of our own code without its frames."""
+    from skyward_nb.words.errors import OptionError
+
+    try:
+        yield
+    except OptionError as error:
+        raise UsageError(str(error)) from None
+    except KeyboardInterrupt as interrupt:
+        if not hasattr(interrupt, "_render_traceback_"):
+            from skyward_nb.api.failures import show
+
+            show(interrupt, ["KeyboardInterrupt"])
+        raise
 
 
 class _QuietSyntaxTB(SyntaxTB):

@@ -7,9 +7,10 @@ all come from the table.
 from __future__ import annotations
 
 import difflib
+import keyword
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -39,7 +40,7 @@ class Option:
 
 
 def _count(option: str, text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise OptionError(option, f"{option}={text}: give a whole number of 1 or more")
     return int(text)
 
@@ -61,7 +62,7 @@ def read_duration(option: str, text: str) -> float:
 
 def _names(option: str, text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
-    wrong = [name for name in names if not name.isidentifier()]
+    wrong = [name for name in names if not name.isidentifier() or keyword.iskeyword(name)]
     if wrong or not names:
         bad = wrong[0] if wrong else text
         raise OptionError(option, f"{option}={text}: {bad!r} is no name of a variable")
@@ -86,7 +87,7 @@ def _framework(option: str, text: str) -> tuple[str, ...]:
         return ()
     for name in names:
         if name not in PLUGINS:
-            near = _near(name, PLUGINS)
+            near = near_words(name, PLUGINS)
             known = ", ".join([*PLUGINS, "none"])
             raise OptionError(option, f"{option}={text}: there is {known}{near}")
     return names
@@ -106,7 +107,9 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
     def read(option: str, text: str) -> str:
         if text not in choices:
             known = ", ".join(choices)
-            raise OptionError(option, f"{option}={text}: there is {known}{_near(text, choices)}")
+            raise OptionError(
+                option, f"{option}={text}: there is {known}{near_words(text, choices)}"
+            )
         return text
 
     return read
@@ -200,27 +203,47 @@ def parse(line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int
 
     Raises `OptionError` for what is unknown, doubled, or has a value it cannot have.
     """
-    tokens = _split(line)
     found: dict[Scope, dict[str, Any]] = {"pool": {}, "cell": {}}
     rest: list[str] = []
+    for token, key, text in _words(line):
+        option = BY_NAME.get(key)
+        if option is None or option.scope not in scopes:
+            if len(rest) < words and token.isidentifier():
+                rest.append(token)
+                continue
+            raise OptionError(key, unknown_option(key, scopes))
+        if text is None:
+            raise OptionError(key, f"{key} needs a value: {key}={option.form}")
+        if not text:
+            raise OptionError(key, f"{key}= has no value: {option.form}")
+        if key in found[option.scope]:
+            raise OptionError(key, f"{key} is given twice")
+        found[option.scope][key] = read_option(option, text)
+    return Asked(found["pool"], found["cell"], tuple(rest))
+
+
+def _words(line: str) -> Iterator[tuple[str, str, str | None]]:
+    """(token, option's name, its value as written) of each word; flags alone say yes.
+
+    The value is None where there is none, which only an option with a form can lack.
+    """
+    try:
+        tokens = shlex.split(line, comments=False)
+    except ValueError as error:
+        raise OptionError(line, f"the option line cannot be read: {error}") from None
     while tokens:
         token = tokens.pop(0)
         key, equals, value = token.removeprefix("--").partition("=")
         key = key.replace("-", "_")
         option = BY_NAME.get(key)
-        if option is None or option.scope not in scopes:
-            if len(rest) < words and not equals and not token.startswith("--"):
-                rest.append(token)
-                continue
-            raise OptionError(key, unknown_option(key, scopes))
-        if option.is_flag:
-            given = read_option(option, value if equals else "yes")
+        if equals or option is None:
+            yield token, key, value
+        elif option.is_flag:
+            yield token, key, "yes"
+        elif token.startswith("--") and tokens:
+            yield token, key, tokens.pop(0)
         else:
-            given = read_option(option, _value(option, token, value, equals, tokens))
-        if key in found[option.scope]:
-            raise OptionError(key, f"{key} is given twice")
-        found[option.scope][key] = given
-    return Asked(found["pool"], found["cell"], tuple(rest))
+            yield token, key, None
 
 
 def parse_settings(line: str) -> dict[str, str]:
@@ -229,38 +252,21 @@ def parse_settings(line: str) -> dict[str, str]:
     Raises `OptionError` as `parse` does.
     """
     settings: dict[str, str] = {}
-    for token in _split(line):
-        key, equals, value = token.removeprefix("--").partition("=")
-        option = BY_NAME.get(key.replace("-", "_"))
+    for _, key, text in _words(line):
+        option = BY_NAME.get(key)
         if option is None:
             raise OptionError(key, unknown_option(key, ("pool", "cell")))
-        text = value if equals else "yes" if option.is_flag else ""
+        if text is None:
+            raise OptionError(key, f"{key} needs a value: {key}={option.form}")
         if text:
             read_option(option, text)
-        settings[option.name] = text
+        settings[key] = text
     return settings
-
-
-def _split(line: str) -> list[str]:
-    try:
-        return shlex.split(line, comments=False)
-    except ValueError as error:
-        raise OptionError(line, f"the option line cannot be read: {error}") from None
 
 
 def read_option(option: Option, text: str) -> Any:
     """The value of an option as written; raises `OptionError`."""
     return _flag(option, text) if option.is_flag else option.read(option.name, text)
-
-
-def _value(option: Option, token: str, value: str, equals: str, tokens: list[str]) -> str:
-    if equals:
-        if not value:
-            raise OptionError(option.name, f"{option.name}= has no value: {option.form}")
-        return value
-    if token.startswith("--") and tokens:
-        return tokens.pop(0)
-    raise OptionError(option.name, f"{option.name} needs a value: {option.name}={option.form}")
 
 
 def _flag(option: Option, value: str) -> bool:
@@ -276,10 +282,11 @@ def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
     if key in BY_NAME:
         return f"{key} belongs on a cell's line: %%sky_remote {key}=..."
     names = [option.name for option in OPTIONS if option.scope in scopes]
-    near = _near(key, names)
+    near = near_words(key, names)
     return f"there is no option {key!r}{near or '; %sky help lists them'}"
 
 
-def _near(word: str, known: Iterable[str]) -> str:
+def near_words(word: str, known: Iterable[str]) -> str:
+    """`; did you mean x?`, or nothing."""
     match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {match[0]}?" if match else ""

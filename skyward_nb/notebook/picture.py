@@ -46,7 +46,7 @@ def grouped(view: View) -> list[tuple[list[int], RankView]]:
     """Ranks with something to tell, those that tell the same together."""
     groups: list[tuple[list[int], RankView]] = []
     for rank, now in sorted(view.ranks.items()):
-        if not now.bars and not now.metrics and now.state not in ("lost",):
+        if not now.bars and not now.metrics and now.state != "lost":
             continue
         same = next((ranks for ranks, known in groups if _alike(known, now)), None)
         if same is None or view.state != "finished":
@@ -88,9 +88,7 @@ def _entries(view: View, *, live: bool) -> list[Entry | str]:
         hidden = len(entries) - LIVE_LINES + view.cut
         return [f"… {hidden:,} lines above, shown when the cell ends", *entries[-LIVE_LINES:]]
     if view.cut:
-        from skyward_nb.pool.view import HEAD
-
-        entries.insert(HEAD, f"… {view.cut:,} lines not shown …")
+        entries.insert(view.gap, f"… {view.cut:,} lines not shown …")
     return entries
 
 

@@ -31,12 +31,13 @@ from skyward_nb.notebook.display import (
     TerminalCanvas,
     spell_result,
 )
-from skyward_nb.notebook.options import Asked
+from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.pool.pool import Outcome, Pool, RunRequest
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import set_home, unpack
 from skyward_nb.words.errors import OptionError, PayloadError, PoolError, SkyError
+from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.messages import Packed, SourceFile
 from skyward_nb.words.ranks import count_ranks, parse_ranks
 from skyward_nb.words.spec import PoolSpec
@@ -62,6 +63,7 @@ class Session:
         self.shell = shell
         self.pools: dict[str, Pool] = {}
         self.settings: dict[str, str] = {}
+        self._lost: dict[str, PoolSpec] = {}
         self._defaults: list[Default] | None = None
         set_home(shell.user_ns)
         atexit.register(self.close)
@@ -76,16 +78,29 @@ class Session:
     # ── pools ───────────────────────────────────────────────────────────────────────────
 
     def live(self, name: str) -> Pool | None:
-        """The pool of this name, if it is up."""
+        """The pool of this name, if it is up; one that was lost is forgotten but for its spec."""
         pool = self.pools.get(name)
+        if pool is not None and not pool.closed:
+            with contextlib.suppress(PoolError):
+                pool.look(lambda _: None)
         if pool is not None and pool.closed:
-            del self.pools[name]
+            self._lost[name] = self.pools.pop(name).spec
             return None
         return pool
 
     def spec(self, asked: Mapping[str, Any]) -> PoolSpec:
         """The spec of a new pool; raises `OptionError` where options contradict one another."""
         spec = replace(PoolSpec(), **_fields(asked))
+        reserved = sorted(set(spec.env) & set(environment(InstanceInfo())))
+        if reserved:
+            names = ", ".join(reserved)
+            raise OptionError("env", f"env= cannot set {names}: each rank has its own")
+        if spec.accelerator and not spec.simulate and spec.slots > spec.accelerator.count:
+            raise OptionError(
+                "ranks_per_node",
+                f"ranks_per_node={spec.slots}: a node has {spec.accelerator}, and two ranks do not "
+                "share one",
+            )
         if spec.backend == "nccl" and (spec.accelerator is None or spec.simulate):
             raise OptionError(
                 "backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo"
@@ -104,18 +119,29 @@ class Session:
             self._defaults = read_defaults(Path.cwd(), os.environ, self.settings)
         return self._defaults
 
-    def ensure(self, asked: Asked, display: RunDisplay) -> Pool:
-        """The live pool that fits, or a new one, brought up under `display`."""
+    def resolve(self, asked: Asked) -> tuple[Pool | None, PoolSpec]:
+        """The live pool that is meant, if it is up, and the spec of it or of the one to make.
+
+        A pool that was lost comes again as it was, unless the line says otherwise. Raises
+        `OptionError` or `PoolError` for what does not fit, before anything is started.
+        """
         name = with_defaults(asked, self.defaults()).pool.get("pool", "default")
         pool = self.live(name)
         if pool is not None:
             _check_fits(pool.spec, asked.pool)
-            return pool
-        spec = self.spec(with_defaults(asked, self.defaults(anew=True)).pool)
+            return pool, pool.spec
+        known = with_defaults(asked, self.defaults(anew=True)).pool
+        if name in self._lost:
+            return None, replace(self._lost[name], **_fields(asked.pool))
+        return None, self.spec(known)
+
+    def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
+        """Bring a pool up under `display`."""
         display.view = replace(display.view, title=f"Starting {spec}")
         pool = Pool(spec, PROVIDERS[spec.provider](), self._source_of)
         pool.start(display.watch)
-        self.pools[name] = pool
+        self.pools[spec.name] = pool
+        self._lost.pop(spec.name, None)
         return pool
 
     def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:
@@ -139,29 +165,17 @@ class Session:
         """
         cell = self._compile(body)
         options = with_defaults(asked, self.defaults()).cell
-        _check_value_wanted(options, cell)
+        _check_values_wanted(options, cell)
         display = self.display(quiet=options.get("quiet", False))
         try:
-            pool = self.ensure(asked, display)
-            world = pool.spec.world_size
-            ranks = parse_ranks("ranks", options.get("ranks", "all"), world)
+            pool, spec = self.resolve(asked)
+            request = self._request(cell, options, spec.world_size)
             for stream in ("stdout", "stderr"):
-                which = options.get(stream, "all")
-                shown = () if which == "none" else parse_ranks(stream, which, world)
-                display.show_only(stream, shown, world)
-            gather = options.get("gather", "all")
-            pull = options.get("pull", ())
-            request = RunRequest(
-                cell=cell,
-                number=self._present()[0],
-                namespace=_Notebook(self.shell.user_ns),
-                ranks=ranks,
-                value_from={"all": ranks, "head": ranks[:1], "none": ()}[gather],
-                wants_value=cell.has_value,
-                pull=pull,
-                push=options.get("push"),
-            )
-            display.running(ranks, f"Running on {spell_result(ranks, world)}", _about(pool))
+                display.show_only(stream, _shown(stream, options, spec.world_size))
+            if pool is None:
+                pool = self.start(spec, display)
+            ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
+            display.running(request.ranks, ran_on, _about(pool))
             outcome = pool.run(request, display.watch)
         except KeyboardInterrupt as interrupt:
             display.end("interrupted", "Interrupted before the cell began on the ranks")
@@ -171,7 +185,30 @@ class Session:
             if display.drawn:
                 display.end("failed", error.message.partition("\n")[0])
             raise
-        return _Ending(self, pool, outcome, display).conclude(options, cell.names.writes)
+        try:
+            return _Ending(self, pool, outcome, display).conclude(options, cell.names.writes)
+        finally:
+            pool.clean()
+
+    def _request(self, cell: Cell, options: Mapping[str, Any], world: int) -> RunRequest:
+        ranks = parse_ranks("ranks", options.get("ranks", "all"), world)
+        gather = options.get("gather", "all")
+        namespace = _Notebook(self.shell.user_ns)
+        push = options.get("push")
+        for name in push or ():
+            if name not in namespace:
+                near = near_words(name, namespace)
+                raise OptionError("push", f"push={name}: the notebook has no such name{near}")
+        return RunRequest(
+            cell=cell,
+            number=self._present()[0],
+            namespace=namespace,
+            ranks=ranks,
+            value_from={"all": ranks, "head": ranks[:1], "none": ()}[gather],
+            wants_value=cell.has_value,
+            pull=options.get("pull", ()),
+            push=push,
+        )
 
     def _present(self) -> tuple[int, str]:
         """Number and text of the cell that is running; IPython may have counted on already."""
@@ -219,16 +256,25 @@ class _Ending:
     def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
         """Bind what came back and return the value to show, or raise."""
         outcome = self._outcome
-        aftermath = self._aftermath()
-        if outcome.interrupted:
-            raise self._interrupted(aftermath)
+        notes = self._aftermath()
+        if outcome.interrupted and not self._all_ended_well():
+            raise self._interrupted(notes)
         if outcome.failed:
-            raise self._failed(aftermath)
+            raise self._failed(notes)
         if outcome.lost:
-            raise self._died(aftermath)
+            raise self._died(notes)
+        value = self._bind(options, writes)
+        if (error := self._not_returned()) is not None:
+            self._display.end("failed", str(error).partition("\n")[0], foot=self._foot())
+            raise error
         ran = spell_result(outcome.ranks, self._pool.spec.world_size)
-        self._display.end("finished", f"{ran} finished", foot=self._foot())
-        return self._bind(options, writes)
+        self._display.end("finished", f"{ran} finished", notes=notes, foot=self._foot())
+        return value
+
+    def _all_ended_well(self) -> bool:
+        """Whether every rank came to the cell's end, as one does that handles an interrupt."""
+        done = self._outcome.done.values()
+        return not self._outcome.lost and all(end.failure is None for end in done)
 
     # ── the good end ────────────────────────────────────────────────────────────────────
 
@@ -238,14 +284,12 @@ class _Ending:
         user_ns = self._session.shell.user_ns
         ledger = self._pool.ledger
         for name in options.get("pull", ()):
-            lacking = [rank for rank, end in done.items() if name in end.missing]
-            if lacking:
-                raise NameError(f"pull={name}: no such name on {count_ranks(lacking)}")
-            value = self._gather({r: e.pulled[name] for r, e in done.items() if name in e.pulled})
-            user_ns[name] = value.head if head_only else value
-            ledger.bound_here(name, user_ns[name])
+            each = {rank: end.pulled[name] for rank, end in done.items() if name in end.pulled}
+            if each:
+                value = self._gather(each)
+                user_ns[name] = value.head if head_only else value
+                ledger.bound_here(name, user_ns[name])
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
-        self._check_sendable()
         if not packed:
             return None
         results = self._gather(packed)
@@ -259,52 +303,51 @@ class _Ending:
 
     def _gather(self, packed: Mapping[int, Packed]) -> RankResults[Any]:
         nodes = {info.rank: info.node for info in self._pool.infos}
-        values = {rank: unpack(each, self._store) for rank, each in packed.items()}
-        for each in packed.values():
-            if each.data is None and not self._pool.ledger.holds(each.digest):
-                self._store.drop(each.digest)
-        return RankResults(values, nodes)
+        return RankResults({r: unpack(each, self._store) for r, each in packed.items()}, nodes)
 
-    def _check_sendable(self) -> None:
-        for end in self._outcome.done.values():
+    def _finished(self) -> RankResults[Any]:
+        """Values of the ranks that came to the end of a run that failed."""
+        done = self._outcome.done
+        return self._gather({rank: end.value for rank, end in done.items() if end.value})
+
+    def _not_returned(self) -> SkyError | None:
+        """What was asked for and did not come back; everything else is bound."""
+        lacking: dict[str, list[int]] = {}
+        for rank, end in sorted(self._outcome.done.items()):
             for bad in end.unsendable:
-                raise PayloadError(
-                    bad.name,
-                    bad.path,
-                    bad.type_name,
-                    f"{bad.reason} (on rank {end.rank})",
+                advice = (
                     "The cell ran, and its names are on the ranks: end it with what can travel, "
-                    "with `;`, or use gather=none.",
+                    "with `;`, or use gather=none."
                 )
+                reason = f"{bad.reason} (on rank {rank})"
+                return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
+            for name in end.missing:
+                lacking.setdefault(name, []).append(rank)
+        for name, ranks in lacking.items():
+            return OptionError("pull", f"pull={name}: no such name on {count_ranks(ranks)}")
+        return None
 
     # ── the other ends ──────────────────────────────────────────────────────────────────
 
-    def _failed(self, aftermath: tuple[str, ...]) -> BaseException:
+    def _failed(self, notes: tuple[str, ...]) -> BaseException:
         failed = self._outcome.failed
         world = self._pool.spec.world_size
-        error = exception_of(failed, world, self._store)
+        error = exception_of(failed, world, self._store, notes)
         ranks = count_ranks(end.rank for end in failed)
         kind = failed[0].failure.type_name if failed[0].failure else "error"
-        words = f"{kind} on {ranks} of {world}"
-        self._display.end("failed", words, notes=aftermath, foot=self._foot())
-        finished = {r: e.value for r, e in self._outcome.done.items() if e.value is not None}
-        results = self._gather(finished)
-        if not isinstance(error, KeyboardInterrupt):
-            try:
-                error.results = results  # type: ignore[attr-defined]
-            except AttributeError:
-                # An exception with __slots__ has no room for them.
-                return error
+        self._display.end("failed", f"{kind} on {ranks} of {world}", notes=notes, foot=self._foot())
+        # An exception with __slots__ has no room for them.
+        with contextlib.suppress(AttributeError):
+            error.results = self._finished()  # type: ignore[attr-defined]
         return error
 
-    def _died(self, aftermath: tuple[str, ...]) -> BaseException:
+    def _died(self, notes: tuple[str, ...]) -> BaseException:
         lost = {r: e for r, e in self._outcome.lost.items() if r not in self._outcome.killed}
         words = {rank: self._display.last_words(rank) for rank in lost}
-        error = died(lost, words, "\n".join(aftermath))
+        error = died(lost, words, "\n".join(notes))
         headline = error.message.partition("\n")[0]
-        self._display.end("failed", headline, notes=aftermath, foot=self._foot())
-        finished = {r: e.value for r, e in self._outcome.done.items() if e.value is not None}
-        error.results = self._gather(finished)
+        self._display.end("failed", headline, notes=notes, foot=self._foot())
+        error.results = self._finished()
         return error
 
     def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
@@ -316,16 +359,18 @@ class _Ending:
         return error
 
     def _aftermath(self) -> tuple[str, ...]:
-        """What was killed and begun anew, in words."""
-        outcome, grace = self._outcome, self._pool.spec.grace
+        """What was lost before the cell or in it, what was begun anew, in words."""
+        outcome = self._outcome
         notes: list[str] = []
+        by_how: dict[str, list[int]] = {}
+        for rank, loss in sorted(outcome.lost_before.items()):
+            by_how.setdefault(loss.how, []).append(rank)
+        notes += [f"{count_ranks(r)} {how} before this cell" for how, r in by_how.items()]
         if outcome.killed:
-            ranks = count_ranks(outcome.killed)
-            notes.append(f"{ranks} did not stop within {grace:g} s and had to be killed")
-        if outcome.lost:
-            generation = self._pool.generation
+            notes.append(f"{count_ranks(outcome.killed)} did not stop and had to be killed")
+        if outcome.lost or outcome.lost_before:
             notes.append(
-                f"all ranks were started anew (generation {generation}); names of the "
+                f"all ranks were started anew (generation {self._pool.generation}); names of the "
                 "notebook are sent again when a cell reads them"
             )
             if outcome.names_lost:
@@ -375,7 +420,8 @@ def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
     for option, wanted in asked.items():
-        have = getattr(spec, "name" if option == "pool" else option)
+        (field,) = _fields({option: wanted})
+        have = getattr(spec, field)
         if have != wanted:
             raise PoolError(
                 spec.name,
@@ -399,16 +445,24 @@ def _spell(value: object) -> str:
             return str(value)
 
 
-def _check_value_wanted(options: Mapping[str, Any], cell: Cell) -> None:
+def _check_values_wanted(options: Mapping[str, Any], cell: Cell) -> None:
+    """Refuse to bind what will not come back."""
     out = options.get("out")
-    if out and options.get("gather") == "none":
-        raise OptionError("out", f"out={out} and gather=none: there would be nothing to bind")
+    for option in ("out", "pull"):
+        if options.get(option) and options.get("gather") == "none":
+            raise OptionError(option, f"{option}= and gather=none: there would be nothing to bind")
     if out and not cell.has_value:
         raise OptionError(
             "out",
             f"out={out}: the cell does not end with an expression, so it has no value. "
             f"End it with one (no `;`), or bring names of the ranks with pull=...",
         )
+
+
+def _shown(stream: str, options: Mapping[str, Any], world: int) -> frozenset[int]:
+    """Ranks whose `stream` is shown."""
+    which = options.get(stream, "all")
+    return frozenset() if which == "none" else frozenset(parse_ranks(stream, which, world))
 
 
 def _about(pool: Pool) -> str:

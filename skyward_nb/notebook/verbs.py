@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from skyward_nb.notebook.help import VERBS, help_text
-from skyward_nb.notebook.options import parse, parse_settings
+from skyward_nb.notebook.options import near_words, parse, parse_settings
 from skyward_nb.notebook.picture import clock
 from skyward_nb.notebook.session import Session
 from skyward_nb.pool.pool import Pool
@@ -24,10 +24,7 @@ def do(session: Session, line: str) -> None:
         "help": show_help,
     }
     if verb not in known:
-        import difflib
-
-        near = difflib.get_close_matches(verb, VERBS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f": there is {', '.join(VERBS)}"
+        hint = near_words(verb, VERBS) or f": there is {', '.join(VERBS)}"
         what = f"%sky has no verb {verb!r}" if verb else "%sky needs a verb"
         raise OptionError(verb, what + hint)
     known[verb](session, rest)
@@ -38,7 +35,8 @@ def up(session: Session, line: str) -> None:
     asked = parse(line, scopes=("pool",))
     display = session.display()
     try:
-        pool = session.ensure(asked, display)
+        pool, spec = session.resolve(asked)
+        pool = pool or session.start(spec, display)
     except SkyError as error:
         if display.drawn:
             display.end("failed", error.message.partition("\n")[0])
@@ -71,17 +69,23 @@ def down(session: Session, line: str) -> None:
 
 def status(session: Session, line: str) -> None:
     """Print the pools there are."""
-    parse(line, scopes=())
+    asked = parse(line, scopes=("pool",))
+    _only(asked.pool, "pool")
     names = [name for name in list(session.pools) if session.live(name)]
+    if asked.pool:
+        names = [_need(session, asked.pool["pool"]).spec.name]
     if not names:
         print("no pool is up; a %%sky_remote cell or %sky up makes one")
     for name in names:
         pool = session.pools[name]
+        gone = pool.look(lambda _: None)
         age = clock(time.time() - pool.started)
         print(f"{name}: {pool.spec} · up {age} · generation {pool.generation}")
         for info in pool.infos:
-            pid = pool.pids.get(info.rank, "-")
-            print(f"  rank {info.rank}  node {info.node}  process {pid}")
+            lost = gone.get(info.rank)
+            how = f"{lost.how}; the next cell starts all ranks anew" if lost else ""
+            how = how or f"process {pool.pids.get(info.rank, '-')}"
+            print(f"  rank {info.rank}  node {info.node}  {how}")
 
 
 def restart(session: Session, line: str) -> None:
@@ -92,7 +96,12 @@ def restart(session: Session, line: str) -> None:
     lost = pool.ledger.names_made_on_ranks()
     began = time.monotonic()
     display = session.display(f"Restarting {pool.spec}")
-    pool.restart(display.watch)
+    try:
+        pool.restart(display.watch)
+    except (SkyError, KeyboardInterrupt) as error:
+        display.end("failed", str(error).partition("\n")[0] or "Interrupted; no rank is ready")
+        raise
+    pool.clean()
     took = clock(time.monotonic() - began)
     notes = (f"gone with the old ranks: {', '.join(lost)}",) if lost else ()
     words = f"Generation {pool.generation} of pool {pool.spec.name} is ready after {took}"

@@ -27,8 +27,9 @@ class Conductor:
         self.lost: dict[int, RankLost] = {}
         self.killed: set[int] = set()
         self.interrupts = 0
-        self.stopped_at: float | None = None
         self._order: list[int] = []
+        self._asked: set[int] = set()
+        self._stopping = False
         self._grace = grace
         self._stop_due: float | None = None
         self._kill_due: float | None = None
@@ -47,10 +48,7 @@ class Conductor:
     def failed(self) -> list[RankDone]:
         """Ranks that raised something of their own, first in time first."""
         ends = (self.done[rank] for rank in self._order if rank in self.done)
-        return [end for end in ends if end.failure and not self._was_asked(end)]
-
-    def _was_asked(self, end: RankDone) -> bool:
-        return end.interrupted and (self.interrupts > 0 or self.stopped_at is not None)
+        return [end for end in ends if end.failure and end.rank not in self._asked]
 
     def finished(self, event: RankDone, now: float) -> list[Command]:
         """A rank said that it is done."""
@@ -59,7 +57,9 @@ class Conductor:
         self.running.discard(event.rank)
         self.done[event.rank] = event
         self._order.append(event.rank)
-        if event.failure is not None and not self._was_asked(event):
+        if event.interrupted and self._stopping:
+            self._asked.add(event.rank)
+        elif event.failure is not None:
             self._trouble(now)
         return []
 
@@ -94,13 +94,13 @@ class Conductor:
         return min(times) if times and self.running else None
 
     def _trouble(self, now: float) -> None:
-        if self.stopped_at is None and self._stop_due is None and self._kill_due is None:
+        if not self._stopping and self._stop_due is None:
             self._stop_due = now + SETTLE
 
     def _stop(self, now: float) -> list[Command]:
         if not self.running:
             return []
-        self.stopped_at = now
+        self._stopping = True
         self._kill_due = now + self._grace
         return [Interrupt(self.run, tuple(sorted(self.running)))]
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.payload import Bundle, pack
 from skyward_nb.words.errors import PayloadError
-from skyward_nb.words.messages import NameValue, Packed, SourceFile
+from skyward_nb.words.messages import NameValue, Packed, RankDone, SourceFile
 
 Status = Literal["sent", "unchanged", "kept on ranks"]
 
@@ -56,6 +56,7 @@ class Ledger:
         self._known: dict[str, dict[int, str]] = {}
         self._assigned: set[str] = set()
         self._files: set[str] = set()
+        self._held: dict[str, object] = {}
 
     def plan(
         self, reads: Iterable[str], namespace: Mapping[str, Any], ranks: tuple[int, ...]
@@ -126,55 +127,56 @@ class Ledger:
         if len(ranks) == self._world_size:
             self._files |= {source.filename for source in plan.sources}
 
-    def assigned(self, rank: int, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
-        """A cell bound these names on a rank: the notebook's present content is the older."""
-        for name in names:
+    def settle(self, done: Mapping[int, RankDone], namespace: Mapping[str, Any]) -> None:
+        """A run is over: what ranks assigned is newer than the notebook's present content."""
+        for name in {name for end in done.values() for name in end.assigned}:
             self._assigned.add(name)
-            if name in namespace:
-                self._set(name, rank, self._mark(name, namespace[name]))
-
-    def dropped(self, rank: int, names: Iterable[str]) -> None:
-        """These names are not on a rank any more."""
-        for name in names:
-            self._known.get(name, {}).pop(rank, None)
+            mark = self._mark(name, namespace[name]) if name in namespace else None
+            for rank, end in done.items():
+                if mark is not None and name in end.assigned:
+                    self._set(name, rank, mark)
+        for rank, end in done.items():
+            for name in end.dropped:
+                self._known.get(name, {}).pop(rank, None)
 
     def bound_here(self, name: str, value: object) -> None:
         """The notebook got `value` under `name` from ranks that have their own: theirs stays."""
+        mark = self._mark(name, value)
         for rank in range(self._world_size):
-            self._set(name, rank, _identity(value))
+            self._set(name, rank, mark)
+
+    def clean(self) -> None:
+        """Drop what lies in the stores and is no rank's name's content."""
+        kept = {mark for marks in self._known.values() for mark in marks.values()}
+        for store in self._stores:
+            store.keep(kept)
 
     def names_made_on_ranks(self) -> list[str]:
         """Names whose newest value is the ranks' own."""
         return sorted(self._assigned)
-
-    def holds(self, digest: str) -> bool:
-        """Whether some rank's name still has this content."""
-        return any(digest in marks.values() for marks in self._known.values())
 
     def forget(self) -> None:
         """A new generation: the ranks have nothing."""
         self._known.clear()
         self._assigned.clear()
         self._files.clear()
+        self._held.clear()
 
     def _mark(self, name: str, value: object) -> str:
+        """What stands for this content: its digest, or the object itself where it has none."""
         try:
             return pack(name, value).digest
         except PayloadError:
+            self._held[name] = value
             return _identity(value)
 
     def _set(self, name: str, rank: int, mark: str) -> None:
-        marks = self._known.setdefault(name, {})
-        before = marks.get(rank)
-        marks[rank] = mark
-        if before is not None and before != mark and not self.holds(before):
-            for store in self._stores:
-                store.drop(before)
+        self._known.setdefault(name, {})[rank] = mark
 
 
 SourceFinder = Callable[[str], SourceFile | None]
 
 
 def _identity(value: object) -> str:
-    """A mark for content that is known by being this very object."""
+    """A mark for an object without a digest; the ledger holds it, so that its id stays its own."""
     return f"object {id(value)}"

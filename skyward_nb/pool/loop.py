@@ -9,9 +9,29 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+_GIVE_UP = 2.0
+
+
+class Work(Generic[T]):
+    """A coroutine on its way on the loop thread."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._ended = threading.Event()
+        self.future: Future[T] = asyncio.run_coroutine_threadsafe(self._run(work), loop)
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        finally:
+            self._ended.set()
+
+    def give_up(self) -> None:
+        """Cancel it, and return when it has put away what it had begun."""
+        self.future.cancel()
+        self._ended.wait(_GIVE_UP)
 
 
 class LoopThread:
@@ -32,9 +52,9 @@ class LoopThread:
                 ).start()
             return self._loop
 
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def start(self, work: Coroutine[Any, Any, T]) -> Work[T]:
         """Begin a coroutine on the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        return Work(work, self.loop)
 
 
 LOOP = LoopThread()

@@ -1,6 +1,6 @@
 """A pool, as the main thread sees it: start it, run cells on it, close it.
 
-Everything waits in one place, `_pump`, on one queue; whoever called gets each event through
+Everything waits in one place, `_pump`, on one switchboard; whoever called gets each event through
 `watch`, and `watch(None)` when a tick of time has passed.
 """
 
@@ -11,6 +11,7 @@ import marshal
 import secrets
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
@@ -69,7 +70,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended, rank by rank."""
+    """How a run ended, rank by rank; `lost_before` are ranks that were found dead at its start."""
 
     run: int
     ranks: tuple[int, ...]
@@ -80,6 +81,7 @@ class Outcome:
     killed: frozenset[int]
     interrupted: bool
     seconds: float
+    lost_before: dict[int, RankLost] = field(default_factory=dict)
     names_lost: list[str] = field(default_factory=list)
 
 
@@ -98,6 +100,8 @@ class Pool:
         self._provider = provider
         self._sources = sources
         self._board = Switchboard()
+        self._early: deque[Incoming] = deque()
+        self._losses: dict[int, RankLost] = {}
         self._machines: tuple[Machine, ...] = ()
         self._links: list[Link] = []
         self._runs = 0
@@ -142,6 +146,11 @@ class Pool:
         with self._board.interrupts():
             self._new_generation(watch)
 
+    def clean(self) -> None:
+        """Drop values that no rank's name has any more: results fetched, names replaced."""
+        if not self.closed:
+            self.ledger.clean()
+
     def close(self) -> None:
         """End ranks and agents and remove their files; returns when all is gone."""
         if self.closed:
@@ -152,14 +161,14 @@ class Pool:
                 link.send(Stop())
         releases = [LOOP.start(machine.release()) for machine in self._machines]
         for release in releases:
-            release.result()
+            release.future.result()
         for link in self._links:
             link.close()
         self._board.close()
 
     def _connect(self, watch: Watch) -> None:
         preload = list(dict.fromkeys(m for plugin in self._plugins for m in plugin.preload))
-        self._machines = self._wait(self._provider.acquire(self.spec, self.pool_id), watch)
+        self._wait(self._acquire(), watch)
         for machine in self._machines:
             self._wait(machine.start_agent(self.spec.idle, preload), watch)
             link = Link(machine.name, self._wait(machine.connect(), watch))
@@ -176,6 +185,10 @@ class Pool:
                     return
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
+    async def _acquire(self) -> None:
+        """Get the machines; here, so that an interrupt cannot lose them between two threads."""
+        self._machines = await self._provider.acquire(self.spec, self.pool_id)
+
     def _check_python(self, hello: Hello) -> None:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         if hello.python.rpartition(".")[0] != here:
@@ -185,14 +198,16 @@ class Pool:
                 f"python={here}. Code does not travel between minor versions.",
             )
 
-    def _new_generation(self, watch: Watch) -> None:
+    def _new_generation(self, watch: Watch, *, stubborn: bool = False) -> None:
+        """Have ranks forked anew; with `stubborn`, no interrupt hinders it."""
         self._ready = False
+        self._losses.clear()
         self.generation += 1
         self.ledger.forget()
         self.pids.clear()
         self._tell(self._links[0], Reserve(self.generation))
         waiting = set(self.ranks)
-        for event in self._pump(watch, None):
+        for event in self._pump(watch, None, interrupts=stubborn):
             match event:
                 case Reserved(generation=generation) if generation == self.generation:
                     self._fork(event)
@@ -202,7 +217,7 @@ class Pool:
                     if not waiting:
                         self._ready = True
                         return
-                case RankRefused():
+                case RankRefused(generation=generation) if generation == self.generation:
                     message = f"rank {event.rank}: {event.message}"
                     raise StartError(self.spec.name, message, event.text.strip())
                 case RankLost(generation=generation) if generation == self.generation:
@@ -228,8 +243,10 @@ class Pool:
 
         Raises `PayloadError` before anything is sent, `PoolError` when the pool itself is lost.
         """
-        self._hear_of_losses(watch)
+        losses = dict(self.look(watch))
+        names_lost: list[str] = []
         if not self._ready:
+            names_lost = self.ledger.names_made_on_ranks()
             self.restart(watch)
         started = time.monotonic()
         cell = request.cell
@@ -238,6 +255,7 @@ class Pool:
         self._runs += 1
         command = Run(
             run=self._runs,
+            generation=self.generation,
             ranks=request.ranks,
             number=request.number,
             body=marshal.dumps(cell.body) if cell.body else None,
@@ -255,7 +273,10 @@ class Pool:
             self._send(command)
             self.ledger.sent(plan, request.ranks)
             self._conduct(conductor, watch)
-        names_lost = self._settle(conductor, request, watch)
+            self.ledger.settle(conductor.done, request.namespace)
+            if conductor.broken:
+                names_lost += self.ledger.names_made_on_ranks()
+                self._new_generation(watch, stubborn=True)
         return Outcome(
             run=self._runs,
             ranks=request.ranks,
@@ -266,7 +287,8 @@ class Pool:
             killed=frozenset(conductor.killed),
             interrupted=conductor.interrupts > 0,
             seconds=time.monotonic() - started,
-            names_lost=names_lost,
+            lost_before=losses,
+            names_lost=sorted(set(names_lost)),
         )
 
     def _conduct(self, conductor: Conductor, watch: Watch) -> None:
@@ -286,25 +308,19 @@ class Pool:
             if conductor.over:
                 return
 
-    def _settle(self, conductor: Conductor, request: RunRequest, watch: Watch) -> list[str]:
-        """Note what the ranks assigned; after a loss, begin a new generation."""
-        for rank, end in conductor.done.items():
-            self.ledger.assigned(rank, end.assigned, request.namespace)
-            self.ledger.dropped(rank, end.dropped)
-        if not conductor.broken:
-            return []
-        lost = self.ledger.names_made_on_ranks()
-        self.restart(watch)
-        return lost
+    def look(self, watch: Watch) -> dict[int, RankLost]:
+        """Take notice of what happened between cells; the ranks that are gone.
 
-    def _hear_of_losses(self, watch: Watch) -> None:
-        """Take notice of what happened between cells, and put it right."""
-        while events := self._incoming(0):
-            for event in events:
-                if isinstance(event, RankLost) and event.generation == self.generation:
-                    self._ready = False
-                if not isinstance(event, SigInt):
-                    watch(event)
+        Raises `PoolError` when the pool is.
+        """
+        while (event := self._next(0)) is not None:
+            if isinstance(event, RankLost) and event.generation == self.generation:
+                self._ready = False
+                self._losses[event.rank] = event
+                self.pids.pop(event.rank, None)
+            if not isinstance(event, SigInt):
+                watch(event)
+        return self._losses
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────
 
@@ -323,24 +339,28 @@ class Pool:
         while until is None or time.monotonic() < until:
             next_due = due()
             wait = _TICK if next_due is None else min(_TICK, max(0, next_due - time.monotonic()))
-            for event in self._incoming(wait) or [None]:
-                if isinstance(event, SigInt):
-                    if not interrupts:
-                        raise KeyboardInterrupt
-                else:
-                    watch(event)
-                yield event
+            event = self._next(wait)
+            if isinstance(event, SigInt):
+                if not interrupts:
+                    raise KeyboardInterrupt
+            else:
+                watch(event)
+            yield event
 
-    def _incoming(self, timeout: float) -> list[Incoming]:
-        """What comes in; raises `PoolError`, the pool closed, when a machine is lost."""
-        try:
-            events = self._board.wait(timeout)
-        except LinkLost as lost:
-            self._gone(str(lost))
-        for event in events:
-            if isinstance(event, Leaving):
-                self._gone(f"its agent left: {event.why}")
-        return events
+    def _next(self, timeout: float) -> Incoming | None:
+        """What comes in next, or None; raises `PoolError`, the pool closed, when a machine is lost.
+
+        What came with it stays for the next time, whoever asks then.
+        """
+        if not self._early:
+            try:
+                self._early.extend(self._board.wait(timeout))
+            except LinkLost as lost:
+                self._gone(str(lost))
+        event = self._early.popleft() if self._early else None
+        if isinstance(event, Leaving):
+            self._gone(f"its agent left: {event.why}")
+        return event
 
     def _gone(self, why: str) -> NoReturn:
         self.close()
@@ -349,12 +369,15 @@ class Pool:
 
     def _wait(self, work: Coroutine[Any, Any, T], watch: Watch) -> T:
         """The result of a coroutine on the loop thread, with ticks and interrupts meanwhile."""
-        future = LOOP.start(work)
+        going = LOOP.start(work)
+        future = going.future
         future.add_done_callback(lambda _: self._board.nudge())
         while not future.done():
-            if any(isinstance(event, SigInt) for event in self._board.wait(_TICK)):
-                future.cancel()
-                raise KeyboardInterrupt
+            for event in self._board.wait(_TICK):
+                if isinstance(event, SigInt):
+                    going.give_up()
+                    raise KeyboardInterrupt
+                self._early.append(event)
             watch(None)
         return future.result()
 

@@ -5,6 +5,7 @@ An interrupt is an entry among the others, so none of our own code is torn by on
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import signal
 import socket
@@ -61,11 +62,17 @@ class Switchboard:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        self._forget_interrupts()
         before = signal.signal(signal.SIGINT, lambda *_: self._wake(_INTERRUPT))
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+    def _forget_interrupts(self) -> None:
+        """One that came too late for what it meant must not hit what begins now."""
+        with contextlib.suppress(BlockingIOError):
+            self._here.recv(64)
 
     def close(self) -> None:
         """Let go of the sockets; links are closed by their owner."""

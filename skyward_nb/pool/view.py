@@ -7,7 +7,7 @@ the head and the tail of the output are kept, the rest is counted.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,9 +26,11 @@ from skyward_nb.words.messages import (
 
 HEAD, TAIL, SLACK = 200, 400, 200
 LONGEST_LINE = 2000
+_KEPT = 8 * LONGEST_LINE
 _LOOK_AHEAD = 16
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f]")
 
+V = TypeVar("V")
 RankState = Literal["waiting", "running", "done", "failed", "stopped", "lost"]
 RunState = Literal["starting", "running", "finished", "failed", "interrupted"]
 
@@ -62,7 +64,11 @@ class RankView(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """The whole picture; `began` and `ended` in seconds of one clock."""
+    """The whole picture; `began` and `ended` in seconds of one clock.
+
+    `cut` lines were left out before entry `gap`. `partial` are lines begun and not ended, by
+    rank and stream, `overflow` the characters of them that are not kept.
+    """
 
     title: str = ""
     about: str = ""
@@ -71,9 +77,11 @@ class View(msgspec.Struct, frozen=True):
     ranks: dict[int, RankView] = {}
     entries: tuple[Entry, ...] = ()
     partial: dict[str, str] = {}
+    overflow: dict[str, int] = {}
     cursors: dict[int, int] = {}
     clearing: frozenset[int] = frozenset()
     cut: int = 0
+    gap: int = HEAD
     began: float = 0.0
     ended: float | None = None
     headline: str = ""
@@ -119,7 +127,7 @@ def open_lines(view: View) -> list[Line]:
     found: dict[tuple[str, str], list[int]] = {}
     for key, text in view.partial.items():
         rank, _, stream = key.partition(" ")
-        shown = _visible(text)
+        shown = _visible(text, view.overflow.get(key, 0))
         if shown:
             found.setdefault((stream, shown), []).append(int(rank))
     return [Line(tuple(sorted(r)), stream, text) for (stream, text), r in found.items()]
@@ -132,44 +140,67 @@ def _with_rank(view: View, rank: int, now: RankView) -> View:
 # ── text ────────────────────────────────────────────────────────────────────────────────
 
 
-def _visible(text: str) -> str:
-    """A line as a terminal would leave it: the last text after a carriage return, no escapes."""
-    text = _ANSI.sub("", text).rstrip("\r")
-    text = text.rpartition("\r")[2]
-    if "\b" in text:
-        kept: list[str] = []
-        for letter in text:
-            if letter != "\b":
-                kept.append(letter)
-            elif kept:
-                kept.pop()
-        text = "".join(kept)
-    if len(text) > LONGEST_LINE:
-        text = f"{text[:LONGEST_LINE]} … {len(text) - LONGEST_LINE:,} more characters"
-    return text
+def _visible(text: str, overflow: int = 0) -> str:
+    """A line as a terminal would leave it, without escapes, and not longer than it can be shown."""
+    shown = _overtyped(_ANSI.sub("", text))
+    more = len(shown) - LONGEST_LINE + overflow
+    return f"{shown[:LONGEST_LINE]} … {more:,} more characters" if more > 0 else shown
+
+
+def _overtyped(text: str) -> str:
+    """Carriage returns and backspaces acted on: what comes later stands over what was there."""
+    if "\r" in text:
+        line = ""
+        for piece in text.split("\r"):
+            piece = _overtyped(piece)
+            line = piece + line[len(piece) :]
+        return line
+    if "\b" not in text:
+        return text
+    cells: list[str] = []
+    at = 0
+    for letter in text:
+        if letter == "\b":
+            at = max(0, at - 1)
+        else:
+            cells[at : at + 1] = [letter]
+            at += 1
+    return "".join(cells)
 
 
 def _print(view: View, event: Output) -> View:
     key = f"{event.rank} {event.stream}"
     *lines, rest = (view.partial.get(key, "") + event.text).split("\n")
     if "\r" in rest:
-        rest = "\r" + rest.rstrip("\r").rpartition("\r")[2] + "\r" * rest.endswith("\r")
-    partial = {**view.partial, key: rest[: LONGEST_LINE * 8]}
-    if not rest:
-        del partial[key]
+        # What was typed, and where the cursor stands: the last piece types over the rest.
+        rest = f"{_overtyped(rest)}\r{rest.rpartition(chr(13))[2]}"
+    over = view.overflow.get(key, 0)
+    view = replace(
+        view,
+        partial=_with(view.partial, key, rest[:_KEPT]),
+        overflow=_with(view.overflow, key, max(0, len(rest) - _KEPT) + (0 if lines else over)),
+    )
     if not lines:
-        return replace(view, partial=partial)
-    cut = view.cut
-    if len(lines) > HEAD + TAIL:
-        cut += len(lines) - HEAD - TAIL
-        lines = lines[:HEAD] + lines[-TAIL:]
+        return view
     entries = list(view.entries)
     at = view.cursors.get(event.rank, 0)
-    for line in lines:
-        at = _place(entries, at, event.rank, event.stream, _visible(line))
-    return _bounded(
-        replace(view, partial=partial, cut=cut), entries, {**view.cursors, event.rank: at}
-    )
+    for number, line in enumerate(lines):
+        if HEAD <= number < len(lines) - TAIL:
+            continue
+        if number == len(lines) - TAIL and number > HEAD:
+            view = replace(view, cut=view.cut + number - HEAD, gap=len(entries))
+            at = len(entries)
+        text = _visible(line, over if number == 0 else 0)
+        at = _place(entries, at, event.rank, event.stream, text)
+    return _bounded(view, entries, {**view.cursors, event.rank: at})
+
+
+def _with(known: dict[str, V], key: str, value: V) -> dict[str, V]:
+    """The dictionary with a value under `key`, or without the key where there is nothing."""
+    found = {**known, key: value}
+    if not value:
+        del found[key]
+    return found
 
 
 def _place(entries: list[Entry], at: int, rank: int, stream: str, text: str) -> int:
@@ -203,8 +234,10 @@ def _bounded(view: View, entries: list[Entry], cursors: dict[int, int]) -> View:
     excess = len(entries) - HEAD - TAIL
     if excess > SLACK:
         entries = entries[:HEAD] + entries[-TAIL:]
-        cursors = {rank: max(HEAD, at - excess) for rank, at in cursors.items()}
-        view = replace(view, cut=view.cut + excess)
+        cursors = {
+            rank: at if at <= HEAD else max(HEAD, at - excess) for rank, at in cursors.items()
+        }
+        view = replace(view, cut=view.cut + excess, gap=HEAD)
     return replace(view, entries=tuple(entries), cursors=cursors)
 
 

@@ -58,7 +58,11 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
     for root in roots:
         try:
             folder = _make(pool, root, pool_id)
-        except OSError as error:
+        except (OSError, RuntimeFolderError) as error:
+            for done in made:
+                done.rmdir()
+            if isinstance(error, RuntimeFolderError):
+                raise
             raise RuntimeFolderError(pool, str(root), error.strerror or str(error)) from error
         made.append(folder)
     if len(os.fsencode(made[0] / "agent.sock")) > _SOCKET_LIMIT:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -31,6 +32,7 @@ class LocalMachine:
         self._pool = pool
         self._folders = folders
         self._agent: subprocess.Popen[bytes] | None = None
+        self._reached = False
 
     async def start_agent(self, idle: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
@@ -62,6 +64,7 @@ class LocalMachine:
         """Connect to the agent's unix socket."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(self._folders.runtime / "agent.sock"))
+        self._reached = True
         return connection
 
     def last_words(self) -> str:
@@ -79,6 +82,8 @@ class LocalMachine:
         """Wait for the agent to go, end it if it does not, and see that its files are gone."""
         # No executor: at the interpreter's exit there is none any more.
         if self._agent is not None:
+            if not self._reached:
+                self._agent.terminate()  # nobody could tell it to stop
             tries = int(_END_LIMIT / _POLL)
             while self._agent.poll() is None and tries:
                 tries -= 1
@@ -100,7 +105,8 @@ class LocalProvider:
         if asked is None or spec.simulate:
             return
         found = gpus()
-        fitting = [gpu for gpu in found if asked.name.lower() in gpu.lower()]
+        words = set(re.split(r"[\s-]+", asked.name.lower()))
+        fitting = [gpu for gpu in found if words <= set(re.split(r"[\s-]+", gpu.lower()))]
         if len(fitting) < asked.count * spec.nodes:
             here = ", ".join(found) if found else "no GPU"
             raise AcceleratorError(

@@ -10,14 +10,9 @@ _emit: Callable[[Event], None] | None = None
 
 
 def connect(emit: Callable[[Event], None] | None) -> None:
-    """Set where events go; `None` outside of a pool and in a rank's child processes."""
+    """Set where events go; `None`, as outside of a pool, for nowhere."""
     global _emit
     _emit = emit
-
-
-def connected() -> bool:
-    """Whether somebody listens."""
-    return _emit is not None
 
 
 def emit(event: Event) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+MAPPED_FROM = 4 << 20
 Buffer = bytes | bytearray | memoryview
 
 
@@ -48,11 +49,17 @@ class BlobStore:
     def map(self, digest: str) -> memoryview:
         """The blob's bytes, private to the caller: writing changes nobody else's copy.
 
-        Raises FileNotFoundError when the store lacks it.
+        A mapping holds a file descriptor for as long as it lives, so only what is large is mapped;
+        the rest is read. Raises FileNotFoundError when the store lacks it.
         """
         with self.path(digest).open("rb") as file:
+            if os.fstat(file.fileno()).st_size < MAPPED_FROM:
+                return memoryview(bytearray(file.read()))
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
-    def drop(self, digest: str) -> None:
-        """Forget a blob; memory already mapped stays valid until its last user lets go."""
-        self.path(digest).unlink(missing_ok=True)
+    def keep(self, digests: Collection[str]) -> None:
+        """Forget all other blobs; memory already mapped stays valid until its last user lets go."""
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name not in digests:
+                    Path(entry.path).unlink(missing_ok=True)

@@ -36,26 +36,35 @@ class Cutter:
     """Cuts a stream at the ends of frames, without reading what is in them."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._need = 0
 
     def feed(self, data: bytes) -> bytes:
         """The whole frames there are now, as one piece of bytes; a part is kept for later.
 
         Raises `FrameError` for a length that cannot be one of ours.
         """
-        data = self._rest + data if self._rest else data
-        end, size = 0, len(data)
+        if self._parts:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return b""
+            data = b"".join(self._parts)
+            self._parts.clear()
+        end, size, need = 0, len(data), _HEAD
         while size - end >= _HEAD:
             length = int.from_bytes(data[end : end + _HEAD], "big")
             if length > LARGEST:
                 raise FrameError(f"a frame of {length} bytes was announced")
-            if size - end - _HEAD < length:
+            need = _HEAD + length
+            if size - end < need:
                 break
-            end += _HEAD + length
+            end, need = end + need, _HEAD
         if end == size:
-            self._rest = b""
             return data
-        self._rest = data[end:]
+        self._parts.append(data[end:])
+        self._have, self._need = size - end, need
         return data[:end]
 
 

@@ -8,6 +8,7 @@ peers who trust one another: unpacking runs code.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import struct
@@ -179,6 +180,7 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
         yield ".__self__", value.__self__
     elif isinstance(value, types.FunctionType):
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
-            yield f".<{name}>", cell.cell_contents
+            with contextlib.suppress(ValueError):  # a cell that is empty so far
+                yield f".<{name}>", cell.cell_contents
     else:
         yield from ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())

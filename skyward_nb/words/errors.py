@@ -84,8 +84,8 @@ class RuntimeFolderError(PoolError):
     def __init__(self, pool: str, folder: str, reason: str) -> None:
         super().__init__(
             pool,
-            f"cannot use {folder}: {reason}. Set SKYWARD_RUNTIME_DIR to a folder "
-            "of yours that can be written.",
+            f"cannot use {folder}: {reason}. It must be a folder of yours that can be written"
+            "; SKYWARD_RUNTIME_DIR names another place for sockets and locks.",
         )
         self.folder = folder
 

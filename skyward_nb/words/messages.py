@@ -69,6 +69,7 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """
 
     run: int
+    generation: int
     ranks: tuple[int, ...]
     number: int
     body: bytes | None = None

@@ -27,16 +27,15 @@ def _part(option: str, text: str, part: str, world_size: int) -> set[int]:
             bounds = [int(bound) if bound else None for bound in part.split(":")]
             return set(range(world_size)[slice(*bounds)])
         first, dash, last = part.partition("-")
-        wanted = set(range(int(first), int(last if dash else first) + 1))
+        begin, end = int(first), int(last if dash else first)
     except (ValueError, TypeError):
         raise OptionError(
             option, f"{option}={text}: write all, head, ranks as in 0,2-3, or a slice as in ::2"
         ) from None
-    beyond = [rank for rank in wanted if rank >= world_size]
-    if beyond:
+    if not 0 <= begin <= end < world_size:
         last_rank = world_size - 1
         raise OptionError(option, f"{option}={text}: the pool has ranks 0 to {last_rank}")
-    return wanted
+    return set(range(begin, end + 1))
 
 
 def spell_ranks(ranks: Iterable[int]) -> str:

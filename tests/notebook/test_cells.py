@@ -113,7 +113,9 @@ def test_pull_brings_names_and_they_are_not_sent_back(notebook):
     rank_cell(notebook, "weights = [float(os.environ['RANK'])]", "pull=weights")
     assert notebook.run("[w[0] for w in weights]").result == "[0.0, 1.0, 2.0, 3.0]"
     assert rank_cell(notebook, "weights").result == "[0] [0.0]\n[1] [1.0]\n[2] [2.0]\n[3] [3.0]"
-    assert "no such name on ranks 0-3" in rank_cell(notebook, "1", "pull=nowhere").traceback
+    ran = rank_cell(notebook, "7", "pull=nowhere,weights out=seven")
+    assert "pull=nowhere: no such name on ranks 0-3" in ran.stderr
+    assert notebook.run("seven.head, len(weights)").result == "(7, 4)", "the rest is bound"
 
 
 def test_a_subset_of_ranks(notebook):
@@ -343,6 +345,12 @@ def test_a_syntax_error_is_told_before_anything_runs(notebook):
         ("nodes=2", "pool=NAME"),
         ("ranks=7", "ranks 0 to 3"),
         ("out=nothing", "does not end with an expression"),
+        ("pull=x gather=none", "nothing to bind"),
+        ("push=no_such_name", "no such name"),
+        ("out=class", "no name of a variable"),
+        ("nodes=²", "whole number"),
+        ("pool=new nodes=2 ranks=9", "ranks 0 to 1"),
+        ("pool=new env=RANK=7", "each rank has its own"),
     ],
 )
 def test_bad_options_are_told_without_a_traceback_of_ours(notebook, line, says):
@@ -378,15 +386,154 @@ def test_sys_exit_ends_the_cell_and_no_rank(notebook, how):
     assert rank_cell(notebook, "before").result == "[0-3] 1"
 
 
-def test_an_exception_that_cannot_be_pickled(notebook):
+def test_an_exception_that_cannot_travel_is_told_by_its_name(notebook):
     ran = rank_cell(
         notebook,
-        "import threading\nclass Hard(Exception):\n    def __init__(self): self.lock = threading.Lock()\n"
-        "    def __str__(self): return 'hard one'\nraise Hard()",
+        """
+        import threading
+        class Hard(Exception):
+            lock = threading.Lock()
+            def __str__(self): return 'hard one'
+        raise Hard()
+        """,
     )
     assert ran.error[0] == "RemoteError"
-    assert "hard one" in ran.traceback
+    assert "Hard: hard one" in ran.error[1]
     assert "Cell In[" in ran.traceback
+
+
+def test_exceptions_with_arguments_and_attributes_of_their_own_are_themselves(notebook):
+    notebook.run(
+        "import threading\n"
+        "class Coded(Exception):\n"
+        "    def __init__(self, *, code, what):\n"
+        "        super().__init__(f'{what}!')\n"
+        "        self.code, self.lock = code, threading.Lock()"
+    )
+    caught = notebook.run(
+        "try:\n"
+        "    get_ipython().run_cell_magic('sky_remote', '', \"raise Coded(code=7, what='so')\")\n"
+        "except Coded as e:\n"
+        "    print(e, e.code, hasattr(e, 'lock'))"
+    )
+    assert caught.stdout == "so! 7 False\n"
+    for error in ("OSError(2, 'gone', 'file')", "UnicodeDecodeError('utf-8', b'x', 0, 1, 'why')"):
+        assert rank_cell(notebook, f"raise {error}").error[0] in (
+            "FileNotFoundError",
+            "UnicodeDecodeError",
+        )
+
+
+def test_a_value_that_cannot_be_rebuilt_loses_no_other_name(notebook):
+    notebook.run(
+        "class Bad:\n    def __reduce__(self): return int, ('no',)\nbad, well, level2 = Bad(), 2, 1"
+    )
+    assert rank_cell(notebook, "level2").result == "[0-3] 1"
+    notebook.run("level2 = 5")
+    ran = rank_cell(notebook, "bad, well, level2")
+    assert ran.error[0] == "ValueError"
+    assert "while the name 'bad' arrived" in ran.traceback
+    assert "skyward_nb" not in ran.traceback
+    assert rank_cell(notebook, "well, level2").result == "[0-3] (2, 5)"
+
+
+def test_a_name_changed_after_pull_is_sent(notebook):
+    rank_cell(notebook, "pulled = [1]", "pull=pulled gather=head")
+    assert rank_cell(notebook, "pulled.append(9); pulled").result == "[0-3] [1, 9]", "theirs"
+    notebook.run("pulled.append(2)")
+    assert rank_cell(notebook, "pulled").result == "[0-3] [1, 2]"
+
+
+def test_a_name_assigned_in_a_loop_or_before_an_error_is_the_ranks_own(notebook):
+    notebook.run("q = 'notebook'")
+    rank_cell(notebook, "q = [0]")
+    notebook.run("q = 'notebook again'")
+    rank_cell(notebook, "for i in range(2): q = [i]")
+    assert rank_cell(notebook, "q").result == "[0-3] [1]"
+    notebook.run("q = 'third'")
+    rank_cell(notebook, "q = 5.5\n1/0")
+    assert rank_cell(notebook, "q").result == "[0-3] 5.5"
+
+
+def test_a_users_own_keyboard_interrupt_on_one_rank_is_no_success(notebook):
+    ran = rank_cell(
+        notebook,
+        "import time\nif os.environ['RANK'] == '0': raise KeyboardInterrupt('own')\ntime.sleep(9)",
+    )
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert "rank 0 of 4" in ran.traceback
+
+
+def test_an_interrupted_await_does_not_go_on_in_the_next_cell(notebook):
+    body = "import asyncio\ntry:\n    for i in range(100):\n        print('ghost'); await asyncio.sleep(.05)\nfinally:\n    ended = True"
+    message = notebook.begin(f"%%sky_remote\n{body}")
+    time.sleep(0.6)
+    notebook.interrupt()
+    assert notebook.finish(message).error[0] == "KeyboardInterrupt"
+    ran = rank_cell(notebook, "await asyncio.sleep(0.3)\nended")
+    assert ran.result == "[0-3] True"
+    assert "ghost" not in ran.picture
+
+
+def test_tasks_and_the_last_await_share_a_loop(notebook):
+    ran = rank_cell(
+        notebook, "import asyncio\nt = asyncio.create_task(asyncio.sleep(0, 'slept'))\nawait t"
+    )
+    assert ran.result == "[0-3] 'slept'"
+
+
+def test_figures_of_a_failing_cell_are_its_own(notebook):
+    pytest.importorskip("matplotlib")
+    ran = rank_cell(
+        notebook,
+        "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1]);\n1/0",
+        "ranks=0",
+    )
+    assert "image/png" in ran.html
+    assert "image/png" not in rank_cell(notebook, "zz = 1", "ranks=0").html
+
+
+def test_flushed_text_stands_before_what_a_child_writes(notebook):
+    ran = rank_cell(
+        notebook,
+        "import subprocess\nfor i in range(4):\n    print('A', i, flush=True)\n    subprocess.run(['echo', f'B {i}'])",
+        "ranks=0",
+    )
+    lines = [line for line in ran.picture.splitlines() if line.startswith("[0] ")]
+    assert lines == [f"[0] {letter} {i}" for i in range(4) for letter in "AB"]
+
+
+def test_one_huge_print_is_linear(notebook):
+    began = time.monotonic()
+    ran = rank_cell(notebook, "print('x' * 50_000_000)", "ranks=0", timeout=60)
+    assert "49,998,000 more characters" in ran.picture
+    assert time.monotonic() - began < 30
+
+
+def test_an_interrupt_reaches_a_rank_that_waits_for_a_child_in_c(notebook):
+    rank_cell(notebook, "kept_c = 1")
+    message = notebook.begin("%%sky_remote\nos.system('sleep 30')\n'went on'")
+    time.sleep(0.5)
+    notebook.interrupt()
+    assert notebook.finish(message, timeout=20).error[0] == "KeyboardInterrupt"
+    assert rank_cell(notebook, "kept_c").result == "[0-3] 1"
+
+
+def test_a_printing_thread_does_not_keep_an_interrupt_away(notebook):
+    rank_cell(notebook, "kept_t = 1")
+    body = (
+        "import threading\nstop = threading.Event()\n"
+        "def chatter():\n    while not stop.is_set(): print('noise')\n"
+        "threading.Thread(target=chatter, daemon=True).start()\n"
+        "try:\n    sum(1 for _ in iter(int, 1))\nfinally:\n    stop.set()"
+    )
+    message = notebook.begin(f"%%sky_remote ranks=0\n{body}")
+    time.sleep(0.5)
+    notebook.interrupt()
+    ran = notebook.finish(message, timeout=30)
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert "kept on all ranks" in ran.picture
+    assert rank_cell(notebook, "kept_t").result == "[0-3] 1"
 
 
 @pytest.mark.parametrize(
@@ -409,12 +556,17 @@ def test_a_rank_that_dies_is_named_with_its_last_words(notebook, how, says):
     assert rank_cell(notebook, "from_here").result == "[0-3] 2", "sent again by itself"
 
 
-def test_a_rank_killed_between_cells_is_noticed(notebook):
-    assert rank_cell(notebook, "os.getpid()", "out=pids").status == "ok"
+def test_a_rank_killed_between_cells_is_told_with_what_was_lost(notebook):
+    assert rank_cell(notebook, "trained = 42\nos.getpid()", "out=pids").status == "ok"
     notebook.run("os.kill(pids[3], 9)")
     time.sleep(0.3)
-    ran = rank_cell(notebook, "'alive'")
-    assert ran.result == "[0-3] 'alive'"
+    assert "rank 3  node 3  killed by SIGKILL" in notebook.run("%sky status").stdout
+    ran = rank_cell(notebook, "trained")
+    assert ran.error[0] == "NameError"
+    assert "rank 3 killed by SIGKILL before this cell" in ran.traceback
+    assert "lost with the ranks" in ran.traceback
+    assert "trained" in ran.traceback
+    assert rank_cell(notebook, "'alive'").result == "[0-3] 'alive'"
 
 
 def test_the_kernel_is_as_before(notebook):
@@ -447,6 +599,16 @@ def test_down_leaves_nothing_and_the_next_cell_makes_a_new_pool(no_leaks):
         assert not left
         assert notebook.run("%sky down").stdout == "no pool is up\n"
         assert notebook.run("%%sky_remote\n1").result == "[0] 1"
+
+
+def test_a_lost_pool_comes_again_as_it_was(no_leaks):
+    with kernel() as notebook:
+        notebook.run("import psutil, os")
+        notebook.run("%%sky_remote nodes=3 gather=head out=forge\nimport os\nos.getppid()")
+        notebook.run("psutil.Process(forge).parent().kill()")
+        ran = notebook.run("%%sky_remote\n1")
+        assert ran.error is None or "is gone" in ran.traceback
+        assert notebook.run("%%sky_remote\n1").result == "[0-2] 1"
 
 
 def test_two_pools_side_by_side(no_leaks):

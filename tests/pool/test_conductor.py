@@ -90,6 +90,14 @@ def test_a_death_of_a_rank_outside_the_run_breaks_the_generation_too():
     assert conductor.tick(SETTLE) == [Interrupt(1, (1,))]
 
 
+def test_a_users_own_keyboard_interrupt_stops_the_others_and_stays_a_failure():
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.finished(done(0, interrupted=True), 0)
+    assert conductor.tick(SETTLE) == [Interrupt(1, (1,))]
+    conductor.finished(done(1, interrupted=True), SETTLE)
+    assert [end.rank for end in conductor.failed] == [0]
+
+
 def test_words_of_another_run_are_not_heard():
     conductor = Conductor(2, (0,), 2)
     conductor.finished(done(0, run=1), 0)

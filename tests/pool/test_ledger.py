@@ -8,7 +8,7 @@ from skyward_nb.pool.ledger import Ledger
 from skyward_nb.wire import payload
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.errors import PayloadError
-from skyward_nb.words.messages import SourceFile
+from skyward_nb.words.messages import RankDone, SourceFile
 
 ALL = (0, 1)
 
@@ -40,6 +40,14 @@ def send(ledger, names, namespace, ranks=ALL):
     return going, {row.name: row.status for row in plan.rows}
 
 
+def assign(ledger, names, namespace, ranks=ALL, *, dropped=()):
+    """A cell ended that bound `names` on `ranks`, and left `dropped` unbound."""
+    done = {
+        r: RankDone(run=1, rank=r, assigned=tuple(names), dropped=tuple(dropped)) for r in ranks
+    }
+    ledger.settle(done, namespace)
+
+
 def test_sent_once_then_unchanged_then_sent_when_changed(ledger):
     ns = {"x": [1, 2]}
     assert send(ledger, ["x"], ns) == ({"x": None}, {"x": "sent"})
@@ -50,15 +58,14 @@ def test_sent_once_then_unchanged_then_sent_when_changed(ledger):
 
 def test_names_the_notebook_lacks_are_the_ranks_business(ledger):
     assert send(ledger, ["y"], {}) == ({}, {})
-    ledger.assigned(0, ["y"], {})
+    assign(ledger, ["y"], {}, (0,))
     assert send(ledger, ["y"], {})[1] == {"y": "kept on ranks"}
 
 
 def test_a_name_assigned_on_ranks_is_not_overwritten_until_the_notebooks_changes(ledger):
     ns = {"x": 1}
     send(ledger, ["x"], ns)
-    for rank in ALL:
-        ledger.assigned(rank, ["x"], ns)
+    assign(ledger, ["x"], ns)
     assert send(ledger, ["x"], ns) == ({}, {"x": "kept on ranks"})
     ns["x"] = 2
     assert send(ledger, ["x"], ns) == ({"x": None}, {"x": "sent"})
@@ -66,14 +73,13 @@ def test_a_name_assigned_on_ranks_is_not_overwritten_until_the_notebooks_changes
 
 def test_even_if_the_notebooks_was_never_sent(ledger):
     ns = {"x": 1}
-    for rank in ALL:
-        ledger.assigned(rank, ["x"], ns)
+    assign(ledger, ["x"], ns)
     assert send(ledger, ["x"], ns) == ({}, {"x": "kept on ranks"})
 
 
 def test_what_one_rank_assigned_is_no_other_ranks(ledger):
     ns = {"x": 1}
-    ledger.assigned(0, ["x"], ns)
+    assign(ledger, ["x"], ns, (0,))
     assert send(ledger, ["x"], ns)[0] == {"x": (1,)}
 
 
@@ -86,7 +92,7 @@ def test_a_name_sent_to_some_is_sent_to_the_others_later(ledger):
 def test_a_name_deleted_on_ranks_is_sent_again(ledger):
     ns = {"x": 1}
     send(ledger, ["x"], ns)
-    ledger.dropped(1, ["x"])
+    assign(ledger, [], ns, (1,), dropped=["x"])
     assert send(ledger, ["x"], ns)[0] == {"x": (1,)}
 
 
@@ -116,15 +122,16 @@ def test_a_bad_name_is_told_and_nothing_is_marked_as_sent(ledger):
 
 def test_an_unsendable_notebook_value_does_not_hinder_the_ranks_own(ledger):
     ns = {"lock": threading.Lock()}
-    for rank in ALL:
-        ledger.assigned(rank, ["lock"], ns)
+    assign(ledger, ["lock"], ns)
     assert send(ledger, ["lock"], ns) == ({}, {"lock": "kept on ranks"})
 
 
 def test_a_value_bound_from_the_ranks_is_not_sent_back(ledger):
-    ns = {"history": object()}
+    ns = {"history": [1, 2, 3]}
     ledger.bound_here("history", ns["history"])
     assert send(ledger, ["history"], ns)[0] == {}
+    ns["history"].append(4)
+    assert send(ledger, ["history"], ns)[0] == {"history": None}
     ns["history"] = "mine now"
     assert send(ledger, ["history"], ns)[0] == {"history": None}
 
@@ -134,13 +141,17 @@ def test_blobs_nobody_needs_are_dropped(ledger, store):
     send(ledger, ["x"], ns)
     ns["x"] = bytearray(b"1" * 100_000)
     send(ledger, ["x"], ns)
+    ledger.clean()
     assert len(list(store.folder.iterdir())) == 1
+    ledger.forget()
+    ledger.clean()
+    assert list(store.folder.iterdir()) == []
 
 
 def test_a_new_generation_has_nothing(ledger):
     ns = {"x": 1}
     send(ledger, ["x"], ns)
-    ledger.assigned(0, ["y"], ns)
+    assign(ledger, ["y"], ns, (0,))
     assert ledger.names_made_on_ranks() == ["y"]
     ledger.forget()
     assert send(ledger, ["x"], ns)[0] == {"x": None}

@@ -81,10 +81,30 @@ def test_forty_generations(make):
     assert values(pool, "__import__('skyward_nb').instance_info().generation") == [41, 41]
 
 
+def test_a_death_told_in_one_breath_with_the_end_of_a_run_is_not_lost(make):
+    pool = make()
+    slow = iter([True])
+
+    def slowly(event):
+        if isinstance(event, Output) and next(slow, False):
+            time.sleep(0.3)
+
+    body = (
+        "import os, threading, time\nprint('begun')\n"
+        "if os.environ['RANK'] == '0': threading.Timer(0.1, os._exit, (9,)).start()\n"
+        "time.sleep(0.05)"
+    )
+    pool.run(request(pool, body), slowly)
+    time.sleep(0.2)
+    outcome = pool.run(request(pool, "'alive'"), lambda _: None)
+    assert len(outcome.done) == 2
+    assert list(outcome.lost_before) == [0]
+
+
 def test_many_ranks(make):
-    pool = make(nodes=4, ranks_per_node=8)
+    pool = make(nodes=8, ranks_per_node=16)
     info = "i = __import__('skyward_nb').instance_info()\n(i.node, i.worker, i.rank)"
-    assert values(pool, info) == [(rank // 8, rank % 8, rank) for rank in range(32)]
+    assert values(pool, info) == [(rank // 16, rank % 16, rank) for rank in range(128)]
 
 
 def test_the_agent_killed_is_told_and_nothing_is_left(make):

@@ -20,6 +20,10 @@ def folded(*events):
     return reduce(fold, events, View())
 
 
+def folded_on(view, *events):
+    return reduce(fold, events, view)
+
+
 def out(rank, text, stream="stdout"):
     return Output(rank, stream, text)
 
@@ -55,7 +59,8 @@ def test_streams_do_not_mix():
         ("10%\r20%\r30%\n", "30%"),
         ("windows\r\n", "windows"),
         ("\x1b[31mred\x1b[0m\n", "red"),
-        ("abc\b\bX\n", "aX"),
+        ("abc\b\bX\n", "aXc"),
+        ("abcdef\rXY\n", "XYcdef"),
         ("bell\x07\n", "bell"),
         ("tab\tkept\n", "tab\tkept"),
     ],
@@ -75,6 +80,33 @@ def test_a_bar_in_pieces_stays_short():
     view = folded(*(out(0, f"\r{i}%") for i in range(1000)))
     assert open_lines(view) == [Line((0,), "stdout", "999%")]
     assert len(view.partial["0 stdout"]) < 20
+
+
+def test_a_bar_typed_over_in_pieces_is_as_in_a_terminal():
+    view = folded(out(0, "abcdef"), out(0, "\rXY"), out(0, "Z"))
+    assert open_lines(view) == [Line((0,), "stdout", "XYZdef")]
+
+
+def test_a_long_line_in_pieces_is_cut_with_a_true_count():
+    view = folded(*(out(0, "x" * 10_000) for _ in range(10)), out(0, "\n"))
+    assert "98,000 more characters" in view.entries[0].text
+    assert view.overflow == {}
+
+
+def test_the_gap_stands_where_lines_were_left_out():
+    view = folded(out(0, "".join(f"a{i}\n" for i in range(100))))
+    view = fold(view, out(0, "".join(f"b{i}\n" for i in range(1000))))
+    kept = [text for _, text in lines(view)]
+    assert kept[view.gap - 1] == f"b{HEAD - 1}"
+    assert kept[view.gap] == f"b{1000 - TAIL}"
+    assert len(kept) + view.cut == 1100
+
+
+def test_ranks_fold_again_after_a_cut():
+    many = "".join(f"{i}\n" for i in range(5000))
+    view = folded(*(out(rank, many) for rank in (0, 1)))
+    view = folded_on(view, out(0, "the end\n"), out(1, "the end\n"))
+    assert view.entries[-1] == Line((0, 1), "stdout", "the end")
 
 
 def test_a_line_left_open_is_ended_with_the_rank():
