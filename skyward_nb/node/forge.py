@@ -88,6 +88,15 @@ def hang_together() -> None:
         libc.prctl(_ADOPT_ORPHANS, 1)
 
 
+def _signal_main_thread(pid: int, number: int) -> None:
+    """Signal the main thread of a process (Linux), or where that is not to be had, the process."""
+    try:
+        ctypes.CDLL(None).tgkill(pid, pid, number)
+    except AttributeError:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 class Forge:
     """Forks, signals and reaps ranks as its agent orders."""
 
@@ -150,12 +159,12 @@ class Forge:
         if isinstance(order, Birth):
             self._fork(order, descriptors)
         elif order.pid in self._ranks:
+            # Itself first, and by its main thread: of two signals to a process, another thread
+            # may take both, and a main thread that waits for a lock would not wake.
+            _signal_main_thread(order.pid, order.number)
             if order.group:
-                # A rank just forked may lead no group yet; itself it can always be told.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(order.pid, order.number)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(order.pid, order.number)
         return True
 
     def _fork(self, birth: Birth, descriptors: list[int]) -> None:
@@ -252,9 +261,11 @@ def _share_cores(birth: Birth) -> None:
 
 
 def main() -> None:
-    """Entry point: control socket's fd, pool folder, store folder, modules to preload."""
-    descriptor, folder, store, *modules = sys.argv[1:]
+    """Entry point: the agent's pid, the control socket's fd, pool and store folder, modules."""
+    agent, descriptor, folder, store, *modules = sys.argv[1:]
     hang_together()
+    if os.getppid() != int(agent):
+        return  # it ended before it could take us along
     forge = Forge(socket.socket(fileno=int(descriptor)), Path(folder), Path(store))
     forge.preload(modules)
     forge.serve()

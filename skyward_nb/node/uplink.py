@@ -7,6 +7,7 @@ interrupt never tears a frame: while one is being written, `interrupted` remembe
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -101,6 +102,8 @@ class Uplink:
                 self._socket.sendall(frame(Output(self._rank, stream, piece)))
 
     def _flush_late(self) -> None:
+        # Signals are the main thread's, which sleeps on if another one takes them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while self._wake.wait() and self._alive:
             threading.Event().wait(_PAUSE)
             self._wake.clear()
