@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import random
 import socket
@@ -125,6 +126,9 @@ class Rank:
     def _install(self, command: Run) -> None:
         """Bind the names sent along; all values first, so that a bad one changes nothing."""
         rank = self.info.rank
+        if command.path:
+            sys.path[:] = dict.fromkeys((*command.path, *sys.path))
+            importlib.invalidate_caches()
         for source in command.sources:
             self._shell.learn(source)
         mine = [item for item in command.names if item.ranks is None or rank in item.ranks]

@@ -11,8 +11,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.messages import Event, Output
@@ -45,7 +43,7 @@ class Uplink:
         if not self._alive:
             self._write_to_pipe(stream, text)
             return
-        with self._whole():
+        with self:
             if self._texts and self._texts[-1][0] == stream:
                 self._texts[-1][1].append(text)
             else:
@@ -61,31 +59,28 @@ class Uplink:
     def emit(self, event: Event) -> None:
         """Send an event now, after all text written before it."""
         if self._alive:
-            with self._whole():
+            with self:
                 self._flush()
                 self._socket.sendall(frame(event))
 
     def flush(self) -> None:
         """Send the text written so far."""
         if self._alive:
-            with self._whole():
+            with self:
                 self._flush()
         else:
             for stream in list(self._rests):
                 self._write_to_pipe(stream, "", whole_lines=False)
 
-    @contextmanager
-    def _whole(self) -> Generator[None]:
+    def __enter__(self) -> None:
         """Let no other thread in, and let an interrupt of the main thread wait until the end."""
-        if threading.get_ident() != self._main:
-            with self._lock:
-                yield
-            return
-        self.sending += 1
-        try:
-            with self._lock:
-                yield
-        finally:
+        if threading.get_ident() == self._main:
+            self.sending += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if threading.get_ident() == self._main:
             self.sending -= 1
             if self.interrupted and not self.sending:
                 self.interrupted = False

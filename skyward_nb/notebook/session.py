@@ -188,7 +188,7 @@ class Session:
         try:
             return _Ending(self, pool, outcome, display).conclude(options, cell.names.writes)
         finally:
-            pool.clean()
+            pool.clean(outcome)
 
     def _request(self, cell: Cell, options: Mapping[str, Any], world: int) -> RunRequest:
         ranks = parse_ranks("ranks", options.get("ranks", "all"), world)

@@ -57,6 +57,7 @@ class Ledger:
         self._assigned: set[str] = set()
         self._files: set[str] = set()
         self._held: dict[str, object] = {}
+        self._worn = False
 
     def plan(
         self, reads: Iterable[str], namespace: Mapping[str, Any], ranks: tuple[int, ...]
@@ -138,6 +139,7 @@ class Ledger:
         for rank, end in done.items():
             for name in end.dropped:
                 self._known.get(name, {}).pop(rank, None)
+                self._worn = True
 
     def bound_here(self, name: str, value: object) -> None:
         """The notebook got `value` under `name` from ranks that have their own: theirs stays."""
@@ -145,8 +147,11 @@ class Ledger:
         for rank in range(self._world_size):
             self._set(name, rank, mark)
 
-    def clean(self) -> None:
-        """Drop what lies in the stores and is no rank's name's content."""
+    def clean(self, done: Mapping[int, RankDone]) -> None:
+        """Drop what lies in the stores and is no rank's name's content, such as a run's results."""
+        if not (self._worn or any(map(_in_store, done.values()))):
+            return
+        self._worn = False
         kept = {mark for marks in self._known.values() for mark in marks.values()}
         for store in self._stores:
             store.keep(kept)
@@ -161,6 +166,7 @@ class Ledger:
         self._assigned.clear()
         self._files.clear()
         self._held.clear()
+        self._worn = True
 
     def _mark(self, name: str, value: object) -> str:
         """What stands for this content: its digest, or the object itself where it has none."""
@@ -171,7 +177,15 @@ class Ledger:
             return _identity(value)
 
     def _set(self, name: str, rank: int, mark: str) -> None:
-        self._known.setdefault(name, {})[rank] = mark
+        marks = self._known.setdefault(name, {})
+        self._worn = self._worn or (rank in marks and marks[rank] != mark)
+        marks[rank] = mark
+
+
+def _in_store(end: RankDone) -> bool:
+    """Whether something a rank sent home lies in its store."""
+    sent = [end.value, end.failure.value if end.failure else None, *end.pulled.values()]
+    return any(each is not None and each.data is None for each in sent)
 
 
 SourceFinder = Callable[[str], SourceFile | None]

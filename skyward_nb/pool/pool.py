@@ -102,6 +102,7 @@ class Pool:
         self._board = Switchboard()
         self._early: deque[Incoming] = deque()
         self._losses: dict[int, RankLost] = {}
+        self._path: tuple[str, ...] = ()
         self._machines: tuple[Machine, ...] = ()
         self._links: list[Link] = []
         self._runs = 0
@@ -146,10 +147,10 @@ class Pool:
         with self._board.interrupts():
             self._new_generation(watch)
 
-    def clean(self) -> None:
+    def clean(self, outcome: Outcome | None = None) -> None:
         """Drop values that no rank's name has any more: results fetched, names replaced."""
         if not self.closed:
-            self.ledger.clean()
+            self.ledger.clean(outcome.done if outcome else {})
 
     def close(self) -> None:
         """End ranks and agents and remove their files; returns when all is gone."""
@@ -202,6 +203,7 @@ class Pool:
         """Have ranks forked anew; with `stubborn`, no interrupt hinders it."""
         self._ready = False
         self._losses.clear()
+        self._path = ()
         self.generation += 1
         self.ledger.forget()
         self.pids.clear()
@@ -241,9 +243,10 @@ class Pool:
     def run(self, request: RunRequest, watch: Watch) -> Outcome:
         """Send what the cell needs and run it; returns however it ended.
 
-        Raises `PayloadError` before anything is sent, `PoolError` when the pool itself is lost.
+        What `look` took notice of before is put right first. Raises `PayloadError` before anything
+        is sent, `PoolError` when the pool itself is lost.
         """
-        losses = dict(self.look(watch))
+        losses = dict(self._losses)
         names_lost: list[str] = []
         if not self._ready:
             names_lost = self.ledger.names_made_on_ranks()
@@ -267,6 +270,7 @@ class Pool:
             sources=(SourceFile(cell.filename, request.number, cell.text), *plan.sources),
             value_from=request.value_from,
             pull=request.pull,
+            path=self._changed_path(request.ranks),
         )
         conductor = Conductor(self._runs, request.ranks, self.spec.grace)
         with self._board.interrupts():
@@ -290,6 +294,15 @@ class Pool:
             lost_before=losses,
             names_lost=sorted(set(names_lost)),
         )
+
+    def _changed_path(self, ranks: tuple[int, ...]) -> tuple[str, ...]:
+        """The notebook's `sys.path`, if ranks do not have it yet and its folders are theirs, too."""
+        path = tuple(folder for folder in sys.path if folder)
+        if not self._provider.shares_files or path == self._path:
+            return ()
+        if ranks == self.ranks:
+            self._path = path
+        return path
 
     def _conduct(self, conductor: Conductor, watch: Watch) -> None:
         for event in self._pump(watch, None, conductor.next_due, interrupts=True):
@@ -389,4 +402,6 @@ class Pool:
         try:
             link.send(command)
         except LinkLost as lost:
+            while self._next(0) is not None:
+                """Its last word may say why, and raises."""
             self._gone(str(lost))

@@ -45,6 +45,8 @@ class Provider(Protocol):
     """A source of machines."""
 
     name: str
+    shares_files: bool
+    """Whether its machines see this machine's files under the same names."""
 
     def check(self, spec: PoolSpec) -> None:
         """Raise what would hinder a pool of this spec, before anything is started."""

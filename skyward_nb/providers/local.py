@@ -98,6 +98,7 @@ class LocalProvider:
     """Gives this machine."""
 
     name = "local"
+    shares_files = True
 
     def check(self, spec: PoolSpec) -> None:
         """Raise `AcceleratorError` when the accelerators asked for are not in this machine."""

@@ -81,6 +81,8 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     value_from: tuple[int, ...] = ()
     wants_value: bool = False
     pull: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    """Folders to import from, when the notebook's have changed and are the machine's, too."""
 
 
 class Interrupt(msgspec.Struct, frozen=True, tag=True):

@@ -102,6 +102,12 @@ def test_modules_imported_in_the_notebook_are_there(notebook):
     )
 
 
+def test_the_notebooks_import_path_is_the_ranks_too(notebook, tmp_path):
+    (tmp_path / "mylib_for_ranks.py").write_text("VALUE = 7")
+    notebook.run(f"import sys\nsys.path.append({str(tmp_path)!r})\nimport mylib_for_ranks")
+    assert rank_cell(notebook, "mylib_for_ranks.VALUE").result == "[0-3] 7"
+
+
 def test_push_says_what_is_sent(notebook):
     notebook.run("wanted, unwanted = 'w', 'u'")
     assert rank_cell(notebook, "wanted", "push=wanted").result == "[0-3] 'w'"

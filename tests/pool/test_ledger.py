@@ -141,10 +141,10 @@ def test_blobs_nobody_needs_are_dropped(ledger, store):
     send(ledger, ["x"], ns)
     ns["x"] = bytearray(b"1" * 100_000)
     send(ledger, ["x"], ns)
-    ledger.clean()
+    ledger.clean({})
     assert len(list(store.folder.iterdir())) == 1
     ledger.forget()
-    ledger.clean()
+    ledger.clean({})
     assert list(store.folder.iterdir()) == []
 
 

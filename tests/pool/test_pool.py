@@ -41,6 +41,7 @@ def request(pool, body, namespace=None, ranks=None):
 
 
 def values(pool, body, namespace=None):
+    pool.look(lambda _: None)
     outcome = pool.run(request(pool, body, namespace), lambda _: None)
     assert not outcome.failed, outcome.failed
     return [unpack(end.value, pool.store) for _, end in sorted(outcome.done.items())]
@@ -96,9 +97,19 @@ def test_a_death_told_in_one_breath_with_the_end_of_a_run_is_not_lost(make):
     )
     pool.run(request(pool, body), slowly)
     time.sleep(0.2)
+    pool.look(lambda _: None)
     outcome = pool.run(request(pool, "'alive'"), lambda _: None)
     assert len(outcome.done) == 2
     assert list(outcome.lost_before) == [0]
+
+
+def test_a_run_on_a_rank_that_is_gone_ends_also_when_nobody_looked(make):
+    pool = make()
+    os.kill(pool.pids[1], signal.SIGKILL)
+    time.sleep(0.3)
+    outcome = pool.run(request(pool, "1"), lambda _: None)
+    assert list(outcome.lost) == [1]
+    assert values(pool, "'alive'") == ["alive", "alive"]
 
 
 def test_many_ranks(make):
