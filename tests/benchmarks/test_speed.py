@@ -18,7 +18,7 @@ from contenders import CONTENDERS, OURS, shell
 
 HERE = Path(__file__).parent
 RANKS = 4
-BY_TURNS = [OURS, "torchrun"] * 3  # the machine's mood changes: by turns, and medians over all
+BY_TURNS = [OURS, "torchrun"] * 5  # the machine's mood changes: by turns, and medians over all
 EPOCHS = 20
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -64,7 +64,7 @@ def test_new_pool(benchmark, who):
         close()
         return (), {}
 
-    rounds = 3 if who in ("ray", "ipyparallel", "nbdistributed") else 7
+    rounds = {"nbdistributed": 1, "ray": 3, "ipyparallel": 3}.get(who, 7)
     benchmark.pedantic(once, setup=setup, rounds=rounds, iterations=1)
     close()
 
@@ -74,7 +74,7 @@ def test_new_pool(benchmark, who):
 @pytest.mark.benchmark(group="nothing running → one DDP step")
 def test_cold_ddp(benchmark, who):
     command = (sys.executable, str(HERE / "cold_ddp_skyward.py")) if who == OURS else torchrun()
-    benchmark.pedantic(lambda: process(*command), rounds=2, iterations=1)
+    benchmark.pedantic(lambda: process(*command), rounds=1, iterations=1)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def test_restart(benchmark, who):
             ip.run_line_magic("sky", "restart")
             ip.run_cell_magic("sky_remote", "", "import torch.distributed as d\nd.barrier()")
 
-        benchmark.pedantic(step, rounds=15, warmup_rounds=2, iterations=1)
+        benchmark.pedantic(step, rounds=15, warmup_rounds=1, iterations=1)
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def trainer(who: str) -> Generator[object]:
 @pytest.mark.parametrize("who", BY_TURNS)
 def test_training(benchmark, who):
     with trainer(who) as step:
-        benchmark.pedantic(step, rounds=4, warmup_rounds=1, iterations=1)
+        benchmark.pedantic(step, rounds=5, warmup_rounds=1, iterations=1)
 
 
 @pytest.mark.parametrize("who", [OURS, "python"])
