@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from skyward_nb.providers import folders
+from skyward_nb.wire import payload
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,3 +61,13 @@ def no_leaks() -> Iterator[set[str]]:
     yield before
     left = gone_within(5, before)
     assert not left, f"left behind: {sorted(left)}"
+
+
+@pytest.fixture
+def home_namespace() -> Iterator[dict[str, object]]:
+    """A namespace that functions made in it belong to, as a notebook's `__main__` is."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    before = payload.home()
+    payload.set_home(namespace)
+    yield namespace
+    payload.set_home(before)

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from skyward_nb.node.capture import Capture
+from skyward_nb.node.exceptions import pack_exception
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.shell import RankShell
 from skyward_nb.node.uplink import Uplink, encodable
@@ -177,7 +178,7 @@ class Rank:
         message = _text_of(error)
         # What hangs on the exception (frames, its cause) stays here, in the text of `shown`.
         error.__traceback__ = error.__context__ = error.__cause__ = None
-        packed = self._pack_exception(error)
+        packed = pack_exception(error, self._store)
         return Failure(
             type_name=type(error).__qualname__,
             message=message,
@@ -185,17 +186,6 @@ class Rank:
             at=at,
             traceback=self._shell.shown,
         )
-
-    def _pack_exception(self, error: BaseException) -> Packed | None:
-        """The exception as it pickles itself if that can be undone, else its portrait."""
-        for form in (error, _Portrait(error)):
-            try:
-                packed = pack("the exception", form).stow(self._store)
-                if type(unpack(packed, self._store)) is type(error):
-                    return packed
-            except Exception:  # noqa: BLE001, S112 - a user's class may raise anything here
-                continue
-        return None
 
 
 def _remember(
@@ -228,35 +218,6 @@ def _assigned(
         and (name in sure or not was(value))
         and not isinstance(value, ModuleType)
     )
-
-
-def _rebuild(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
-    """An exception without its own `__init__`, which may want other arguments than `args`."""
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
-
-
-class _Portrait:
-    """Pickles as an exception of the same class, with those of its attributes that can travel."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        error = self._error
-        state = {key: value for key, value in vars(error).items() if _can_travel(value)}
-        args = tuple(value if _can_travel(value) else repr(value) for value in error.args)
-        return _rebuild, (type(error), args, state)
-
-
-def _can_travel(value: object) -> bool:
-    try:
-        pack("an attribute", value)
-    except PayloadError:
-        return False
-    return True
 
 
 def _text_of(error: BaseException) -> str:

@@ -20,8 +20,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 from msgspec.structs import replace
 
-from skyward_nb.api.failures import died, exception_of, show
-from skyward_nb.api.results import RankResults
+from skyward_nb.api.failures import show
 from skyward_nb.cell.source import Cell, compile_cell
 from skyward_nb.notebook.defaults import Default, with_defaults
 from skyward_nb.notebook.defaults import defaults as read_defaults
@@ -31,15 +30,16 @@ from skyward_nb.notebook.display import (
     TerminalCanvas,
     spell_result,
 )
+from skyward_nb.notebook.ending import Ending
 from skyward_nb.notebook.options import Asked, near_words
-from skyward_nb.pool.pool import Outcome, Pool, RunRequest
+from skyward_nb.pool.pool import Pool, RunRequest
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.local import LocalProvider
-from skyward_nb.wire.payload import set_home, unpack
-from skyward_nb.words.errors import OptionError, PayloadError, PoolError, SkyError
+from skyward_nb.wire.payload import set_home
+from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.info import InstanceInfo, environment
-from skyward_nb.words.messages import Packed, SourceFile
-from skyward_nb.words.ranks import count_ranks, parse_ranks
+from skyward_nb.words.messages import SourceFile
+from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
 
 PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
@@ -186,7 +186,9 @@ class Session:
                 display.end("failed", error.message.partition("\n")[0])
             raise
         try:
-            return _Ending(self, pool, outcome, display).conclude(options, cell.names.writes)
+            return Ending(self.shell.user_ns, pool, outcome, display).conclude(
+                options, cell.names.writes
+            )
         finally:
             pool.clean(outcome)
 
@@ -241,156 +243,6 @@ class Session:
         except SyntaxError as error:
             show(error, shell.SyntaxTB.structured_traceback(type(error), error, None))
             raise
-
-
-class _Ending:
-    """What a finished run becomes: values bound, the display's last state, or an exception."""
-
-    def __init__(self, session: Session, pool: Pool, outcome: Outcome, display: RunDisplay) -> None:
-        self._session = session
-        self._pool = pool
-        self._outcome = outcome
-        self._display = display
-        self._store = pool.store
-
-    def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
-        """Bind what came back and return the value to show, or raise."""
-        outcome = self._outcome
-        notes = self._aftermath()
-        if outcome.interrupted and not self._all_ended_well():
-            raise self._interrupted(notes)
-        if outcome.failed:
-            raise self._failed(notes)
-        if outcome.lost:
-            raise self._died(notes)
-        value = self._bind(options, writes)
-        if (error := self._not_returned()) is not None:
-            self._display.end("failed", str(error).partition("\n")[0], foot=self._foot())
-            raise error
-        ran = spell_result(outcome.ranks, self._pool.spec.world_size)
-        self._display.end("finished", f"{ran} finished", notes=notes, foot=self._foot())
-        return value
-
-    def _all_ended_well(self) -> bool:
-        """Whether every rank came to the cell's end, as one does that handles an interrupt."""
-        done = self._outcome.done.values()
-        return not self._outcome.lost and all(end.failure is None for end in done)
-
-    # ── the good end ────────────────────────────────────────────────────────────────────
-
-    def _bind(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
-        head_only = options.get("gather") == "head"
-        done = self._outcome.done
-        user_ns = self._session.shell.user_ns
-        ledger = self._pool.ledger
-        for name in options.get("pull", ()):
-            each = {rank: end.pulled[name] for rank, end in done.items() if name in end.pulled}
-            if each:
-                value = self._gather(each)
-                user_ns[name] = value.head if head_only else value
-                ledger.bound_here(name, user_ns[name])
-        packed = {rank: end.value for rank, end in done.items() if end.value is not None}
-        if not packed:
-            return None
-        results = self._gather(packed)
-        value = results.head if head_only else results
-        if out := options.get("out"):
-            user_ns[out] = value
-            if out in writes:
-                ledger.bound_here(out, value)
-        nothing = all(each is None for each in results)
-        return None if nothing else value
-
-    def _gather(self, packed: Mapping[int, Packed]) -> RankResults[Any]:
-        nodes = {info.rank: info.node for info in self._pool.infos}
-        return RankResults({r: unpack(each, self._store) for r, each in packed.items()}, nodes)
-
-    def _finished(self) -> RankResults[Any]:
-        """Values of the ranks that came to the end of a run that failed."""
-        done = self._outcome.done
-        return self._gather({rank: end.value for rank, end in done.items() if end.value})
-
-    def _not_returned(self) -> SkyError | None:
-        """What was asked for and did not come back; everything else is bound."""
-        lacking: dict[str, list[int]] = {}
-        for rank, end in sorted(self._outcome.done.items()):
-            for bad in end.unsendable:
-                advice = (
-                    "The cell ran, and its names are on the ranks: end it with what can travel, "
-                    "with `;`, or use gather=none."
-                )
-                reason = f"{bad.reason} (on rank {rank})"
-                return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
-            for name in end.missing:
-                lacking.setdefault(name, []).append(rank)
-        for name, ranks in lacking.items():
-            return OptionError("pull", f"pull={name}: no such name on {count_ranks(ranks)}")
-        return None
-
-    # ── the other ends ──────────────────────────────────────────────────────────────────
-
-    def _failed(self, notes: tuple[str, ...]) -> BaseException:
-        failed = self._outcome.failed
-        world = self._pool.spec.world_size
-        error = exception_of(failed, world, self._store, notes)
-        ranks = count_ranks(end.rank for end in failed)
-        kind = failed[0].failure.type_name if failed[0].failure else "error"
-        self._display.end("failed", f"{kind} on {ranks} of {world}", notes=notes, foot=self._foot())
-        # An exception with __slots__ has no room for them.
-        with contextlib.suppress(AttributeError):
-            error.results = self._finished()  # type: ignore[attr-defined]
-        return error
-
-    def _died(self, notes: tuple[str, ...]) -> BaseException:
-        lost = {r: e for r, e in self._outcome.lost.items() if r not in self._outcome.killed}
-        words = {rank: self._display.last_words(rank) for rank in lost}
-        error = died(lost, words, "\n".join(notes))
-        headline = error.message.partition("\n")[0]
-        self._display.end("failed", headline, notes=notes, foot=self._foot())
-        error.results = self._finished()
-        return error
-
-    def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
-        kept = "" if self._outcome.lost else "; namespaces kept on all ranks"
-        words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
-        self._display.end("interrupted", words, notes=aftermath, foot=self._foot())
-        error = KeyboardInterrupt()
-        show(error, [f"KeyboardInterrupt: {words}", *aftermath])
-        return error
-
-    def _aftermath(self) -> tuple[str, ...]:
-        """What was lost before the cell or in it, what was begun anew, in words."""
-        outcome = self._outcome
-        notes: list[str] = []
-        by_how: dict[str, list[int]] = {}
-        for rank, loss in sorted(outcome.lost_before.items()):
-            by_how.setdefault(loss.how, []).append(rank)
-        notes += [f"{count_ranks(r)} {how} before this cell" for how, r in by_how.items()]
-        if outcome.killed:
-            notes.append(f"{count_ranks(outcome.killed)} did not stop and had to be killed")
-        if outcome.lost or outcome.lost_before:
-            notes.append(
-                f"all ranks were started anew (generation {self._pool.generation}); names of the "
-                "notebook are sent again when a cell reads them"
-            )
-            if outcome.names_lost:
-                notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
-        return tuple(notes)
-
-    def _foot(self) -> tuple[str, ...]:
-        rows = self._outcome.plan.rows
-        counts = {
-            status: [row for row in rows if row.status == status]
-            for status in ("sent", "unchanged", "kept on ranks")
-        }
-        foot: list[str] = []
-        if counts["sent"]:
-            names = ", ".join(row.name for row in counts["sent"][:6])
-            more = f" and {len(counts['sent']) - 6} more" if len(counts["sent"]) > 6 else ""
-            foot.append(f"sent {names}{more} ({_size(self._outcome.plan.sent_bytes)})")
-        others = ("unchanged", "kept on ranks")
-        foot += [f"{len(counts[status])} {status}" for status in others if counts[status]]
-        return tuple(foot)
 
 
 class _Notebook(Mapping[str, Any]):
@@ -468,12 +320,3 @@ def _shown(stream: str, options: Mapping[str, Any], world: int) -> frozenset[int
 def _about(pool: Pool) -> str:
     parts = [pool.spec.name, pool.spec.provider, *pool.spec.framework]
     return " · ".join(parts)
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} GB"

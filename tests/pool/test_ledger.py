@@ -5,7 +5,6 @@ import threading
 import pytest
 
 from skyward_nb.pool.ledger import Ledger
-from skyward_nb.wire import payload
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.errors import PayloadError
 from skyward_nb.words.messages import RankDone, SourceFile
@@ -21,15 +20,6 @@ def store(tmp_path):
 @pytest.fixture
 def ledger(store):
     return Ledger(2, [store], lambda file: SourceFile(file, 7, "text"))
-
-
-@pytest.fixture
-def notebook():
-    namespace = {"__name__": "__main__"}
-    before = payload.home()
-    payload.set_home(namespace)
-    yield namespace
-    payload.set_home(before)
 
 
 def send(ledger, names, namespace, ranks=ALL):
@@ -96,21 +86,21 @@ def test_a_name_deleted_on_ranks_is_sent_again(ledger):
     assert send(ledger, ["x"], ns)[0] == {"x": (1,)}
 
 
-def test_what_names_read_is_sent_too(ledger, notebook):
+def test_what_names_read_is_sent_too(ledger, home_namespace):
     exec("k = 2\ndef g(): return k\ndef f(): return g()\nclass C:\n    def m(self): return f()\n"
-         "c = C(); unused = 5", notebook)  # fmt: skip
-    going, _ = send(ledger, ["c"], notebook)
+         "c = C(); unused = 5", home_namespace)  # fmt: skip
+    going, _ = send(ledger, ["c"], home_namespace)
     assert set(going) == {"c", "f", "g", "k"}
-    notebook["k"] = 3
-    assert set(send(ledger, ["c"], notebook)[0]) == {"k"}
+    home_namespace["k"] = 3
+    assert set(send(ledger, ["c"], home_namespace)[0]) == {"k"}
 
 
-def test_sources_of_shipped_code_travel_once(ledger, notebook):
-    exec(compile("def f(): pass", "cell-file", "exec"), notebook)
-    plan = ledger.plan(["f"], notebook, ALL)
+def test_sources_of_shipped_code_travel_once(ledger, home_namespace):
+    exec(compile("def f(): pass", "cell-file", "exec"), home_namespace)
+    plan = ledger.plan(["f"], home_namespace, ALL)
     assert plan.sources == [SourceFile("cell-file", 7, "text")]
     ledger.sent(plan, ALL)
-    assert ledger.plan(["f"], notebook, ALL).sources == []
+    assert ledger.plan(["f"], home_namespace, ALL).sources == []
 
 
 def test_a_bad_name_is_told_and_nothing_is_marked_as_sent(ledger):

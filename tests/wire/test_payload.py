@@ -16,16 +16,6 @@ def store(tmp_path):
     return BlobStore(tmp_path)
 
 
-@pytest.fixture
-def notebook():
-    """A namespace that functions below belong to, as a notebook's `__main__` is."""
-    namespace = {"__name__": "__main__"}
-    before = payload.home()
-    payload.set_home(namespace)
-    yield namespace
-    payload.set_home(before)
-
-
 def there_and_back(value, store):
     return payload.unpack(payload.pack("x", value).stow(store), store)
 
@@ -64,9 +54,9 @@ def test_small_arrays_are_writable_too(store):
     assert back.tolist() == [1, 0, 0]
 
 
-def test_a_notebook_function_tells_what_it_reads_and_sees_where_it_is(store, notebook):
-    exec("k = 2\ndef helper(x): return x * k\ndef f(x): return helper(x) + missing", notebook)
-    bundle = payload.pack("f", notebook["f"])
+def test_a_notebook_function_tells_what_it_reads_and_sees_where_it_is(store, home_namespace):
+    exec("k = 2\ndef helper(x): return x * k\ndef f(x): return helper(x) + missing", home_namespace)
+    bundle = payload.pack("f", home_namespace["f"])
     assert {"helper", "missing"} <= bundle.reads
     assert bundle.size < 1000
     packed = bundle.stow(store)
@@ -78,24 +68,24 @@ def test_a_notebook_function_tells_what_it_reads_and_sees_where_it_is(store, not
     assert f(1) == 2
 
 
-def test_methods_closures_and_instances_tell_what_they_read(notebook):
+def test_methods_closures_and_instances_tell_what_they_read(home_namespace):
     exec(
         "class C:\n"
         "    def m(self): return outside\n"
         "def make(n):\n"
         "    return lambda x: x + n + elsewhere\n"
         "c = C(); g = make(3); deep = {'a': [c.m]}",
-        notebook,
+        home_namespace,
     )
-    assert "outside" in payload.pack("c", notebook["c"]).reads
-    assert "elsewhere" in payload.pack("g", notebook["g"]).reads
-    assert "outside" in payload.pack("deep", notebook["deep"]).reads
+    assert "outside" in payload.pack("c", home_namespace["c"]).reads
+    assert "elsewhere" in payload.pack("g", home_namespace["g"]).reads
+    assert "outside" in payload.pack("deep", home_namespace["deep"]).reads
 
 
-def test_a_class_is_one_class_across_sends(store, notebook):
-    exec("class C: pass\na, b = C(), C()", notebook)
-    a, b = (there_and_back(notebook[name], store) for name in "ab")
-    assert type(a) is type(b) is notebook["C"]
+def test_a_class_is_one_class_across_sends(store, home_namespace):
+    exec("class C: pass\na, b = C(), C()", home_namespace)
+    a, b = (there_and_back(home_namespace[name], store) for name in "ab")
+    assert type(a) is type(b) is home_namespace["C"]
 
 
 class Trainer:
@@ -123,18 +113,18 @@ def test_what_cannot_travel_is_named(value, path, kind):
     assert path in str(caught.value)
 
 
-def test_a_lock_in_a_closure_is_named(notebook):
+def test_a_lock_in_a_closure_is_named(home_namespace):
     exec(
         "import threading\ndef make():\n    lock = threading.Lock()\n    return lambda: lock\n"
         "f = make()",
-        notebook,
+        home_namespace,
     )
     with pytest.raises(PayloadError) as caught:
-        payload.pack("f", notebook["f"])
+        payload.pack("f", home_namespace["f"])
     assert caught.value.path == "f.<lock>"
 
 
-def test_a_reduce_that_raises_is_told(notebook):
+def test_a_reduce_that_raises_is_told(home_namespace):
     class Bad:
         def __reduce__(self):
             raise ValueError("no way")

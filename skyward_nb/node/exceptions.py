@@ -1,0 +1,51 @@
+"""A rank's exception made ready to be raised in the notebook as itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.payload import pack, unpack
+from skyward_nb.words.errors import PayloadError
+from skyward_nb.words.messages import Packed
+
+
+def pack_exception(error: BaseException, store: BlobStore) -> Packed | None:
+    """The exception as it pickles itself if that can be undone, else its portrait."""
+    for form in (error, _Portrait(error)):
+        try:
+            packed = pack("the exception", form).stow(store)
+            if type(unpack(packed, store)) is type(error):
+                return packed
+        except Exception:  # noqa: BLE001, S112 - a user's class may raise anything here
+            continue
+    return None
+
+
+def _rebuild(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    """An exception without its own `__init__`, which may want other arguments than `args`."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class _Portrait:
+    """Pickles as an exception of the same class, with those of its attributes that can travel."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = self._error
+        state = {key: value for key, value in vars(error).items() if _can_travel(value)}
+        args = tuple(value if _can_travel(value) else repr(value) for value in error.args)
+        return _rebuild, (type(error), args, state)
+
+
+def _can_travel(value: object) -> bool:
+    try:
+        pack("an attribute", value)
+    except PayloadError:
+        return False
+    return True
