@@ -356,3 +356,5 @@ def run(folder: str, store: str, idle: float, forge_pid: int, control: socket.so
     finally:
         for path in reversed(paths):
             shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            paths[1].parent.rmdir()  # unless other pools have values there

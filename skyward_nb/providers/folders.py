@@ -49,31 +49,29 @@ def store_root() -> Path:
 
 
 def make_folders(pool: str, pool_id: str) -> PoolFolders:
-    """Make the folders of a new pool, after sweeping those of dead ones.
+    """Make the folders of a new pool, both or none.
 
     Raises `RuntimeFolderError` naming the folder that cannot be used.
     """
-    roots = runtime_root(), store_root()
-    made: list[Path] = []
-    for root in roots:
+    folders = PoolFolders(runtime_root() / pool_id, store_root() / pool_id)
+    if len(os.fsencode(folders.runtime / "agent.sock")) > _SOCKET_LIMIT:
+        root = str(folders.runtime.parent)
+        raise RuntimeFolderError(pool, root, "its path is too long for a socket in it")
+    for folder in (folders.runtime, folders.store):
         try:
-            folder = _make(pool, root, pool_id)
-        except (OSError, RuntimeFolderError) as error:
-            for done in made:
-                done.rmdir()
-            if isinstance(error, RuntimeFolderError):
-                raise
-            raise RuntimeFolderError(pool, str(root), error.strerror or str(error)) from error
-        made.append(folder)
-    if len(os.fsencode(made[0] / "agent.sock")) > _SOCKET_LIMIT:
-        for folder in made:
-            folder.rmdir()
-        raise RuntimeFolderError(pool, str(roots[0]), "its path is too long for a socket in it")
-    return PoolFolders(*made)
+            _make(pool, folder)
+        except RuntimeFolderError:
+            remove_folders(folders)
+            raise
+        except OSError as error:
+            remove_folders(folders)
+            root = str(folder.parent)
+            raise RuntimeFolderError(pool, root, error.strerror or str(error)) from error
+    return folders
 
 
-def _make(pool: str, root: Path, pool_id: str) -> Path:
-    folder = root / pool_id
+def _make(pool: str, folder: Path) -> None:
+    root = folder.parent
     for last in (False, False, True):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if root.stat().st_uid != os.getuid():
@@ -85,8 +83,7 @@ def _make(pool: str, root: Path, pool_id: str) -> Path:
             if last:
                 raise
         else:
-            break
-    return folder
+            return
 
 
 def remove_folders(folders: PoolFolders) -> None:

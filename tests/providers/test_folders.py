@@ -47,8 +47,7 @@ def test_a_path_too_long_for_a_socket_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
     with pytest.raises(RuntimeFolderError, match="too long"):
         folders.make_folders("p", "p-1")
-    assert not (folders.store_root() / "p-1").exists()
-    folders.store_root().rmdir()
+    assert not folders.store_root().exists()
 
 
 def test_a_file_in_the_way_is_named(tmp_path, monkeypatch):
