@@ -52,11 +52,8 @@ _HANG_UP = 0.5
 class Agent:
     """Serves one client at a time until told to stop, or until its lease is over."""
 
-    def __init__(
-        self, folder: Path, store: Path, idle: float, forge_pid: int, control: socket.socket
-    ) -> None:
+    def __init__(self, folder: Path, idle: float, forge_pid: int, control: socket.socket) -> None:
         self._folder = folder
-        self._store = store
         self._idle = idle
         self._forge_pid = forge_pid
         self._forge = control
@@ -212,7 +209,7 @@ class Agent:
             self._changed.clear()
             await self._changed.wait()
         self._tell(Phase("readying ranks"))
-        cores = os.cpu_count() or 1
+        threads = max(1, (os.cpu_count() or 1) // len(order.places))
         plugins = [find_plugin(use.name) for use in order.plugins]
         for place in order.places:
             line = RankLine(self._loop, place.rank, order.generation, self)
@@ -220,10 +217,10 @@ class Agent:
             theirs, stdout, stderr = await line.open()
             env = environment(place)
             for plugin in plugins:
-                env |= plugin.env(place, cores, len(order.places))
+                env |= plugin.env(place)
             env |= _devices(place, {each.node for each in order.places})
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
-            birth = forge.Birth(place, env, order.plugins, cores, len(order.places))
+            birth = forge.Birth(place, env, order.plugins, threads)
             resources = [theirs, os.fdopen(stdout, "wb", 0), os.fdopen(stderr, "wb", 0)]
             if place.is_head and self._reserved is not None:
                 resources.append(self._reserved)
@@ -248,7 +245,7 @@ class Agent:
             return False
         self._client = client
         self._renew_lease()
-        self._tell(Hello(os.getpid(), platform.python_version(), str(self._store)))
+        self._tell(Hello(os.getpid(), platform.python_version()))
         return True
 
     def detached(self, client: ClientLine) -> None:
@@ -300,9 +297,9 @@ class Agent:
         if line.pid is not None and line.how is None:
             self._order(forge.Signal(line.pid, signal.SIGURG))
 
-    def _tell(self, *events: Event) -> None:
+    def _tell(self, event: Event) -> None:
         if self._client is not None:
-            self._client.send(b"".join(map(frame, events)))
+            self._client.send(frame(event))
 
     def _renew_lease(self) -> None:
         if self._lease is not None:
@@ -352,7 +349,7 @@ def run(folder: str, store: str, idle: float, forge_pid: int, control: socket.so
     fcntl.flock(lock, fcntl.LOCK_EX)
     new.rename(paths[0] / "lock")
     try:
-        asyncio.run(Agent(*paths, idle, forge_pid, control).serve())
+        asyncio.run(Agent(paths[0], idle, forge_pid, control).serve())
     finally:
         for path in reversed(paths):
             shutil.rmtree(path, ignore_errors=True)

@@ -35,8 +35,7 @@ class Birth(msgspec.Struct, frozen=True, tag=True):
     place: InstanceInfo
     env: dict[str, str]
     plugins: tuple[PluginUse, ...]
-    cores: int
-    neighbours: int
+    threads: int
 
 
 class Signal(msgspec.Struct, frozen=True, tag=True):
@@ -199,9 +198,7 @@ class Forge:
         os.environ.update(birth.env)
         _share_cores(birth)
         connection, stdout, stderr, *rendezvous = descriptors
-        place = Place(
-            birth.place, birth.cores, birth.neighbours, rendezvous[0] if rendezvous else None
-        )
+        place = Place(birth.place, birth.threads, rendezvous[0] if rendezvous else None)
         rank = Rank(
             place,
             socket.socket(fileno=connection),
@@ -251,13 +248,12 @@ class Forge:
 
 def _share_cores(birth: Birth) -> None:
     """Give numerical libraries this rank's share of the machine, loaded or not."""
-    share = max(1, birth.cores // birth.neighbours)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = birth.env.get(name, str(share))
-    if share > 1 and "numpy" in sys.modules:
+        os.environ[name] = birth.env.get(name, str(birth.threads))
+    if birth.threads > 1 and "numpy" in sys.modules:
         import threadpoolctl
 
-        threadpoolctl.threadpool_limits(share)
+        threadpoolctl.threadpool_limits(birth.threads)
 
 
 def main() -> None:

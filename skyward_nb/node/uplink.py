@@ -100,7 +100,7 @@ class Uplink:
         # Signals are the main thread's, which sleeps on if another one takes them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while self._wake.wait() and self._alive:
-            threading.Event().wait(_PAUSE)
+            time.sleep(_PAUSE)
             self._wake.clear()
             with self._lock:
                 try:

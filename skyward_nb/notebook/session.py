@@ -88,9 +88,9 @@ class Session:
             return None
         return pool
 
-    def spec(self, asked: Mapping[str, Any]) -> PoolSpec:
-        """The spec of a new pool; raises `OptionError` where options contradict one another."""
-        spec = replace(PoolSpec(), **_fields(asked))
+    def spec(self, base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
+        """`base` with what is asked for; raises `OptionError` where options contradict one another."""
+        spec = replace(base, **_fields(asked))
         reserved = sorted(set(spec.env) & set(environment(InstanceInfo())))
         if reserved:
             names = ", ".join(reserved)
@@ -130,10 +130,9 @@ class Session:
         if pool is not None:
             _check_fits(pool.spec, asked.pool)
             return pool, pool.spec
-        known = with_defaults(asked, self.defaults(anew=True)).pool
         if name in self._lost:
-            return None, replace(self._lost[name], **_fields(asked.pool))
-        return None, self.spec(known)
+            return None, self.spec(self._lost[name], asked.pool)
+        return None, self.spec(PoolSpec(), with_defaults(asked, self.defaults(anew=True)).pool)
 
     def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
         """Bring a pool up under `display`."""

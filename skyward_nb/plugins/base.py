@@ -18,13 +18,12 @@ PLUGINS = {"torch": "skyward_nb.plugins.torch"}
 class Place:
     """What a plugin may know when it readies a rank: its place, and this process's means.
 
-    `rendezvous_fd` is, on the head, a socket bound to the rendezvous port and not yet
-    listening; `cores` counts the machine's processors, `neighbours` the ranks that share it.
+    `threads` is its share of the machine's processors, one at least; `rendezvous_fd` is, on the
+    head, a socket bound to the rendezvous port and not yet listening.
     """
 
     info: InstanceInfo
-    cores: int
-    neighbours: int
+    threads: int
     rendezvous_fd: int | None = None
 
 
@@ -38,7 +37,7 @@ class Plugin(Protocol):
     """Modules the forge imports before it forks: they start no device and keep no thread."""
     backends: tuple[str, ...]
 
-    def env(self, info: InstanceInfo, cores: int, neighbours: int) -> dict[str, str]:
+    def env(self, info: InstanceInfo) -> dict[str, str]:
         """Environment variables of a rank; pure."""
         ...
 

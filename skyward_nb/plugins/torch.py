@@ -33,12 +33,10 @@ class TorchPlugin:
     )
     backends: tuple[str, ...] = ("gloo", "nccl")
 
-    def env(self, info: InstanceInfo, cores: int, neighbours: int) -> dict[str, str]:
-        """Threads per rank, and gloo kept to loopback where all ranks share one machine."""
-        found = {"OMP_NUM_THREADS": str(max(1, cores // neighbours))}
-        if all(peer.address.startswith("127.") for peer in info.peers):
-            found["GLOO_SOCKET_IFNAME"] = "lo"
-        return found
+    def env(self, info: InstanceInfo) -> dict[str, str]:
+        """Gloo kept to loopback where all ranks share one machine."""
+        local = all(peer.address.startswith("127.") for peer in info.peers)
+        return {"GLOO_SOCKET_IFNAME": "lo"} if local else {}
 
     @contextmanager
     def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
@@ -47,7 +45,7 @@ class TorchPlugin:
         import torch.distributed as dist
 
         info = place.info
-        torch.set_num_threads(max(1, place.cores // place.neighbours))
+        torch.set_num_threads(place.threads)
         on_gpu = info.accelerators > 0
         if on_gpu:
             torch.cuda.set_device(info.local_rank)

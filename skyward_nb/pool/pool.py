@@ -72,7 +72,6 @@ class RunRequest:
 class Outcome:
     """How a run ended, rank by rank; `lost_before` are ranks that were found dead at its start."""
 
-    run: int
     ranks: tuple[int, ...]
     plan: Plan
     done: dict[int, RankDone]
@@ -80,7 +79,6 @@ class Outcome:
     failed: list[RankDone]
     killed: frozenset[int]
     interrupted: bool
-    seconds: float
     lost_before: dict[int, RankLost] = field(default_factory=dict)
     names_lost: list[str] = field(default_factory=list)
 
@@ -251,9 +249,8 @@ class Pool:
         if not self._ready:
             names_lost = self.ledger.names_made_on_ranks()
             self.restart(watch)
-        started = time.monotonic()
         cell = request.cell
-        reads = request.cell.names.reads if request.push is None else request.push
+        reads = cell.names.reads if request.push is None else request.push
         plan = self.ledger.plan(reads, request.namespace, request.ranks)
         self._runs += 1
         command = Run(
@@ -282,7 +279,6 @@ class Pool:
                 names_lost += self.ledger.names_made_on_ranks()
                 self._new_generation(watch, stubborn=True)
         return Outcome(
-            run=self._runs,
             ranks=request.ranks,
             plan=plan,
             done=conductor.done,
@@ -290,7 +286,6 @@ class Pool:
             failed=conductor.failed,
             killed=frozenset(conductor.killed),
             interrupted=conductor.interrupts > 0,
-            seconds=time.monotonic() - started,
             lost_before=losses,
             names_lost=sorted(set(names_lost)),
         )

@@ -112,7 +112,6 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
     pid: int
     python: str
-    store: str
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
