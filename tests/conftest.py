@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from skyward_nb.providers import folders
-from skyward_nb.wire import payload
+from skyward_nb.wire import home
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -67,7 +67,7 @@ def no_leaks() -> Iterator[set[str]]:
 def home_namespace() -> Iterator[dict[str, object]]:
     """A namespace that functions made in it belong to, as a notebook's `__main__` is."""
     namespace: dict[str, object] = {"__name__": "__main__"}
-    before = payload.home()
-    payload.set_home(namespace)
+    before = home.home()
+    home.set_home(namespace)
     yield namespace
-    payload.set_home(before)
+    home.set_home(before)

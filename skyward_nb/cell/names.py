@@ -6,7 +6,8 @@ The body of a function counts from the moment the function's name is used. Text 
 magics (already transformed to calls) is searched for `{name}`, `$name` and, where the magic
 takes Python, for code.
 
-Blind spots, by nature: `eval`, `exec`, `globals()[...]`, and what a star-import brings.
+Blind spots, by nature: `eval`, `exec`, `globals()[...]`, and what a star-import brings. They are
+told as such; what such code binds, a rank finds out by looking.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from skyward_nb.cell import scopes
 _IN_MAGIC = re.compile(r"\{([^{}]+)\}|\$([A-Za-z_]\w*)")
 _MAGIC_CALLS = {"run_line_magic", "run_cell_magic", "system", "getoutput"}
 _CODE_MAGICS = {"time", "timeit", "prun", "capture"}
+_OPAQUE_MAGICS = {"run", "pylab"}
 _MAGIC_FLAGS = re.compile(r"^(?:\s*-\w+(?:\s+\d+)?)+\s*")
 
 
@@ -28,12 +30,16 @@ _MAGIC_FLAGS = re.compile(r"^(?:\s*-\w+(?:\s+\d+)?)+\s*")
 class CellNames:
     """`reads`: global names used that the code did not surely bind first; `writes`: bound.
 
-    `sure` are the writes that happen whenever the code ends without an exception.
+    `sure` are the writes that happen whenever the code ends without an exception, `imports` the
+    modules it imports. `blind` are the places where names come and go that the source does not
+    name, each as a person would write it: `from m import *`, `exec(...)`.
     """
 
     reads: frozenset[str]
     writes: frozenset[str]
     sure: frozenset[str] = frozenset()
+    imports: frozenset[str] = frozenset()
+    blind: tuple[str, ...] = ()
 
 
 def cell_names(source: str) -> CellNames:
@@ -46,7 +52,33 @@ def names_of(tree: ast.Module) -> CellNames:
     walk = _Walk()
     walk.block(tree.body)
     walk.use_all()
-    return CellNames(frozenset(walk.reads), frozenset(walk.writes), frozenset(walk.bound))
+    imports, blind = _imports_and_blind_spots(tree)
+    reads, writes, sure = map(frozenset, (walk.reads, walk.writes, walk.bound))
+    return CellNames(reads, writes, sure, imports, blind)
+
+
+def _imports_and_blind_spots(tree: ast.Module) -> tuple[frozenset[str], tuple[str, ...]]:
+    imports: set[str] = set()
+    blind: dict[str, None] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                imports.update(alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                imports.add(module)
+                if names[0].name == "*":
+                    blind[f"from {module} import *"] = None
+                imports.update(f"{module}.{alias.name}" for alias in names)
+            case ast.Call(func=ast.Name(id="exec" | "eval" | "globals" as name)):
+                blind[f"{name}(...)"] = None
+            case ast.Call(
+                func=ast.Attribute(attr="run_line_magic"), args=[ast.Constant(value=word), *_]
+            ):
+                if word in _OPAQUE_MAGICS:
+                    blind[f"%{word}"] = None
+            case _:
+                pass
+    return frozenset(imports), tuple(blind)
 
 
 class _Walk:

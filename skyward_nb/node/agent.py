@@ -336,22 +336,25 @@ def _wait_for(pid: int) -> None:
         os.waitpid(pid, 0)
 
 
-def run(folder: str, store: str, idle: float, forge_pid: int, control: socket.socket) -> None:
+def run(
+    folder: str, stores: tuple[str, ...], idle: float, forge_pid: int, control: socket.socket
+) -> None:
     """Serve until the end, then remove the pool's folders; the forge has been started already.
 
     Holds a lock on the pool's folder for as long as it lives: a folder whose lock is free
     belongs to nobody.
     """
-    paths = Path(folder), Path(store)
+    own, values = Path(folder), [Path(store) for store in stores]
     # Locked before it has its name: nobody can find it free.
-    new = paths[0] / "lock.new"
+    new = own / "lock.new"
     lock = new.open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    new.rename(paths[0] / "lock")
+    new.rename(own / "lock")
     try:
-        asyncio.run(Agent(paths[0], idle, forge_pid, control).serve())
+        asyncio.run(Agent(own, idle, forge_pid, control).serve())
     finally:
-        for path in reversed(paths):
+        for path in (*values, own):
             shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            paths[1].parent.rmdir()  # unless other pools have values there
+        for path in values:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()  # unless other pools have values there

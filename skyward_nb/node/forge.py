@@ -99,10 +99,10 @@ def _signal_main_thread(pid: int, number: int) -> None:
 class Forge:
     """Forks, signals and reaps ranks as its agent orders."""
 
-    def __init__(self, control: socket.socket, folder: Path, store: Path) -> None:
+    def __init__(self, control: socket.socket, folder: Path, stores: tuple[Path, Path]) -> None:
         self._control = control
         self._folder = folder
-        self._store = store
+        self._stores = stores
         self._ranks: set[int] = set()
 
     def preload(self, modules: list[str]) -> None:
@@ -204,7 +204,7 @@ class Forge:
             socket.socket(fileno=connection),
             (stdout, stderr),
             self._shell,
-            BlobStore(self._store),
+            BlobStore(*self._stores),
         )
         rank.live(birth.plugins)
 
@@ -257,12 +257,12 @@ def _share_cores(birth: Birth) -> None:
 
 
 def main() -> None:
-    """Entry point: the agent's pid, the control socket's fd, pool and store folder, modules."""
-    agent, descriptor, folder, store, *modules = sys.argv[1:]
+    """Entry point: the agent's pid, the control socket's fd, the pool's folders, modules."""
+    agent, descriptor, folder, store, spill, *modules = sys.argv[1:]
     hang_together()
     if os.getppid() != int(agent):
         return  # it ended before it could take us along
-    forge = Forge(socket.socket(fileno=int(descriptor)), Path(folder), Path(store))
+    forge = Forge(socket.socket(fileno=int(descriptor)), Path(folder), (Path(store), Path(spill)))
     forge.preload(modules)
     forge.serve()
     # Nothing is left to be orderly about, and unloading a framework takes its time.

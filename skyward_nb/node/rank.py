@@ -19,26 +19,45 @@ from msgspec.structs import replace
 
 from skyward_nb.node.capture import Capture
 from skyward_nb.node.exceptions import pack_exception
+from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.shell import RankShell
 from skyward_nb.node.uplink import Uplink, encodable
 from skyward_nb.plugins.base import Place, find_plugin
 from skyward_nb.runtime import outlet
-from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.payload import home, pack, set_home, unpack
+from skyward_nb.wire import definitions, foreign
+from skyward_nb.wire.blobs import BlobStore, DigestMismatch
+from skyward_nb.wire.home import home, set_home
+from skyward_nb.wire.payload import join_collectives, pack, unpack
+from skyward_nb.wire.sizes import measure
 from skyward_nb.words.errors import PayloadError
 from skyward_nb.words.messages import (
     Failure,
     Packed,
+    Parcel,
     PluginUse,
     RankDone,
     RankReady,
     RankRefused,
+    Rejected,
     Run,
     Unsendable,
+    Variable,
 )
 
 _MISSING = object()
+
+
+class _NotRebuilt(Exception):
+    """A parcel could not be rebuilt."""
+
+    def __init__(self, parcel: Parcel, error: BaseException) -> None:
+        super().__init__(str(error))
+        reason = _text_of(error)
+        if not isinstance(error, PayloadError | LookupError):
+            reason = f"{type(error).__name__}: {reason}"
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        self.rejected = Rejected(parcel.labels, reason, missing or "")
 
 
 class Rank:
@@ -59,6 +78,8 @@ class Rank:
         self._uplink = Uplink(connection, self.info.rank)
         self._capture = Capture(self._uplink, *pipes)
         self._mailbox = Mailbox(connection, self._uplink)
+        self._finder = ProjectFinder()
+        self._bound_in: dict[str, int] = {}
         outlet.connect(self._uplink.emit)
         shell.connect(self.info.rank, self._uplink.emit)
         set_home(shell.user_ns)
@@ -93,16 +114,18 @@ class Rank:
 
     def _run(self, command: Run) -> RankDone:
         rank = self.info.rank
+        foreign.running = frozenset(command.ranks)
         try:
             self._install(command)
-        except Exception as error:  # noqa: BLE001 - unpickling runs a user's code
-            # Nothing was bound: the names are to be sent again.
-            names = tuple(item.name for item in command.names)
+        except _NotRebuilt as error:
+            return RankDone(run=command.run, rank=rank, rejected=error.rejected)
+        except Exception as error:  # noqa: BLE001 - modules of the user's own raise what they like
             self._shell.showtraceback((type(error), error, error.__traceback__))
             failure = self._failure(error)
-            return RankDone(run=command.run, rank=rank, dropped=names, failure=failure)
+            return RankDone(run=command.run, rank=rank, rejected=Rejected((), ""), failure=failure)
         namespace = self._shell.user_ns
-        before = {name: _remember(name, namespace, command.sure) for name in command.writes}
+        watched = {*command.writes, *self._names()} if command.opaque else command.writes
+        before = {name: _remember(name, namespace, command.sure) for name in watched}
         value: object = None
         error: BaseException | None = None
         try:
@@ -113,10 +136,14 @@ class Rank:
             self._mailbox.close()
             error = raised
         self._capture.repair()
+        assigned = _assigned(namespace, before, command.sure if error is None else ())
+        if command.opaque:
+            assigned += tuple(name for name in self._names() if name not in before)
+        self._bound_in.update(dict.fromkeys(assigned, command.number))
         done = RankDone(
             run=command.run,
             rank=rank,
-            assigned=_assigned(namespace, before, command.sure if error is None else ()),
+            assigned=assigned,
             dropped=tuple(name for name in before if name not in namespace),
             interrupted=isinstance(error, KeyboardInterrupt),
         )
@@ -132,29 +159,68 @@ class Rank:
             importlib.invalidate_caches()
         for source in command.sources:
             self._shell.learn(source)
-        mine = [item for item in command.names if item.ranks is None or rank in item.ranks]
+        self._finder.renew(command.modules)
+        import_all(command.imports)
         values: dict[str, Any] = {}
-        for item in mine:
+        for parcel in command.parcels:
+            if parcel.ranks is not None and rank not in parcel.ranks:
+                continue
             try:
-                values[item.name] = unpack(item.value, self._store)
+                value = unpack(parcel.value, self._store, values)
             except Exception as error:
-                error.add_note(f"while the name {item.name!r} arrived on rank {rank}")
-                raise
+                raise _NotRebuilt(parcel, error) from error
+            many = value if len(parcel.labels) > 1 else (value,)
+            for label, each in zip(parcel.labels, many, strict=True):
+                if definitions.is_label(label):
+                    definitions.keep(label, each)
+                else:
+                    values[label] = each
+        for name in command.removed:
+            self._shell.user_ns.pop(name, None)
         self._shell.user_ns.update(values)
+        self._bound_in.update(dict.fromkeys(values, 0))
+
+    def _names(self) -> tuple[str, ...]:
+        """Names that code bound here: no modules, none of IPython's own."""
+        hidden = self._shell.user_ns_hidden
+        return tuple(
+            name
+            for name, value in list(self._shell.user_ns.items())
+            if not name.startswith("_")
+            and not (name in hidden and hidden[name] is value)
+            and not isinstance(value, ModuleType)
+        )
+
+    def _variables(self) -> tuple[Variable, ...]:
+        """What there is here, with sizes."""
+        found: list[Variable] = []
+        for name in sorted(self._names()):
+            value = self._shell.user_ns[name]
+            size, more = measure(value)
+            kind = "class" if isinstance(value, type) else type(value).__name__
+            found.append(Variable(name, kind, size, more, self._bound_in.get(name, 0)))
+        return tuple(found)
 
     def _with_values(self, done: RankDone, command: Run, value: object) -> RankDone:
         """Add what goes home."""
+        if command.lists_names:
+            done = replace(done, variables=self._variables())
         if done.rank not in command.value_from:
+            if command.value_from:
+                pulled_here = [home()[name] for name in command.pull if name in home()]
+                join_collectives([value if command.wants_value else None, *pulled_here])
             return done
         troubles: list[Unsendable] = []
         pulled: dict[str, Packed] = {}
         missing: list[str] = []
-        packed = self._pack("the run's value", value, troubles) if command.wants_value else None
+        packed = None
+        if command.wants_value:
+            packed = self._pack("the run's value", value, troubles, command.limit)
         for name in command.pull:
             found = home().get(name, _MISSING)
             if found is _MISSING:
                 missing.append(name)
-            elif (each := self._pack(name, found, troubles)) is not None:
+            elif (each := self._pack(name, found, troubles, command.limit)) is not None:
                 pulled[name] = each
         return replace(
             done,
@@ -164,13 +230,22 @@ class Rank:
             unsendable=tuple(troubles),
         )
 
-    def _pack(self, name: str, value: object, troubles: list[Unsendable]) -> Packed | None:
+    def _pack(
+        self, name: str, value: object, troubles: list[Unsendable], limit: int | None
+    ) -> Packed | None:
+        kind = type(value).__name__
         try:
-            return pack(name, value).stow(self._store)
+            bundle = pack(name, value)
+            if limit is not None and bundle.size > limit:
+                troubles.append(Unsendable(name, name, kind, "", bundle.size))
+                return None
+            return bundle.stow(self._store)
         except PayloadError as error:
             troubles.append(Unsendable(name, error.path, error.type_name, error.reason))
+        except DigestMismatch:
+            troubles.append(Unsendable(name, name, kind, "it changes while it is packed"))
         except OSError as error:
-            troubles.append(Unsendable(name, name, type(value).__name__, str(error)))
+            troubles.append(Unsendable(name, name, kind, error.strerror or str(error)))
         return None
 
     def _failure(self, error: BaseException) -> Failure:

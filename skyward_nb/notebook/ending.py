@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import importlib.metadata
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from skyward_nb.api.failures import died, exception_of, show
@@ -11,8 +12,8 @@ from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.pool.pool import Outcome, Pool
 from skyward_nb.wire.payload import unpack
-from skyward_nb.words.errors import OptionError, PayloadError, SkyError
-from skyward_nb.words.messages import Packed
+from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
+from skyward_nb.words.messages import Packed, Rejected
 from skyward_nb.words.ranks import count_ranks
 
 
@@ -31,9 +32,13 @@ class Ending:
     def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
         """Bind what came back and return the value to show, or raise."""
         outcome = self._outcome
-        notes = self._aftermath()
+        notes = (*self._aftermath(), *outcome.plan.notes, *self._spilled())
         if outcome.interrupted and not self._all_ended_well():
             raise self._interrupted(notes)
+        if (rejected := self._rejected()) is not None:
+            headline = rejected.message.partition("\n")[0]
+            self._display.end("failed", headline, notes=notes, foot=self._foot())
+            raise rejected
         if outcome.failed:
             raise self._failed(notes)
         if outcome.lost:
@@ -46,10 +51,29 @@ class Ending:
         self._display.end("finished", f"{ran} finished", notes=notes, foot=self._foot())
         return value
 
+    def _rejected(self) -> PayloadError | None:
+        """What was sent and could not be rebuilt on ranks; those bound nothing and ran nothing."""
+        by_reason: dict[Rejected, list[int]] = {}
+        for rank, end in sorted(self._outcome.done.items()):
+            if end.rejected is not None and end.rejected.labels:
+                by_reason.setdefault(end.rejected, []).append(rank)
+        for rejected, ranks in by_reason.items():
+            unit = next(
+                unit for unit, _ in self._outcome.plan.sending if unit.labels == rejected.labels
+            )
+            reason = f"it cannot be rebuilt on {count_ranks(ranks)}: {rejected.reason}"
+            kind = type(unit.values[0])
+            type_name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+            advice = _how_to_rebuild(rejected)
+            return PayloadError(unit.shown, unit.shown, type_name, reason, advice)
+        return None
+
     def _all_ended_well(self) -> bool:
         """Whether every rank came to the cell's end, as one does that handles an interrupt."""
         done = self._outcome.done.values()
-        return not self._outcome.lost and all(end.failure is None for end in done)
+        return not self._outcome.lost and all(
+            end.failure is None and end.rejected is None for end in done
+        )
 
     # ── the good end ────────────────────────────────────────────────────────────────────
 
@@ -89,11 +113,13 @@ class Ending:
         lacking: dict[str, list[int]] = {}
         for rank, end in sorted(self._outcome.done.items()):
             for bad in end.unsendable:
+                if bad.size:
+                    return ResultTooLarge(bad.name, bad.size, self._outcome.limit or 0, rank)
                 advice = (
                     "The cell ran, and its names are on the ranks: end it with what can travel, "
                     "with `;`, or use gather=none."
                 )
-                reason = f"{bad.reason} (on rank {rank})"
+                reason = f"{bad.reason} (on rank {rank})" if bad.reason else f"on rank {rank}"
                 return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
             for name in end.missing:
                 lacking.setdefault(name, []).append(rank)
@@ -151,26 +177,55 @@ class Ending:
                 notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
         return tuple(notes)
 
+    def _spilled(self) -> Iterator[str]:
+        """A word on what found no room in memory."""
+        names = [
+            unit.shown
+            for unit, _ in self._outcome.plan.sending
+            if unit.bundle.is_stowed and self._store.on_disk(unit.bundle.digest)
+        ]
+        if names:
+            yield f"no room in memory for {', '.join(names)}: put on disk, which is slower to read"
+        back = [
+            rank
+            for rank, end in sorted(self._outcome.done.items())
+            if any(each and each.on_disk for each in (end.value, *end.pulled.values()))
+        ]
+        if back:
+            yield f"no room in memory for what {count_ranks(back)} sent back: put on disk"
+
     def _foot(self) -> tuple[str, ...]:
         rows = self._outcome.plan.rows
         counts = {
             status: [row for row in rows if row.status == status]
-            for status in ("sent", "unchanged", "kept on ranks")
+            for status in ("sent", "unchanged", "kept on ranks", "removed")
         }
         foot: list[str] = []
         if counts["sent"]:
             names = ", ".join(row.name for row in counts["sent"][:6])
             more = f" and {len(counts['sent']) - 6} more" if len(counts["sent"]) > 6 else ""
-            foot.append(f"sent {names}{more} ({_size(self._outcome.plan.sent_bytes)})")
-        others = ("unchanged", "kept on ranks")
+            foot.append(f"sent {names}{more} ({spell_size(self._outcome.plan.sent_bytes)})")
+        others = ("unchanged", "kept on ranks", "removed")
         foot += [f"{len(counts[status])} {status}" for status in others if counts[status]]
         return tuple(foot)
 
 
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} GB"
+def _how_to_rebuild(rejected: Rejected) -> str:
+    if rejected.missing:
+        package = _distribution_of(rejected.missing)
+        return (
+            f"The ranks lack the module {rejected.missing}: add it to their environment, "
+            f"pip={package} (with provider=local that is the notebook's own: %pip install "
+            f"{package}). Nothing else was changed."
+        )
+    return (
+        "It was packed here without complaint, so look at its class's __reduce__ or __setstate__, "
+        "or make it inside the cell. Nothing else was changed."
+    )
+
+
+def _distribution_of(module: str) -> str:
+    """The name to install a module by: what brings it here, else its own."""
+    top = module.partition(".")[0]
+    found = importlib.metadata.packages_distributions().get(top)
+    return found[0] if found else top

@@ -35,7 +35,7 @@ from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.pool.pool import Pool, RunRequest
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.local import LocalProvider
-from skyward_nb.wire.payload import set_home
+from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.messages import SourceFile

@@ -59,7 +59,7 @@ class Conductor:
         self._order.append(event.rank)
         if event.interrupted and self._stopping:
             self._asked.add(event.rank)
-        elif event.failure is not None:
+        elif event.failure is not None or event.rejected is not None:
             self._trouble(now)
         return []
 

@@ -7,154 +7,258 @@ the newer one until the notebook's content changes again.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.payload import Bundle, pack
+from skyward_nb.pool.modules import ProjectModules
+from skyward_nb.pool.planner import Known, Planner, Unit, remember
+from skyward_nb.wire.blobs import BlobStore, DigestMismatch
+from skyward_nb.wire.definitions import is_label
+from skyward_nb.wire.payload import pack
 from skyward_nb.words.errors import PayloadError
-from skyward_nb.words.messages import NameValue, Packed, RankDone, SourceFile
+from skyward_nb.words.messages import ModuleFile, Parcel, RankDone, SourceFile
 
-Status = Literal["sent", "unchanged", "kept on ranks"]
+Status = Literal["sent", "unchanged", "kept on ranks", "removed"]
+_STRONGEST: tuple[Status, ...] = ("sent", "kept on ranks", "unchanged", "removed")
+SourceFinder = Callable[[str], SourceFile | None]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One name of a run's manifest; `size` in bytes of payload, 0 when nothing was packed."""
+    """One name of a run's manifest: bytes of payload, and seconds that packing it took.
+
+    `size` is 0 when nothing was packed.
+    """
 
     name: str
     status: Status
     type_name: str = ""
     size: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The notebook-side content that a rank's own value is newer than.
+
+    `content` is its digest, or what stands for an object without one; None when it was never
+    looked at. `holders` are the names that the rank's value shares parts with.
+    """
+
+    content: str
+    holders: frozenset[str] = frozenset()
 
 
 @dataclass
 class Plan:
-    """What a run sends: names with their values, sources for tracebacks, and the manifest."""
+    """What a run sends, and the manifest that tells of it."""
 
-    names: list[NameValue] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    sending: list[tuple[Unit, tuple[int, ...] | None]] = field(default_factory=list)
+    removed: tuple[str, ...] = ()
     sources: list[SourceFile] = field(default_factory=list)
+    modules: tuple[ModuleFile, ...] = ()
+    imports: tuple[str, ...] = ()
     rows: list[Row] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
 
     @property
     def sent_bytes(self) -> int:
         """Payload bytes of the names sent."""
         return sum(row.size for row in self.rows if row.status == "sent")
 
+    def stow(self, stores: Iterable[BlobStore]) -> tuple[Parcel, ...]:
+        """The parcels, large ones by way of each machine's store.
+
+        Raises `PayloadError` where there is no room, `DigestMismatch` when a value changed since.
+        """
+        stores = tuple(stores)
+        parcels: list[Parcel] = []
+        for unit, ranks in self.sending:
+            try:
+                packed, *_ = [unit.bundle.stow(store) for store in stores]
+            except OSError as error:
+                kind = type(unit.values[0]).__name__
+                reason = f"there is no room for {unit.bundle.size:,} bytes: {error.strerror}"
+                advice = "Free memory, or have the cell load the data on the ranks."
+                raise PayloadError(unit.shown, unit.shown, kind, reason, advice) from error
+            parcels.append(Parcel(unit.labels, packed, ranks))
+        return tuple(parcels)
+
 
 class Ledger:
-    """Per rank and name, the notebook-side content the rank's own value is newer than.
+    """Per rank and label (a name's or a definition's), what the rank has.
 
     `sources` finds the text of a notebook cell by the file name its code objects carry.
     """
 
-    def __init__(self, world_size: int, stores: Iterable[BlobStore], sources: SourceFinder) -> None:
+    def __init__(self, world_size: int, sources: SourceFinder) -> None:
         self._world_size = world_size
-        self._stores = tuple(stores)
         self._sources = sources
-        self._known: dict[str, dict[int, str]] = {}
+        self._marks: dict[str, dict[int, Mark]] = {}
+        self._known = Known()
+        self._blobs: dict[str, str] = {}
         self._assigned: set[str] = set()
         self._files: set[str] = set()
         self._held: dict[str, object] = {}
-        self._worn = False
+        self._imported: set[str] = set()
+        self._modules = ProjectModules()
+
+    # ── before a run ────────────────────────────────────────────────────────────────────
 
     def plan(
-        self, reads: Iterable[str], namespace: Mapping[str, Any], ranks: tuple[int, ...]
+        self,
+        reads: Iterable[str],
+        namespace: Mapping[str, Any],
+        ranks: tuple[int, ...],
+        *,
+        tokens: frozenset[str] = frozenset(),
+        imports: frozenset[str] = frozenset(),
     ) -> Plan:
         """Pack what `reads` needs of `namespace`, transitively; raises `PayloadError`.
 
+        `tokens` are all names that the cell's code mentions, `imports` the modules it imports.
         Nothing is marked as sent before `sent` says so.
         """
-        plan = Plan()
-        todo = sorted(reads)
-        seen: set[str] = set()
-        files: set[str] = set()
-        while todo:
-            name = todo.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            if name not in namespace:
-                if name in self._assigned:
-                    plan.rows.append(Row(name, "kept on ranks"))
-                continue
-            value = namespace[name]
-            known = self._known.get(name, {})
-            if ranks and all(known.get(rank) == _identity(value) for rank in ranks):
-                plan.rows.append(Row(name, "kept on ranks", type(value).__name__))
-                continue
-            bundle = pack(name, value)
-            files |= bundle.files
-            todo += sorted(bundle.reads - seen)
-            self._plan_one(plan, name, value, bundle, ranks)
-        for file in sorted(files - self._files):
-            if (source := self._sources(file)) is not None:
-                plan.sources.append(source)
-        plan.rows.sort(key=lambda row: row.name)
+
+        def is_kept(name: str, value: object) -> bool:
+            marks = self._marks.get(name, {})
+            same = _identity(value)
+            return bool(ranks) and all(
+                rank in marks and marks[rank].content == same for rank in ranks
+            )
+
+        planner = Planner(namespace, self._known, is_kept)
+        plan = Plan(units=planner.plan(reads))
+        rows: dict[str, Row] = {}
+        self._choose(plan, ranks, rows)
+        for name in planner.skipped:
+            rows[name] = Row(name, "kept on ranks", _kind(namespace[name]))
+        for name in planner.absent & self._assigned:
+            rows[name] = Row(name, "kept on ranks")
+        # A builtin is what the name means in the notebook now; any other name the ranks may keep.
+        gone = {n for n in planner.absent & self._marks.keys() if hasattr(builtins, n)}
+        plan.removed = tuple(sorted(gone - self._assigned))
+        rows.update({name: Row(name, "removed") for name in plan.removed})
+        files = {file for unit in plan.units for file in unit.bundle.files}
+        found = (self._sources(file) for file in sorted(files - self._files))
+        plan.sources = [source for source in found if source is not None]
+        modules = planner.modules | imports
+        plan.imports = self._modules.submodules(modules, planner.tokens | tokens, self._imported)
+        plan.modules = self._modules.changed(modules | set(plan.imports))
+        plan.notes = tuple(_old_classes(plan.units, namespace))
+        plan.rows = sorted(rows.values(), key=lambda row: row.name)
         return plan
 
-    def _plan_one(
-        self, plan: Plan, name: str, value: object, bundle: Bundle, ranks: tuple[int, ...]
-    ) -> None:
-        known = self._known.get(name, {})
-        lacking = tuple(rank for rank in ranks if known.get(rank) != bundle.digest)
-        kind = type(value).__name__
-        if not lacking:
-            status: Status = "kept on ranks" if name in self._assigned else "unchanged"
-            plan.rows.append(Row(name, status, kind, bundle.size))
-            return
-        packed = self._stow(name, kind, bundle)
-        everyone = len(lacking) == self._world_size
-        plan.names.append(NameValue(name, packed, None if everyone else lacking))
-        plan.rows.append(Row(name, "sent", kind, bundle.size))
+    def _choose(self, plan: Plan, ranks: tuple[int, ...], rows: dict[str, Row]) -> None:
+        """Which units which ranks lack; those that point into what is sent anew go, too."""
+        renewed: dict[int, set[str]] = {rank: set() for rank in ranks}
+        for unit in plan.units:
+            lacking = tuple(rank for rank in ranks if self._lacks(rank, unit, renewed[rank]))
+            for rank in lacking:
+                renewed[rank].update(unit.labels)
+            if lacking:
+                everyone = len(lacking) == self._world_size
+                plan.sending.append((unit, None if everyone else lacking))
+            for label, value in zip(unit.labels, unit.values, strict=True):
+                status: Status = "sent" if lacking else "unchanged"
+                if not lacking and label in self._assigned:
+                    status = "kept on ranks"
+                name = value.__qualname__ if is_label(label) else label  # type: ignore[attr-defined]
+                row = Row(name, status, _kind(value), unit.bundle.size, unit.seconds)
+                rows[name] = _merged(rows[name], row) if name in rows else row
 
-    def _stow(self, name: str, kind: str, bundle: Bundle) -> Packed:
-        try:
-            first, *_ = [bundle.stow(store) for store in self._stores]
-        except OSError as error:
-            where = self._stores[0].folder.parent
-            reason = f"{bundle.size:,} bytes do not fit in {where}: {error.strerror or error}"
-            advice = "Free memory there, or have the cell load the data on the ranks."
-            raise PayloadError(name, name, kind, reason, advice) from error
-        return first
+    def _lacks(self, rank: int, unit: Unit, renewed: set[str]) -> bool:
+        holders = unit.holders | (set(unit.labels) if len(unit.labels) > 1 else set())
+        if unit.holders & renewed:
+            return True
+        for label in unit.labels:
+            mark = self._marks.get(label, {}).get(rank)
+            if mark is None or mark.content != unit.content:
+                return True
+            if label not in self._assigned and not holders - {label} <= mark.holders:
+                return True
+        return False
+
+    # ── during and after it ─────────────────────────────────────────────────────────────
 
     def sent(self, plan: Plan, ranks: tuple[int, ...]) -> None:
-        """The plan's names are on their way to the ranks."""
-        for item in plan.names:
-            for rank in range(self._world_size) if item.ranks is None else item.ranks:
-                self._set(item.name, rank, item.value.digest)
-            self._assigned.discard(item.name)
+        """The plan is on its way to the ranks."""
+        going = {label for unit, _ in plan.sending for label in unit.labels}
+        for unit, some in plan.sending:
+            to = range(self._world_size) if some is None else some
+            for label in unit.labels:
+                holders = frozenset((unit.holders | set(unit.labels)) - {label})
+                for rank in to:
+                    self._marks.setdefault(label, {})[rank] = Mark(unit.content, holders)
+                self._part(label, to, going)
+                self._assigned.discard(label)
+                self._blobs[label] = unit.bundle.digest
+        for name in plan.removed:
+            self._marks.pop(name, None)
+        remember(self._known, plan.units)
         if len(ranks) == self._world_size:
             self._files |= {source.filename for source in plan.sources}
+            self._imported |= set(plan.imports)
+            self._modules.sent(plan.modules)
 
-    def settle(self, done: Mapping[int, RankDone], namespace: Mapping[str, Any]) -> None:
+    def _part(self, label: str, ranks: Iterable[int], going: set[str]) -> None:
+        """What points into the old value of a name on ranks goes again when it is read next."""
+        for other in [name for name, holders in self._known.holders.items() if label in holders]:
+            if other not in going:
+                for rank in ranks:
+                    self._marks.get(other, {}).pop(rank, None)
+
+    def settle(
+        self, done: Mapping[int, RankDone], namespace: Mapping[str, Any], plan: Plan | None = None
+    ) -> None:
         """A run is over: what ranks assigned is newer than the notebook's present content."""
+        contents = {
+            label: unit.content for unit in (plan.units if plan else ()) for label in unit.labels
+        }
         for name in {name for end in done.values() for name in end.assigned}:
             self._assigned.add(name)
-            mark = self._mark(name, namespace[name]) if name in namespace else None
+            if name not in namespace:
+                continue
+            mark = Mark(contents[name]) if name in contents else self._mark(name, namespace[name])
             for rank, end in done.items():
-                if mark is not None and name in end.assigned:
-                    self._set(name, rank, mark)
+                if name in end.assigned:
+                    self._marks.setdefault(name, {})[rank] = mark
         for rank, end in done.items():
             for name in end.dropped:
-                self._known.get(name, {}).pop(rank, None)
-                self._worn = True
+                self._marks.get(name, {}).pop(rank, None)
+            if end.rejected is not None and plan is not None:
+                self._rejected(rank, end.rejected.labels, plan)
+
+    def _rejected(self, rank: int, labels: tuple[str, ...], plan: Plan) -> None:
+        """A rank bound nothing of what was sent, since one parcel could not be rebuilt."""
+        again = {label for unit, _ in plan.sending for label in unit.labels}
+        for unit in plan.units:
+            if set(unit.labels) & set(labels):
+                again |= unit.holders
+        for label in again:
+            self._marks.get(label, {}).pop(rank, None)
+        self._imported.clear()
+        self._files.clear()
+        self._modules.forget()
 
     def bound_here(self, name: str, value: object) -> None:
         """The notebook got `value` under `name` from ranks that have their own: theirs stays."""
         mark = self._mark(name, value)
-        for rank in range(self._world_size):
-            self._set(name, rank, mark)
+        self._assigned.add(name)
+        self._marks[name] = dict.fromkeys(range(self._world_size), mark)
 
-    def clean(self, done: Mapping[int, RankDone]) -> None:
-        """Drop what lies in the stores and is no rank's name's content, such as a run's results."""
-        if not (self._worn or any(map(_in_store, done.values()))):
-            return
-        self._worn = False
-        kept = {mark for marks in self._known.values() for mark in marks.values()}
-        for store in self._stores:
-            store.keep(kept)
+    def needed(self) -> set[str]:
+        """Digests of what is some rank's name's content."""
+        return {digest for label, digest in self._blobs.items() if self._marks.get(label)}
+
+    def origin(self, name: str) -> str:
+        """Where the ranks' value of a name came from, in words."""
+        if name in self._assigned:
+            return "made on ranks"
+        return "notebook" if self._marks.get(name) else "made on ranks"
 
     def names_made_on_ranks(self) -> list[str]:
         """Names whose newest value is the ranks' own."""
@@ -162,35 +266,72 @@ class Ledger:
 
     def forget(self) -> None:
         """A new generation: the ranks have nothing."""
-        self._known.clear()
+        self._marks.clear()
+        self._known = Known()
+        self._blobs.clear()
         self._assigned.clear()
         self._files.clear()
         self._held.clear()
-        self._worn = True
+        self._imported.clear()
+        self._modules.forget()
 
-    def _mark(self, name: str, value: object) -> str:
+    def _mark(self, name: str, value: object) -> Mark:
         """What stands for this content: its digest, or the object itself where it has none."""
         try:
-            return pack(name, value).digest
+            return Mark(pack(name, value, to_ranks=True).digest)
         except PayloadError:
             self._held[name] = value
-            return _identity(value)
-
-    def _set(self, name: str, rank: int, mark: str) -> None:
-        marks = self._known.setdefault(name, {})
-        self._worn = self._worn or (rank in marks and marks[rank] != mark)
-        marks[rank] = mark
+            return Mark(_identity(value))
 
 
-def _in_store(end: RankDone) -> bool:
-    """Whether something a rank sent home lies in its store."""
-    sent = [end.value, end.failure.value if end.failure else None, *end.pulled.values()]
-    return any(each is not None and each.data is None for each in sent)
+def results_in_store(done: Mapping[int, RankDone]) -> set[str]:
+    """Digests of what ranks sent home by way of their store."""
+    found: set[str] = set()
+    for end in done.values():
+        sent = [end.value, end.failure.value if end.failure else None, *end.pulled.values()]
+        found |= {each.digest for each in sent if each is not None and each.data is None}
+    return found
 
 
-SourceFinder = Callable[[str], SourceFile | None]
+def _merged(first: Row, second: Row) -> Row:
+    """One row for a name and the definition it is bound to."""
+    status: Status = next(s for s in _STRONGEST if s in (first.status, second.status))
+    size, seconds = first.size + second.size, first.seconds + second.seconds
+    return Row(first.name, status, first.type_name, size, seconds)
+
+
+def _old_classes(units: Iterable[Unit], namespace: Mapping[str, Any]) -> Iterable[str]:
+    """A word on values whose class was defined again since."""
+    by_label = {label: value for unit in units for label, value in zip(unit.labels, unit.values)}  # noqa: B905
+    for label, value in by_label.items():
+        if not is_label(label) or not isinstance(value, type):
+            continue
+        now = namespace.get(value.__qualname__)
+        if now is value or not isinstance(now, type) or is_label(value.__qualname__):
+            continue
+        users = sorted(
+            name
+            for unit in units
+            if label in unit.bundle.definitions
+            for name in unit.labels
+            if not is_label(name)
+        )
+        if users:
+            names = ", ".join(users)
+            verb = "is" if len(users) == 1 else "are"
+            yield (
+                f"{names} {verb} of the {value.__qualname__} that was defined before; make "
+                f"{'it' if len(users) == 1 else 'them'} again to have the new one"
+            )
+
+
+def _kind(value: object) -> str:
+    return "class" if isinstance(value, type) else type(value).__name__
 
 
 def _identity(value: object) -> str:
     """A mark for an object without a digest; the ledger holds it, so that its id stays its own."""
     return f"object {id(value)}"
+
+
+__all__ = ["DigestMismatch", "Ledger", "Mark", "Plan", "Row", "SourceFinder", "Status"]

@@ -19,13 +19,14 @@ from typing import Any, NoReturn, TypeVar
 from skyward_nb.cell.source import Cell
 from skyward_nb.plugins.base import check_plugin, find_plugin
 from skyward_nb.pool.conductor import Conductor
-from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder
+from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder, results_in_store
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP
 from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
 from skyward_nb.providers.base import Machine, Provider
-from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.words.errors import PoolError, StartError
+from skyward_nb.wire.blobs import BlobStore, DigestMismatch
+from skyward_nb.wire.pickler import code_names
+from skyward_nb.words.errors import PayloadError, PoolError, StartError
 from skyward_nb.words.info import InstanceInfo, place
 from skyward_nb.words.messages import (
     Command,
@@ -33,6 +34,7 @@ from skyward_nb.words.messages import (
     Fork,
     Hello,
     Leaving,
+    Parcel,
     Phase,
     PluginUse,
     RankDone,
@@ -51,13 +53,17 @@ T = TypeVar("T")
 Watch = Callable[[Event | None], None]
 _TICK = 0.1
 _CONNECT_LIMIT = 60.0
+_TRIES = 3
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A cell to run: its code, its number, where it runs, and what shall come back."""
+    """A cell to run: its code, its number, where it runs, and what shall come back.
 
-    cell: Cell
+    Without a cell, names are sent and brought, and nothing is run.
+    """
+
+    cell: Cell | None
     number: int
     namespace: Mapping[str, Any]
     ranks: tuple[int, ...]
@@ -66,6 +72,9 @@ class RunRequest:
     pull: tuple[str, ...] = ()
     push: tuple[str, ...] | None = None
     """Names to send; None: those that the cell needs."""
+    limit: int | None = None
+    """Most bytes that a value may have to come back."""
+    lists_names: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,7 @@ class Outcome:
     interrupted: bool
     lost_before: dict[int, RankLost] = field(default_factory=dict)
     names_lost: list[str] = field(default_factory=list)
+    limit: int | None = None
 
 
 class Pool:
@@ -146,9 +156,21 @@ class Pool:
             self._new_generation(watch)
 
     def clean(self, outcome: Outcome | None = None) -> None:
-        """Drop values that no rank's name has any more: results fetched, names replaced."""
-        if not self.closed:
-            self.ledger.clean(outcome.done if outcome else {})
+        """Drop results that were fetched, and of older values those beyond the spare room."""
+        if self.closed:
+            return
+        results = results_in_store(outcome.done) if outcome else set[str]()
+        if (
+            outcome
+            and not results
+            and not any(unit.bundle.is_stowed for unit, _ in outcome.plan.sending)
+        ):
+            return
+        needed = self.ledger.needed()
+        for machine in self._machines:
+            store = machine.store()
+            store.drop(results - needed)
+            store.trim(needed)
 
     def close(self) -> None:
         """End ranks and agents and remove their files; returns when all is gone."""
@@ -173,8 +195,7 @@ class Pool:
             link = Link(machine.name, self._wait(machine.connect(), watch))
             self._links.append(link)
             self._board.add(link)
-        stores = [machine.store() for machine in self._machines]
-        self._ledger = Ledger(self.spec.world_size, stores, self._sources)
+        self._ledger = Ledger(self.spec.world_size, self._sources)
         greeted = 0
         for event in self._pump(watch, time.monotonic() + _CONNECT_LIMIT):
             if isinstance(event, Hello):
@@ -249,32 +270,15 @@ class Pool:
         if not self._ready:
             names_lost = self.ledger.names_made_on_ranks()
             self.restart(watch)
-        cell = request.cell
-        reads = cell.names.reads if request.push is None else request.push
-        plan = self.ledger.plan(reads, request.namespace, request.ranks)
+        plan, parcels = self._pack(request)
         self._runs += 1
-        command = Run(
-            run=self._runs,
-            generation=self.generation,
-            ranks=request.ranks,
-            number=request.number,
-            body=marshal.dumps(cell.body) if cell.body else None,
-            last=marshal.dumps(cell.last) if cell.last else None,
-            wants_value=request.wants_value,
-            names=tuple(plan.names),
-            writes=tuple(cell.names.writes),
-            sure=tuple(cell.names.sure),
-            sources=(SourceFile(cell.filename, request.number, cell.text), *plan.sources),
-            value_from=request.value_from,
-            pull=request.pull,
-            path=self._changed_path(request.ranks),
-        )
+        command = self._command(request, plan, parcels)
         conductor = Conductor(self._runs, request.ranks, self.spec.grace)
         with self._board.interrupts():
             self._send(command)
             self.ledger.sent(plan, request.ranks)
             self._conduct(conductor, watch)
-            self.ledger.settle(conductor.done, request.namespace)
+            self.ledger.settle(conductor.done, request.namespace, plan)
             if conductor.broken:
                 names_lost += self.ledger.names_made_on_ranks()
                 self._new_generation(watch, stubborn=True)
@@ -288,6 +292,55 @@ class Pool:
             interrupted=conductor.interrupts > 0,
             lost_before=losses,
             names_lost=sorted(set(names_lost)),
+            limit=request.limit,
+        )
+
+    def plan(self, request: RunRequest) -> Plan:
+        """What a run would send; raises `PayloadError`."""
+        return plan_of(request, self.ledger)
+
+    def _pack(self, request: RunRequest) -> tuple[Plan, tuple[Parcel, ...]]:
+        """What a run sends, stowed where the ranks find it; raises `PayloadError`."""
+        stores = [machine.store() for machine in self._machines]
+        plan = self.plan(request)
+        for _ in range(_TRIES):
+            try:
+                return plan, plan.stow(stores)
+            except DigestMismatch:
+                plan = self.plan(request)
+        names = ", ".join(unit.shown for unit, _ in plan.sending)
+        reason = "its content changes while it is packed"
+        advice = (
+            "Something, such as a thread, is still writing to it: wait for that, or send a copy."
+        )
+        raise PayloadError(names, names, "one of these", reason, advice)
+
+    def _command(self, request: RunRequest, plan: Plan, parcels: tuple[Parcel, ...]) -> Run:
+        cell = request.cell
+        sources = tuple(plan.sources)
+        if cell is not None:
+            sources = (SourceFile(cell.filename, request.number, cell.text), *sources)
+        return Run(
+            run=self._runs,
+            generation=self.generation,
+            ranks=request.ranks,
+            number=request.number,
+            body=marshal.dumps(cell.body) if cell and cell.body else None,
+            last=marshal.dumps(cell.last) if cell and cell.last else None,
+            wants_value=request.wants_value,
+            parcels=parcels,
+            removed=plan.removed,
+            modules=plan.modules,
+            imports=plan.imports,
+            writes=tuple(cell.names.writes) if cell else (),
+            sure=tuple(cell.names.sure) if cell else (),
+            opaque=bool(cell and cell.names.blind),
+            sources=sources,
+            value_from=request.value_from,
+            pull=request.pull,
+            limit=request.limit,
+            lists_names=request.lists_names,
+            path=self._changed_path(request.ranks),
         )
 
     def _changed_path(self, ranks: tuple[int, ...]) -> tuple[str, ...]:
@@ -400,3 +453,18 @@ class Pool:
             while self._next(0) is not None:
                 """Its last word may say why, and raises."""
             self._gone(str(lost))
+
+
+def plan_of(request: RunRequest, ledger: Ledger) -> Plan:
+    """What a run sends to ranks that have what the ledger says; raises `PayloadError`."""
+    cell = request.cell
+    reads = request.push
+    tokens, imports = frozenset[str](), frozenset[str]()
+    if cell is not None:
+        reads = cell.names.reads if reads is None else reads
+        parts = [code_names(part) for part in (cell.body, cell.last) if part is not None]
+        tokens = frozenset[str]().union(*(part.tokens for part in parts))
+        imports = cell.names.imports
+    return ledger.plan(
+        reads or (), request.namespace, request.ranks, tokens=tokens, imports=imports
+    )

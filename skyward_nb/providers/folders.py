@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
+
 from skyward_nb.words.errors import RuntimeFolderError
 
 _SOCKET_LIMIT = 100
@@ -23,10 +25,14 @@ _NEVER_STARTED = 120.0
 
 @dataclass(frozen=True)
 class PoolFolders:
-    """`runtime` holds socket, lock and log; `store` holds values, on tmpfs where there is one."""
+    """`runtime` holds socket, lock and log; `store` holds values, on tmpfs where there is one.
+
+    `spill` holds values that found no room there; it is made when the first one comes.
+    """
 
     runtime: Path
     store: Path
+    spill: Path
 
 
 def runtime_root() -> Path:
@@ -41,11 +47,22 @@ def runtime_root() -> Path:
 
 
 def store_root() -> Path:
-    """Where values lie: memory-backed if the machine has such a place; one root per runtime root."""
+    """Where values lie: `SKYWARD_STORE_DIR`, or what is backed by memory if there is such a place."""
     shared = Path("/dev/shm")  # noqa: S108 - the point is that it is memory; folders in it are 0700
     base = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-    apart = hashlib.sha256(os.fsencode(runtime_root())).hexdigest()[:8]
-    return base / f"skyward_nb-{os.getuid()}-{apart}"
+    base = Path(os.environ.get("SKYWARD_STORE_DIR") or base)
+    return base / f"skyward_nb-{os.getuid()}-{_apart()}"
+
+
+def spill_root() -> Path:
+    """Where values lie that find no room in memory: `SKYWARD_SPILL_DIR`, or the user's cache."""
+    base = os.environ.get("SKYWARD_SPILL_DIR") or platformdirs.user_cache_dir("skyward_nb")
+    return Path(base) / f"values-{_apart()}"
+
+
+def _apart() -> str:
+    """What keeps the values of one runtime root apart from those of others."""
+    return hashlib.sha256(os.fsencode(runtime_root())).hexdigest()[:8]
 
 
 def make_folders(pool: str, pool_id: str) -> PoolFolders:
@@ -53,7 +70,7 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
 
     Raises `RuntimeFolderError` naming the folder that cannot be used.
     """
-    folders = PoolFolders(runtime_root() / pool_id, store_root() / pool_id)
+    folders = PoolFolders(*(root() / pool_id for root in (runtime_root, store_root, spill_root)))
     if len(os.fsencode(folders.runtime / "agent.sock")) > _SOCKET_LIMIT:
         root = str(folders.runtime.parent)
         raise RuntimeFolderError(pool, root, "its path is too long for a socket in it")
@@ -87,20 +104,21 @@ def _make(pool: str, folder: Path) -> None:
 
 
 def remove_folders(folders: PoolFolders) -> None:
-    """Remove what is left of a pool's folders, and the root of values if it is empty now."""
-    shutil.rmtree(folders.store, ignore_errors=True)
-    shutil.rmtree(folders.runtime, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        folders.store.parent.rmdir()
+    """Remove what is left of a pool's folders, and the roots of values if they are empty now."""
+    for folder in (folders.spill, folders.store, folders.runtime):
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in (folders.spill, folders.store):
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()
 
 
 def sweep() -> None:
     """Remove folders whose agent is gone, and values that belong to no pool."""
-    runtimes, stores = runtime_root(), store_root()
+    runtimes = runtime_root()
     for folder in _folders(runtimes):
         if _is_dead(folder):
             shutil.rmtree(folder, ignore_errors=True)
-    for folder in _folders(stores):
+    for folder in [*_folders(store_root()), *_folders(spill_root())]:
         # A pool's runtime folder is made before its store, and removed after it.
         if not (runtimes / folder.name).exists():
             shutil.rmtree(folder, ignore_errors=True)

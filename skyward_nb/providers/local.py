@@ -38,7 +38,13 @@ class LocalMachine:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
         folders = self._folders
         command = [sys.executable, "-m", "skyward_nb.node"]
-        command += [str(folders.runtime), str(folders.store), str(idle), *preload]
+        command += [
+            str(folders.runtime),
+            str(folders.store),
+            str(folders.spill),
+            str(idle),
+            *preload,
+        ]
         with (folders.runtime / "agent.log").open("wb") as log:
             self._agent = subprocess.Popen(  # noqa: ASYNC220, S603 - milliseconds; our own program
                 command,
@@ -75,8 +81,8 @@ class LocalMachine:
             return ""
 
     def store(self) -> BlobStore:
-        """The folder both sides open: values need no wire on one machine."""
-        return BlobStore(self._folders.store)
+        """The folders both sides open: values need no wire on one machine."""
+        return BlobStore(self._folders.store, self._folders.spill)
 
     async def release(self) -> None:
         """Wait for the agent to go, end it if it does not, and see that its files are gone."""

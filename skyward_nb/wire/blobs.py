@@ -1,47 +1,121 @@
-"""The content store of one machine: values as files on tmpfs, named by their digest.
+"""The content store of one machine: values as files, named by their digest.
 
 Kernel and ranks of the same machine open the same store, so a value is written once and
-mapped copy-on-write by whoever needs it. It knows nothing of pickles.
+mapped copy-on-write by whoever needs it. Values lie in memory (tmpfs) while there is room,
+and on disk beyond that. It knows nothing of pickles.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from blake3 import blake3
+
 MAPPED_FROM = 4 << 20
+_PARALLEL_HASH = 4 << 20
+_STEP = 64 << 20
+_RESERVE = 64 << 20
+_SPARE_SHARE = 8
 Buffer = bytes | bytearray | memoryview
 
 
+class DigestMismatch(Exception):
+    """What was stored is not what the digest says; `found` is the digest of what was."""
+
+    def __init__(self, digest: str, found: str) -> None:
+        super().__init__(f"stored content has digest {found[:12]}…, not {digest[:12]}…")
+        self.found = found
+
+
+def digest_of(parts: Sequence[Buffer]) -> str:
+    """The BLAKE3 digest of parts in a row, as 64 hexadecimal digits."""
+    size = sum(memoryview(part).nbytes for part in parts)
+    hasher = blake3(max_threads=blake3.AUTO if size > _PARALLEL_HASH else 1)
+    for part in parts:
+        hasher.update(part)
+    return hasher.hexdigest()
+
+
 class BlobStore:
-    """Blobs below one folder that only its owner may read."""
+    """Blobs below one folder in memory and one on disk, that only their owner may read.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    `spare` is how many bytes of blobs that nobody needs are kept, in case they are needed
+    again; by default an eighth of the memory that was free at first use.
+    """
 
-    def path(self, digest: str) -> Path:
-        """Where the blob of this digest lies, whether it is there or not."""
-        return self.folder / digest
+    def __init__(self, memory: Path, disk: Path | None = None, spare: int | None = None) -> None:
+        self.memory = memory
+        self.disk = disk
+        self._spare = spare
+
+    def __contains__(self, digest: str) -> bool:
+        return self._find(digest) is not None
+
+    def _find(self, digest: str) -> Path | None:
+        for folder in self._folders():
+            path = folder / digest
+            if path.exists():
+                return path
+        return None
+
+    def _folders(self) -> Iterator[Path]:
+        yield self.memory
+        if self.disk is not None:
+            yield self.disk
+
+    def on_disk(self, digest: str) -> bool:
+        """Whether the blob had to go to disk."""
+        found = self._find(digest)
+        return found is not None and found.parent == self.disk
 
     def put(self, digest: str, parts: Sequence[Buffer]) -> None:
-        """Write a blob from its parts, all or nothing; one that is there is left alone.
+        """Write a blob from its parts, all or nothing; one that is there is only marked as used.
 
-        Raises OSError when the store is full; nothing is left of the attempt.
+        The digest is verified against what was stored: `DigestMismatch` says that the parts
+        changed meanwhile, or never had it. Raises OSError (ENOSPC) when neither memory nor disk
+        has room. Nothing is left of an attempt that fails.
         """
-        target = self.path(digest)
-        if target.exists():
-            return
-        handle, name = tempfile.mkstemp(dir=self.folder, prefix=".part-")
+        if (there := self._find(digest)) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(there)
+                return
+        size = sum(memoryview(part).nbytes for part in parts)
+        if size + _RESERVE <= memory_room(self.memory):
+            try:
+                self._write(self.memory, digest, parts)
+            except OSError as error:
+                if error.errno != errno.ENOSPC or self.disk is None:
+                    raise
+            else:
+                return
+        if self.disk is None or size + _RESERVE > disk_room(self.disk):
+            rooms = f"{memory_room(self.memory):,} free in memory"
+            if self.disk is not None:
+                rooms += f", {disk_room(self.disk):,} on disk"
+            raise OSError(errno.ENOSPC, f"{size:,} bytes, and there are {rooms}")
+        self._write(self.disk, digest, parts)
+
+    def _write(self, folder: Path, digest: str, parts: Sequence[Buffer]) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".part-")
         try:
-            with os.fdopen(handle, "wb", buffering=0) as file:
+            with os.fdopen(handle, "r+b", buffering=0) as file:
                 for part in parts:
                     view = memoryview(part).cast("B")
                     while view:
-                        view = view[file.write(view) or 0 :]
-            Path(name).rename(target)
+                        view = view[file.write(view[:_STEP]) or 0 :]
+                size = file.tell()
+                with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as stored:
+                    found = digest_of([memoryview(stored)])
+            if found != digest:
+                raise DigestMismatch(digest, found)
+            Path(name).rename(folder / digest)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
@@ -52,14 +126,66 @@ class BlobStore:
         A mapping holds a file descriptor for as long as it lives, so only what is large is mapped;
         the rest is read. Raises FileNotFoundError when the store lacks it.
         """
-        with self.path(digest).open("rb") as file:
+        path = self._find(digest) or self.memory / digest
+        with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size < MAPPED_FROM:
                 return memoryview(bytearray(file.read()))
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
-    def keep(self, digests: Collection[str]) -> None:
-        """Forget all other blobs; memory already mapped stays valid until its last user lets go."""
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                if entry.name not in digests:
-                    Path(entry.path).unlink(missing_ok=True)
+    def drop(self, digests: Collection[str]) -> None:
+        """Forget these blobs; memory already mapped stays valid until its last user lets go."""
+        for digest in digests:
+            for folder in self._folders():
+                (folder / digest).unlink(missing_ok=True)
+
+    def trim(self, needed: Collection[str]) -> list[str]:
+        """Forget the least recently used of the blobs not `needed`, beyond the spare room.
+
+        Returns the digests of what went.
+        """
+        spare: list[tuple[float, int, Path]] = []
+        for folder in self._folders():
+            with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name in needed or entry.name.startswith(".part-"):
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        info = entry.stat()
+                        spare.append((info.st_mtime, info.st_size, Path(entry.path)))
+        if not spare:
+            return []
+        if self._spare is None:
+            self._spare = memory_room(self.memory) // _SPARE_SHARE
+        kept, gone = 0, list[str]()
+        for _, size, path in sorted(spare, reverse=True):
+            kept += size
+            if kept > self._spare:
+                path.unlink(missing_ok=True)
+                gone.append(path.name)
+        return gone
+
+
+def memory_room(folder: Path) -> int:
+    """Bytes that may still be written to a folder in memory.
+
+    That is the least of what it, the machine and its control group have free. Sources:
+    statvfs(3), proc(5) `MemAvailable`, and the kernel's document "Control Group v2".
+    """
+    rooms = [disk_room(folder)]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        (line,) = [line for line in lines if line.startswith("MemAvailable:")]
+        rooms.append(int(line.split()[1]) * 1024)
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        most = int((group / "memory.max").read_text())
+        rooms.append(most - int((group / "memory.current").read_text()))
+    return max(0, min(rooms))
+
+
+def disk_room(folder: Path) -> int:
+    """Bytes this user may still write to the file system a folder is in, or would be in."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    there = os.statvfs(folder)
+    return there.f_bavail * there.f_frsize

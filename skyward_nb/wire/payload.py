@@ -1,116 +1,224 @@
 """A Python object as bytes with a digest, and back, between the notebook and its ranks.
 
-Pickle protocol 5 by cloudpickle, large buffers out of band. Two things are ours: functions of
-the notebook are rebuilt against the namespace they arrive in (so `x = 100` on a rank is seen
-by a shipped function), and packing tells which other names the object reads there. Only for
-peers who trust one another: unpacking runs code.
+Pickle protocol 5 by cloudpickle, large buffers out of band; where cloudpickle fails, dill.
+Only for peers who trust one another: unpacking runs code.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import pickle
 import struct
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import cloudpickle
-from blake3 import blake3
 from cloudpickle import cloudpickle as _cp
 
-from skyward_nb.wire.blobs import BlobStore, Buffer
+from skyward_nb.wire import definitions, foreign
+from skyward_nb.wire.blobs import BlobStore, Buffer, digest_of
+from skyward_nb.wire.explain import explain
+from skyward_nb.wire.paths import Path
+from skyward_nb.wire.pickler import CuttingPickler, LenientPickler, Pickler, Unpickler
 from skyward_nb.words.errors import PayloadError
 from skyward_nb.words.messages import Packed
 
 INLINE_LIMIT = 64 * 1024
 _ALIGN = 64
-_PARALLEL_HASH = 4 << 20
-
-_home: dict[str, Any] = {}
-
-
-def set_home(namespace: dict[str, Any]) -> None:
-    """Say which namespace functions of the notebook belong to in this process."""
-    global _home
-    _home = namespace
-
-
-def home() -> dict[str, Any]:
-    """The namespace functions of the notebook are rebuilt against."""
-    return _home
-
-
-class _Home:
-    """Stands for the home namespace in a pickle."""
-
-    def __reduce__(self) -> tuple[Callable[[], dict[str, Any]], tuple[()]]:
-        return home, ()
+_LARGE = 2 << 20
+_AGAIN = (LenientPickler, LenientPickler)  # twice: what changes meanwhile may have come to rest
 
 
 @dataclass
 class Bundle:
-    """A packed object: its bytes in parts, what it reads, which code files it came from."""
+    """A packed object: its bytes in parts, and what else it needs to be of use.
+
+    `reads` are names that its code looks up, `tokens` all that its code mentions, `files` what
+    its code objects are called, `modules` those it refers to, `definitions` the functions and
+    classes that must be there before it.
+    """
 
     parts: list[Buffer]
     size: int
     digest: str
     reads: set[str] = field(default_factory=set)
+    tokens: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
+    modules: set[str] = field(default_factory=set)
+    definitions: dict[str, object] = field(default_factory=dict)
+    pickler: Pickler | None = None
+    in_band: int = 0
 
     def stow(self, store: BlobStore) -> Packed:
-        """As a message: small ones inline, large ones by way of the machine's store."""
-        if self.size <= INLINE_LIMIT:
+        """As a message: small ones inline, large ones by way of the machine's store.
+
+        Raises `DigestMismatch` when the object changed since it was packed, OSError when it does
+        not fit.
+        """
+        if not self.is_stowed:
             return Packed(self.digest, self.size, b"".join(self.parts))
         store.put(self.digest, self.parts)
-        return Packed(self.digest, self.size)
+        return Packed(self.digest, self.size, on_disk=store.on_disk(self.digest))
+
+    @property
+    def is_stowed(self) -> bool:
+        """Whether it goes by way of the machine's store."""
+        return self.size > INLINE_LIMIT
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is made of so many objects that listing them takes a while."""
+        return self.in_band > _LARGE
+
+    def identities(self) -> dict[int, object]:
+        """The objects in it that another name could share, by id."""
+        assert self.pickler is not None
+        with _no_collection():
+            memo = self.pickler.memo.copy()
+            kinds: dict[type, bool] = {}
+            found: dict[int, object] = {}
+            for _, value in memo.values():
+                kind = type(value)
+                if (constant := kinds.get(kind)) is None:
+                    constant = kinds[kind] = foreign.is_constant(kind)
+                if not constant and not (kind is types.FunctionType and _is_named(value)):
+                    found[id(value)] = value
+            return found
+
+    def holds(self, other: Bundle, value: object, objects: Mapping[int, object]) -> set[int]:
+        """Which `objects` of `other`, which packs `value`, are in this one, too, by id.
+
+        Without a list of this one's objects: its pickler says of each whether it came across it
+        before, by the number it gives it.
+        """
+        pickler = self.pickler
+        assert pickler is not None and other.pickler is not None
+        pickler.roots |= other.pickler.roots
+        first = _number(pickler, _Mark())
+        _number(pickler, value)
+        return {key for key, each in objects.items() if _number(pickler, each) < first}
 
 
-class _Pickler(cloudpickle.Pickler):
-    """cloudpickle's, with functions of the home namespace tied to it by reference."""
+class _Mark:
+    """An object that no pickler has come across."""
 
-    def __init__(
-        self, file: io.BytesIO, buffer_callback: Callable[[pickle.PickleBuffer], Any]
-    ) -> None:
-        super().__init__(file, protocol=5, buffer_callback=buffer_callback)
-        self.reads: set[str] = set()
-        self.files: set[str] = set()
-
-    def _dynamic_function_reduce(self, func: types.FunctionType) -> tuple[Any, ...]:
-        """Reduce a function; cloudpickle's own way but for the globals of notebook functions."""
-        reduced = super()._dynamic_function_reduce(func)
-        if func.__globals__ is not _home:
-            return reduced
-        make, (code, _, *rest), (state, slots), *others = reduced
-        self.reads.update(_cp._extract_code_globals(code))
-        self.files.add(code.co_filename)
-        slots["__globals__"] = {}
-        return make, (code, _Home(), *rest), (state, slots), *others
+    def __reduce__(self) -> tuple[Any, ...]:
+        return object, ()
 
 
-def pack(name: str, value: object) -> Bundle:
+def _number(pickler: Pickler, value: object) -> int:
+    """Have the pickler come across `value`, and tell the number it has for it then."""
+    pickler.file.seek(0)
+    pickler.dump(value)
+    pickler.file.seek(0)
+    pickler.file.truncate()
+    pickler.dump(value)
+    data = pickler.file.getvalue()
+    at = 2 if data[2:3] in b"hj" else 11  # behind the frame's header, if there is one
+    return int.from_bytes(data[at + 1 : at + (2 if data[at : at + 1] == b"h" else 5)], "little")
+
+
+@contextlib.contextmanager
+def _no_collection() -> Generator[None]:
+    """Without the garbage collector, which looks at each of a million new objects many times."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _is_named(func: types.FunctionType) -> bool:
+    return definitions.is_definition(func) or _cp._should_pickle_by_reference(func)
+
+
+def pack(
+    name: str,
+    value: object,
+    *,
+    to_ranks: bool = False,
+    roots: Iterable[object] = (),
+    cuts: Mapping[int, tuple[str, Path]] | None = None,
+) -> Bundle:
     """Pickle `value`, the content of the variable `name`.
 
-    Raises `PayloadError` saying which part of it cannot travel.
+    `to_ranks`: definitions of the notebook go as labels, but for the `roots`. `cuts` are objects,
+    by id, to point at where another name holds them. Raises `PayloadError` saying which part of
+    it cannot travel.
     """
-    buffers: list[memoryview] = []
-    file = io.BytesIO()
-    pickler = _Pickler(file, lambda buffer: buffers.append(buffer.raw()))
-    try:
-        pickler.dump(value)
-    except Exception as error:
-        raise _explain(name, value, error) from error
-    # Not getbuffer(): its view, collected in a cycle, crashes CPython 3.12.1. No copy either way.
-    bundle = _bundle(memoryview(file.getvalue()), buffers)
-    bundle.reads, bundle.files = pickler.reads, pickler.files
-    return bundle
+    with _no_collection():
+        pickler, data, buffers = _pickle(name, value, to_ranks, roots, cuts)
+    pieces = [memoryview(data), *buffers]
+    table = struct.pack(f"<I{len(pieces)}Q", len(pieces), *(piece.nbytes for piece in pieces))
+    parts: list[Buffer] = [table]
+    at = len(table)
+    for piece in pieces:
+        gap = -at % _ALIGN
+        parts += [bytes(gap), piece] if gap else [piece]
+        at += gap + piece.nbytes
+    return Bundle(
+        parts,
+        at,
+        digest_of(parts),
+        pickler.reads,
+        pickler.tokens,
+        pickler.files,
+        pickler.modules,
+        pickler.definitions,
+        pickler,
+        len(data),
+    )
 
 
-def unpack(packed: Packed, store: BlobStore) -> Any:
-    """Rebuild a packed object; its large buffers are writable and private to this process."""
-    data = store.map(packed.digest) if packed.data is None else memoryview(bytearray(packed.data))
+def _pickle(
+    name: str,
+    value: object,
+    to_ranks: bool,
+    roots: Iterable[object],
+    cuts: Mapping[int, tuple[str, Path]] | None,
+) -> tuple[Pickler, bytes, list[memoryview]]:
+    """The pickle, in cloudpickle's way or where that fails with dill's help, and its buffers."""
+    first: Exception | None = None
+    for kind in (Pickler if cuts is None else CuttingPickler, *_AGAIN):
+        buffers: list[memoryview] = []
+        file = io.BytesIO()
+        pickler = kind(
+            file,
+            lambda buffer, into=buffers: into.append(buffer.raw()),
+            to_ranks=to_ranks,
+            roots=roots,
+        )
+        if isinstance(pickler, CuttingPickler):
+            pickler.cuts = cuts or {}
+        try:
+            pickler.dump(value)
+        except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
+            first = first or error
+        else:
+            # Not getbuffer(): its view, collected in a cycle, crashes CPython 3.12.1.
+            return pickler, file.getvalue(), buffers
+    assert first is not None
+    raise explain(name, value, first) from first
+
+
+def unpack(packed: Packed, store: BlobStore, names: Mapping[str, Any] | None = None) -> Any:
+    """Rebuild a packed object; its large buffers are writable and private to this process.
+
+    `names` are others that came with it, and may hold parts of it. Raises what rebuilding
+    raises, and PayloadError when the bytes are not those that were packed.
+    """
+    inline = packed.data
+    data = store.map(packed.digest) if inline is None else memoryview(bytearray(inline))
+    if data.nbytes != packed.size or (
+        packed.data is not None and digest_of([data]) != packed.digest
+    ):
+        reason = f"{data.nbytes:,} bytes came that are not the {packed.size:,} that were packed"
+        raise PayloadError("", "a value", "bytes", reason, "Run the cell again.")
     count = int.from_bytes(data[:4], "little")
     sizes = struct.unpack_from(f"<{count}Q", data, 4)
     pieces: list[memoryview] = []
@@ -119,68 +227,20 @@ def unpack(packed: Packed, store: BlobStore) -> Any:
         at += -at % _ALIGN
         pieces.append(data[at : at + size])
         at += size
-    return pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301 - between kernel and its ranks
+    with _no_collection():
+        if names is None:
+            return pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301 - kernel and its ranks
+        reader = Unpickler(io.BytesIO(pieces[0]), buffers=pieces[1:])
+        reader.names = names
+        return reader.load()
 
 
-def _bundle(header: memoryview, buffers: list[memoryview]) -> Bundle:
-    pieces = [header, *buffers]
-    table = struct.pack(f"<I{len(pieces)}Q", len(pieces), *(piece.nbytes for piece in pieces))
-    parts: list[Buffer] = [table]
-    at = len(table)
-    for piece in pieces:
-        gap = -at % _ALIGN
-        parts += [bytes(gap), piece] if gap else [piece]
-        at += gap + piece.nbytes
-    threads = blake3.AUTO if at > _PARALLEL_HASH else 1
-    hasher = blake3(max_threads=threads)
-    for part in parts:
-        hasher.update(part)
-    return Bundle(parts, at, hasher.hexdigest())
+def join_collectives(value: object) -> None:
+    """Take part in gathering the parts of `value` that are spread over ranks, for another rank.
 
-
-# ── why something cannot travel ─────────────────────────────────────────────────────────
-
-_DEEPEST = 12
-
-
-def _explain(name: str, value: object, error: Exception) -> PayloadError:
-    path, culprit, reason = _locate(name, value, error, _DEEPEST, set())
-    kind = type(culprit)
-    type_name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-    advice = (
-        f"Make it inside the cell that runs on the ranks, or leave it out of {name}."
-        if path == name
-        else f"Take it out of {name} before sending, or give its class a __getstate__ without it."
-    )
-    return PayloadError(name, path, type_name, str(reason) or type(reason).__name__, advice)
-
-
-def _locate(
-    path: str, value: object, error: Exception, depth: int, seen: set[int]
-) -> tuple[str, object, Exception]:
-    """Walk into the first part of `value` that cannot be pickled by itself."""
-    seen.add(id(value))
-    for step, part in _parts(value) if depth else ():
-        if id(part) in seen:
-            continue
-        try:
-            _Pickler(io.BytesIO(), lambda _: None).dump(part)
-        except Exception as inner:  # noqa: BLE001 - whatever a user's __reduce__ raises is the answer
-            return _locate(path + step, part, inner, depth - 1, seen)
-    return path, value, error
-
-
-def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """The parts of an object that a person can name: items, attributes, closed-over names."""
-    if isinstance(value, dict):
-        yield from ((f"[{key!r}]", item) for key, item in value.items())
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((f"[{index}]", item) for index, item in enumerate(value))
-    elif isinstance(value, types.MethodType):
-        yield ".__self__", value.__self__
-    elif isinstance(value, types.FunctionType):
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
-            with contextlib.suppress(ValueError):  # a cell that is empty so far
-                yield f".<{name}>", cell.cell_contents
-    else:
-        yield from ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
+    A rank whose value does not go home has to: the others would wait for it.
+    """
+    if not foreign.may_be_spread():
+        return
+    with contextlib.suppress(Exception):
+        Pickler(io.BytesIO(), lambda _: None).dump(value)

@@ -5,6 +5,7 @@
     ├── MissingDependency      a package that the work needs is not installed
     ├── AcceleratorError       the accelerator asked for is not here
     ├── PayloadError           a value cannot travel
+    │   └── ResultTooLarge         a value of a rank is over the limit of what comes back
     ├── PoolError              a pool could not be made, or is not there
     │   ├── RuntimeFolderError     no folder to keep sockets and values in
     │   └── StartError             machines, agent or ranks did not come up
@@ -63,11 +64,40 @@ class PayloadError(SkyError):
     """A value cannot travel: which `name`, at which `path` in it, of which type, and why."""
 
     def __init__(self, name: str, path: str, type_name: str, reason: str, advice: str) -> None:
-        super().__init__(f"{path}: {type_name} cannot be sent: {reason}\n{advice}")
+        why = f": {reason}" if reason else ""
+        super().__init__(f"{path}: {type_name} cannot be pickled{why}\n{advice}")
         self.name = name
         self.path = path
         self.type_name = type_name
         self.reason = reason
+
+
+class ResultTooLarge(PayloadError):
+    """A value of `rank` has `size` bytes, over the `limit` of what may come back."""
+
+    def __init__(self, name: str, size: int, limit: int, rank: int) -> None:
+        SkyError.__init__(
+            self,
+            f"{name} has {spell_size(size)} on rank {rank}, over the limit of {spell_size(limit)}\n"
+            "The cell ran, and its names are on the ranks. To leave it there, bind it to a name "
+            "and end the cell with `;`, or use gather=none. To have a part, return one: "
+            "big[:1000], big.mean(), gather=head. To have it all, limit=10GB.",
+        )
+        self.name = self.path = name
+        self.type_name = self.reason = ""
+        self.size = size
+        self.limit = limit
+        self.rank = rank
+
+
+def spell_size(count: int) -> str:
+    """Bytes as a person reads them: `256 MB`."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 999.5:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} GB"
 
 
 class PoolError(SkyError):

@@ -17,6 +17,7 @@ class Packed(msgspec.Struct, frozen=True):
     digest: str
     size: int
     data: bytes | None = None
+    on_disk: bool = False
 
 
 # ── down ────────────────────────────────────────────────────────────────────────────────
@@ -44,12 +45,26 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
     env: dict[str, str] = {}
 
 
-class NameValue(msgspec.Struct, frozen=True):
-    """A variable for the namespace of some ranks (`None`: of all)."""
+class Parcel(msgspec.Struct, frozen=True):
+    """What travels as one, for some ranks (`None`: for all).
 
-    name: str
+    Its `labels` are a name's, a definition's, or several of them, whose objects then are a
+    tuple: those point at one another in a circle. Parcels come in an order in which each one
+    finds what it points at.
+    """
+
+    labels: tuple[str, ...]
     value: Packed
     ranks: tuple[int, ...] | None = None
+
+
+class ModuleFile(msgspec.Struct, frozen=True):
+    """A module of the user's project as source; `path` is where it lies in the notebook's view."""
+
+    name: str
+    path: str
+    text: str
+    is_package: bool = False
 
 
 class SourceFile(msgspec.Struct, frozen=True):
@@ -65,7 +80,9 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     `body` and `last` are code objects as `marshal` writes them: the statements, and the
     expression whose value is the run's. Of the names the cell `writes`, it binds the `sure` ones
-    whenever it ends well. Equal minor versions of Python were made sure of.
+    whenever it ends well; an `opaque` cell may bind others, too. Equal minor versions of Python
+    were made sure of. Before it runs, names `removed` in the notebook go, `modules` are renewed,
+    and `imports` are imported. Values of more than `limit` bytes do not go home.
     """
 
     run: int
@@ -74,13 +91,19 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     number: int
     body: bytes | None = None
     last: bytes | None = None
-    names: tuple[NameValue, ...] = ()
+    parcels: tuple[Parcel, ...] = ()
+    removed: tuple[str, ...] = ()
+    modules: tuple[ModuleFile, ...] = ()
+    imports: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     sure: tuple[str, ...] = ()
+    opaque: bool = False
     sources: tuple[SourceFile, ...] = ()
     value_from: tuple[int, ...] = ()
     wants_value: bool = False
     pull: tuple[str, ...] = ()
+    limit: int | None = None
+    lists_names: bool = False
     path: tuple[str, ...] = ()
     """Folders to import from, when the notebook's have changed and are the machine's, too."""
 
@@ -207,16 +230,43 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unsendable(msgspec.Struct, frozen=True):
-    """A value of a rank that could not be packed: the fields of a `PayloadError`."""
+    """A value of a rank that could not go home: the fields of a `PayloadError`.
+
+    `size` is its bytes when it was over the limit, else 0.
+    """
 
     name: str
     path: str
     type_name: str
     reason: str
+    size: int = 0
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """A parcel that could not be rebuilt on a rank; `missing` is the module it lacks, if it does."""
+
+    labels: tuple[str, ...]
+    reason: str
+    missing: str = ""
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """A name of a rank: its type, about how many bytes it holds, and the cell that bound it there.
+
+    `cell` is 0 for what came from the notebook; `at_least` says that counting stopped early.
+    """
+
+    name: str
+    type_name: str
+    size: int
+    at_least: bool = False
+    cell: int = 0
 
 
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A rank finished a run, well (`failure` None) or not.
+
+    A rank that `rejected` what was sent bound nothing and ran nothing.
 
     Of the names the cell writes, `assigned` are those it bound anew, modules aside; `dropped`
     those that are not there now; of the names to pull, `missing` are those it does not have.
@@ -230,6 +280,8 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     assigned: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     unsendable: tuple[Unsendable, ...] = ()
+    rejected: Rejected | None = None
+    variables: tuple[Variable, ...] = ()
     failure: Failure | None = None
     interrupted: bool = False
 

@@ -437,7 +437,7 @@ def test_a_value_that_cannot_be_rebuilt_loses_no_other_name(notebook):
     assert rank_cell(notebook, "level2").result == "[0-3] 1"
     notebook.run("level2 = 5")
     ran = rank_cell(notebook, "bad, well, level2")
-    assert ran.error[0] == "ValueError"
+    assert ran.error[0] == "PayloadError"
     assert "while the name 'bad' arrived" in ran.traceback
     assert "skyward_nb" not in ran.traceback
     assert rank_cell(notebook, "well, level2").result == "[0-3] (2, 5)"

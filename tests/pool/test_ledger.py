@@ -18,15 +18,15 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def ledger(store):
-    return Ledger(2, [store], lambda file: SourceFile(file, 7, "text"))
+def ledger():
+    return Ledger(2, lambda file: SourceFile(file, 7, "text"))
 
 
 def send(ledger, names, namespace, ranks=ALL):
     """Plan and send; returns what goes to whom, and the manifest's statuses."""
     plan = ledger.plan(names, namespace, ranks)
     ledger.sent(plan, ranks)
-    going = {item.name: item.ranks for item in plan.names}
+    going = {unit.shown: some for unit, some in plan.sending}
     return going, {row.name: row.status for row in plan.rows}
 
 
@@ -90,7 +90,7 @@ def test_what_names_read_is_sent_too(ledger, home_namespace):
     exec("k = 2\ndef g(): return k\ndef f(): return g()\nclass C:\n    def m(self): return f()\n"
          "c = C(); unused = 5", home_namespace)  # fmt: skip
     going, _ = send(ledger, ["c"], home_namespace)
-    assert set(going) == {"c", "f", "g", "k"}
+    assert set(going) == {"C", "c", "f", "g", "k"}
     home_namespace["k"] = 3
     assert set(send(ledger, ["c"], home_namespace)[0]) == {"k"}
 
@@ -124,18 +124,6 @@ def test_a_value_bound_from_the_ranks_is_not_sent_back(ledger):
     assert send(ledger, ["history"], ns)[0] == {"history": None}
     ns["history"] = "mine now"
     assert send(ledger, ["history"], ns)[0] == {"history": None}
-
-
-def test_blobs_nobody_needs_are_dropped(ledger, store):
-    ns = {"x": bytearray(100_000)}
-    send(ledger, ["x"], ns)
-    ns["x"] = bytearray(b"1" * 100_000)
-    send(ledger, ["x"], ns)
-    ledger.clean({})
-    assert len(list(store.folder.iterdir())) == 1
-    ledger.forget()
-    ledger.clean({})
-    assert list(store.folder.iterdir()) == []
 
 
 def test_a_new_generation_has_nothing(ledger):

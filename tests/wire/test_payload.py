@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skyward_nb.wire import payload
+from skyward_nb.wire import home, payload
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.errors import PayloadError
 
@@ -30,7 +30,7 @@ def test_there_and_back(value, store):
 def test_equal_content_has_one_digest_and_one_file(store):
     packs = [payload.pack("x", bytearray(200_000)).stow(store) for _ in range(2)]
     assert packs[0] == packs[1]
-    assert [path.name for path in store.folder.iterdir()] == [packs[0].digest]
+    assert [path.name for path in store.memory.iterdir()] == [packs[0].digest]
 
 
 def test_large_buffers_are_mapped_private_and_writable(store):
@@ -42,8 +42,8 @@ def test_large_buffers_are_mapped_private_and_writable(store):
     first[0] = 99
     assert second[0] == 0
     assert payload.unpack(packed, store)[0] == 0
-    store.keep(())
-    assert list(store.folder.iterdir()) == []
+    store.drop([packed.digest])
+    assert list(store.memory.iterdir()) == []
     assert second.sum() == array.sum()
 
 
@@ -61,7 +61,7 @@ def test_a_notebook_function_tells_what_it_reads_and_sees_where_it_is(store, hom
     assert bundle.size < 1000
     packed = bundle.stow(store)
     there = {"__name__": "__main__", "helper": lambda x: x + 1, "missing": 100}
-    payload.set_home(there)
+    home.set_home(there)
     f = payload.unpack(packed, store)
     assert f(1) == 102
     there["missing"] = 0

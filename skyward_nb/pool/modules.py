@@ -1,0 +1,186 @@
+"""Modules of the user's own project, which ranks may not have, as source.
+
+A project module is one whose file is neither in the standard library nor among installed
+packages: beside the notebook, on a path the user added, or installed as editable.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from skyward_nb.words.messages import ModuleFile
+
+_MOST_FILES = 2000
+_OWN = "skyward_nb"
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A file as it was when it was read; `imports` are the modules it names."""
+
+    stamp: tuple[int, int]
+    file: ModuleFile
+    imports: frozenset[str]
+
+
+class ProjectModules:
+    """Which project modules a run needs, and which of them ranks have as they are now."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, _Source] = {}
+        self._there: dict[str, tuple[int, int]] = {}
+        self._roots: dict[str, Path | None] = {}
+
+    def changed(self, wanted: Iterable[str]) -> tuple[ModuleFile, ...]:
+        """Project modules among `wanted`, with all they import, that ranks lack or have older.
+
+        Every module comes after those it imports. A package comes as a whole.
+        """
+        sources = self._closure(wanted)
+        return tuple(
+            source.file for name, source in sources.items() if self._there.get(name) != source.stamp
+        )
+
+    def sent(self, files: Iterable[ModuleFile]) -> None:
+        """All ranks have these now."""
+        for file in files:
+            self._there[file.name] = self._sources[file.name].stamp
+
+    def forget(self) -> None:
+        """Ranks have none."""
+        self._there.clear()
+
+    def submodules(
+        self, modules: Iterable[str], tokens: Collection[str], there: Collection[str]
+    ) -> tuple[str, ...]:
+        """Submodules that the notebook has imported, and code that mentions `tokens` may use.
+
+        `import a.b` binds only `a`: a rank has to import `a.b`, too. Those in `there` it has.
+        """
+        found: dict[str, None] = {}
+        todo = [name for name in modules if hasattr(sys.modules.get(name), "__path__")]
+        while todo:
+            parent = todo.pop()
+            for token in tokens:
+                name = f"{parent}.{token}"
+                if name in sys.modules and name not in found:
+                    found[name] = None
+                    if hasattr(sys.modules[name], "__path__"):
+                        todo.append(name)
+        return tuple(sorted(name for name in found if name not in there))
+
+    # ── files ───────────────────────────────────────────────────────────────────────────
+
+    def _closure(self, wanted: Iterable[str]) -> dict[str, _Source]:
+        found: dict[str, _Source] = {}
+        for top in sorted({name.partition(".")[0] for name in wanted}):
+            self._visit(top, found, set())
+        return found
+
+    def _visit(self, top: str, found: dict[str, _Source], under_way: set[str]) -> None:
+        root = self._root(top)
+        if root is None or top in under_way:
+            return
+        under_way.add(top)
+        own: dict[str, _Source] = {}
+        for name, path in _files(top, root):
+            source = self._read(name, path)
+            if source is not None:
+                own[name] = source
+        for source in own.values():
+            for name in sorted(source.imports):
+                self._visit(name, found, under_way)
+        # Inside a package, deeper modules first: its own imports tend to go that way.
+        found.update(sorted(own.items(), key=lambda item: -item[0].count(".")))
+
+    def _root(self, top: str) -> Path | None:
+        """The file or folder of a top-level project module; None for any other."""
+        if top not in self._roots:
+            self._roots[top] = _find_root(top)
+        root = self._roots[top]
+        if root is not None and not root.exists():
+            del self._roots[top]
+            return None
+        return root
+
+    def _read(self, name: str, path: Path) -> _Source | None:
+        try:
+            info = path.stat()
+            stamp = (info.st_mtime_ns, info.st_size)
+            known = self._sources.get(name)
+            if known is not None and known.stamp == stamp and known.file.path == str(path):
+                return known
+            text = importlib.util.decode_source(path.read_bytes())
+        except (OSError, SyntaxError, UnicodeDecodeError):
+            return None
+        file = ModuleFile(name, str(path), text, path.name == "__init__.py")
+        source = _Source(stamp, file, frozenset(_imports(text)))
+        self._sources[name] = source
+        return source
+
+
+def _find_root(top: str) -> Path | None:
+    if top in sys.stdlib_module_names or top in ("__main__", _OWN):
+        return None
+    module = sys.modules.get(top)
+    spec = getattr(module, "__spec__", None)
+    if spec is None:
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    path = Path(spec.origin)
+    if any(path.is_relative_to(folder) for folder in _installed()):
+        return None
+    return path.parent if path.name == "__init__.py" else path
+
+
+def _installed() -> Iterator[Path]:
+    """Folders of the standard library and of installed packages."""
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    yield from (Path(sysconfig.get_path(kind)) for kind in kinds)
+    yield from map(Path, site.getsitepackages())
+    yield Path(site.getusersitepackages())
+    yield from (Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages"))
+
+
+def _files(top: str, root: Path) -> Iterator[tuple[str, Path]]:
+    """(module's name, file) of a module, or of everything in a package."""
+    if root.is_file():
+        yield top, root
+        return
+    count = 0
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(f for f in folders if f.isidentifier() and f != "__pycache__")
+        inner = Path(folder).relative_to(root).parts
+        for file in sorted(files):
+            stem, dot, kind = file.rpartition(".")
+            if kind != "py" or not dot or not stem.isidentifier():
+                continue
+            count += 1
+            if count > _MOST_FILES:
+                return
+            parts = (top, *inner) if stem == "__init__" else (top, *inner, stem)
+            yield ".".join(parts), Path(folder) / file
+
+
+def _imports(text: str) -> Iterator[str]:
+    """Top-level names of the modules that a source imports; none where it cannot be read."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]

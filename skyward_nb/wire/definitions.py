@@ -1,0 +1,108 @@
+"""Functions and classes that a notebook's cells define: tracked, so that each stays one object.
+
+In the pickles of other values a definition is only its id. It travels by itself, once, and when
+it changes the ranks' own is changed in place: instances that are there get the new methods, and
+a value's bytes do not change because the cell of its class was run again.
+"""
+
+from __future__ import annotations
+
+import types
+import uuid
+import weakref
+from typing import Any
+
+from cloudpickle import cloudpickle as _cp
+
+from skyward_nb.wire.home import home
+
+_LABEL = "def "
+
+_function_ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
+_functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
+_filled: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
+_kept: dict[str, object] = {}
+
+
+def is_definition(value: object) -> bool:
+    """Whether this is a function or class that a cell defined at its top level."""
+    if isinstance(value, types.FunctionType):
+        return (
+            value.__globals__ is home()
+            and value.__qualname__.isidentifier()
+            and not _cp._should_pickle_by_reference(value)
+        )
+    return (
+        isinstance(value, type)
+        and "<" not in value.__qualname__
+        and value.__module__ == home().get("__name__")
+        and not _cp._should_pickle_by_reference(value)
+    )
+
+
+def label_of(value: object) -> str:
+    """The label that a definition has for as long as it lives."""
+    if isinstance(value, type):
+        # It is the original: what comes back from ranks must not be filled into it.
+        _filled.setdefault(value, frozenset())
+        return _LABEL + _cp._get_or_create_tracker_id(value)
+    assert isinstance(value, types.FunctionType)
+    known = _function_ids.get(value)
+    if known is None:
+        known = uuid.uuid4().hex
+        _function_ids[value] = known
+        _functions[known] = value
+    return _LABEL + known
+
+
+def is_label(text: str) -> bool:
+    """Whether a label is a definition's, and not a name's."""
+    return text.startswith(_LABEL)
+
+
+def forget_definitions() -> None:
+    """Let go of the definitions that came to this process."""
+    _kept.clear()
+
+
+def keep(label: str, value: object) -> None:
+    """Hold a definition that came, so that values that come later find it."""
+    _kept[label] = value
+
+
+# ── what pickles call when they are read ────────────────────────────────────────────────
+
+
+def defined(label: str) -> object:
+    """The definition that came under this label; raises LookupError when none did."""
+    found = _kept.get(label)
+    if found is None:
+        raise LookupError(f"its definition {label!r} is not on this rank")
+    return found
+
+
+def make_function(label: str, *args: Any) -> types.FunctionType:
+    """A function of the notebook, or the one that came under this label before."""
+    there = _functions.get(label)
+    made: types.FunctionType = _cp._make_function(*args)
+    if there is None or len(there.__code__.co_freevars) != len(made.__code__.co_freevars):
+        _functions[label] = made
+        return made
+    there.__code__ = made.__code__
+    return there
+
+
+def fill_class(cls: type, state: tuple[bool, tuple[dict[str, Any], dict[str, Any]]]) -> type:
+    """Fill a class that was just made; one that was there only if this is its own arrival.
+
+    What an earlier arrival brought and this one does not is taken away.
+    """
+    update, (attributes, slots) = state
+    before = _filled.get(cls)
+    if before is not None and not update:
+        return cls
+    for name in (before or frozenset()) - attributes.keys():
+        if name in vars(cls):
+            delattr(cls, name)
+    _filled[cls] = frozenset(attributes)
+    return _cp._class_setstate(cls, (attributes, slots))

@@ -1,0 +1,319 @@
+"""How objects of the standard library and of array packages travel, and which cannot.
+
+A way takes an object and gives what `__reduce_ex__` would. Packages are never imported here: a
+kind is known by the name of its module, and what rebuilds it imports the package on arrival.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import io
+import mmap
+import pathlib
+import pickle
+import re
+import select
+import socket
+import subprocess
+import sys
+import threading
+import types
+import uuid
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+Way = Callable[[Any], Any]
+
+
+running: frozenset[int] = frozenset()
+"""On a rank: the ranks that run the present cell."""
+
+
+class Unpicklable(pickle.PicklingError):
+    """This object is bound to its process; the text says why."""
+
+
+_LIVE: dict[tuple[type, ...], str] = {
+    (type(threading.Lock()), type(threading.RLock())): "a lock guards threads of one process",
+    (threading.Thread,): "a thread runs in its own process",
+    (threading.local,): "its content is each thread's own",
+    (io.IOBase,): "an open file belongs to its process; send its path and open it in the cell",
+    (socket.socket,): "a socket belongs to its process",
+    (select.epoll,): "it watches files of its process",
+    (types.GeneratorType, types.AsyncGeneratorType): (
+        "a generator is a function halfway through; send list(...) of it, or make it in the cell"
+    ),
+    (types.CoroutineType,): "a coroutine is a function halfway through; await it in the cell",
+    (types.FrameType, types.TracebackType): "it is a part of running code",
+    (mmap.mmap,): "a mapping belongs to its process",
+    (weakref.ref, weakref.ProxyType, weakref.CallableProxyType): (
+        "a weak reference keeps nothing alive, so on a rank it would be dead"
+    ),
+    (subprocess.Popen,): "it is the handle of a process of this machine",
+    (asyncio.Future, asyncio.AbstractEventLoop): "it belongs to the event loop of its process",
+    (concurrent.futures.Executor, concurrent.futures.Future): "it is run by threads of its process",
+}  # fmt: skip
+_LIVE_ELSEWHERE = {
+    ("torch", "Stream"): "a CUDA stream is a handle of its process's device",
+    ("torch", "Event"): "a CUDA event is a handle of its process's device",
+    ("torch", "CUDAGraph"): "a CUDA graph is a handle of its process's device",
+    ("torch", "ProcessGroup"): "a process group is a part of each rank; use the rank's own",
+    ("torch", "Work"): "it is a collective under way in its process",
+}
+
+
+def refusal(kind: type) -> str | None:
+    """Why objects of this kind cannot leave their process; None for those that may."""
+    if not issubclass(kind, io.BytesIO | io.StringIO):
+        for kinds, why in _LIVE.items():
+            if issubclass(kind, kinds):
+                return why
+    for family in _families(kind):
+        if (why := _LIVE_ELSEWHERE.get(family)) is not None:
+            return why
+    return None
+
+
+def way_of(kind: type) -> Way | None:
+    """The way of objects of this kind, None where pickle's own will do."""
+    if (why := refusal(kind)) is not None:
+        return _standard_stream if issubclass(kind, io.IOBase) else functools.partial(_refuse, why)
+    if (way := _EXACT.get((kind.__module__, kind.__name__))) is not None:
+        return way
+    return next((_WAYS[family] for family in _families(kind) if family in _WAYS), None)
+
+
+def _families(kind: type) -> Iterator[tuple[str, str]]:
+    """(package, class) of a kind and of what it derives from."""
+    return ((cls.__module__.partition(".")[0], cls.__name__) for cls in kind.__mro__)
+
+
+def _refuse(why: str, _: object) -> Any:
+    raise Unpicklable(why)
+
+
+def _standard_stream(stream: object) -> Any:
+    """The process's own output stands for that of the process it arrives in."""
+    for name in ("stdout", "stderr"):
+        if stream is getattr(sys, name):
+            return getattr, (sys, name)
+    raise Unpicklable(_LIVE[(io.IOBase,)])
+
+
+# ── the standard library ────────────────────────────────────────────────────────────────
+
+
+def _cached_function(func: Any) -> Any:
+    """A function under `functools.lru_cache`, its cache empty."""
+    module = sys.modules.get(func.__module__)
+    if module is not None and module.__name__ != "__main__":
+        found: Any = module
+        for part in func.__qualname__.split("."):
+            found = getattr(found, part, None)
+        if found is func:
+            return func.__qualname__
+    return _cached, (func.__wrapped__, func.cache_parameters(), func.__dict__)
+
+
+def _cached(wrapped: Any, parameters: dict[str, Any], state: dict[str, Any]) -> Any:
+    made = functools.lru_cache(**parameters)(wrapped)
+    made.__dict__.update(state)
+    return made
+
+
+def _cached_property(prop: Any) -> Any:
+    """A `functools.cached_property`, which on Python 3.11 holds a lock."""
+    state = {key: value for key, value in prop.__dict__.items() if key not in ("lock", "func")}
+    return functools.cached_property, (prop.func,), state
+
+
+def _weak_dictionary(weak: Any) -> Any:
+    """A dictionary of weak references; it keeps what something else that travels keeps alive."""
+    return _make_weak_dictionary, (type(weak), dict(weak))
+
+
+def _make_weak_dictionary(kind: type, items: dict[Any, Any]) -> Any:
+    return kind(items)
+
+
+# ── arrays ──────────────────────────────────────────────────────────────────────────────
+
+_OUT_OF_BAND = 4096
+
+
+def _numpy_array(array: Any) -> Any:
+    """An array whose bytes stay out of the pickle, where NumPy itself would copy them in.
+
+    That is so for strided ones, and for types that have no buffer format: dates, bfloat16.
+    """
+    if array.nbytes < _OUT_OF_BAND or array.dtype.hasobject:
+        return NotImplemented
+    whole = array
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        whole = array.copy(order="C")
+    elif array.dtype.kind not in "Mm" and array.dtype.isbuiltin == 1:
+        return NotImplemented
+    order = "C" if whole.flags.c_contiguous else "F"
+    flat = whole.ravel(order=order).view("u1")
+    return _make_numpy, (pickle.PickleBuffer(flat), array.dtype, array.shape, order)
+
+
+def _make_numpy(buffer: Any, dtype: Any, shape: tuple[int, ...], order: Any) -> Any:
+    import numpy
+
+    return numpy.frombuffer(buffer, "u1").view(dtype).reshape(shape, order=order)
+
+
+def _torch_storage(storage: Any) -> Any:
+    """The memory of tensors; of a device's memory, a copy on the host."""
+    import torch
+
+    if storage.device.type == "meta":
+        return NotImplemented
+    held = storage.cpu()
+    content: Any = torch.empty(0, dtype=torch.uint8).set_(held).numpy()
+    return _make_torch_storage, (pickle.PickleBuffer(content),)
+
+
+def _make_torch_storage(buffer: Any) -> Any:
+    import torch
+
+    if not memoryview(buffer).nbytes:
+        return torch.UntypedStorage(0)
+    return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
+
+
+def _torch_typed_storage(storage: Any) -> Any:
+    return _make_typed_storage, (storage._untyped_storage, storage.dtype)
+
+
+def _make_typed_storage(untyped: Any, dtype: Any) -> Any:
+    import torch
+
+    return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
+
+
+def _torch_generator(generator: Any) -> Any:
+    return _make_generator, (str(generator.device), generator.get_state())
+
+
+def _make_generator(device: str, state: Any) -> Any:
+    import torch
+
+    made = torch.Generator(device)
+    made.set_state(state)
+    return made
+
+
+def may_be_spread() -> bool:
+    """Whether a value here may be spread over ranks, so that packing it is a collective."""
+    return "torch.distributed.tensor" in sys.modules or "jax" in sys.modules
+
+
+def _check_all_take_part(ranks: Collection[int]) -> None:
+    if running and not set(ranks) <= running:
+        have = ", ".join(map(str, sorted(running)))
+        raise Unpicklable(
+            f"it is spread over {len(ranks)} ranks, and this cell runs on {have} alone: run it on "
+            "all of them, or send the rank's own part"
+        )
+
+
+def _torch_dtensor(tensor: Any) -> Any:
+    """A tensor spread over ranks, as a whole; every rank of its mesh takes part in that."""
+    _check_all_take_part(tensor.device_mesh.mesh.flatten().tolist())
+    whole = tensor.full_tensor().detach().requires_grad_(tensor.requires_grad)
+    return _itself, (whole.cpu(),)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _jax_array(array: Any) -> Any:
+    """A JAX array as a host array; one that is spread over processes, as a whole."""
+    import jax
+    import numpy
+
+    if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return _make_key, (jax.random.key_data(array), str(jax.random.key_impl(array)))
+    if not array.is_fully_addressable:
+        if array.is_fully_replicated:
+            array = array.addressable_data(0)
+        else:
+            from jax.experimental import multihost_utils
+
+            _check_all_take_part({device.process_index for device in array.sharding.device_set})
+            array = multihost_utils.process_allgather(array, tiled=True)
+    return _make_jax, (numpy.asarray(array), bool(getattr(array, "weak_type", False)))
+
+
+def _make_jax(array: Any, weak: bool) -> Any:
+    import jax
+
+    made = jax.numpy.asarray(array)
+    return jax.lax.convert_element_type_p.bind(
+        made, new_dtype=made.dtype, weak_type=True, sharding=None
+    ) if weak else made  # fmt: skip
+
+
+def _make_key(data: Any, kind: str) -> Any:
+    import jax
+
+    return jax.random.wrap_key_data(data, impl=kind)
+
+
+def _arrow_array(array: Any) -> Any:
+    """An Arrow array; a slice without the memory around it, which Arrow would send, too."""
+    if array.get_total_buffer_size() <= 2 * array.nbytes + _OUT_OF_BAND:
+        return NotImplemented
+    import pyarrow
+
+    chunks = array.chunks if hasattr(array, "chunks") else [array]
+    compact = [pyarrow.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in chunks]
+    if hasattr(array, "chunks"):
+        return pyarrow.chunked_array, (compact, array.type)
+    return compact[0].__reduce_ex__(5)
+
+
+_WAYS: dict[tuple[str, str], Way] = {
+    ("functools", "_lru_cache_wrapper"): _cached_function,
+    ("functools", "cached_property"): _cached_property,
+    ("weakref", "WeakKeyDictionary"): _weak_dictionary,
+    ("weakref", "WeakValueDictionary"): _weak_dictionary,
+    ("torch", "UntypedStorage"): _torch_storage,
+    ("torch", "TypedStorage"): _torch_typed_storage,
+    ("torch", "Generator"): _torch_generator,
+    ("torch", "DTensor"): _torch_dtensor,
+    ("jaxlib", "ArrayImpl"): _jax_array,
+    ("jax", "PRNGKeyArray"): _jax_array,
+    ("pyarrow", "Array"): _arrow_array,
+    ("pyarrow", "ChunkedArray"): _arrow_array,
+}
+_EXACT: dict[tuple[str, str], Way] = {("numpy", "ndarray"): _numpy_array}
+
+_CONSTANT = (
+    str, bytes, int, float, complex, bool, type(None), tuple, frozenset, range, slice, type,
+    types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.MappingProxyType,
+    type(...), pickle.PickleBuffer, enum.Enum, datetime.date, datetime.time, datetime.timedelta,
+    datetime.tzinfo, decimal.Decimal, fractions.Fraction, pathlib.PurePath, re.Pattern, uuid.UUID,
+)  # fmt: skip
+_CONSTANT_ELSEWHERE = {
+    ("numpy", "dtype"), ("numpy", "generic"), ("numpy", "ufunc"),
+    ("torch", "dtype"), ("torch", "device"), ("torch", "layout"), ("torch", "memory_format"),
+    ("pandas", "ExtensionDtype"), ("pyarrow", "DataType"), ("pyarrow", "Schema"),
+}  # fmt: skip
+
+
+def is_constant(kind: type) -> bool:
+    """Whether objects of this kind never change, so that it does not matter who shares one."""
+    return issubclass(kind, _CONSTANT) or any(
+        family in _CONSTANT_ELSEWHERE for family in _families(kind)
+    )

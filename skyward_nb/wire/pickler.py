@@ -1,0 +1,241 @@
+"""The pickler of users' objects: cloudpickle's, with this project's notions of a notebook.
+
+Four things are added. Definitions of the notebook (see `definitions`) are named by their label.
+Functions rebuilt on a rank use the namespace they arrive in, so that `x = 100` there is seen by
+them. What is pickled tells what else it needs: names its code reads, definitions, project modules.
+And objects that another name holds already can be cut out and pointed at (see `paths`).
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import opcode
+import pickle
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import cloudpickle
+from cloudpickle import cloudpickle as _cp
+
+from skyward_nb.wire import definitions, foreign
+from skyward_nb.wire.home import Home, home
+from skyward_nb.wire.paths import Path, follow
+
+Way = Callable[[Any], Any]
+_ways: dict[type, Way | None] = {}
+
+
+class Pickler(cloudpickle.Pickler):
+    """Pickles one value; its fields then say what the value needs.
+
+    With `to_ranks`, definitions become labels. `roots` are the definitions that are pickled
+    themselves.
+    """
+
+    def __init__(
+        self,
+        file: io.BytesIO,
+        buffer_callback: Callable[[pickle.PickleBuffer], Any],
+        *,
+        to_ranks: bool = False,
+        roots: Iterable[object] = (),
+    ) -> None:
+        super().__init__(file, protocol=5, buffer_callback=buffer_callback)
+        self.file = file
+        self._to_ranks = to_ranks
+        self.roots = {id(root) for root in roots}
+        self.reads: set[str] = set()
+        self.tokens: set[str] = set()
+        self.files: set[str] = set()
+        self.modules: set[str] = set()
+        self.definitions: dict[str, object] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        """How one object is taken apart; NotImplemented for pickle's own way."""
+        kind = type(obj)
+        if kind is types.FunctionType:
+            return self._function(obj)
+        if issubclass(kind, type):
+            return self._class(obj)
+        if kind is types.ModuleType:
+            self.modules.add(obj.__name__)
+            return NotImplemented
+        try:
+            way = _ways[kind]
+        except KeyError:
+            way = foreign.way_of(kind)
+            if kind.__module__ in sys.modules and kind.__module__ != "__main__":
+                _ways[kind] = way
+        return NotImplemented if way is None else way(obj)
+
+    # ── functions and classes ───────────────────────────────────────────────────────────
+
+    def _function(self, func: types.FunctionType) -> Any:
+        if _cp._should_pickle_by_reference(func):
+            self.modules.add(func.__module__)
+            return NotImplemented
+        if definitions.is_definition(func):
+            label = definitions.label_of(func)
+            if self._to_ranks and id(func) not in self.roots:
+                return self._token(label, func)
+            return self._by_value(func, definitions.make_function, label)
+        if func.__globals__ is home():
+            return self._by_value(func, _cp._make_function)
+        return super()._dynamic_function_reduce(func)
+
+    def _token(self, label: str, value: object) -> Any:
+        self.definitions[label] = value
+        return definitions.defined, (label,)
+
+    def _by_value(self, func: types.FunctionType, make: Any, *first: Any) -> Any:
+        """As cloudpickle does it, but for the globals: those are the namespace it arrives in."""
+        code = func.__code__
+        self.reads.update(_cp._extract_code_globals(code))
+        mentioned = code_names(code)
+        self.tokens.update(mentioned.tokens)
+        self.modules.update(mentioned.imports)
+        self.files.add(code.co_filename)
+        cells = func.__closure__
+        closure = None if cells is None else tuple(_cp._make_empty_cell() for _ in cells)
+        captured = [_cp._get_cell_contents(cell) for cell in cells or ()]
+        modules = [each for each in captured if isinstance(each, types.ModuleType)]
+        slots = {
+            # Fresh strings, since interned ones would be pickled as the same object now and then.
+            "__name__": "".join(func.__name__),
+            "__qualname__": "".join(func.__qualname__),
+            "__annotations__": func.__annotations__,
+            "__kwdefaults__": func.__kwdefaults__,
+            "__defaults__": func.__defaults__,
+            "__module__": func.__module__,
+            "__doc__": func.__doc__,
+            "__closure__": cells,
+            "_cloudpickle_submodules": _cp._find_imported_submodules(code, modules),
+            "__globals__": {},
+        }
+        state = {"".join(key): value for key, value in func.__dict__.items()}
+        made = (*first, code, Home(), None, None, closure)
+        return make, made, (state, slots), None, None, _cp._function_setstate
+
+    def _class(self, cls: type) -> Any:
+        if definitions.is_definition(cls):
+            label = definitions.label_of(cls)
+            if self._to_ranks and id(cls) not in self.roots:
+                return self._token(label, cls)
+        elif cls.__module__ != "builtins":
+            self.modules.add(cls.__module__)
+        reduced = _cp._class_reduce(cls)
+        if not isinstance(reduced, tuple) or len(reduced) != 6:
+            return reduced
+        make, args, state, *_ = reduced
+        own = id(cls) in self.roots
+        return make, args, (own, state), None, None, definitions.fill_class
+
+
+class CuttingPickler(Pickler):
+    """Leaves out the objects in `cuts` (by id), and points at where another name holds them."""
+
+    cuts: Mapping[int, tuple[str, Path]] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        """(name, path) of an object that is cut out, else None."""
+        return self.cuts.get(id(obj))
+
+
+class LenientPickler(CuttingPickler):
+    """Asks dill about each object that neither cloudpickle nor the object's own class can take."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """As cloudpickle does, else as the object itself says, else as dill does."""
+        reduced = super().reducer_override(obj)
+        if reduced is not NotImplemented or isinstance(obj, type | types.FunctionType):
+            return reduced
+        if type(obj) in self.dispatch_table:
+            return NotImplemented
+        try:
+            if isinstance(obj, super):  # pickle's way seems to work until it is read
+                return _from_dill, (_to_dill(obj),)
+            return obj.__reduce_ex__(5)
+        except Exception as error:  # noqa: BLE001 - a user's class raises what it likes
+            try:
+                return _from_dill, (_to_dill(obj),)
+            except Exception:  # noqa: BLE001 - then the first error is the one to tell
+                raise error from None
+
+
+def _to_dill(obj: object) -> bytes:
+    """The object in dill's way; raises where dill cannot, or would only pretend to."""
+    import dill
+
+    class Honest(dill.Pickler):
+        def save(self, obj: object, save_persistent_id: bool = True) -> None:
+            if (why := foreign.refusal(type(obj))) is not None:
+                raise foreign.Unpicklable(why)
+            super().save(obj, save_persistent_id)
+
+    file = io.BytesIO()
+    Honest(file, protocol=5, recurse=True).dump(obj)
+    data = file.getvalue()
+    if type(_from_dill(data)) is not type(obj):
+        raise pickle.PicklingError("dill would make something else of it")
+    return data
+
+
+def _from_dill(data: bytes) -> object:
+    import dill
+
+    return dill.loads(data)  # noqa: S301 - as all that is unpacked
+
+
+class Unpickler(pickle.Unpickler):
+    """Reads a value; `names` are those that arrived just before it, not bound so far."""
+
+    names: Mapping[str, Any] = {}
+
+    def persistent_load(self, pid: tuple[str, Path]) -> object:
+        """The object that another name holds; raises LookupError where it does not any more."""
+        name, path = pid
+        holder = self.names if name in self.names else home()
+        if definitions.is_label(name):
+            return follow(definitions.defined(name), path)
+        if name not in holder:
+            raise LookupError(f"the name {name!r}, which holds a part of it, is not on this rank")
+        try:
+            return follow(holder[name], path)
+        except LookupError as error:
+            raise LookupError(f"it shares an object with {name!r}: {error}") from error
+
+
+class CodeNames(NamedTuple):
+    """Every name that code mentions, attributes included, and the modules it imports."""
+
+    tokens: frozenset[str]
+    imports: frozenset[str]
+
+
+_code_names: dict[types.CodeType, CodeNames] = {}
+_IMPORT_NAME, _EXTENDED_ARG = (opcode.opmap[name] for name in ("IMPORT_NAME", "EXTENDED_ARG"))
+
+
+def code_names(code: types.CodeType) -> CodeNames:
+    """What code mentions and imports, functions within it included."""
+    known = _code_names.get(code)
+    if known is None:
+        inner = [code_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
+        tokens = frozenset(itertools.chain(code.co_names, *(each.tokens for each in inner)))
+        imports = frozenset(itertools.chain(_imports(code), *(each.imports for each in inner)))
+        if len(_code_names) > 10_000:
+            _code_names.clear()
+        known = _code_names[code] = CodeNames(tokens, imports)
+    return known
+
+
+def _imports(code: types.CodeType) -> Iterator[str]:
+    high = 0
+    for at in range(0, len(code.co_code), 2):
+        op, arg = code.co_code[at], code.co_code[at + 1] | high
+        high = arg << 8 if op == _EXTENDED_ARG else 0
+        if op == _IMPORT_NAME:
+            yield code.co_names[arg]

@@ -1,0 +1,71 @@
+"""About how many bytes a value holds, without copying or packing it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+_MOST = 20_000
+_LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type, types.ModuleType)
+
+
+def measure(value: object) -> tuple[int, bool]:
+    """(bytes, whether counting stopped early) of a value and all it is made of.
+
+    Arrays and tensors count with their elements, wherever those lie; every object counts once.
+    """
+    total = 0
+    seen: set[int] = set()
+    todo: deque[object] = deque([value])
+    while todo:
+        if len(seen) > _MOST:
+            return total, True
+        each = todo.popleft()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        held = _elements(each)
+        if held is not None:
+            total += held
+            continue
+        total += sys.getsizeof(each, 0)
+        if not isinstance(each, (*_LEAVES, types.FunctionType, types.BuiltinFunctionType)):
+            todo.extend(_parts(each))
+    return total, False
+
+
+def _elements(value: Any) -> int | None:
+    """Bytes of an array's elements; None for what is no array."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    try:
+        if package == "pandas" and hasattr(kind, "memory_usage"):
+            usage = value.memory_usage(deep=False)
+            return int(usage.sum() if hasattr(usage, "sum") else usage)
+        if package in ("numpy", "torch", "jax", "jaxlib", "pyarrow", "cupy"):
+            held = getattr(value, "nbytes", None)
+            return held if isinstance(held, int) else None
+    except Exception:  # noqa: BLE001 - a subclass may raise anything; then it is an object like others
+        return None
+    return None
+
+
+def _parts(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        yield from list(dict.keys(value))
+        yield from list(dict.values(value))
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        yield from list(value)
+    with contextlib.suppress(AttributeError):
+        yield object.__getattribute__(value, "__dict__")
+    for cls in type(value).__mro__:
+        slots: Any = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            try:
+                yield object.__getattribute__(value, name)
+            except AttributeError:
+                continue
