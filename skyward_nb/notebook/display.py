@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from skyward_nb.notebook.picture import as_html, as_text, headline
+from skyward_nb.notebook.picture import as_html, as_text, headline, manifest_text
+from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.view import Line, RankView, RunState, View, fold
-from skyward_nb.words.messages import Display, Event, Output
+from skyward_nb.words.messages import Display, Event, Output, Phase
 from skyward_nb.words.ranks import spell_ranks
 
 _FIRST = 0.2
@@ -66,8 +67,8 @@ class TerminalCanvas:
         for (rank, stream), rest in self._rests.items():
             self._print(rank, stream, rest)
         self._rests.clear()
-        if view.state != "finished" or view.notes:
-            sys.stdout.write("\n".join([headline(view), *view.notes]) + "\n")
+        if view.state != "finished" or view.notes or view.manifest_open:
+            sys.stdout.write("\n".join([headline(view), *manifest_text(view), *view.notes]) + "\n")
 
     def output(self, event: Output | Display) -> None:
         """Print every line that is complete, and of rich objects their text."""
@@ -116,7 +117,9 @@ class RunDisplay:
                 self._canvas.output(event)
             self.view = fold(self.view, event)
         now = time.monotonic()
-        if now >= self._due and not self._quiet:
+        # What takes a moment is told before it begins: nothing can be drawn meanwhile.
+        told = isinstance(event, Phase) and bool(event.text) and self.view.state == "running"
+        if (told or now >= self._due) and not self._quiet:
             self._draw(now)
             # Drawing may be slow: never spend more than a third of the time on it.
             after = time.monotonic()
@@ -133,12 +136,24 @@ class RunDisplay:
         *,
         notes: tuple[str, ...] = (),
         foot: tuple[str, ...] = (),
+        manifest: tuple[Row, ...] = (),
+        is_dry: bool = False,
     ) -> None:
-        """Draw the final state, which the notebook keeps."""
+        """Draw the final state, which the notebook keeps.
+
+        With `is_dry`, its manifest is what was asked for, and tells what would be.
+        """
         now = time.monotonic()
         notes = (*self.view.notes, *notes)
         self.view = replace(
-            self.view, state=state, headline=words, ended=now, notes=notes, foot=foot
+            self.view,
+            state=state,
+            headline=words,
+            ended=now,
+            notes=notes,
+            foot=foot,
+            manifest=manifest,
+            manifest_open=is_dry,
         )
         if not self._quiet or state == "failed":
             self._draw(now)

@@ -10,6 +10,7 @@ from typing import Any
 from skyward_nb.api.failures import died, exception_of, show
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
+from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.pool import Outcome, Pool
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
@@ -37,7 +38,9 @@ class Ending:
             raise self._interrupted(notes)
         if (rejected := self._rejected()) is not None:
             headline = rejected.message.partition("\n")[0]
-            self._display.end("failed", headline, notes=notes, foot=self._foot())
+            self._display.end(
+                "failed", headline, notes=notes, foot=self._foot(), manifest=self._rows()
+            )
             raise rejected
         if outcome.failed:
             raise self._failed(notes)
@@ -45,10 +48,14 @@ class Ending:
             raise self._died(notes)
         value = self._bind(options, writes)
         if (error := self._not_returned()) is not None:
-            self._display.end("failed", str(error).partition("\n")[0], foot=self._foot())
+            self._display.end(
+                "failed", str(error).partition("\n")[0], foot=self._foot(), manifest=self._rows()
+            )
             raise error
         ran = spell_result(outcome.ranks, self._pool.spec.world_size)
-        self._display.end("finished", f"{ran} finished", notes=notes, foot=self._foot())
+        self._display.end(
+            "finished", f"{ran} finished", notes=notes, foot=self._foot(), manifest=self._rows()
+        )
         return value
 
     def _rejected(self) -> PayloadError | None:
@@ -82,11 +89,13 @@ class Ending:
         done = self._outcome.done
         ledger = self._pool.ledger
         for name in options.get("pull", ()):
+            target = options.get("as", name)
             each = {rank: end.pulled[name] for rank, end in done.items() if name in end.pulled}
             if each:
                 value = self._gather(each)
-                self._user_ns[name] = value.head if head_only else value
-                ledger.bound_here(name, self._user_ns[name])
+                self._user_ns[target] = value.head if head_only else value
+                if target == name:
+                    ledger.bound_here(name, self._user_ns[name])
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
         if not packed:
             return None
@@ -135,7 +144,13 @@ class Ending:
         error = exception_of(failed, world, self._store, notes)
         ranks = count_ranks(end.rank for end in failed)
         kind = failed[0].failure.type_name if failed[0].failure else "error"
-        self._display.end("failed", f"{kind} on {ranks} of {world}", notes=notes, foot=self._foot())
+        self._display.end(
+            "failed",
+            f"{kind} on {ranks} of {world}",
+            notes=notes,
+            foot=self._foot(),
+            manifest=self._rows(),
+        )
         # An exception with __slots__ has no room for them.
         with contextlib.suppress(AttributeError):
             error.results = self._finished()  # type: ignore[attr-defined]
@@ -146,14 +161,16 @@ class Ending:
         words = {rank: self._display.last_words(rank) for rank in lost}
         error = died(lost, words, "\n".join(notes))
         headline = error.message.partition("\n")[0]
-        self._display.end("failed", headline, notes=notes, foot=self._foot())
+        self._display.end("failed", headline, notes=notes, foot=self._foot(), manifest=self._rows())
         error.results = self._finished()
         return error
 
     def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
         kept = "" if self._outcome.lost else "; namespaces kept on all ranks"
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
-        self._display.end("interrupted", words, notes=aftermath, foot=self._foot())
+        self._display.end(
+            "interrupted", words, notes=aftermath, foot=self._foot(), manifest=self._rows()
+        )
         error = KeyboardInterrupt()
         show(error, [f"KeyboardInterrupt: {words}", *aftermath])
         return error
@@ -193,6 +210,9 @@ class Ending:
         ]
         if back:
             yield f"no room in memory for what {count_ranks(back)} sent back: put on disk"
+
+    def _rows(self) -> tuple[Row, ...]:
+        return tuple(self._outcome.plan.rows)
 
     def _foot(self) -> tuple[str, ...]:
         rows = self._outcome.plan.rows

@@ -11,6 +11,12 @@ VERBS = {
     "up": ("[pool option ...]", "bring a pool up before the first cell needs it"),
     "down": ("[pool=NAME] [all]", "take a pool down: ranks, values and files are gone after"),
     "status": ("", "pools of this notebook: ranks, processes, generation"),
+    "vars": ("[pool=NAME] [ranks=]", "the names on the ranks: type, size, and what bound them"),
+    "push": ("a,b [ranks=] [pool=NAME]", "send names of the notebook, if they changed"),
+    "pull": (
+        "a,b [ranks=] [as=NAME] [gather=head]",
+        "bring names of the ranks, one value per rank",
+    ),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
     "config": (
         "[option=value ...]",
@@ -75,6 +81,10 @@ def complete(line: str, symbol: str, names: Iterable[str] = ()) -> list[str]:
         return _values(key, value, symbol, names)
     used = {word.removeprefix("--").partition("=")[0] for word in words}
     dashes = "--" if token.startswith("--") else ""
+    if words[:2] in (["%sky", "push"], ["%sky", "pull"]) and len(words) == 2 and not symbol:
+        return list(names)
+    if words[:2] in (["%sky", "push"], ["%sky", "pull"], ["%sky", "vars"]):
+        return _moving(words[1], key, used, names)
     scopes = ("pool",) if words[:1] == ["%sky"] else ("pool", "cell")
     return [
         f"{dashes}{option.name}{'' if option.is_flag else '='}"
@@ -83,12 +93,25 @@ def complete(line: str, symbol: str, names: Iterable[str] = ()) -> list[str]:
     ]
 
 
+MOVING = {
+    "push": ("ranks", "pool"),
+    "pull": ("ranks", "as", "gather", "limit", "pool"),
+    "vars": ("ranks", "pool"),
+}
+"""Options of the verbs that move names."""
+
+
+def _moving(verb: str, key: str, used: set[str], names: Iterable[str]) -> list[str]:
+    options = [f"{each}=" for each in MOVING[verb] if each.startswith(key) and each not in used]
+    return options + [name for name in names if verb != "vars" and name.startswith(key)]
+
+
 def _values(key: str, value: str, symbol: str, names: Iterable[str]) -> list[str]:
     option = BY_NAME.get(key)
     if option is None:
         return []
     choices: Iterable[str] = option.choices
-    if key in ("out", "pull", "push"):
+    if key in ("out", "pull", "push", "as"):
         choices = names
     elif key in ("ranks", "stdout", "stderr"):
         choices = ("all", "head") if key == "ranks" else ("all", "head", "none")

@@ -19,7 +19,7 @@ from skyward_nb.plugins.base import PLUGINS
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.errors import OptionError
 
-Scope = Literal["pool", "cell"]
+Scope = Literal["pool", "cell", "verb"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,20 @@ def read_duration(option: str, text: str) -> float:
     if match is None or float(match[1]) == 0:
         raise OptionError(option, f"{option}={text}: give a time such as 90s, 10m or 4h")
     return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+_DECIMAL = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_BYTES = {**_DECIMAL, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def read_size(option: str, text: str) -> int:
+    """Bytes written as `500MB`, `2GB`, `1.5GiB` or a bare number of bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?B?)", text.upper())
+    unit = match[2] if match is not None else "?"
+    unit = unit + "B" if unit in ("K", "M", "G", "T") else unit
+    if match is None or unit not in _BYTES or float(match[1]) == 0:
+        raise OptionError(option, f"{option}={text}: give a size such as 500MB or 2GB")
+    return int(float(match[1]) * _BYTES[unit])
 
 
 def _names(option: str, text: str) -> tuple[str, ...]:
@@ -182,7 +196,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("push", "cell", "auto|none|a,b", "names to send (auto: what the cell needs)", _push),
     Option("stdout", "cell", "all|head|none|0,1", "ranks whose standard output is shown (all)"),
     Option("stderr", "cell", "all|head|none|0,1", "ranks whose standard error is shown (all)"),
+    Option("limit", "cell", "2GB", "most bytes a value may have to come back", read_size),
+    Option("dry_run", "cell", "", "show what would be sent, and send and run nothing"),
     Option("quiet", "cell", "", "show no picture unless something fails"),
+    Option("as", "verb", "NAME", "what the notebook calls what %sky pull brings", _name),
 )
 
 BY_NAME = {option.name: option for option in OPTIONS}
@@ -203,14 +220,14 @@ def parse(line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int
 
     Raises `OptionError` for what is unknown, doubled, or has a value it cannot have.
     """
-    found: dict[Scope, dict[str, Any]] = {"pool": {}, "cell": {}}
+    found: dict[Scope, dict[str, Any]] = {"pool": {}, "cell": {}, "verb": {}}
     rest: list[str] = []
     for token, key, text in _words(line):
         option = BY_NAME.get(key)
+        if len(rest) < words and all(part.isidentifier() for part in token.split(",")):
+            rest.append(token)  # a variable may have the name of an option
+            continue
         if option is None or option.scope not in scopes:
-            if len(rest) < words and token.isidentifier():
-                rest.append(token)
-                continue
             raise OptionError(key, unknown_option(key, scopes))
         if text is None:
             raise OptionError(key, f"{key} needs a value: {key}={option.form}")
@@ -219,7 +236,7 @@ def parse(line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int
         if key in found[option.scope]:
             raise OptionError(key, f"{key} is given twice")
         found[option.scope][key] = read_option(option, text)
-    return Asked(found["pool"], found["cell"], tuple(rest))
+    return Asked(found["pool"], {**found["cell"], **found["verb"]}, tuple(rest))
 
 
 def _words(line: str) -> Iterator[tuple[str, str, str | None]]:
@@ -254,7 +271,7 @@ def parse_settings(line: str) -> dict[str, str]:
     settings: dict[str, str] = {}
     for _, key, text in _words(line):
         option = BY_NAME.get(key)
-        if option is None:
+        if option is None or option.scope == "verb":
             raise OptionError(key, unknown_option(key, ("pool", "cell")))
         if text is None:
             raise OptionError(key, f"{key} needs a value: {key}={option.form}")
@@ -279,6 +296,8 @@ def _flag(option: Option, value: str) -> bool:
 
 def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
     """What to say of an option that is not among those of `scopes`."""
+    if key in BY_NAME and BY_NAME[key].scope == "verb":
+        return f"{key} belongs to %sky pull"
     if key in BY_NAME:
         return f"{key} belongs on a cell's line: %%sky_remote {key}=..."
     names = [option.name for option in OPTIONS if option.scope in scopes]

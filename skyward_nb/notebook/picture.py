@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 
 from skyward_nb.pool.view import Entry, Line, RankView, Shown, View, open_lines
+from skyward_nb.words.errors import spell_size
 from skyward_nb.words.ranks import spell_ranks
 
 LIVE_LINES = 30
@@ -39,7 +40,7 @@ def headline(view: View) -> str:
     """What is going on, in a few words."""
     if view.headline:
         return view.headline
-    return f"{view.title}: {view.phase}" if view.state == "starting" else view.title
+    return f"{view.title}: {view.phase}" if view.phase and not view.ended else view.title
 
 
 def grouped(view: View) -> list[tuple[list[int], RankView]]:
@@ -107,7 +108,59 @@ def as_text(view: View, now: float) -> str:
             lines.append(f"[{spell_ranks(entry.ranks)}] {entry.text}".rstrip())
         else:
             lines.append(f"[{entry.rank}] {entry.data.get('text/plain', '(no text)')}")
-    return "\n".join([*lines, *view.notes])
+    return "\n".join([*lines, *manifest_text(view), *view.notes])
+
+
+_COLUMNS = ("name", "type", "size", "", "packed in")
+MOST_ROWS = 100
+
+
+def _manifest_rows(view: View) -> list[tuple[str, ...]]:
+    """Cells of the manifest, largest first, with a remark where some are left out."""
+    rows = sorted(view.manifest, key=lambda row: (-row.size, row.name))
+    would = {"sent": "would be sent", "removed": "would be removed"} if view.manifest_open else {}
+    cells = [
+        (
+            row.name,
+            row.type_name,
+            spell_size(row.size) if row.size else "",
+            would.get(row.status, row.status),
+            clock(row.seconds) if row.size else "",
+        )
+        for row in rows[:MOST_ROWS]
+    ]
+    if len(rows) > MOST_ROWS:
+        cells.append((f"… {len(rows) - MOST_ROWS} more", "", "", "", ""))
+    return cells
+
+
+def manifest_text(view: View) -> list[str]:
+    """The manifest as lines, when it is what was asked for."""
+    if not view.manifest_open or not view.manifest:
+        return []
+    table = [_COLUMNS, *_manifest_rows(view)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  "
+        + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+
+
+def _manifest_html(view: View) -> str:
+    """The manifest as a table, folded away unless it is what was asked for."""
+    if not view.manifest:
+        return ""
+    cell = 'style="padding:1px 12px;text-align:left;white-space:nowrap"'
+    heads = "".join(f"<th {cell}>{column}</th>" for column in _COLUMNS)
+    rows = "".join(
+        "<tr>" + "".join(f"<td {cell}>{html.escape(text)}</td>" for text in row) + "</tr>"
+        for row in _manifest_rows(view)
+    )
+    return (
+        '<table style="border-collapse:collapse;font-size:12px;margin:4px 0;'
+        f'font-variant-numeric:tabular-nums"><tr style="{_MUTED}">{heads}</tr>{rows}</table>'
+    )
 
 
 def as_html(view: View, now: float) -> str:
@@ -127,8 +180,12 @@ def as_html(view: View, now: float) -> str:
         f'<div style="padding:4px 12px;font-size:12.5px">{html.escape(note)}</div>'
         for note in view.notes
     ]
-    if view.foot:
+    if view.manifest_open:
+        body.append(_manifest_html(view))
+    elif view.foot:
         words = " · ".join(html.escape(part) for part in view.foot)
+        if table := _manifest_html(view):
+            words = f"<details><summary>{words}</summary>{table}</details>"
         body.append(
             f'<div style="border-top:1px solid {_EDGE};padding:4px 12px;font-size:12px;{_MUTED}">'
             f"{words}</div>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import atexit
 import contextlib
+import dataclasses
 import linecache
 import os
 import re
@@ -32,11 +33,14 @@ from skyward_nb.notebook.display import (
 )
 from skyward_nb.notebook.ending import Ending
 from skyward_nb.notebook.options import Asked, near_words
-from skyward_nb.pool.pool import Pool, RunRequest
+from skyward_nb.pool.ledger import Ledger
+from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunRequest, plan_of
 from skyward_nb.providers.base import Provider
+from skyward_nb.providers.folders import store_root
 from skyward_nb.providers.local import LocalProvider
+from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.home import set_home
-from skyward_nb.words.errors import OptionError, PoolError, SkyError
+from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.messages import SourceFile
 from skyward_nb.words.ranks import parse_ranks
@@ -168,7 +172,10 @@ class Session:
         display = self.display(quiet=options.get("quiet", False))
         try:
             pool, spec = self.resolve(asked)
-            request = self._request(cell, options, spec.world_size)
+            request = self._request(cell, options, spec)
+            if options.get("dry_run"):
+                self._dry_run(request, pool, spec, display)
+                return None
             for stream in ("stdout", "stderr"):
                 display.show_only(stream, _shown(stream, options, spec.world_size))
             if pool is None:
@@ -184,15 +191,56 @@ class Session:
             if display.drawn:
                 display.end("failed", error.message.partition("\n")[0])
             raise
+        return self._conclude(pool, outcome, display, options, cell.names.writes)
+
+    def move(self, pool: Pool, options: Mapping[str, Any]) -> Outcome:
+        """Send the names of `push`, bring those of `pull`, and run nothing.
+
+        Raises `OptionError` for a name that is not there, or what a run of a cell raises.
+        """
+        display = self.display(f"Moving names, pool {pool.spec.name}", quiet=True)
+        request = self._request(None, {"push": (), **options}, pool.spec)
+        request = dataclasses.replace(request, lists_names=bool(options.get("lists_names")))
+        display.running(request.ranks, display.view.title, _about(pool))
+        outcome = pool.run(request, display.watch)
+        self._conclude(pool, outcome, display, options, frozenset())
+        return outcome
+
+    def _conclude(
+        self,
+        pool: Pool,
+        outcome: Outcome,
+        display: RunDisplay,
+        options: Mapping[str, Any],
+        writes: frozenset[str],
+    ) -> object:
         try:
-            return Ending(self.shell.user_ns, pool, outcome, display).conclude(
-                options, cell.names.writes
-            )
+            return Ending(self.shell.user_ns, pool, outcome, display).conclude(options, writes)
         finally:
             pool.clean(outcome)
 
-    def _request(self, cell: Cell, options: Mapping[str, Any], world: int) -> RunRequest:
-        ranks = parse_ranks("ranks", options.get("ranks", "all"), world)
+    def _dry_run(
+        self, request: RunRequest, pool: Pool | None, spec: PoolSpec, display: RunDisplay
+    ) -> None:
+        """Show what a run would send; nothing is started, sent or marked as sent."""
+        ledger = pool.ledger if pool else Ledger(spec.world_size, self._source_of)
+        plan = plan_of(request, ledger)
+        going = [row for row in plan.rows if row.status == "sent"]
+        names = f"{len(going)} name{'s' * (len(going) != 1)} ({spell_size(plan.sent_bytes)})"
+        to = spell_result(request.ranks, spec.world_size)
+        words = f"Dry run: {names} would be sent to {to}; nothing was sent or run"
+        notes = list(plan.notes)
+        if pool is None:
+            notes.insert(0, f"a pool would be started first: {spec}")
+        if request.cell is not None and request.cell.names.blind:
+            blind = ", ".join(request.cell.names.blind)
+            notes.append(f"not followed, so names that only this reads would be missing: {blind}")
+        notes += [f"project module {file.name} would travel as source" for file in plan.modules]
+        rows = tuple(plan.rows)
+        display.end("finished", words, notes=tuple(notes), manifest=rows, is_dry=True)
+
+    def _request(self, cell: Cell | None, options: Mapping[str, Any], spec: PoolSpec) -> RunRequest:
+        ranks = parse_ranks("ranks", options.get("ranks", "all"), spec.world_size)
         gather = options.get("gather", "all")
         namespace = _Notebook(self.shell.user_ns)
         push = options.get("push")
@@ -206,9 +254,10 @@ class Session:
             namespace=namespace,
             ranks=ranks,
             value_from={"all": ranks, "head": ranks[:1], "none": ()}[gather],
-            wants_value=cell.has_value,
+            wants_value=cell is not None and cell.has_value,
             pull=options.get("pull", ()),
             push=push,
+            limit=options.get("limit") or _most_bytes(spec, len(ranks)),
         )
 
     def _present(self) -> tuple[int, str]:
@@ -263,6 +312,16 @@ class _Notebook(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _most_bytes(spec: PoolSpec, ranks: int) -> int:
+    """The most that a rank's value may have to come back unless the line says otherwise.
+
+    Over a network 256 MB; on one machine what memory surely holds of every rank.
+    """
+    if not PROVIDERS[spec.provider].shares_files:
+        return WARN_FROM
+    return max(WARN_FROM, memory_room(store_root()) // (2 * ranks))
 
 
 def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from skyward_nb.notebook.help import VERBS, help_text
+from skyward_nb.notebook.help import MOVING, VERBS, help_text
 from skyward_nb.notebook.options import near_words, parse, parse_settings
 from skyward_nb.notebook.picture import clock
 from skyward_nb.notebook.session import Session
 from skyward_nb.pool.pool import Pool
-from skyward_nb.words.errors import OptionError, PoolError, SkyError
+from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
+from skyward_nb.words.messages import Variable
+from skyward_nb.words.ranks import count_ranks, spell_ranks
 
 
 def do(session: Session, line: str) -> None:
@@ -19,6 +22,9 @@ def do(session: Session, line: str) -> None:
         "up": up,
         "down": down,
         "status": status,
+        "vars": list_vars,
+        "push": push,
+        "pull": pull,
         "restart": restart,
         "config": config,
         "help": show_help,
@@ -86,6 +92,69 @@ def status(session: Session, line: str) -> None:
             how = f"{lost.how}; the next cell starts all ranks anew" if lost else ""
             how = how or f"process {pool.pids.get(info.rank, '-')}"
             print(f"  rank {info.rank}  node {info.node}  {how}")
+
+
+def push(session: Session, line: str) -> None:
+    """Send names of the notebook to the ranks."""
+    pool, names, options = _moving(session, "push", line)
+    rows = session.move(pool, {**options, "push": names}).plan.rows
+    for status in ("sent", "unchanged", "kept on ranks"):
+        there = [f"{row.name} ({spell_size(row.size)})" for row in rows if row.status == status]
+        if there:
+            print(f"{status}: {', '.join(there)}")
+
+
+def pull(session: Session, line: str) -> None:
+    """Bring names of the ranks."""
+    pool, names, options = _moving(session, "pull", line)
+    if "as" in options and len(names) > 1:
+        raise OptionError(
+            "as", f"as={options['as']} names one thing, and {len(names)} are asked for"
+        )
+    ranks = session.move(pool, {**options, "pull": names}).ranks
+    head = options.get("gather") == "head"
+    what = f"rank {ranks[0]}'s value" if head else f"one value per rank, of {count_ranks(ranks)}"
+    print(f"{options.get('as') or ', '.join(names)}: {what}")
+
+
+def list_vars(session: Session, line: str) -> None:
+    """Print the names on the ranks."""
+    pool, _, options = _moving(session, "vars", line)
+    done = session.move(pool, {**options, "lists_names": True}).done
+    alike: dict[Variable, list[int]] = {}
+    for rank, end in sorted(done.items()):
+        for variable in end.variables:
+            alike.setdefault(variable, []).append(rank)
+    if not alike:
+        print(f"no names on {count_ranks(done)}")
+        return
+    rows = [
+        (
+            each.name,
+            spell_ranks(ranks),
+            each.type_name,
+            ("> " if each.at_least else "") + spell_size(each.size),
+            f"In[{each.cell}] on the ranks" if each.cell else "notebook",
+        )
+        for each, ranks in sorted(alike.items(), key=lambda pair: (pair[0].name, pair[1]))
+    ]
+    table = [("name", "ranks", "type", "size", "bound by"), *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        print(
+            "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ...], dict[str, Any]]:
+    """(pool, names, options) of a verb that moves names."""
+    words = 0 if verb == "vars" else 1
+    asked = parse(line, scopes=("pool", "cell", "verb"), words=words)
+    _only({**asked.pool, **asked.cell}, *MOVING[verb])
+    names = tuple(asked.rest[0].split(",")) if asked.rest else ()
+    if words and not names:
+        raise OptionError(verb, f"%sky {verb} needs names: %sky {verb} x_train,model")
+    return _need(session, asked.pool.get("pool", "default")), names, dict(asked.cell)
 
 
 def restart(session: Session, line: str) -> None:

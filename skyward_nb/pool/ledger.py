@@ -8,7 +8,7 @@ the newer one until the notebook's content changes again.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from skyward_nb.pool.planner import Known, Planner, Unit, remember
 from skyward_nb.wire.blobs import BlobStore, DigestMismatch
 from skyward_nb.wire.definitions import is_label
 from skyward_nb.wire.payload import pack
-from skyward_nb.words.errors import PayloadError
+from skyward_nb.words.errors import PayloadError, spell_size
 from skyward_nb.words.messages import ModuleFile, Parcel, RankDone, SourceFile
 
 Status = Literal["sent", "unchanged", "kept on ranks", "removed"]
@@ -69,6 +69,11 @@ class Plan:
         """Payload bytes of the names sent."""
         return sum(row.size for row in self.rows if row.status == "sent")
 
+    def largest(self) -> str:
+        """The names that make up most of what is sent, with their sizes."""
+        rows = sorted((row for row in self.rows if row.status == "sent"), key=lambda row: -row.size)
+        return ", ".join(f"{row.name} {spell_size(row.size)}" for row in rows[:3])
+
     def stow(self, stores: Iterable[BlobStore]) -> tuple[Parcel, ...]:
         """The parcels, large ones by way of each machine's store.
 
@@ -105,6 +110,7 @@ class Ledger:
         self._held: dict[str, object] = {}
         self._imported: set[str] = set()
         self._modules = ProjectModules()
+        self._told: set[tuple[str, str, int]] = set()
 
     # ── before a run ────────────────────────────────────────────────────────────────────
 
@@ -116,6 +122,7 @@ class Ledger:
         *,
         tokens: frozenset[str] = frozenset(),
         imports: frozenset[str] = frozenset(),
+        tell: Callable[[str], None] = lambda _: None,
     ) -> Plan:
         """Pack what `reads` needs of `namespace`, transitively; raises `PayloadError`.
 
@@ -130,7 +137,7 @@ class Ledger:
                 rank in marks and marks[rank].content == same for rank in ranks
             )
 
-        planner = Planner(namespace, self._known, is_kept)
+        planner = Planner(namespace, self._known, is_kept, tell)
         plan = Plan(units=planner.plan(reads))
         rows: dict[str, Row] = {}
         self._choose(plan, ranks, rows)
@@ -148,7 +155,7 @@ class Ledger:
         modules = planner.modules | imports
         plan.imports = self._modules.submodules(modules, planner.tokens | tokens, self._imported)
         plan.modules = self._modules.changed(modules | set(plan.imports))
-        plan.notes = tuple(_old_classes(plan.units, namespace))
+        plan.notes = tuple(self._old_classes(plan.units, namespace))
         plan.rows = sorted(rows.values(), key=lambda row: row.name)
         return plan
 
@@ -181,6 +188,22 @@ class Ledger:
             if label not in self._assigned and not holders - {label} <= mark.holders:
                 return True
         return False
+
+    def _old_classes(self, units: Iterable[Unit], namespace: Mapping[str, Any]) -> Iterator[str]:
+        """A word, once, on values whose class was defined again since."""
+        for unit in units:
+            for label, value in unit.bundle.definitions.items():
+                now = namespace.get(getattr(value, "__qualname__", ""))
+                if not isinstance(value, type) or not isinstance(now, type) or now is value:
+                    continue
+                names = [each for each in unit.labels if not is_label(each)]
+                for name in names:
+                    if (name, label, id(now)) not in self._told:
+                        self._told.add((name, label, id(now)))
+                        yield (
+                            f"{name} is of the {value.__qualname__} that was defined before; make "
+                            "it again to have the new one"
+                        )
 
     # ── during and after it ─────────────────────────────────────────────────────────────
 
@@ -298,31 +321,6 @@ def _merged(first: Row, second: Row) -> Row:
     status: Status = next(s for s in _STRONGEST if s in (first.status, second.status))
     size, seconds = first.size + second.size, first.seconds + second.seconds
     return Row(first.name, status, first.type_name, size, seconds)
-
-
-def _old_classes(units: Iterable[Unit], namespace: Mapping[str, Any]) -> Iterable[str]:
-    """A word on values whose class was defined again since."""
-    by_label = {label: value for unit in units for label, value in zip(unit.labels, unit.values)}  # noqa: B905
-    for label, value in by_label.items():
-        if not is_label(label) or not isinstance(value, type):
-            continue
-        now = namespace.get(value.__qualname__)
-        if now is value or not isinstance(now, type) or is_label(value.__qualname__):
-            continue
-        users = sorted(
-            name
-            for unit in units
-            if label in unit.bundle.definitions
-            for name in unit.labels
-            if not is_label(name)
-        )
-        if users:
-            names = ", ".join(users)
-            verb = "is" if len(users) == 1 else "are"
-            yield (
-                f"{names} {verb} of the {value.__qualname__} that was defined before; make "
-                f"{'it' if len(users) == 1 else 'them'} again to have the new one"
-            )
 
 
 def _kind(value: object) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from skyward_nb.wire.definitions import is_label
 from skyward_nb.wire.paths import Path, find_paths
 from skyward_nb.wire.payload import Bundle, pack
+from skyward_nb.wire.sizes import looks_big
 
 
 @dataclass
@@ -67,14 +68,22 @@ class Known:
 
 
 class Planner:
-    """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel."""
+    """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel.
+
+    `skip` says which names ranks have for good, `tell` hears of what may take a moment.
+    """
 
     def __init__(
-        self, namespace: Mapping[str, Any], known: Known, skip: Callable[[str, object], bool]
+        self,
+        namespace: Mapping[str, Any],
+        known: Known,
+        skip: Callable[[str, object], bool],
+        tell: Callable[[str], None],
     ) -> None:
         self._namespace = namespace
         self._known = known
         self._skip = skip
+        self._tell = tell
         self.units: dict[str, Unit] = {}
         self.skipped: set[str] = set()
         self.absent: set[str] = set()
@@ -129,6 +138,8 @@ class Planner:
         called = labels[0]
         if is_label(called):
             called = values[0].__qualname__  # type: ignore[attr-defined]
+        if any(map(looks_big, values)):
+            self._tell(called)
         bundle = pack(called, value, to_ranks=True, roots=roots, cuts=cuts)
         return Unit(labels, values, bundle, bundle.digest, time.perf_counter() - began)
 

@@ -26,7 +26,7 @@ from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
 from skyward_nb.providers.base import Machine, Provider
 from skyward_nb.wire.blobs import BlobStore, DigestMismatch
 from skyward_nb.wire.pickler import code_names
-from skyward_nb.words.errors import PayloadError, PoolError, StartError
+from skyward_nb.words.errors import PayloadError, PoolError, StartError, spell_size
 from skyward_nb.words.info import InstanceInfo, place
 from skyward_nb.words.messages import (
     Command,
@@ -54,6 +54,7 @@ Watch = Callable[[Event | None], None]
 _TICK = 0.1
 _CONNECT_LIMIT = 60.0
 _TRIES = 3
+WARN_FROM = 256_000_000
 
 
 @dataclass(frozen=True)
@@ -270,7 +271,7 @@ class Pool:
         if not self._ready:
             names_lost = self.ledger.names_made_on_ranks()
             self.restart(watch)
-        plan, parcels = self._pack(request)
+        plan, parcels = self._pack(request, watch)
         self._runs += 1
         command = self._command(request, plan, parcels)
         conductor = Conductor(self._runs, request.ranks, self.spec.grace)
@@ -295,19 +296,27 @@ class Pool:
             limit=request.limit,
         )
 
-    def plan(self, request: RunRequest) -> Plan:
-        """What a run would send; raises `PayloadError`."""
-        return plan_of(request, self.ledger)
-
-    def _pack(self, request: RunRequest) -> tuple[Plan, tuple[Parcel, ...]]:
+    def _pack(self, request: RunRequest, watch: Watch) -> tuple[Plan, tuple[Parcel, ...]]:
         """What a run sends, stowed where the ranks find it; raises `PayloadError`."""
         stores = [machine.store() for machine in self._machines]
-        plan = self.plan(request)
+        told: list[str] = []
+
+        def tell(name: str) -> None:
+            told.append(name)
+            watch(Phase(f"packing {name}"))
+
         for _ in range(_TRIES):
+            plan = plan_of(request, self.ledger, tell)
+            if not self._provider.shares_files and plan.sent_bytes > WARN_FROM:
+                watch(Phase(f"sending {spell_size(plan.sent_bytes)}: {plan.largest()}"))
             try:
-                return plan, plan.stow(stores)
+                parcels = plan.stow(stores)
             except DigestMismatch:
-                plan = self.plan(request)
+                continue
+            if told:
+                watch(Phase(""))
+            return plan, parcels
+        plan = plan_of(request, self.ledger, tell)
         names = ", ".join(unit.shown for unit, _ in plan.sending)
         reason = "its content changes while it is packed"
         advice = (
@@ -455,8 +464,13 @@ class Pool:
             self._gone(str(lost))
 
 
-def plan_of(request: RunRequest, ledger: Ledger) -> Plan:
-    """What a run sends to ranks that have what the ledger says; raises `PayloadError`."""
+def plan_of(
+    request: RunRequest, ledger: Ledger, tell: Callable[[str], None] = lambda _: None
+) -> Plan:
+    """What a run sends to ranks that have what the ledger says; raises `PayloadError`.
+
+    `tell` hears the names of values that take a moment to pack.
+    """
     cell = request.cell
     reads = request.push
     tokens, imports = frozenset[str](), frozenset[str]()
@@ -466,5 +480,5 @@ def plan_of(request: RunRequest, ledger: Ledger) -> Plan:
         tokens = frozenset[str]().union(*(part.tokens for part in parts))
         imports = cell.names.imports
     return ledger.plan(
-        reads or (), request.namespace, request.ranks, tokens=tokens, imports=imports
+        reads or (), request.namespace, request.ranks, tokens=tokens, imports=imports, tell=tell
     )

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from skyward_nb.pool.ledger import Row
 from skyward_nb.words.messages import (
     Clear,
     Display,
@@ -87,6 +88,8 @@ class View(msgspec.Struct, frozen=True):
     headline: str = ""
     notes: tuple[str, ...] = ()
     foot: tuple[str, ...] = ()
+    manifest: tuple[Row, ...] = ()
+    manifest_open: bool = False
 
 
 def fold(view: View, event: Event) -> View:
@@ -110,7 +113,7 @@ def fold(view: View, event: Event) -> View:
             metrics = {**now.metrics, **event.values}
             return _with_rank(view, rank, replace(now, step=event.step, metrics=metrics))
         case RankDone(rank=rank):
-            state: RankState = "failed" if event.failure else "done"
+            state: RankState = "failed" if event.failure or event.rejected else "done"
             state = "stopped" if event.interrupted else state
             now = view.ranks.get(rank, RankView())
             return _with_rank(_end_lines(view, rank), rank, replace(now, state=state))

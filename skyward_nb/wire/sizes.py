@@ -10,7 +10,20 @@ from collections.abc import Iterator
 from typing import Any
 
 _MOST = 20_000
+_BIG = 64 << 20
+_LONG = 100_000
 _LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type, types.ModuleType)
+
+
+def looks_big(value: Any) -> bool:
+    """Whether packing it may take a moment, at a glance: a large array, or a long container."""
+    try:
+        held = _elements(value)
+        return (held is not None and held >= _BIG) or (
+            isinstance(value, dict | list | tuple | set) and len(value) >= _LONG
+        )
+    except Exception:  # noqa: BLE001 - a user's __len__ or __class__
+        return False
 
 
 def measure(value: object) -> tuple[int, bool]:

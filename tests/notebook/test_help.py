@@ -9,7 +9,7 @@ from skyward_nb.words.errors import OptionError
 
 def test_help_has_every_option_and_verb():
     text = help_text()
-    assert all(option.name in text and option.help in text for option in OPTIONS)
+    assert all(o.name in text and o.help in text for o in OPTIONS if o.scope != "verb")
     assert all(verb in text for verb in VERBS)
     assert max(map(len, text.splitlines())) <= 100
 
