@@ -29,17 +29,17 @@ class ProjectFinder(MetaPathFinder, Loader):
 
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
-        fresh = [file for file in files if self._files.get(file.name) != file]
-        known = {file.name for file in fresh if file.name in self._files}
+        before = dict(self._files)
+        fresh = [file for file in files if before.get(file.name) != file]
         self._files.update({file.name: file for file in fresh})
         for file in fresh:
             module = sys.modules.get(file.name)
-            if file.name not in known or module is None:
+            if file.name not in before or module is None:
                 continue
             try:
                 superreload(module)
             except BaseException as error:
-                del self._files[file.name]
+                self._files[file.name] = before[file.name]
                 error.add_note(
                     f"while {file.name} ({file.path}), which was edited, was loaded anew"
                 )

@@ -26,7 +26,7 @@ from skyward_nb.node.uplink import Uplink, encodable
 from skyward_nb.plugins.base import Place, find_plugin
 from skyward_nb.runtime import outlet
 from skyward_nb.wire import definitions, foreign
-from skyward_nb.wire.blobs import BlobStore, DigestMismatch
+from skyward_nb.wire.blobs import BlobStore, Damaged
 from skyward_nb.wire.home import home, set_home
 from skyward_nb.wire.payload import join_collectives, pack, unpack
 from skyward_nb.wire.sizes import measure
@@ -54,7 +54,7 @@ class _NotRebuilt(Exception):
     def __init__(self, parcel: Parcel, error: BaseException) -> None:
         super().__init__(str(error))
         reason = _text_of(error)
-        if not isinstance(error, PayloadError | LookupError):
+        if not isinstance(error, PayloadError | LookupError | Damaged):
             reason = f"{type(error).__name__}: {reason}"
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         self.rejected = Rejected(parcel.labels, reason, missing or "")
@@ -242,8 +242,6 @@ class Rank:
             return bundle.stow(self._store)
         except PayloadError as error:
             troubles.append(Unsendable(name, error.path, error.type_name, error.reason))
-        except DigestMismatch:
-            troubles.append(Unsendable(name, name, kind, "it changes while it is packed"))
         except OSError as error:
             troubles.append(Unsendable(name, name, kind, error.strerror or str(error)))
         return None

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import importlib
 import inspect
 import io
 import linecache
 import marshal
+import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
 
+import IPython
 from IPython.core.async_helpers import get_asyncio_loop
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -29,7 +32,12 @@ from traitlets.config import Config
 from skyward_nb.node.uplink import encodable
 from skyward_nb.words.messages import Clear, Display, Event, Frame, Run, SourceFile
 
-_OURS = str(Path(__file__).parent.parent)
+_NOT_THE_USERS = (
+    str(Path(__file__).parent.parent),
+    str(Path(IPython.__file__).parent),
+    str(Path(importlib.__file__).parent),
+    "<frozen importlib",
+)
 
 
 class _Values(DisplayHook):
@@ -90,7 +98,10 @@ class RankShell(InteractiveShell):
         try:
             kind, value, trace = self._get_exc_info(args[0] if args else None)
             own = self._from_the_cell(trace)
-            lines = self.InteractiveTB.structured_traceback(kind, value, own, tb_offset=0)
+            if isinstance(value, SyntaxError) and own is None:
+                lines = "".join(traceback.format_exception_only(value)).splitlines()
+            else:
+                lines = self.InteractiveTB.structured_traceback(kind, value, own, tb_offset=0)
             self.shown = tuple(encodable(line) for line in lines)
         except Exception as error:  # noqa: BLE001 - a user's broken __str__ or __repr__
             self.shown = (f"(the traceback could not be shown: {type(error).__name__})",)
@@ -102,7 +113,7 @@ class RankShell(InteractiveShell):
             own = own.tb_next
         if own is None:
             own = trace
-            while own is not None and own.tb_frame.f_code.co_filename.startswith(_OURS):
+            while own is not None and own.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
                 own = own.tb_next
         return own
 

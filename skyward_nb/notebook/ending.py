@@ -68,11 +68,11 @@ class Ending:
             unit = next(
                 unit for unit, _ in self._outcome.plan.sending if unit.labels == rejected.labels
             )
-            reason = f"it cannot be rebuilt on {count_ranks(ranks)}: {rejected.reason}"
+            lack = f"cannot be rebuilt on {count_ranks(ranks)}"
             kind = type(unit.values[0])
             type_name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
             advice = _how_to_rebuild(rejected)
-            return PayloadError(unit.shown, unit.shown, type_name, reason, advice)
+            return PayloadError(unit.shown, unit.shown, type_name, rejected.reason, advice, lack)
         return None
 
     def _all_ended_well(self) -> bool:
@@ -231,6 +231,8 @@ class Ending:
 
 
 def _how_to_rebuild(rejected: Rejected) -> str:
+    if "while it was packed" in rejected.reason:
+        return "Something, such as a thread, still writes to it: wait for that, or send a copy."
     if rejected.missing:
         package = _distribution_of(rejected.missing)
         return (

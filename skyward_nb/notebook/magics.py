@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import TryNext, UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.ultratb import SyntaxTB
 
 if TYPE_CHECKING:
@@ -40,21 +40,31 @@ class SkyMagics(Magics):
         if self._session is not None:
             self._session.close()
 
+    @no_var_expand
     @cell_magic
     def sky_remote(self, line: str, cell: str) -> object:
         """Run the cell on the ranks of a pool; `%sky help` lists the options."""
         from skyward_nb.notebook.options import parse
 
         with _plain_errors():
-            return self.session.run(parse(line), cell)
+            return self.session.run(parse(self._expanded(line)), cell)
 
+    @no_var_expand
     @line_magic
     def sky(self, line: str) -> None:
         """Steer pools: `%sky up`, `down`, `status`, `restart`, `help`."""
         from skyward_nb.notebook.verbs import do
 
         with _plain_errors():
-            do(self.session, line)
+            do(self.session, self._expanded(line))
+
+    def _expanded(self, line: str) -> str:
+        """The line with `{expression}` and `$name` replaced, as IPython does it for every magic.
+
+        But only where there are any: IPython copies the whole namespace for it.
+        """
+        # The frame of whoever wrote the line: above us the magic, IPython's call of it, and that.
+        return self.shell.var_expand(line, 3) if "{" in line or "$" in line else line
 
 
 def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:

@@ -125,7 +125,7 @@ def _manifest_rows(view: View) -> list[tuple[str, ...]]:
             row.type_name,
             spell_size(row.size) if row.size else "",
             would.get(row.status, row.status),
-            clock(row.seconds) if row.size else "",
+            clock(row.seconds) if row.seconds >= 0.0005 else "",
         )
         for row in rows[:MOST_ROWS]
     ]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from skyward_nb.pool.modules import ProjectModules
 from skyward_nb.pool.planner import Known, Planner, Unit, remember
-from skyward_nb.wire.blobs import BlobStore, DigestMismatch
+from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.definitions import is_label
 from skyward_nb.wire.payload import pack
 from skyward_nb.words.errors import PayloadError, spell_size
@@ -77,7 +77,7 @@ class Plan:
     def stow(self, stores: Iterable[BlobStore]) -> tuple[Parcel, ...]:
         """The parcels, large ones by way of each machine's store.
 
-        Raises `PayloadError` where there is no room, `DigestMismatch` when a value changed since.
+        Raises `PayloadError` where there is no room.
         """
         stores = tuple(stores)
         parcels: list[Parcel] = []
@@ -86,9 +86,10 @@ class Plan:
                 packed, *_ = [unit.bundle.stow(store) for store in stores]
             except OSError as error:
                 kind = type(unit.values[0]).__name__
-                reason = f"there is no room for {unit.bundle.size:,} bytes: {error.strerror}"
+                reason = error.strerror or str(error)
                 advice = "Free memory, or have the cell load the data on the ranks."
-                raise PayloadError(unit.shown, unit.shown, kind, reason, advice) from error
+                lack = "finds no room on the machine of the ranks"
+                raise PayloadError(unit.shown, unit.shown, kind, reason, advice, lack) from error
             parcels.append(Parcel(unit.labels, packed, ranks))
         return tuple(parcels)
 
@@ -330,6 +331,3 @@ def _kind(value: object) -> str:
 def _identity(value: object) -> str:
     """A mark for an object without a digest; the ledger holds it, so that its id stays its own."""
     return f"object {id(value)}"
-
-
-__all__ = ["DigestMismatch", "Ledger", "Mark", "Plan", "Row", "SourceFinder", "Status"]

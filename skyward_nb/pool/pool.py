@@ -24,9 +24,9 @@ from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP
 from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
 from skyward_nb.providers.base import Machine, Provider
-from skyward_nb.wire.blobs import BlobStore, DigestMismatch
+from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.pickler import code_names
-from skyward_nb.words.errors import PayloadError, PoolError, StartError, spell_size
+from skyward_nb.words.errors import PoolError, StartError, spell_size
 from skyward_nb.words.info import InstanceInfo, place
 from skyward_nb.words.messages import (
     Command,
@@ -53,7 +53,6 @@ T = TypeVar("T")
 Watch = Callable[[Event | None], None]
 _TICK = 0.1
 _CONNECT_LIMIT = 60.0
-_TRIES = 3
 WARN_FROM = 256_000_000
 
 
@@ -305,24 +304,13 @@ class Pool:
             told.append(name)
             watch(Phase(f"packing {name}"))
 
-        for _ in range(_TRIES):
-            plan = plan_of(request, self.ledger, tell)
-            if not self._provider.shares_files and plan.sent_bytes > WARN_FROM:
-                watch(Phase(f"sending {spell_size(plan.sent_bytes)}: {plan.largest()}"))
-            try:
-                parcels = plan.stow(stores)
-            except DigestMismatch:
-                continue
-            if told:
-                watch(Phase(""))
-            return plan, parcels
         plan = plan_of(request, self.ledger, tell)
-        names = ", ".join(unit.shown for unit, _ in plan.sending)
-        reason = "its content changes while it is packed"
-        advice = (
-            "Something, such as a thread, is still writing to it: wait for that, or send a copy."
-        )
-        raise PayloadError(names, names, "one of these", reason, advice)
+        if not self._provider.shares_files and plan.sent_bytes > WARN_FROM:
+            tell(f"and sending {spell_size(plan.sent_bytes)}: {plan.largest()}")
+        parcels = plan.stow(stores)
+        if told:
+            watch(Phase(""))
+        return plan, parcels
 
     def _command(self, request: RunRequest, plan: Plan, parcels: tuple[Parcel, ...]) -> Run:
         cell = request.cell

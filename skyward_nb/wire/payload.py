@@ -19,11 +19,10 @@ from typing import Any
 from cloudpickle import cloudpickle as _cp
 
 from skyward_nb.wire import definitions, foreign
-from skyward_nb.wire.blobs import BlobStore, Buffer, digest_of
+from skyward_nb.wire.blobs import BlobStore, Buffer, Damaged, digest_of
 from skyward_nb.wire.explain import explain
 from skyward_nb.wire.paths import Path
 from skyward_nb.wire.pickler import CuttingPickler, LenientPickler, Pickler, Unpickler
-from skyward_nb.words.errors import PayloadError
 from skyward_nb.words.messages import Packed
 
 INLINE_LIMIT = 64 * 1024
@@ -55,8 +54,7 @@ class Bundle:
     def stow(self, store: BlobStore) -> Packed:
         """As a message: small ones inline, large ones by way of the machine's store.
 
-        Raises `DigestMismatch` when the object changed since it was packed, OSError when it does
-        not fit.
+        Raises OSError when it does not fit.
         """
         if not self.is_stowed:
             return Packed(self.digest, self.size, b"".join(self.parts))
@@ -210,15 +208,12 @@ def unpack(packed: Packed, store: BlobStore, names: Mapping[str, Any] | None = N
     """Rebuild a packed object; its large buffers are writable and private to this process.
 
     `names` are others that came with it, and may hold parts of it. Raises what rebuilding
-    raises, and PayloadError when the bytes are not those that were packed.
+    raises, and `Damaged` when the bytes are not those that were packed.
     """
     inline = packed.data
     data = store.map(packed.digest) if inline is None else memoryview(bytearray(inline))
-    if data.nbytes != packed.size or (
-        packed.data is not None and digest_of([data]) != packed.digest
-    ):
-        reason = f"{data.nbytes:,} bytes came that are not the {packed.size:,} that were packed"
-        raise PayloadError("", "a value", "bytes", reason, "Run the cell again.")
+    if inline is not None and digest_of([data]) != packed.digest:
+        raise Damaged("its bytes are not those that were packed")
     count = int.from_bytes(data[:4], "little")
     sizes = struct.unpack_from(f"<{count}Q", data, 4)
     pieces: list[memoryview] = []

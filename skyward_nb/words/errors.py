@@ -61,11 +61,22 @@ class AcceleratorError(SkyError):
 
 
 class PayloadError(SkyError):
-    """A value cannot travel: which `name`, at which `path` in it, of which type, and why."""
+    """A value cannot travel: which `name`, at which `path` in it, of which type, and why.
 
-    def __init__(self, name: str, path: str, type_name: str, reason: str, advice: str) -> None:
+    `lack` says in a word what it cannot.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        type_name: str,
+        reason: str,
+        advice: str,
+        lack: str = "cannot be pickled",
+    ) -> None:
         why = f": {reason}" if reason else ""
-        super().__init__(f"{path}: {type_name} cannot be pickled{why}\n{advice}")
+        super().__init__(f"{path}: {type_name} {lack}{why}\n{advice}")
         self.name = name
         self.path = path
         self.type_name = type_name
