@@ -54,9 +54,9 @@ $(STAMPS)/demo: pyproject.toml constraints.txt | $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test]'
+	$(PIP) --editable '.[demo,test,arrays]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test,lint]'
+	$(PIP) --editable '.[demo,test,arrays,lint]'
 	@mkdir -p $(STAMPS) && touch $@

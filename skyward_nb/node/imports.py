@@ -9,6 +9,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 from skyward_nb.words.messages import ModuleFile
 
@@ -18,6 +19,7 @@ class ProjectFinder(MetaPathFinder, Loader):
 
     def __init__(self) -> None:
         self._files: dict[str, ModuleFile] = {}
+        self._old_objects: dict[tuple[str, str], list[Any]] = {}
 
     def renew(self, files: Iterable[ModuleFile]) -> None:
         """Take new sources; modules that are imported already get the new content in place.
@@ -37,7 +39,7 @@ class ProjectFinder(MetaPathFinder, Loader):
             if file.name not in before or module is None:
                 continue
             try:
-                superreload(module)
+                superreload(module, old_objects=self._old_objects)
             except BaseException as error:
                 self._files[file.name] = before[file.name]
                 error.add_note(

@@ -50,6 +50,8 @@ class Bundle:
     definitions: dict[str, object] = field(default_factory=dict)
     pickler: Pickler | None = None
     in_band: int = 0
+    own_objects: int | None = None
+    """How many objects its pickler had come across when it was done; None: not looked at."""
 
     def stow(self, store: BlobStore) -> Packed:
         """As a message: small ones inline, large ones by way of the machine's store.
@@ -78,7 +80,9 @@ class Bundle:
             memo = self.pickler.memo.copy()
             kinds: dict[type, bool] = {}
             found: dict[int, object] = {}
-            for _, value in memo.values():
+            for number, value in memo.values():
+                if self.own_objects is not None and number >= self.own_objects:
+                    continue
                 kind = type(value)
                 if (constant := kinds.get(kind)) is None:
                     constant = kinds[kind] = foreign.is_constant(kind)
@@ -95,9 +99,13 @@ class Bundle:
         pickler = self.pickler
         assert pickler is not None and other.pickler is not None
         pickler.roots |= other.pickler.roots
-        first = _number(pickler, _Mark())
+        if isinstance(pickler, CuttingPickler):
+            pickler.cuts = {}  # they are no objects of this one
+        if self.own_objects is None:
+            self.own_objects = _number(pickler, _Mark())
         _number(pickler, value)
-        return {key for key, each in objects.items() if _number(pickler, each) < first}
+        own = self.own_objects
+        return {key for key, each in objects.items() if _number(pickler, each) < own}
 
 
 class _Mark:

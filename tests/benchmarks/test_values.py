@@ -81,7 +81,9 @@ def test_memory(who, figure):
         array = np.ones(125_000_000)
         values.read(array)
         growth = (ranks_pss() - before) / 1e9
-    figure("1 GB read by 4 ranks: growth of summed PSS", f"{growth:.2f} GB", "1.1 GB", growth <= 1.1)
+    figure(
+        "1 GB read by 4 ranks: growth of summed PSS", f"{growth:.2f} GB", "1.1 GB", growth <= 1.1
+    )
 
 
 @pytest.mark.parametrize("who", [OURS, "with 3 names"] * 3)

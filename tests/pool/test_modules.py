@@ -1,0 +1,129 @@
+"""Project modules: which they are, what they bring along, and when they are sent."""
+
+import importlib
+import os
+import sys
+
+import pytest
+
+from skyward_nb.node.imports import ProjectFinder, import_all
+from skyward_nb.pool.modules import ProjectModules
+
+
+class Project:
+    """A folder on the notebook's path."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.clock = 1
+
+    def write(self, path, text):
+        file = self.folder / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        self.clock += 1
+        os.utime(file, (self.clock, self.clock))
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    finders = list(sys.meta_path)
+    yield Project(tmp_path)
+    sys.meta_path[:] = finders
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def names(files):
+    return [file.name for file in files]
+
+
+def test_modules_with_what_they_import_deepest_first(project):
+    project.write("sky_t_low.py", "X = 1")
+    project.write("sky_t_mid.py", "def f():\n    import sky_t_low\n")
+    project.write("sky_t_top.py", "import os, sky_t_mid\nfrom sky_t_low import X")
+    project.write("sky_t_other.py", "")
+    modules = ProjectModules()
+    assert names(modules.changed(["sky_t_top"])) == ["sky_t_low", "sky_t_mid", "sky_t_top"]
+    assert names(modules.changed(["os", "pytest", "json.decoder", "nowhere", "__main__"])) == []
+    assert names(modules.changed(["skyward_nb"])) == []
+
+
+def test_a_package_comes_as_a_whole_and_circles_end(project):
+    project.write("sky_t_pk/__init__.py", "import sky_t_user")
+    project.write("sky_t_pk/sub.py", "from . import __name__")
+    project.write("sky_t_pk/__pycache__/x.py", "")
+    project.write("sky_t_user.py", "import sky_t_pk.sub")
+    found = ProjectModules().changed(["sky_t_pk.sub"])
+    assert set(names(found)) == {"sky_t_pk", "sky_t_pk.sub", "sky_t_user"}
+    assert {file.name for file in found if file.is_package} == {"sky_t_pk"}
+
+
+def test_sent_once_and_again_when_edited(project):
+    project.write("sky_t_one.py", "X = 1")
+    modules = ProjectModules()
+    first = modules.changed(["sky_t_one"])
+    assert names(modules.changed(["sky_t_one"])) == ["sky_t_one"], "not sent so far"
+    modules.sent(first)
+    assert modules.changed(["sky_t_one"]) == ()
+    project.write("sky_t_one.py", "X = 22")
+    (file,) = modules.changed(["sky_t_one"])
+    assert file.text == "X = 22"
+    modules.forget()
+    assert names(modules.changed(["sky_t_one"])) == ["sky_t_one"]
+    (project.folder / "sky_t_one.py").unlink()
+    assert modules.changed(["sky_t_one"]) == ()
+
+
+def test_a_module_that_does_not_parse_is_sent_as_it_is(project):
+    project.write("sky_t_bad.py", "def f(:")
+    assert names(ProjectModules().changed(["sky_t_bad"])) == ["sky_t_bad"]
+
+
+def test_submodules_that_the_notebook_has_imported():
+    importlib.import_module("xml.dom.minidom")
+    importlib.import_module("xml.etree.ElementTree")
+    modules = ProjectModules()
+    found = modules.submodules(["xml"], {"dom", "minidom", "nothing"}, ())
+    assert found == ("xml.dom", "xml.dom.minidom")
+    assert modules.submodules(["xml"], {"dom"}, {"xml.dom"}) == ()
+    assert modules.submodules(["os", "sys"], {"path"}, ()) == ()
+
+
+def test_on_a_rank_sources_are_imported_and_renewed_in_place(project):
+    project.write("sky_t_r.py", "def f(): return 1\nclass K:\n    def m(self): return 1\n")
+    modules = ProjectModules()
+    finder = ProjectFinder()
+    finder.renew(modules.changed(["sky_t_r"]))
+    (project.folder / "sky_t_r.py").rename(project.folder / "gone.py")
+    there = importlib.import_module("sky_t_r")
+    f, k = there.f, there.K()
+    assert (f(), k.m()) == (1, 1)
+    assert there.__file__ == str(project.folder / "sky_t_r.py")
+    project.write("sky_t_r.py", "def f(): return 2\nclass K:\n    def m(self): return 2\n")
+    finder.renew(modules.changed(["sky_t_r"]))
+    assert (f(), k.m(), type(k) is there.K) == (2, 2, True)
+    project.write("sky_t_r.py", "1 / 0")
+    with pytest.raises(ZeroDivisionError) as caught:
+        finder.renew(modules.changed(["sky_t_r"]))
+    assert "sky_t_r" in caught.value.__notes__[0]
+    assert (f(), there.f()) == (2, 2), "as it was"
+    project.write("sky_t_r.py", "def f(): return 3\nclass K: pass\n")
+    finder.renew(modules.changed(["sky_t_r"]))
+    assert f() == 3
+
+
+def test_packages_on_a_rank_and_modules_imported_for_their_parents(project):
+    project.write("sky_t_p/__init__.py", "from .a import A")
+    project.write("sky_t_p/a.py", "A = 5")
+    project.write("sky_t_p/b.py", "B = 6")
+    finder = ProjectFinder()
+    finder.renew(ProjectModules().changed(["sky_t_p"]))
+    import_all(["sky_t_p.b"])
+    assert sys.modules["sky_t_p"].b.B == 6
+    assert finder.get_source("sky_t_p.a") == "A = 5"
+    assert finder.get_source("nowhere") is None
+    with pytest.raises(ModuleNotFoundError):
+        import_all(["sky_t_p.c"])
