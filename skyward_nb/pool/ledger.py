@@ -138,7 +138,7 @@ class Ledger:
                 rank in marks and marks[rank].content == same for rank in ranks
             )
 
-        planner = Planner(namespace, self._known, is_kept, tell)
+        planner = Planner(namespace, self._known, is_kept, tell, self._modules.version)
         plan = Plan(units=planner.plan(reads))
         rows: dict[str, Row] = {}
         self._choose(plan, ranks, rows)

@@ -50,6 +50,11 @@ class ProjectModules:
             source.file for name, source in sources.items() if self._there.get(name) != source.stamp
         )
 
+    def version(self, modules: Iterable[str]) -> str:
+        """What stands for the present content of project modules; empty for any others."""
+        stamps = [source.stamp for source in self._closure(modules).values()]
+        return f" {sorted(stamps)}" if stamps else ""
+
     def sent(self, files: Iterable[ModuleFile]) -> None:
         """All ranks have these now."""
         for file in files:

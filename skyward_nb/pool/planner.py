@@ -10,6 +10,7 @@ at the place in the other one. The name that was there first is the holder.
 from __future__ import annotations
 
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -70,7 +71,8 @@ class Known:
 class Planner:
     """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel.
 
-    `skip` says which names ranks have for good, `tell` hears of what may take a moment.
+    `skip` says which names ranks have for good, `tell` hears of what may take a moment,
+    `version` tells of project modules which content they have now.
     """
 
     def __init__(
@@ -79,11 +81,13 @@ class Planner:
         known: Known,
         skip: Callable[[str, object], bool],
         tell: Callable[[str], None],
+        version: Callable[[Iterable[str]], str] = lambda _: "",
     ) -> None:
         self._namespace = namespace
         self._known = known
         self._skip = skip
         self._tell = tell
+        self._version = version
         self.units: dict[str, Unit] = {}
         self.skipped: set[str] = set()
         self.absent: set[str] = set()
@@ -141,7 +145,11 @@ class Planner:
         if any(map(looks_big, values)):
             self._tell(called)
         bundle = pack(called, value, to_ranks=True, roots=roots, cuts=cuts)
-        return Unit(labels, values, bundle, bundle.digest, time.perf_counter() - began)
+        content = bundle.digest
+        if isinstance(value, types.FunctionType | type) and not bundle.definitions:
+            # Only a reference into a module: what that is changes with the module's source.
+            content += self._version(bundle.modules)
+        return Unit(labels, values, bundle, content, time.perf_counter() - began)
 
     # ── objects that names share ────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ import pytest
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.errors import PayloadError
-from skyward_nb.words.messages import RankDone, SourceFile
+from skyward_nb.words.messages import RankDone, Rejected, SourceFile
 
 ALL = (0, 1)
 
@@ -134,3 +134,117 @@ def test_a_new_generation_has_nothing(ledger):
     ledger.forget()
     assert send(ledger, ["x"], ns)[0] == {"x": None}
     assert ledger.names_made_on_ranks() == []
+
+
+def test_a_builtins_name_deleted_in_the_notebook_goes_from_the_ranks(ledger):
+    ns = {"max": 5, "x": 1}
+    send(ledger, ["max", "x"], ns)
+    ns.clear()
+    plan = ledger.plan(["max", "x"], ns, ALL)
+    assert plan.removed == ("max",)
+    assert [(row.name, row.status) for row in plan.rows] == [("max", "removed")]
+    ledger.sent(plan, ALL)
+    assert ledger.plan(["max"], ns, ALL).removed == ()
+
+
+def test_a_builtins_name_that_ranks_bound_is_theirs(ledger):
+    assign(ledger, ["max"], {})
+    assert ledger.plan(["max"], {}, ALL).removed == ()
+
+
+def test_names_that_share_go_again_with_what_holds_their_parts(ledger):
+    shared = [1]
+    ns = {"a": {"s": shared}, "b": {"s": shared}}
+    assert set(send(ledger, ["a", "b"], ns)[0]) == {"a", "b"}
+    ns["b"]["own"] = 2
+    assert set(send(ledger, ["a", "b"], ns)[0]) == {"b"}, "a's is the ranks' own"
+    ns["a"]["own"] = 3
+    assert set(send(ledger, ["a"], ns)[0]) == {"a"}
+    assert set(send(ledger, ["b"], ns)[0]) == {"b"}, "it points into the old one"
+    shared.append(2)
+    assert set(send(ledger, ["b"], ns)[0]) == {"a", "b"}
+
+
+def test_sharing_found_later_is_made_good(ledger):
+    shared = [1]
+    ns = {"a": {"s": shared}}
+    send(ledger, ["a"], ns)
+    ns["b"] = {"s": shared}
+    assert send(ledger, ["a", "b"], ns) == ({"b": None}, {"a": "unchanged", "b": "sent"})
+
+
+def test_a_holder_deleted_in_the_notebook_changes_nothing_on_ranks(ledger):
+    shared = [1]
+    ns = {"a": {"s": shared}, "b": {"s": shared}}
+    send(ledger, ["a", "b"], ns)
+    del ns["a"]
+    assert send(ledger, ["b"], ns)[0] == {}
+
+
+def test_running_a_class_cell_again_leaves_its_instances_alone(ledger, home_namespace):
+    code = "class C:\n    def m(self): return 1\n"
+    exec(code + "c = C()", home_namespace)
+    assert set(send(ledger, ["c"], home_namespace)[0]) == {"C", "c"}
+    exec(code, home_namespace)
+    plan = ledger.plan(["c"], home_namespace, ALL)
+    assert plan.sending == []
+    (note,) = plan.notes
+    assert "c is of the C that was defined before" in note
+    assert ledger.plan(["c"], home_namespace, ALL).notes == (), "said once"
+    going, statuses = send(ledger, ["c", "C"], home_namespace)
+    assert set(going) == {"C"}
+    assert statuses == {"C": "sent", "c": "unchanged"}
+
+
+def test_a_class_changed_in_place_goes_without_its_instances(ledger, home_namespace):
+    exec("class C: pass\nc = C()", home_namespace)
+    send(ledger, ["c"], home_namespace)
+    home_namespace["C"].new = 1
+    assert set(send(ledger, ["c"], home_namespace)[0]) == {"C"}
+
+
+def test_what_a_rank_rejects_goes_again_with_all_that_went(ledger):
+    ns = {"a": [1], "b": [2]}
+    plan = ledger.plan(["a", "b"], ns, ALL)
+    ledger.sent(plan, ALL)
+    done = {0: RankDone(run=1, rank=0, rejected=Rejected(("a",), "no")), 1: RankDone(run=1, rank=1)}
+    ledger.settle(done, ns, plan)
+    assert send(ledger, ["a", "b"], ns)[0] == {"a": (0,), "b": (0,)}
+
+
+def test_a_name_that_a_cell_reads_and_assigns_is_marked_as_it_was_sent(ledger):
+    ns = {"x": [1]}
+    plan = ledger.plan(["x"], ns, ALL)
+    ledger.sent(plan, ALL)
+    done = {rank: RankDone(run=1, rank=rank, assigned=("x",)) for rank in ALL}
+    ledger.settle(done, ns, plan)
+    assert send(ledger, ["x"], ns) == ({}, {"x": "kept on ranks"})
+
+
+def test_the_manifest_has_types_sizes_and_times(ledger):
+    plan = ledger.plan(["x"], {"x": [0] * 1000}, ALL)
+    (row,) = plan.rows
+    assert (row.name, row.type_name, row.status) == ("x", "list", "sent")
+    assert row.size > 1000 and row.seconds > 0
+    assert plan.sent_bytes == row.size
+    assert plan.largest().startswith("x ")
+
+
+def test_what_finds_no_room_is_named(ledger, store, monkeypatch):
+    def full(*_):
+        raise OSError(28, "it has 1 MB, and there are 0 B free")
+
+    monkeypatch.setattr(store, "put", full)
+    plan = ledger.plan(["x"], {"x": bytes(1_000_000)}, ALL)
+    with pytest.raises(PayloadError, match=r"x: bytes finds no room .* it has 1 MB"):
+        plan.stow([store])
+
+
+def test_submodules_are_imported_once(ledger):
+    import xml.dom.minidom
+
+    ns = {"xml": xml}
+    plan = ledger.plan(["xml"], ns, ALL, tokens=frozenset({"dom"}))
+    assert plan.imports == ("xml.dom",)
+    ledger.sent(plan, ALL)
+    assert ledger.plan(["xml"], ns, ALL, tokens=frozenset({"dom"})).imports == ()

@@ -71,6 +71,8 @@ def test_sent_once_and_again_when_edited(project):
     project.write("sky_t_one.py", "X = 22")
     (file,) = modules.changed(["sky_t_one"])
     assert file.text == "X = 22"
+    assert modules.version(["sky_t_one"]) != ""
+    assert modules.version(["os", "pytest"]) == ""
     modules.forget()
     assert names(modules.changed(["sky_t_one"])) == ["sky_t_one"]
     (project.folder / "sky_t_one.py").unlink()

@@ -1,0 +1,275 @@
+"""Names and values in a real kernel, as a person meets them."""
+
+import pytest
+from conftest import traces
+from kernels import kernel
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    before = traces()
+    with kernel() as running:
+        yield running
+        running.run("%sky down")
+        assert traces() - before <= {t for t in traces() if t.startswith("child")}, "left behind"
+
+
+def sky(notebook, body, options=""):
+    return notebook.run(f"%%sky_remote nodes=2 {options}\n{body}")
+
+
+def lines(ran):
+    """What ranks printed: the picture's lines, without its head."""
+    assert ran.status == "ok", ran.traceback
+    return [line for line in ran.picture.splitlines() if line.startswith("[")]
+
+
+def test_one_object_in_two_names_is_one_on_the_ranks(notebook):
+    notebook.run("shared = [1]\na = {'s': shared}\nb = [shared]")
+    assert lines(sky(notebook, "print(a['s'] is b[0] is shared)")) == ["[0-1] True"]
+    sky(notebook, "b[0].append(2)")
+    assert lines(sky(notebook, "print(a, b)")) == ["[0-1] {'s': [1, 2]} [[1, 2]]"]
+    notebook.run("a['more'] = 5")
+    # b points into a, so it cannot stay as it was when a is a new one.
+    assert lines(sky(notebook, "print(a['s'] is b[0])")) == ["[0-1] True"]
+
+
+def test_training_on_ranks_survives_what_the_notebook_does_meanwhile(notebook):
+    pytest.importorskip("torch")
+    notebook.run(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.fc = torch.nn.Linear(2, 1)\n    def forward(self, x): return self.fc(x)\n"
+        "torch.manual_seed(0)\nmodel = Net()\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "x = torch.ones(4, 2)"
+    )
+    step = "was = model.fc.weight.clone()\nmodel(x).pow(2).mean().backward()\nopt.step()\n"
+    assert lines(sky(notebook, step + "print(torch.equal(was, model.fc.weight))")) == [
+        "[0-1] False"
+    ]
+    sky(notebook, "trained = model.fc.weight.detach().clone()")
+    notebook.run("opt.param_groups[0]['lr'] = 0.5")
+    notebook.run("class Net(torch.nn.Module):\n    def forward(self, x): return self.fc(x) * 2\n")
+    ran = sky(
+        notebook,
+        "print(opt.param_groups[0]['lr'], torch.equal(trained, model.fc.weight),"
+        " opt.param_groups[0]['params'][0] is model.fc.weight)",
+    )
+    assert lines(ran) == ["[0-1] 0.5 True True"]
+    back = sky(notebook, "model", "out=models")
+    assert back.status == "ok"
+    ran = notebook.run("type(models[0]) is type(model), type(models[0]) is Net")
+    assert ran.result == "(True, False)"
+
+
+def test_a_class_defined_again_takes_effect_and_old_instances_are_told(notebook):
+    notebook.run("class Shape:\n    def area(self): return 1\nold = Shape()")
+    assert lines(sky(notebook, "print(old.area(), isinstance(old, Shape))")) == ["[0-1] 1 True"]
+    notebook.run("class Shape:\n    def area(self): return 2\nnew = Shape()")
+    ran = sky(notebook, "print(old.area(), new.area(), isinstance(old, Shape))")
+    assert lines(ran) == ["[0-1] 1 2 False"]
+    assert "old is of the Shape that was defined before; make it again" in ran.picture
+    assert "defined before" not in sky(notebook, "old.area()").picture, "said once"
+
+
+def test_a_class_changed_in_place_changes_its_instances_on_ranks(notebook):
+    notebook.run("class Cell:\n    n = 1\nc = Cell(); c.made = 'here'")
+    sky(notebook, "c.made = 'there'")
+    notebook.run("Cell.n = 5")
+    assert lines(sky(notebook, "print(c.n, c.made)")) == ["[0-1] 5 there"]
+
+
+def test_modules_of_the_project_are_renewed(notebook, tmp_path):
+    module = tmp_path / "sky_names_module.py"
+    module.write_text("def f(): return 'first'\nclass K:\n    def m(self): return 1\n")
+    notebook.run(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport sky_names_module\n"
+        "from sky_names_module import f, K\nk = K()"
+    )
+    assert lines(sky(notebook, "print(f(), k.m())")) == ["[0-1] first 1"]
+    module.write_text("def f(): return 'edited'\nclass K:\n    def m(self): return 22\n")
+    ran = sky(notebook, "print(f(), k.m(), isinstance(k, K), sky_names_module.f is f)")
+    assert lines(ran) == ["[0-1] edited 22 True True"]
+    notebook.run("later = K()")
+    assert lines(sky(notebook, "print(isinstance(later, K), later.m())")) == ["[0-1] True 22"]
+    module.write_text("def f(: pass")
+    ran = sky(notebook, "f()")
+    assert ran.error[0] == "SyntaxError"
+    assert "sky_names_module" in ran.traceback and "skyward_nb" not in ran.traceback
+    module.write_text("def f(): return 'mended'\nclass K: pass\n")
+    assert lines(sky(notebook, "print(f())")) == ["[0-1] mended"]
+
+
+def test_a_submodule_imported_in_the_notebook_alone(notebook):
+    notebook.run("import xml.dom.minidom")
+    code = "print(xml.dom.minidom.parseString('<a/>').documentElement.tagName)"
+    assert lines(sky(notebook, code)) == ["[0-1] a"]
+
+
+def test_push_pull_and_vars(notebook):
+    notebook.run("p, q = [1, 2], 'text'")
+    assert "sent: p (" in notebook.run("%sky push p,q").stdout
+    ran = notebook.run("%sky push p ranks=0")
+    assert ran.stdout.startswith("unchanged: p (")
+    sky(notebook, "import os\np.append(os.environ['RANK'])\nmade = len(p)")
+    table = notebook.run("%sky vars").stdout.splitlines()
+    assert table[0].split() == ["name", "ranks", "type", "size", "bound", "by"]
+    rows = {(row.split()[0], row.split()[1]): row for row in table[1:]}
+    assert rows["q", "0-1"].endswith("notebook")
+    assert " on the ranks" in rows["made", "0-1"] and " int " in rows["made", "0-1"]
+    assert ("os", "0-1") not in rows
+    assert notebook.run("%sky pull p").stdout == "p: one value per rank, of ranks 0-1\n"
+    assert notebook.run("p[0], p[1]").result == "([1, 2, '0'], [1, 2, '1'])"
+    assert (
+        notebook.run("%sky pull p ranks=1 gather=head as=mine").stdout == "mine: rank 1's value\n"
+    )
+    assert notebook.run("mine").result == "[1, 2, '1']"
+    for line, said in {
+        "pull nowhere": "pull=nowhere: no such name on ranks 0-1",
+        "pull p,q as=one": "as=one names one thing",
+        "push": "needs names",
+        "push nowhere": "the notebook has no such name",
+        "pull p out=x": "out has no place here",
+        "vars p": "no option 'p'",
+        "pull p pool=other": "there is no pool 'other'",
+    }.items():
+        ran = notebook.run(f"%sky {line}")
+        assert said in ran.stderr + ran.traceback, line
+    assert notebook.run("%%sky_remote as=x\n1").stderr.endswith("as belongs to %sky pull\n")
+
+
+def test_dry_run_tells_and_does_nothing(notebook):
+    notebook.run("import threading\ndry, lock = bytes(3000), threading.Lock()\ndef g(): return dry")
+    ran = sky(notebook, "from math import *\ng(); print('ran')", "dry_run")
+    assert ran.status == "ok" and ran.result is None
+    assert ran.picture.startswith("Dry run: 2 names (")
+    assert "would be sent to 2 ranks; nothing was sent or run" in ran.picture
+    row = next(line.split() for line in ran.picture.splitlines() if "dry " in line)
+    assert row[:4] == ["dry", "bytes", "3.08", "kB"] and "would be sent" in " ".join(row)
+    assert "not followed, so names that only this reads would be missing: from math import *" in (
+        ran.picture
+    )
+    assert "<table" in ran.html
+    again = sky(notebook, "g()", "dry_run")
+    assert again.picture.startswith("Dry run: 2 names ("), "nothing was marked as sent"
+    assert "lock: _thread.lock cannot be pickled" in sky(notebook, "lock", "dry_run").traceback
+    ran = notebook.run("%%sky_remote nodes=3 pool=unborn dry_run\ndry")
+    assert "a pool would be started first: 3 ranks" in ran.picture
+    assert "unborn" not in notebook.run("%sky status").stdout
+
+
+def test_the_runs_record_has_the_manifest(notebook):
+    notebook.run("big_list = list(range(1000))")
+    ran = sky(notebook, "len(big_list)")
+    assert "<details>" in ran.html and "big_list" in ran.html and "sent" in ran.html
+    assert "<details>" in sky(notebook, "len(big_list)").html
+
+
+def test_results_over_the_limit_are_refused_and_stay_on_the_ranks(notebook):
+    ran = sky(notebook, "huge = bytes(3_000_000)\nhuge", "limit=1MB out=got")
+    assert ran.error[0] == "ResultTooLarge"
+    said = ran.traceback
+    assert "the run's value has 3 MB on rank 0, over the limit of 1 MB" in said
+    assert "big[:1000]" in said and "limit=" in said
+    assert sky(notebook, "len(huge)").result == "[0-1] 3000000"
+    assert sky(notebook, "huge[:3]", "limit=1MB").result == "[0-1] b'\\x00\\x00\\x00'"
+    assert sky(notebook, "1", "limit=much").stderr.endswith("give a size such as 500MB or 2GB\n")
+
+
+BAD = {
+    "a lock deep inside": (
+        "import threading\nclass T: pass\nbad = T(); bad.callbacks = [1, 2, T()]\n"
+        "bad.callbacks[2].lock = threading.Lock()",
+        "bad.callbacks[2].lock: _thread.lock cannot be pickled",
+    ),
+    "a socket": ("import socket\nbad = socket.socketpair()", "bad[0]: socket.socket cannot"),
+    "a file": ("bad = open('/dev/null')", "send its path and open it in the cell"),
+    "a generator": ("bad = (i for i in 'ab')", "send list(...) of it"),
+    "a running thread": (
+        "import threading\nbad = threading.Timer(100, print); bad.daemon = True; bad.start()",
+        "bad: threading.Timer cannot be pickled: a thread runs in its own process",
+    ),
+    "a reduce that raises": (
+        "class R:\n    def __reduce__(self): raise ValueError('no way')\nbad = {'r': R()}",
+        "bad['r']: __main__.R cannot be pickled: ValueError: no way",
+    ),
+    "a reduce that lies": (
+        "class R:\n    def __reduce__(self): return int, ('no',)\nbad = R()",
+        "bad: __main__.R cannot be rebuilt on ranks 0-1: ValueError: invalid literal",
+    ),
+    "a module that ranks lack": (
+        "import sys, types\nghost = types.ModuleType('ghost_module')\n"
+        "exec('class G: pass', ghost.__dict__)\nghost.G.__module__ = 'ghost_module'\n"
+        "sys.modules['ghost_module'] = ghost\nbad = ghost.G()",
+        "pip=ghost_module",
+    ),
+    "nested too deeply": (
+        "bad = []\nfor _ in range(100_000): bad = [bad]",
+        "it is nested too deeply",
+    ),
+    "what invents attributes": (
+        "class E:\n    def __init__(self): self.d = {}\n    def __getattr__(self, n): return self.d[n]\n"
+        "bad = E()",
+        "bad: __main__.E cannot be rebuilt on ranks 0-1: RecursionError",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_travel_is_told_and_changes_nothing(notebook, case):
+    code, said = BAD[case]
+    notebook.run(f"good = 'before {case}'")
+    sky(notebook, "good = good + ' and theirs'")
+    assert notebook.run(code).status == "ok"
+    ran = sky(notebook, "bad, good")
+    assert ran.error[0] == "PayloadError"
+    assert said in ran.traceback
+    assert "skyward_nb/" not in ran.traceback and "Traceback" not in ran.traceback
+    assert sky(notebook, "good").result == f"[0-1] 'before {case} and theirs'"
+    notebook.run("if hasattr(bad, 'cancel'): bad.cancel()")
+
+
+def test_a_value_that_changes_while_it_is_packed(notebook):
+    notebook.run(
+        "import threading, time\ngrowing = {n: n for n in range(300_000)}\nstop = threading.Event()\n"
+        "def grow():\n    while not stop.is_set():\n        growing[time.perf_counter()] = 1\n"
+        "        growing.pop(next(iter(growing)))\n"
+        "writer = threading.Thread(target=grow, daemon=True); writer.start()"
+    )
+    ran = sky(notebook, "len(growing)")
+    notebook.run("stop.set(); writer.join()")
+    if ran.error is not None:
+        assert "growing" in ran.traceback and "while it is packed" in ran.traceback
+    assert sky(notebook, "len(growing)").status == "ok"
+
+
+def test_names_that_shadow_builtins_come_and_go(notebook):
+    notebook.run("max = 5")
+    assert sky(notebook, "max").result == "[0-1] 5"
+    notebook.run("del max")
+    ran = sky(notebook, "max([1, 2])")
+    assert ran.result == "[0-1] 2"
+    assert "1 removed" in ran.html
+
+
+def test_what_a_star_import_binds_is_the_ranks_own(notebook):
+    notebook.run("sqrt = 'the notebook has its own'")
+    sky(notebook, "from math import *")
+    assert sky(notebook, "sqrt(4)").result == "[0-1] 2.0"
+    sky(notebook, "exec('by_exec = 3')")
+    assert sky(notebook, "by_exec").result == "[0-1] 3"
+
+
+def test_no_room_in_memory_goes_to_disk_with_a_word(tmp_path):
+    env = {"SKYWARD_SPILL_DIR": str(tmp_path / "spill")}
+    with kernel(**env) as running:
+        running.run("from skyward_nb.wire import blobs\nblobs.memory_room = lambda folder: 0")
+        running.run("big = bytes(1_000_000)")
+        ran = running.run("%%sky_remote nodes=2\nlen(big)")
+        assert ran.result == "[0-1] 1000000"
+        assert "no room in memory for big: put on disk" in ran.picture
+        running.run("blobs.disk_room = lambda folder: 0\nlarger = bytes(2_000_000)")
+        ran = running.run("%%sky_remote\nlen(larger)")
+        assert "larger: bytes finds no room on the machine of the ranks" in ran.traceback
+        assert running.run("%%sky_remote\nlen(big)").result == "[0-1] 1000000"
+        running.run("%sky down")
+        assert not list((tmp_path / "spill").glob("*/*"))
