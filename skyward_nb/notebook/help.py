@@ -11,12 +11,9 @@ VERBS = {
     "up": ("[pool option ...]", "bring a pool up before the first cell needs it"),
     "down": ("[pool=NAME] [all]", "take a pool down: ranks, values and files are gone after"),
     "status": ("", "pools of this notebook: ranks, processes, generation"),
-    "vars": ("[pool=NAME] [ranks=]", "the names on the ranks: type, size, and what bound them"),
-    "push": ("a,b [ranks=] [pool=NAME]", "send names of the notebook, if they changed"),
-    "pull": (
-        "a,b [ranks=] [as=NAME] [gather=head]",
-        "bring names of the ranks, one value per rank",
-    ),
+    "vars": ("[ranks=]", "the names on the ranks: type, size, and what bound them"),
+    "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
+    "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
     "config": (
         "[option=value ...]",
@@ -24,6 +21,14 @@ VERBS = {
     ),
     "help": ("[VERB]", "this text, or that of one verb"),
 }
+
+
+MOVING = {
+    "push": ("ranks", "pool"),
+    "pull": ("ranks", "as", "gather", "limit", "pool"),
+    "vars": ("ranks", "pool"),
+}
+"""Options of the verbs that move names."""
 
 
 def help_text(verb: str | None = None) -> str:
@@ -48,6 +53,8 @@ def help_text(verb: str | None = None) -> str:
     lines = [f"%sky {verb} {form}".rstrip(), f"  {text}"]
     if verb == "up":
         lines += ["", *_options("pool")]
+    if verb in MOVING:
+        lines += ["", *_rows((_usage(BY_NAME[each]), BY_NAME[each].help) for each in MOVING[verb])]
     return "\n".join(lines)
 
 
@@ -91,14 +98,6 @@ def complete(line: str, symbol: str, names: Iterable[str] = ()) -> list[str]:
         for option in OPTIONS
         if option.name.startswith(key) and option.name not in used and option.scope in scopes
     ]
-
-
-MOVING = {
-    "push": ("ranks", "pool"),
-    "pull": ("ranks", "as", "gather", "limit", "pool"),
-    "vars": ("ranks", "pool"),
-}
-"""Options of the verbs that move names."""
 
 
 def _moving(verb: str, key: str, used: set[str], names: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ import dataclasses
 import linecache
 import os
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,6 +48,7 @@ from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
 
 PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
+_ROOM_LASTS = 1.0
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -69,6 +71,7 @@ class Session:
         self.settings: dict[str, str] = {}
         self._lost: dict[str, PoolSpec] = {}
         self._defaults: list[Default] | None = None
+        self._room = (float("-inf"), 0)
         set_home(shell.user_ns)
         atexit.register(self.close)
 
@@ -257,8 +260,20 @@ class Session:
             wants_value=cell is not None and cell.has_value,
             pull=options.get("pull", ()),
             push=push,
-            limit=options.get("limit") or _most_bytes(spec, len(ranks)),
+            limit=options.get("limit") or self._most_bytes(spec, len(ranks)),
         )
+
+    def _most_bytes(self, spec: PoolSpec, ranks: int) -> int:
+        """The most that a rank's value may have to come back unless the line says otherwise.
+
+        Over a network 256 MB; on one machine what memory surely holds of every rank.
+        """
+        if not PROVIDERS[spec.provider].shares_files:
+            return WARN_FROM
+        now = time.monotonic()
+        if now - self._room[0] > _ROOM_LASTS:
+            self._room = (now, memory_room(store_root()))
+        return max(WARN_FROM, self._room[1] // (2 * ranks))
 
     def _present(self) -> tuple[int, str]:
         """Number and text of the cell that is running; IPython may have counted on already."""
@@ -312,16 +327,6 @@ class _Notebook(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def _most_bytes(spec: PoolSpec, ranks: int) -> int:
-    """The most that a rank's value may have to come back unless the line says otherwise.
-
-    Over a network 256 MB; on one machine what memory surely holds of every rank.
-    """
-    if not PROVIDERS[spec.provider].shares_files:
-        return WARN_FROM
-    return max(WARN_FROM, memory_room(store_root()) // (2 * ranks))
 
 
 def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:

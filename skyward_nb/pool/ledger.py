@@ -130,6 +130,9 @@ class Ledger:
         `tokens` are all names that the cell's code mentions, `imports` the modules it imports.
         Nothing is marked as sent before `sent` says so.
         """
+        reads = tuple(reads)
+        if not reads and not imports:
+            return Plan()
 
         def is_kept(name: str, value: object) -> bool:
             marks = self._marks.get(name, {})

@@ -256,6 +256,8 @@ class Planner:
     # ── order ───────────────────────────────────────────────────────────────────────────
 
     def _in_order(self) -> list[Unit]:
+        if not any(unit.needs for unit in self.units.values()):
+            return list(self.units.values())
         while True:
             graph = {
                 label: {need for need in unit.needs if need in self.units}

@@ -438,7 +438,7 @@ def test_a_value_that_cannot_be_rebuilt_loses_no_other_name(notebook):
     notebook.run("level2 = 5")
     ran = rank_cell(notebook, "bad, well, level2")
     assert ran.error[0] == "PayloadError"
-    assert "while the name 'bad' arrived" in ran.traceback
+    assert "bad: __main__.Bad cannot be rebuilt on ranks 0-3" in ran.traceback
     assert "skyward_nb" not in ran.traceback
     assert rank_cell(notebook, "well, level2").result == "[0-3] (2, 5)"
 

@@ -16,6 +16,7 @@ def test_help_has_every_option_and_verb():
 
 def test_help_of_one_verb():
     assert help_text("up").startswith("%sky up")
+    assert "as=NAME" in help_text("pull")
     with pytest.raises(OptionError, match="there is up"):
         help_text("nope")
 
@@ -34,6 +35,11 @@ def test_help_of_one_verb():
         ("%sky re", "re", ["restart"]),
         ("%sky up no", "no", ["nodes="]),
         ("%sky up ou", "ou", []),
+        ("%sky push ", "", ["history", "x"]),
+        ("%sky pull x ga", "ga", ["gather="]),
+        ("%sky pull hi", "hi", ["history"]),
+        ("%sky pull x as=hi", "hi", ["history"]),
+        ("%sky vars ra", "ra", ["ranks="]),
     ],
 )
 def test_completion(line, symbol, found):
