@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -98,6 +98,7 @@ class Planner:
         """The units that these names need, each after those it points at."""
         self._add(reads)
         self._share()
+        self._leave_out_the_rest()
         return self._in_order()
 
     # ── what is needed ──────────────────────────────────────────────────────────────────
@@ -135,6 +136,7 @@ class Planner:
         labels: tuple[str, ...],
         values: tuple[object, ...],
         cuts: dict[int, tuple[str, Path]] | None = None,
+        compact: Collection[int] = (),
     ) -> Unit:
         began = time.perf_counter()
         roots = values if any(map(is_label, labels)) else ()
@@ -144,7 +146,7 @@ class Planner:
             called = values[0].__qualname__  # type: ignore[attr-defined]
         if any(map(looks_big, values)):
             self._tell(called)
-        bundle = pack(called, value, to_ranks=True, roots=roots, cuts=cuts)
+        bundle = pack(called, value, to_ranks=True, roots=roots, cuts=cuts, compact=compact)
         content = bundle.digest
         if isinstance(value, types.FunctionType | type) and not bundle.definitions:
             # Only a reference into a module: what that is changes with the module's source.
@@ -221,6 +223,24 @@ class Planner:
         self.units[label] = fresh
         if left := {each for each in sharers if self._shared(fresh, self.units[each])}:
             self._tie({label, *left})
+
+    def _leave_out_the_rest(self) -> None:
+        """Pack tensors that show little of a memory nobody else looks at without the rest."""
+        for label, unit in list(self.units.items()):
+            pickler = unit.bundle.pickler
+            lone = pickler.lone_views() if pickler is not None else set[int]()
+            if not lone or unit.holders:
+                continue
+            for name, others in self._known.identities.items():
+                if name not in unit.labels:
+                    lone -= others
+            for other in self.units.values():
+                if label in other.holders:
+                    lone.clear()
+            if lone:
+                _list_parts(unit)  # as it is, so that who shares the memory is found later
+                fresh = self._pack(unit.labels, unit.values, compact=lone)
+                unit.bundle, unit.seconds = fresh.bundle, unit.seconds + fresh.seconds
 
     def _shared(self, one: Unit, other: Unit) -> set[int]:
         """Ids of objects that are in both."""

@@ -171,6 +171,26 @@ def _make_numpy(buffer: Any, dtype: Any, shape: tuple[int, ...], order: Any) -> 
     return numpy.frombuffer(buffer, "u1").view(dtype).reshape(shape, order=order)
 
 
+def is_torch_tensor(kind: type) -> bool:
+    """Whether this is torch's own kind of tensor, and no subclass of it."""
+    return kind.__name__ == "Tensor" and kind.__module__ == "torch"
+
+
+def torch_view(tensor: Any) -> tuple[int, bool]:
+    """(id of the memory a tensor looks at, whether that is far more than it shows)."""
+    try:
+        storage = tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # sparse and other kinds have none
+        return 0, False
+    whole, shown = storage.nbytes(), tensor.numel() * tensor.element_size()
+    return id(storage), whole > _OUT_OF_BAND and 2 * shown < whole and not vars(tensor)
+
+
+def torch_copy(tensor: Any) -> Any:
+    """A tensor that looks at no more memory than it shows."""
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
 def _torch_storage(storage: Any) -> Any:
     """The memory of tensors; of a device's memory, a copy on the host."""
     import torch

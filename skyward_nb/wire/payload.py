@@ -12,7 +12,7 @@ import io
 import pickle
 import struct
 import types
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,15 +150,19 @@ def pack(
     to_ranks: bool = False,
     roots: Iterable[object] = (),
     cuts: Mapping[int, tuple[str, Path]] | None = None,
+    compact: Collection[int] | None = None,
 ) -> Bundle:
     """Pickle `value`, the content of the variable `name`.
 
     `to_ranks`: definitions of the notebook go as labels, but for the `roots`. `cuts` are objects,
-    by id, to point at where another name holds them. Raises `PayloadError` saying which part of
-    it cannot travel.
+    by id, to point at where another name holds them. `compact` is memory, by its id, of which the
+    one tensor that looks at it goes without the rest; None: wherever there is such.
+    Raises `PayloadError` saying which part of it cannot travel.
     """
     with _no_collection():
-        pickler, data, buffers = _pickle(name, value, to_ranks, roots, cuts)
+        pickler, data, buffers = _pickle(name, value, to_ranks, roots, cuts, compact or ())
+        if compact is None and not to_ranks and (lone := pickler.lone_views()):
+            pickler, data, buffers = _pickle(name, value, to_ranks, roots, cuts, lone)
     pieces = [memoryview(data), *buffers]
     table = struct.pack(f"<I{len(pieces)}Q", len(pieces), *(piece.nbytes for piece in pieces))
     parts: list[Buffer] = [table]
@@ -187,6 +191,7 @@ def _pickle(
     to_ranks: bool,
     roots: Iterable[object],
     cuts: Mapping[int, tuple[str, Path]] | None,
+    compact: Collection[int],
 ) -> tuple[Pickler, bytes, list[memoryview]]:
     """The pickle, in cloudpickle's way or where that fails with dill's help, and its buffers."""
     first: Exception | None = None
@@ -201,6 +206,7 @@ def _pickle(
         )
         if isinstance(pickler, CuttingPickler):
             pickler.cuts = cuts or {}
+        pickler.compact = compact
         try:
             pickler.dump(value)
         except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything

@@ -14,7 +14,7 @@ import opcode
 import pickle
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -52,6 +52,8 @@ class Pickler(cloudpickle.Pickler):
         self.files: set[str] = set()
         self.modules: set[str] = set()
         self.definitions: dict[str, object] = {}
+        self.views: dict[int, list[tuple[Any, bool]]] = {}
+        self.compact: Collection[int] = ()
 
     def reducer_override(self, obj: Any) -> Any:
         """How one object is taken apart; NotImplemented for pickle's own way."""
@@ -60,6 +62,8 @@ class Pickler(cloudpickle.Pickler):
             return self._function(obj)
         if issubclass(kind, type):
             return self._class(obj)
+        if foreign.is_torch_tensor(kind):
+            return self._tensor(obj)
         if kind is types.ModuleType:
             self.modules.add(obj.__name__)
             return NotImplemented
@@ -70,6 +74,20 @@ class Pickler(cloudpickle.Pickler):
             if kind.__module__ in sys.modules and kind.__module__ != "__main__":
                 _ways[kind] = way
         return NotImplemented if way is None else way(obj)
+
+    def _tensor(self, tensor: Any) -> Any:
+        """A tensor; without the memory around what it shows, where it is told to be so."""
+        memory, is_part = foreign.torch_view(tensor)
+        if memory in self.compact:
+            return foreign.torch_copy(tensor).__reduce_ex__(5)
+        self.views.setdefault(memory, []).append((tensor, is_part))
+        return NotImplemented
+
+    def lone_views(self) -> set[int]:
+        """Memory, by its id, that only one tensor looks at, and at a small part of it."""
+        return {
+            memory for memory, ((_, is_part), *more) in self.views.items() if is_part and not more
+        }
 
     # ── functions and classes ───────────────────────────────────────────────────────────
 

@@ -187,3 +187,16 @@ def test_big_values_are_told_before_they_are_packed(home_namespace):
     told = []
     Planner(home_namespace, Known(), lambda *_: False, told.append).plan(["a", "b"])
     assert told == ["a"]
+
+
+def test_a_small_view_goes_alone_until_its_whole_goes_too(nb):
+    torch = pytest.importorskip("torch")
+    nb.names["whole"] = torch.arange(1_000_000.0)
+    nb.names["part"] = nb.names["whole"][:10]
+    nb.plan("part")
+    assert nb.units["part"].bundle.size < 2000
+    content = nb.units["part"].content
+    nb.plan("part")
+    assert nb.units["part"].content == content
+    nb.plan("whole", "part")
+    assert nb.holders("whole") | nb.holders("part") == {"part"} or nb.holders("part") == {"whole"}

@@ -290,3 +290,15 @@ def test_sparse_matrices_estimators_and_images(travel):
     assert travel(fitted).predict([[2.0]])[0] == pytest.approx(4)
     image = pytest.importorskip("PIL.Image").new("RGB", (20, 10), "red")
     assert travel(image).getpixel((3, 3)) == (255, 0, 0)
+
+
+def test_a_tensor_that_shows_little_of_its_memory_goes_without_the_rest(travel):
+    torch = pytest.importorskip("torch")
+    whole = torch.arange(1_000_000.0)
+    part = whole[10:20]
+    assert payload.pack("part", part).size < 2000
+    assert torch.equal(travel(part), part)
+    both = payload.pack("both", [part, whole[15:30]])
+    assert both.size > 4_000_000, "two that share it keep sharing it"
+    assert payload.pack("part", part.requires_grad_()).size < 2000
+    assert travel(part).requires_grad
