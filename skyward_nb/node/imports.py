@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import abc
+import contextlib
+import enum
 import importlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
+from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
+from typing import Any, cast
 
 from skyward_nb.words.messages import ModuleFile
 
@@ -19,29 +22,27 @@ class ProjectFinder(MetaPathFinder, Loader):
 
     def __init__(self) -> None:
         self._files: dict[str, ModuleFile] = {}
-        self._old_objects: dict[tuple[str, str], list[Any]] = {}
 
     def renew(self, files: Iterable[ModuleFile]) -> None:
         """Take new sources; modules that are imported already get the new content in place.
 
-        Functions and classes stay the objects they are, so that what refers to them has the new
-        ones. Raises what a module raises; it then is as it was.
+        Functions and classes stay the objects they are, where they can, so that what refers to
+        them has the new ones. Raises what a module raises; it then is as it was.
         """
-        from IPython.extensions.autoreload import superreload
-
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
-        before = dict(self._files)
-        fresh = [file for file in files if before.get(file.name) != file]
-        self._files.update({file.name: file for file in fresh})
-        for file in fresh:
+        for file in files:
+            before = self._files.get(file.name)
+            if before == file:
+                continue
+            self._files[file.name] = file
             module = sys.modules.get(file.name)
-            if file.name not in before or module is None:
+            if before is None or module is None:
                 continue
             try:
-                superreload(module, old_objects=self._old_objects)
+                renew(module)
             except BaseException as error:
-                self._files[file.name] = before[file.name]
+                self._files[file.name] = before
                 error.add_note(
                     f"while {file.name} ({file.path}), which was edited, was loaded anew"
                 )
@@ -77,6 +78,100 @@ class ProjectFinder(MetaPathFinder, Loader):
         """The module's text, which tracebacks show."""
         file = self._files.get(fullname)
         return file.text if file is not None else None
+
+
+# ── a module loaded anew ────────────────────────────────────────────────────────────────
+
+_NOT_THE_CLASSS_OWN = ("__dict__", "__weakref__", "__abstractmethods__", "_abc_impl")
+_OF_FUNCTIONS = ("__defaults__", "__kwdefaults__", "__annotations__", "__doc__")
+
+
+def renew(module: ModuleType) -> None:
+    """Run a module's source again; its functions and classes stay the objects they are.
+
+    Those that the new source makes are put into the old ones. Where that cannot be (other bases,
+    other slots, other members of an enumeration) the new one takes the place. Raises what the
+    source raises; the module then is as it was.
+    """
+    before = dict(vars(module))
+    own = {name: value for name, value in before.items() if _is_own(value, module)}
+    for name in own:
+        delattr(module, name)
+    try:
+        importlib.reload(module)
+    except BaseException:
+        vars(module).clear()
+        vars(module).update(before)
+        raise
+    stayed: dict[Any, Any] = {}
+    for name, old in own.items():
+        new = vars(module).get(name)
+        if (
+            new is not None
+            and new is not old
+            and _is_own(new, module)
+            and _put_into(old, new, stayed)
+        ):
+            setattr(module, name, old)
+            stayed[new] = old
+
+
+def _is_own(value: object, module: ModuleType) -> bool:
+    is_code = isinstance(value, FunctionType | type)
+    return is_code and getattr(value, "__module__", None) == module.__name__
+
+
+def _put_into(old: Any, new: Any, stayed: Mapping[Any, Any]) -> bool:
+    """Make `old` what `new` is; False where that cannot be.
+
+    `stayed` has, by the new ones, those old ones that stayed.
+    """
+    if isinstance(old, FunctionType) and isinstance(new, FunctionType):
+        return _put_into_function(old, new)
+    if isinstance(old, type) and type(old) is type(new):
+        return _put_into_class(old, new, stayed)
+    return False
+
+
+def _put_into_function(old: FunctionType, new: FunctionType) -> bool:
+    if old.__closure__ or new.__closure__:
+        return False
+    old.__code__ = new.__code__
+    for name in _OF_FUNCTIONS:
+        setattr(old, name, getattr(new, name))
+    old.__dict__.clear()
+    old.__dict__.update(new.__dict__)
+    return True
+
+
+def _put_into_class(old: type, new: type, stayed: Mapping[Any, Any]) -> bool:
+    bases = tuple(stayed.get(base, base) for base in new.__bases__)
+    slots = [vars(cls).get("__slots__") for cls in (old, new)]
+    if old.__bases__ != bases or slots[0] != slots[1]:
+        return False
+    if isinstance(old, enum.EnumMeta):
+        members = [{m.name: m.value for m in cast("type[enum.Enum]", cls)} for cls in (old, new)]
+        return members[0] == members[1]
+    for name in vars(old).keys() - vars(new).keys():
+        if name not in _NOT_THE_CLASSS_OWN:
+            delattr(old, name)
+    for name, value in list(vars(new).items()):
+        if name in _NOT_THE_CLASSS_OWN or isinstance(value, MemberDescriptorType):
+            continue
+        _say_whose_it_is(value, old, new)
+        setattr(old, name, value)
+    abc.update_abstractmethods(old)
+    return True
+
+
+def _say_whose_it_is(value: Any, old: type, new: type) -> None:
+    """Let `super()` in a method mean the class it is in now."""
+    inner = [getattr(value, name, None) for name in ("__func__", "fget", "fset", "fdel", "func")]
+    for function in (value, *inner):
+        for cell in getattr(function, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):
+                if cell.cell_contents is new:
+                    cell.cell_contents = old
 
 
 def import_all(names: Iterable[str]) -> None:

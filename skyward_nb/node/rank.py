@@ -25,7 +25,7 @@ from skyward_nb.node.shell import RankShell
 from skyward_nb.node.uplink import Uplink, encodable
 from skyward_nb.plugins.base import Place, find_plugin
 from skyward_nb.runtime import outlet
-from skyward_nb.wire import definitions, foreign
+from skyward_nb.wire import arrivals, definitions, foreign
 from skyward_nb.wire.blobs import BlobStore, Damaged
 from skyward_nb.wire.home import home, set_home
 from skyward_nb.wire.payload import join_collectives, pack, unpack
@@ -140,6 +140,9 @@ class Rank:
         if command.opaque:
             assigned += tuple(name for name in self._names() if name not in before)
         self._bound_in.update(dict.fromkeys(assigned, command.number))
+        for name, parcels in command.lets_go.items():
+            if name in assigned or name not in namespace:
+                arrivals.let_go(parcels)
         done = RankDone(
             run=command.run,
             rank=rank,
@@ -161,12 +164,13 @@ class Rank:
             self._shell.learn(source)
         self._finder.renew(command.modules)
         import_all(command.imports)
+        arrivals.let_go(command.let_go)
         values: dict[str, Any] = {}
         for parcel in command.parcels:
             if parcel.ranks is not None and rank not in parcel.ranks:
                 continue
             try:
-                value = unpack(parcel.value, self._store, values)
+                value = unpack(parcel.value, self._store, parcel.number)
             except Exception as error:
                 raise _NotRebuilt(parcel, error) from error
             many = value if len(parcel.labels) > 1 else (value,)

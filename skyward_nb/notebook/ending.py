@@ -46,7 +46,11 @@ class Ending:
             raise self._failed(notes)
         if outcome.lost:
             raise self._died(notes)
-        value = self._bind(options, writes)
+        try:
+            value = self._bind(options, writes)
+        except PayloadError as error:
+            self._display.end("failed", error.message.partition("\n")[0], notes=notes)
+            raise
         if (error := self._not_returned()) is not None:
             self._display.end(
                 "failed", str(error).partition("\n")[0], foot=self._foot(), manifest=self._rows()
@@ -95,7 +99,7 @@ class Ending:
                 value = self._gather(each)
                 self._user_ns[target] = value.head if head_only else value
                 if target == name:
-                    ledger.bound_here(name, self._user_ns[name])
+                    ledger.bound_here(name, self._user_ns[name], each)
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
         if not packed:
             return None
@@ -104,18 +108,34 @@ class Ending:
         if out := options.get("out"):
             self._user_ns[out] = value
             if out in writes:
-                ledger.bound_here(out, value)
+                ledger.bound_here(out, value, packed)
         nothing = all(each is None for each in results)
         return None if nothing else value
 
     def _gather(self, packed: Mapping[int, Packed]) -> RankResults[Any]:
         nodes = {info.rank: info.node for info in self._pool.infos}
-        return RankResults({r: unpack(each, self._store) for r, each in packed.items()}, nodes)
+        return RankResults({rank: self._unpack(rank, each) for rank, each in packed.items()}, nodes)
+
+    def _unpack(self, rank: int, packed: Packed) -> Any:
+        try:
+            return unpack(packed, self._store)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            advice = "The cell ran, and its names are on the ranks: end it with what can be rebuilt here."
+            raise PayloadError(
+                "a value", "a value", f"of rank {rank}", reason, advice, "cannot be rebuilt here"
+            ) from error
 
     def _finished(self) -> RankResults[Any]:
         """Values of the ranks that came to the end of a run that failed."""
-        done = self._outcome.done
-        return self._gather({rank: end.value for rank, end in done.items() if end.value})
+        nodes = {info.rank: info.node for info in self._pool.infos}
+        values: dict[int, Any] = {}
+        for rank, end in self._outcome.done.items():
+            # What cannot be rebuilt must not hide the exception that is to be raised.
+            with contextlib.suppress(PayloadError):
+                if end.value is not None:
+                    values[rank] = self._unpack(rank, end.value)
+        return RankResults(values, nodes)
 
     def _not_returned(self) -> SkyError | None:
         """What was asked for and did not come back; everything else is bound."""

@@ -8,12 +8,13 @@ the newer one until the notebook's content changes again.
 from __future__ import annotations
 
 import builtins
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from skyward_nb.pool.modules import ProjectModules
-from skyward_nb.pool.planner import Known, Planner, Unit, remember
+from skyward_nb.pool.planner import Known, Mark, Planner, Unit, remember
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.definitions import is_label
 from skyward_nb.wire.payload import pack
@@ -39,18 +40,6 @@ class Row:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Mark:
-    """The notebook-side content that a rank's own value is newer than.
-
-    `content` is its digest, or what stands for an object without one; None when it was never
-    looked at. `holders` are the names that the rank's value shares parts with.
-    """
-
-    content: str
-    holders: frozenset[str] = frozenset()
-
-
 @dataclass
 class Plan:
     """What a run sends, and the manifest that tells of it."""
@@ -63,6 +52,7 @@ class Plan:
     imports: tuple[str, ...] = ()
     rows: list[Row] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    told: set[tuple[object, ...]] = field(default_factory=set)
 
     @property
     def sent_bytes(self) -> int:
@@ -90,7 +80,7 @@ class Plan:
                 advice = "Free memory, or have the cell load the data on the ranks."
                 lack = "finds no room on the machine of the ranks"
                 raise PayloadError(unit.shown, unit.shown, kind, reason, advice, lack) from error
-            parcels.append(Parcel(unit.labels, packed, ranks))
+            parcels.append(Parcel(unit.labels, packed, ranks, unit.parcel))
         return tuple(parcels)
 
 
@@ -111,7 +101,9 @@ class Ledger:
         self._held: dict[str, object] = {}
         self._imported: set[str] = set()
         self._modules = ProjectModules()
-        self._told: set[tuple[str, str, int]] = set()
+        self._told: set[tuple[object, ...]] = set()
+        self._parcels: set[int] = set()
+        self._numbers = itertools.count(1)
 
     # ── before a run ────────────────────────────────────────────────────────────────────
 
@@ -134,14 +126,7 @@ class Ledger:
         if not reads and not imports:
             return Plan()
 
-        def is_kept(name: str, value: object) -> bool:
-            marks = self._marks.get(name, {})
-            same = _identity(value)
-            return bool(ranks) and all(
-                rank in marks and marks[rank].content == same for rank in ranks
-            )
-
-        planner = Planner(namespace, self._known, is_kept, tell, self._modules.version)
+        planner = Planner(namespace, _Target(self, ranks), tell)
         plan = Plan(units=planner.plan(reads))
         rows: dict[str, Row] = {}
         self._choose(plan, ranks, rows)
@@ -159,17 +144,14 @@ class Ledger:
         modules = planner.modules | imports
         plan.imports = self._modules.submodules(modules, planner.tokens | tokens, self._imported)
         plan.modules = self._modules.changed(modules | set(plan.imports))
-        plan.notes = tuple(self._old_classes(plan.units, namespace))
+        plan.notes = tuple(self._tell(plan, planner, namespace))
         plan.rows = sorted(rows.values(), key=lambda row: row.name)
         return plan
 
     def _choose(self, plan: Plan, ranks: tuple[int, ...], rows: dict[str, Row]) -> None:
-        """Which units which ranks lack; those that point into what is sent anew go, too."""
-        renewed: dict[int, set[str]] = {rank: set() for rank in ranks}
+        """Which units which ranks lack."""
         for unit in plan.units:
-            lacking = tuple(rank for rank in ranks if self._lacks(rank, unit, renewed[rank]))
-            for rank in lacking:
-                renewed[rank].update(unit.labels)
+            lacking = tuple(rank for rank in ranks if self._lacks(rank, unit))
             if lacking:
                 everyone = len(lacking) == self._world_size
                 plan.sending.append((unit, None if everyone else lacking))
@@ -178,32 +160,60 @@ class Ledger:
                 if not lacking and label in self._assigned:
                     status = "kept on ranks"
                 name = value.__qualname__ if is_label(label) else label  # type: ignore[attr-defined]
-                row = Row(name, status, _kind(value), unit.bundle.size, unit.seconds)
+                size = unit.bundle.size if lacking else unit.whole.size
+                row = Row(name, status, _kind(value), size, unit.seconds)
                 rows[name] = _merged(rows[name], row) if name in rows else row
 
-    def _lacks(self, rank: int, unit: Unit, renewed: set[str]) -> bool:
-        holders = unit.holders | (set(unit.labels) if len(unit.labels) > 1 else set())
-        if unit.holders & renewed:
-            return True
-        for label in unit.labels:
-            mark = self._marks.get(label, {}).get(rank)
-            if mark is None or mark.content != unit.content:
-                return True
-            if label not in self._assigned and not holders - {label} <= mark.holders:
-                return True
-        return False
+    def _lacks(self, rank: int, unit: Unit) -> bool:
+        marks = [self._marks.get(label, {}).get(rank) for label in unit.labels]
+        return any(mark is None or mark.content != unit.content for mark in marks)
 
-    def _old_classes(self, units: Iterable[Unit], namespace: Mapping[str, Any]) -> Iterator[str]:
-        """A word, once, on values whose class was defined again since."""
-        for unit in units:
-            for label, value in unit.bundle.definitions.items():
+    def parcels_to_let_go(self) -> tuple[int, ...]:
+        """Parcels that nothing on the ranks belongs to any more; they are told once."""
+        live = {parcel for each in self._each_mark() for parcel in each.parcels}
+        gone = self._parcels - live
+        self._parcels &= live
+        return tuple(sorted(gone))
+
+    def parcels_of(self, names: Iterable[str], plan: Plan) -> dict[str, tuple[int, ...]]:
+        """Of each name the parcels that nothing else, `plan` included, points at."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name in names:
+            own = {parcel for mark in self._marks.get(name, {}).values() for parcel in mark.parcels}
+            own |= {unit.parcel for unit in plan.units if name in unit.labels and unit.parcel}
+            others = (
+                m for label, marks in self._marks.items() if label != name for m in marks.values()
+            )
+            own -= {parcel for mark in others for parcel in mark.parcels} if own else set()
+            own -= {p for unit in plan.units if name not in unit.labels for p in unit.points_at}
+            if own:
+                found[name] = tuple(sorted(own))
+        return found
+
+    def _each_mark(self) -> Iterator[Mark]:
+        for marks in self._marks.values():
+            yield from marks.values()
+
+    def _tell(self, plan: Plan, planner: Planner, namespace: Mapping[str, Any]) -> Iterator[str]:
+        """A word, once, on values that are not quite what the notebook has."""
+
+        def once(*what: object) -> bool:
+            plan.told.add(what)
+            return what not in self._told
+
+        for name, other in sorted(planner.apart.items()):
+            if once("apart", name, other):
+                yield (
+                    f"{name} shares an object with {other}, whose value on the ranks is their own: "
+                    f"there, {name} has a copy"
+                )
+        for unit in plan.units:
+            for label, value in unit.whole.definitions.items():
                 now = namespace.get(getattr(value, "__qualname__", ""))
                 if not isinstance(value, type) or not isinstance(now, type) or now is value:
                     continue
-                names = [each for each in unit.labels if not is_label(each)]
-                for name in names:
-                    if (name, label, id(now)) not in self._told:
-                        self._told.add((name, label, id(now)))
+                for name in unit.labels:
+                    if not is_label(name) and once(name, label, id(now)):
                         yield (
                             f"{name} is of the {value.__qualname__} that was defined before; make "
                             "it again to have the new one"
@@ -213,30 +223,22 @@ class Ledger:
 
     def sent(self, plan: Plan, ranks: tuple[int, ...]) -> None:
         """The plan is on its way to the ranks."""
-        going = {label for unit, _ in plan.sending for label in unit.labels}
         for unit, some in plan.sending:
-            to = range(self._world_size) if some is None else some
+            mark = Mark(unit.content, unit.parcel, unit.homes)
             for label in unit.labels:
-                holders = frozenset((unit.holders | set(unit.labels)) - {label})
-                for rank in to:
-                    self._marks.setdefault(label, {})[rank] = Mark(unit.content, holders)
-                self._part(label, to, going)
+                for rank in range(self._world_size) if some is None else some:
+                    self._marks.setdefault(label, {})[rank] = mark
                 self._assigned.discard(label)
                 self._blobs[label] = unit.bundle.digest
+            self._parcels |= mark.parcels
         for name in plan.removed:
             self._marks.pop(name, None)
         remember(self._known, plan.units)
+        self._told |= plan.told
         if len(ranks) == self._world_size:
             self._files |= {source.filename for source in plan.sources}
             self._imported |= set(plan.imports)
             self._modules.sent(plan.modules)
-
-    def _part(self, label: str, ranks: Iterable[int], going: set[str]) -> None:
-        """What points into the old value of a name on ranks goes again when it is read next."""
-        for other in [name for name, holders in self._known.holders.items() if label in holders]:
-            if other not in going:
-                for rank in ranks:
-                    self._marks.get(other, {}).pop(rank, None)
 
     def settle(
         self, done: Mapping[int, RankDone], namespace: Mapping[str, Any], plan: Plan | None = None
@@ -262,30 +264,26 @@ class Ledger:
     def _rejected(self, rank: int, labels: tuple[str, ...], plan: Plan) -> None:
         """A rank bound nothing of what was sent, since one parcel could not be rebuilt."""
         again = {label for unit, _ in plan.sending for label in unit.labels}
-        for unit in plan.units:
-            if set(unit.labels) & set(labels):
-                again |= unit.holders
-        for label in again:
-            self._marks.get(label, {}).pop(rank, None)
+        lost: set[int] = set()
+        for unit, _ in plan.sending:
+            lost |= unit.points_at if set(unit.labels) & set(labels) else set()
+        for label, marks in self._marks.items():
+            if label in again or (rank in marks and marks[rank].parcels & lost):
+                marks.pop(rank, None)
         self._imported.clear()
         self._files.clear()
         self._modules.forget()
 
-    def bound_here(self, name: str, value: object) -> None:
-        """The notebook got `value` under `name` from ranks that have their own: theirs stays."""
+    def bound_here(self, name: str, value: object, ranks: Iterable[int]) -> None:
+        """The notebook got `value` under `name` from these ranks' own: theirs stays."""
         mark = self._mark(name, value)
         self._assigned.add(name)
-        self._marks[name] = dict.fromkeys(range(self._world_size), mark)
+        for rank in ranks:
+            self._marks.setdefault(name, {})[rank] = mark
 
     def needed(self) -> set[str]:
         """Digests of what is some rank's name's content."""
         return {digest for label, digest in self._blobs.items() if self._marks.get(label)}
-
-    def origin(self, name: str) -> str:
-        """Where the ranks' value of a name came from, in words."""
-        if name in self._assigned:
-            return "made on ranks"
-        return "notebook" if self._marks.get(name) else "made on ranks"
 
     def names_made_on_ranks(self) -> list[str]:
         """Names whose newest value is the ranks' own."""
@@ -295,6 +293,7 @@ class Ledger:
         """A new generation: the ranks have nothing."""
         self._marks.clear()
         self._known = Known()
+        self._parcels.clear()
         self._blobs.clear()
         self._assigned.clear()
         self._files.clear()
@@ -309,6 +308,44 @@ class Ledger:
         except PayloadError:
             self._held[name] = value
             return Mark(_identity(value))
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The ranks that a run is for, as the planner asks about them."""
+
+    ledger: Ledger
+    ranks: tuple[int, ...]
+
+    @property
+    def known(self) -> Known:
+        return self.ledger._known
+
+    def holds_for_good(self, name: str, value: object) -> bool:
+        return self.mark(name, _identity(value)) is not None
+
+    def mark(self, label: str, content: str) -> Mark | None:
+        marks = self._marks(label, content)
+        if not marks or len(marks) < len(self.ranks):
+            return None
+        return marks[0] if len({mark.parcel for mark in marks}) == 1 else Mark(content)
+
+    def mark_of_some(self, label: str, content: str) -> Mark | None:
+        marks = self._marks(label, content)
+        if not marks or len(marks) == len(self.ranks):
+            return None
+        return marks[0] if len({mark.parcel for mark in marks}) == 1 else Mark(content)
+
+    def _marks(self, label: str, content: str) -> list[Mark]:
+        there = self.ledger._marks.get(label, {})
+        marks = [there[rank] for rank in self.ranks if rank in there]
+        return [mark for mark in marks if mark.content == content]
+
+    def version(self, modules: Iterable[str]) -> str:
+        return self.ledger._modules.version(modules)
+
+    def new_parcel(self) -> int:
+        return next(self.ledger._numbers)
 
 
 def results_in_store(done: Mapping[int, RankDone]) -> set[str]:

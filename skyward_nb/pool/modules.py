@@ -21,6 +21,7 @@ from skyward_nb.words.messages import ModuleFile
 
 _MOST_FILES = 2000
 _OWN = "skyward_nb"
+_NOWHERE = Path()
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,10 @@ class ProjectModules:
     def _root(self, top: str) -> Path | None:
         """The file or folder of a top-level project module; None for any other."""
         if top not in self._roots:
-            self._roots[top] = _find_root(top)
+            found = _find_root(top)
+            if found is _NOWHERE:
+                return None  # so far
+            self._roots[top] = found
         root = self._roots[top]
         if root is not None and not root.exists():
             del self._roots[top]
@@ -134,6 +138,7 @@ class ProjectModules:
 
 
 def _find_root(top: str) -> Path | None:
+    """Where a project module lies; None for one that is no project's, or `_NOWHERE`."""
     if top in sys.stdlib_module_names or top in ("__main__", _OWN):
         return None
     module = sys.modules.get(top)
@@ -141,7 +146,9 @@ def _find_root(top: str) -> Path | None:
     if spec is None:
         with contextlib.suppress(ImportError, ValueError, AttributeError):
             spec = importlib.util.find_spec(top)
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+    if spec is None:
+        return _NOWHERE
+    if spec.origin is None or not spec.origin.endswith(".py"):
         return None
     path = Path(spec.origin)
     if any(path.is_relative_to(folder) for folder in _installed()):

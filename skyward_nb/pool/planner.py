@@ -1,10 +1,11 @@
 """What must travel so that some names of the notebook are whole on a rank, packed, in order.
 
-It follows what code reads, what values are instances of, and which objects names share. It
-knows nothing of what ranks have: that is the ledger's.
+It follows what code reads, what values are instances of, and which objects names share. Of what
+ranks have it only asks.
 
-A name that holds an object which another name holds, too, does not take a copy along: it points
-at the place in the other one. The name that was there first is the holder.
+An object is sent once. A value that is sent points at those of its objects that ranks have
+already, in what they keep or in what goes before it: so they stay one object, and stay as the
+ranks made them. What ranks keep is never sent again for being shared.
 """
 
 from __future__ import annotations
@@ -14,92 +15,168 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Any, Protocol
 
+from skyward_nb.wire.arrivals import Address
 from skyward_nb.wire.definitions import is_label
-from skyward_nb.wire.paths import Path, find_paths
 from skyward_nb.wire.payload import Bundle, pack
 from skyward_nb.wire.sizes import looks_big
 
 
+@dataclass(frozen=True)
+class Mark:
+    """What a rank has under a label: the notebook-side content that its own is newer than.
+
+    `content` is a digest, or what stands for an object without one. Its objects, as numbered
+    when all of it is packed, are in `parcel` under the same numbers, or where `homes` says;
+    without a parcel nobody knows which of the rank's objects they are.
+    """
+
+    content: str
+    parcel: int = 0
+    homes: Mapping[int, Address] | None = None
+
+    def home(self, number: int) -> Address | None:
+        """Where an object is on the ranks."""
+        if self.homes is None:
+            return (self.parcel, number) if self.parcel else None
+        return self.homes.get(number)
+
+    @property
+    def parcels(self) -> set[int]:
+        """Parcels that must be kept for it."""
+        held = {parcel for parcel, _ in (self.homes or {}).values()}
+        return held | ({self.parcel} if self.parcel else set())
+
+
 @dataclass
 class Unit:
-    """What travels as one: a name's value, a definition, or several that form a circle.
+    """What travels as one: a name's value, a definition, or definitions that form a circle.
 
-    `content` is the digest of all that is in it, whoever holds it; `holders` are labels that hold
-    parts of it, `identities` its other parts by id, `seconds` how long packing took.
+    `whole` is all of it, packed, and `content` its digest; `bundle` is what is sent. `objects`
+    are those that others could share, with their numbers in the whole, by id; None for one of a
+    great many. `mark` is what all ranks have of it, if they have this content.
     """
 
     labels: tuple[str, ...]
     values: tuple[object, ...]
-    bundle: Bundle
+    whole: Bundle
     content: str
     seconds: float
-    holders: set[str] = field(default_factory=set)
-    identities: dict[int, object] | None = None
-    """None for one of a great many objects, whose parts are not listed."""
+    bundle: Bundle
+    objects: dict[int, tuple[int, object]] | None = None
+    mark: Mark | None = None
+    parcel: int = 0
+    homes: dict[int, Address] | None = None
+    points_at: set[int] = field(default_factory=set)
 
     @property
-    def whole(self) -> object:
+    def value(self) -> object:
         """What was packed."""
         return self.values[0] if len(self.values) == 1 else self.values
 
     @property
-    def needs(self) -> set[str]:
-        """Labels of what must be there before it."""
-        return (self.bundle.definitions.keys() | self.holders) - set(self.labels)
+    def is_definition(self) -> bool:
+        """Whether it is a definition, or several."""
+        return is_label(self.labels[0])
 
     @property
     def shown(self) -> str:
         """What a person calls it."""
         value = self.values[0]
-        return value.__qualname__ if is_label(self.labels[0]) else self.labels[0]  # type: ignore[attr-defined]
+        return value.__qualname__ if self.is_definition else self.labels[0]  # type: ignore[attr-defined]
+
+    def list_objects(self) -> dict[int, tuple[int, object]]:
+        """Its objects, listed once; those of a great many only when there is no other way."""
+        if self.objects is None:
+            self.objects = self.whole.objects()
+        return self.objects
+
+    def numbers_of(self, other: Unit) -> dict[int, int]:
+        """The numbers here, by id, of the objects of another unit that are in this one, too."""
+        if self.objects is not None and other.objects is not None:
+            both = self.objects.keys() & other.objects.keys()
+            return {key: self.objects[key][0] for key in both}
+        if self.objects is None:
+            theirs = [each for _, each in other.list_objects().values()]
+            return self.whole.numbers_of(other.whole, other.value, theirs) if theirs else {}
+        mine = [each for _, each in self.objects.values()]
+        held = other.whole.numbers_of(self.whole, self.value, mine) if mine else {}
+        return {key: self.objects[key][0] for key in held}
 
 
 @dataclass
 class Known:
-    """What earlier plans found: ids of the objects in a name, and whose parts it points at.
+    """What earlier plans found of each name: ids of its objects, and the id of its value.
 
-    `ages` orders names by when they were first sent.
+    Ids outlive their objects, so they are hints. `ages` orders labels by when they were sent.
     """
 
-    identities: dict[str, frozenset[int]] = field(default_factory=dict)
-    holders: dict[str, frozenset[str]] = field(default_factory=dict)
+    objects: dict[str, frozenset[int]] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
     ages: dict[str, int] = field(default_factory=dict)
+
+
+class Ranks(Protocol):
+    """What the planner asks about the ranks that a run is for."""
+
+    @property
+    def known(self) -> Known:
+        """What earlier plans found."""
+        ...
+
+    def holds_for_good(self, name: str, value: object) -> bool:
+        """Whether their own value is to stay, without looking at the notebook's."""
+        ...
+
+    def mark(self, label: str, content: str) -> Mark | None:
+        """What all of them have under a label, if it is this content."""
+        ...
+
+    def mark_of_some(self, label: str, content: str) -> Mark | None:
+        """What those of them have that have this content, if there are any."""
+        ...
+
+    def version(self, modules: Iterable[str]) -> str:
+        """What stands for the present source of project modules; empty for any others."""
+        ...
+
+    def new_parcel(self) -> int:
+        """A number no parcel had before."""
+        ...
 
 
 class Planner:
     """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel.
 
-    `skip` says which names ranks have for good, `tell` hears of what may take a moment,
-    `version` tells of project modules which content they have now.
+    `tell` hears of what may take a moment.
     """
 
     def __init__(
-        self,
-        namespace: Mapping[str, Any],
-        known: Known,
-        skip: Callable[[str, object], bool],
-        tell: Callable[[str], None],
-        version: Callable[[Iterable[str]], str] = lambda _: "",
+        self, namespace: Mapping[str, Any], ranks: Ranks, tell: Callable[[str], None]
     ) -> None:
         self._namespace = namespace
-        self._known = known
-        self._skip = skip
+        self._ranks = ranks
         self._tell = tell
-        self._version = version
+        self._homes: dict[int, Address] = {}
         self.units: dict[str, Unit] = {}
         self.skipped: set[str] = set()
         self.absent: set[str] = set()
         self.tokens: set[str] = set()
         self.modules: set[str] = set()
+        self.apart: dict[str, str] = {}
+        """Names that share an object with a name whose value on the ranks is their own."""
 
     def plan(self, reads: Iterable[str]) -> list[Unit]:
-        """The units that these names need, each after those it points at."""
+        """The units that these names need, each after those it refers to or points at."""
         self._add(reads)
-        self._share()
-        self._leave_out_the_rest()
-        return self._in_order()
+        units = self._in_order()
+        for unit in units:
+            unit.mark = self._ranks.mark(unit.labels[0], unit.content)
+        going = [unit for unit in units if unit.mark is None]
+        if going:
+            self._share(units, going)
+        return units
 
     # ── what is needed ──────────────────────────────────────────────────────────────────
 
@@ -111,12 +188,11 @@ class Planner:
                 continue
             unit = self._pack((label,), (value,))
             self.units[label] = unit
-            bundle = unit.bundle
+            bundle = unit.whole
             self.tokens |= bundle.tokens
             self.modules |= bundle.modules
             todo += bundle.definitions.items()
-            wanted = bundle.reads | self._known.holders.get(label, frozenset())
-            todo += self._values(sorted(wanted))
+            todo += self._values(sorted(bundle.reads))
 
     def _values(self, names: Iterable[str]) -> Iterator[tuple[str, object]]:
         for name in names:
@@ -126,186 +202,191 @@ class Planner:
                 self.absent.add(name)
                 continue
             value = self._namespace[name]
-            if self._skip(name, value):
+            if self._ranks.holds_for_good(name, value):
                 self.skipped.add(name)
             else:
                 yield name, value
 
-    def _pack(
-        self,
-        labels: tuple[str, ...],
-        values: tuple[object, ...],
-        cuts: dict[int, tuple[str, Path]] | None = None,
-        compact: Collection[int] = (),
-    ) -> Unit:
+    def _pack(self, labels: tuple[str, ...], values: tuple[object, ...]) -> Unit:
         began = time.perf_counter()
         roots = values if any(map(is_label, labels)) else ()
         value = values[0] if len(values) == 1 else values
-        called = labels[0]
-        if is_label(called):
-            called = values[0].__qualname__  # type: ignore[attr-defined]
+        name = values[0].__qualname__ if roots else labels[0]  # type: ignore[attr-defined]
         if any(map(looks_big, values)):
-            self._tell(called)
-        bundle = pack(called, value, to_ranks=True, roots=roots, cuts=cuts, compact=compact)
-        content = bundle.digest
-        if isinstance(value, types.FunctionType | type) and not bundle.definitions:
+            self._tell(name)
+        whole = pack(name, value, to_ranks=True, roots=roots)
+        content = whole.digest
+        if isinstance(value, types.FunctionType | type) and not whole.definitions:
             # Only a reference into a module: what that is changes with the module's source.
-            content += self._version(bundle.modules)
-        return Unit(labels, values, bundle, content, time.perf_counter() - began)
-
-    # ── objects that names share ────────────────────────────────────────────────────────
-
-    def _share(self) -> None:
-        """Have every shared object in one unit, and the others point at it."""
-        if len(self.units) < 2 and not self._known.identities:
-            return
-        for unit in self.units.values():
-            _list_parts(unit)
-        self._add_remembered_sharers()
-        labels = list(self.units)
-        if self._nothing_shared():
-            return
-        places = {name: place for place, name in enumerate(self._namespace)}
-        labels.sort(key=lambda label: self._age(label, places))
-        before: list[str] = []
-        for label in labels:
-            self._point(label, before)
-            before.append(label)
-
-    def _nothing_shared(self) -> bool:
-        seen: set[int] = set()
-        for unit in self.units.values():
-            if unit.identities is None or not seen.isdisjoint(unit.identities):
-                return False
-            seen |= unit.identities.keys()
-        return True
-
-    def _age(self, label: str, places: Mapping[str, int]) -> tuple[float, int]:
-        """Definitions come first, then what was sent first, then what was bound first."""
-        return self._known.ages.get(label, float("inf")), places.get(label, -1)
-
-    def _add_remembered_sharers(self) -> None:
-        """Add names sent before, and not read now, that hold an object of those read now."""
-        mine = {key for unit in self.units.values() for key in unit.identities or ()}
-        for name, identities in self._known.identities.items():
-            if name in self.units or name not in self._namespace or mine.isdisjoint(identities):
-                continue
-            # The ids are from then: look again before believing them.
-            value = self._namespace[name]
-            if self._skip(name, value):
-                continue
-            unit = self._pack((name,), (value,))
-            _list_parts(unit)
-            if not mine.isdisjoint(unit.identities or ()):
-                self._add([name])
-                for each in self.units.values():
-                    if each.identities is None:
-                        _list_parts(each)
-
-    def _point(self, label: str, before: list[str]) -> None:
-        """Pack a unit anew, pointing at the parts that units before it hold."""
-        unit = self.units[label]
-        cuts: dict[int, tuple[str, Path]] = {}
-        sharers: set[str] = set()
-        for holder in before:
-            shared = self._shared(unit, self.units[holder]) - cuts.keys()
-            if shared:
-                sharers.add(holder)
-                paths = find_paths(self._value_of(holder), shared)
-                cuts.update({key: (holder, path) for key, path in paths.items()})
-        if not sharers:
-            return
-        fresh = self._pack(unit.labels, unit.values, cuts)
-        fresh.seconds += unit.seconds
-        fresh.content = unit.content
-        fresh.holders = {holder for holder, _ in cuts.values()}
-        _list_parts(fresh)
-        self.units[label] = fresh
-        if left := {each for each in sharers if self._shared(fresh, self.units[each])}:
-            self._tie({label, *left})
-
-    def _leave_out_the_rest(self) -> None:
-        """Pack tensors that show little of a memory nobody else looks at without the rest."""
-        for label, unit in list(self.units.items()):
-            pickler = unit.bundle.pickler
-            lone = pickler.lone_views() if pickler is not None else set[int]()
-            if not lone or unit.holders:
-                continue
-            for name, others in self._known.identities.items():
-                if name not in unit.labels:
-                    lone -= others
-            for other in self.units.values():
-                if label in other.holders:
-                    lone.clear()
-            if lone:
-                _list_parts(unit)  # as it is, so that who shares the memory is found later
-                fresh = self._pack(unit.labels, unit.values, compact=lone)
-                unit.bundle, unit.seconds = fresh.bundle, unit.seconds + fresh.seconds
-
-    def _shared(self, one: Unit, other: Unit) -> set[int]:
-        """Ids of objects that are in both."""
-        if one is other:
-            return set()
-        if one.identities is not None and other.identities is not None:
-            return set(one.identities.keys() & other.identities.keys())
-        large, small = (one, other) if one.identities is None else (other, one)
-        if small.identities is None:
-            small.identities = small.bundle.identities()
-        if not small.identities:
-            return set()
-        return large.bundle.holds(small.bundle, small.whole, small.identities)
-
-    def _value_of(self, label: str) -> object:
-        unit = self.units[label]
-        return unit.values[unit.labels.index(label)]
-
-    def _tie(self, labels: Iterable[str]) -> None:
-        """Make one unit of several."""
-        units = {id(self.units[label]): self.units[label] for label in sorted(labels)}
-        each = {
-            label: value
-            for unit in units.values()
-            for label, value in zip(unit.labels, unit.values, strict=True)
-        }
-        tied = self._pack(tuple(each), tuple(each.values()))
-        tied.seconds += sum(unit.seconds for unit in units.values())
-        _list_parts(tied)
-        for label in each:
-            self.units[label] = tied
+            content += self._ranks.version(whole.modules)
+        return Unit(labels, values, whole, content, time.perf_counter() - began, whole)
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
     def _in_order(self) -> list[Unit]:
-        if not any(unit.needs for unit in self.units.values()):
-            return list(self.units.values())
-        while True:
+        """Definitions, each after those it refers to, then names, those sent before first."""
+        definitions = {label: unit for label, unit in self.units.items() if is_label(label)}
+        names = [unit for label, unit in self.units.items() if label not in definitions]
+        if len(names) > 1:
+            ages = self._ranks.known.ages
+            places: dict[str, int] = {}
+            if any(unit.labels[0] not in ages for unit in names):
+                places = {name: place for place, name in enumerate(self._namespace)}
+            last = len(ages)
+            names.sort(key=lambda u: (ages.get(u.labels[0], last), places.get(u.labels[0], 0)))
+        return [*self._definitions_in_order(definitions), *names]
+
+    def _definitions_in_order(self, units: dict[str, Unit]) -> list[Unit]:
+        while units:
             graph = {
-                label: {need for need in unit.needs if need in self.units}
-                for label, unit in self.units.items()
+                label: {need for need in unit.whole.definitions if need not in unit.labels}
+                for label, unit in units.items()
             }
             try:
                 order = list(TopologicalSorter(graph).static_order())
             except CycleError as error:
-                self._tie(set(error.args[1]))
+                self._tie(units, set(error.args[1]))
                 continue
-            unique = dict.fromkeys(id(self.units[label]) for label in order)
-            by_id = {id(unit): unit for unit in self.units.values()}
-            return [by_id[key] for key in unique]
+            return list({id(units[label]): units[label] for label in order}.values())
+        return []
 
+    def _tie(self, units: dict[str, Unit], labels: Iterable[str]) -> None:
+        """Make one unit of several that refer to one another in a circle."""
+        parts = {id(units[label]): units[label] for label in sorted(labels)}.values()
+        each = {
+            label: value
+            for unit in parts
+            for label, value in zip(unit.labels, unit.values, strict=True)
+        }
+        tied = self._pack(tuple(each), tuple(each.values()))
+        tied.seconds += sum(unit.seconds for unit in parts)
+        units.update(dict.fromkeys(each, tied))
+        self.units.update(dict.fromkeys(each, tied))
 
-def _list_parts(unit: Unit) -> None:
-    unit.identities = None if unit.bundle.is_large else unit.bundle.identities()
+    # ── objects that are on the ranks already, or go before ─────────────────────────────
+
+    def _share(self, units: list[Unit], going: list[Unit]) -> None:
+        """Have what goes point at those of its objects that are there, or go before it."""
+        for unit in units:
+            if not unit.whole.is_large:
+                unit.list_objects()
+        there = [unit for unit in units if unit.mark is not None]
+        there += self._sharers_sent_before(going)
+        for unit in going:
+            some = self._ranks.mark_of_some(unit.labels[0], unit.content)
+            if some is not None:
+                # Some ranks have it: on the others it gets the same numbers, if that can be.
+                if some.parcel and some.homes is None:
+                    unit.parcel = some.parcel
+                    there.append(unit)
+                continue
+            self._say_if_apart(unit, there)
+            addresses: dict[int, Address] = {}
+            for other in there:
+                self._address(unit, other, addresses)
+            self._number(unit, addresses)
+            there.append(unit)
+
+    def _sharers_sent_before(self, going: list[Unit]) -> list[Unit]:
+        """What ranks keep under names not read now, and shares an object with what goes."""
+        found: list[Unit] = []
+        known = self._ranks.known
+        ids = {key for unit in going for key in unit.objects or {}}
+        for name, theirs in known.objects.items():
+            if name in self.units or name not in self._namespace or ids.isdisjoint(theirs):
+                continue
+            # The ids are from then: look again before believing them.
+            value = self._namespace[name]
+            if self._ranks.holds_for_good(name, value):
+                continue
+            unit = self._pack((name,), (value,))
+            unit.mark = self._ranks.mark(name, unit.content)
+            if unit.mark is not None:
+                if not unit.whole.is_large:
+                    unit.list_objects()
+                found.append(unit)
+        for unit in going:
+            found += self._under_other_names(unit)
+        return found
+
+    def _under_other_names(self, unit: Unit) -> Iterator[Unit]:
+        """The same value under a name that it had before: it was renamed, or has another now."""
+        for name, value in self._ranks.known.values.items():
+            if value != id(unit.value) or name in unit.labels or unit.is_definition:
+                continue
+            mark = self._ranks.mark(name, unit.content)
+            if mark is not None:
+                same = Unit((name,), unit.values, unit.whole, unit.content, 0.0, unit.whole)
+                same.objects, same.mark = unit.objects, mark
+                yield same
+
+    def _address(self, unit: Unit, other: Unit, addresses: dict[int, Address]) -> None:
+        """Note where the objects are that a unit shares with one that is there."""
+        for key, number in other.numbers_of(unit).items():
+            if key in addresses:
+                continue
+            mark = other.mark or Mark(other.content, other.parcel, other.homes)
+            home = mark.home(number)
+            if home is not None:
+                addresses[key] = home
+
+    def _number(self, unit: Unit, addresses: dict[int, Address]) -> None:
+        """Pack what a unit sends, and note where its objects will be."""
+        began = time.perf_counter()
+        compact = self._lone_views(unit, addresses)
+        roots = unit.values if unit.is_definition else ()
+        if addresses or compact:
+            unit.bundle = pack(
+                unit.shown,
+                unit.value,
+                to_ranks=True,
+                roots=roots,
+                cuts=addresses or None,
+                compact=compact,
+            )
+            unit.points_at = {parcel for parcel, _ in addresses.values()}
+            unit.seconds += time.perf_counter() - began
+        if unit.objects is not None and not unit.objects:
+            return  # nothing that anybody could share
+        unit.parcel = self._ranks.new_parcel()
+        if unit.bundle is unit.whole:
+            return
+        sent = {} if unit.bundle.is_large else unit.bundle.objects()
+        unit.homes = {}
+        for key, (number, _) in (unit.objects or {}).items():
+            if key in addresses:
+                unit.homes[number] = addresses[key]
+            elif key in sent:
+                unit.homes[number] = (unit.parcel, sent[key][0])
+
+    def _lone_views(self, unit: Unit, addresses: Collection[int]) -> set[int]:
+        """Memory that one tensor of the unit shows little of, and nobody else looks at."""
+        pickler = unit.whole.pickler
+        lone = pickler.lone_views() if pickler is not None else set[int]()
+        for other in self.units.values() if lone else ():
+            if other is not unit:
+                lone -= (other.objects or {}).keys()
+        return lone - set(addresses)
+
+    def _say_if_apart(self, unit: Unit, there: list[Unit]) -> None:
+        """Note what cannot be one object on the ranks: nobody knows which of theirs it is."""
+        for other in there:
+            own = other.mark is not None and not other.mark.parcel and other.mark.homes is None
+            if own and not unit.is_definition and other.numbers_of(unit):
+                self.apart[unit.labels[0]] = other.shown
 
 
 def remember(known: Known, units: Iterable[Unit]) -> None:
-    """Keep what later plans want to know of the units just sent."""
+    """Keep what later plans want to know of the units just planned."""
     for unit in units:
-        if unit.identities is None and not unit.bundle.is_large:
-            _list_parts(unit)
-        for label in unit.labels:
+        for label, value in zip(unit.labels, unit.values, strict=True):
             known.ages.setdefault(label, len(known.ages))
-            known.holders[label] = frozenset((unit.holders | set(unit.labels)) - {label})
-            if unit.identities and not is_label(label):
-                known.identities[label] = frozenset(unit.identities)
+            if is_label(label) or (unit.mark and known.values.get(label) == id(value)):
+                continue
+            known.values[label] = id(value)
+            if unit.whole.is_large:
+                continue
+            if objects := unit.list_objects():
+                known.objects[label] = frozenset(objects)
             else:
-                known.identities.pop(label, None)
+                known.objects.pop(label, None)

@@ -327,6 +327,8 @@ class Pool:
             wants_value=request.wants_value,
             parcels=parcels,
             removed=plan.removed,
+            let_go=self.ledger.parcels_to_let_go(),
+            lets_go=self.ledger.parcels_of(cell.names.writes, plan) if cell else {},
             modules=plan.modules,
             imports=plan.imports,
             writes=tuple(cell.names.writes) if cell else (),

@@ -21,6 +21,7 @@ _LABEL = "def "
 _function_ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
 _filled: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
+_originals: weakref.WeakSet[type] = weakref.WeakSet()
 _kept: dict[str, object] = {}
 
 
@@ -43,8 +44,9 @@ def is_definition(value: object) -> bool:
 def label_of(value: object) -> str:
     """The label that a definition has for as long as it lives."""
     if isinstance(value, type):
-        # It is the original: what comes back from ranks must not be filled into it.
-        _filled.setdefault(value, frozenset())
+        if value not in _filled:
+            # It is the original: what comes back must not be filled into it.
+            _originals.add(value)
         return _LABEL + _cp._get_or_create_tracker_id(value)
     assert isinstance(value, types.FunctionType)
     known = _function_ids.get(value)
@@ -99,7 +101,7 @@ def fill_class(cls: type, state: tuple[bool, tuple[dict[str, Any], dict[str, Any
     """
     update, (attributes, slots) = state
     before = _filled.get(cls)
-    if before is not None and not update:
+    if cls in _originals or (before is not None and not update):
         return cls
     for name in (before or frozenset()) - attributes.keys():
         if name in vars(cls):

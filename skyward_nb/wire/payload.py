@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import pickle
 import struct
 import types
 from collections.abc import Collection, Generator, Iterable, Mapping
@@ -18,11 +17,11 @@ from typing import Any
 
 from cloudpickle import cloudpickle as _cp
 
-from skyward_nb.wire import definitions, foreign
+from skyward_nb.wire import arrivals, definitions, foreign
+from skyward_nb.wire.arrivals import Address
 from skyward_nb.wire.blobs import BlobStore, Buffer, Damaged, digest_of
 from skyward_nb.wire.explain import explain
-from skyward_nb.wire.paths import Path
-from skyward_nb.wire.pickler import CuttingPickler, LenientPickler, Pickler, Unpickler
+from skyward_nb.wire.pickler import CuttingPickler, LenientPickler, Pickler
 from skyward_nb.words.messages import Packed
 
 INLINE_LIMIT = 64 * 1024
@@ -73,13 +72,13 @@ class Bundle:
         """Whether it is made of so many objects that listing them takes a while."""
         return self.in_band > _LARGE
 
-    def identities(self) -> dict[int, object]:
-        """The objects in it that another name could share, by id."""
+    def objects(self) -> dict[int, tuple[int, object]]:
+        """The objects in it that another name could share, by id, each with its number."""
         assert self.pickler is not None
         with _no_collection():
             memo = self.pickler.memo.copy()
             kinds: dict[type, bool] = {}
-            found: dict[int, object] = {}
+            found: dict[int, tuple[int, object]] = {}
             for number, value in memo.values():
                 if self.own_objects is not None and number >= self.own_objects:
                     continue
@@ -87,14 +86,14 @@ class Bundle:
                 if (constant := kinds.get(kind)) is None:
                     constant = kinds[kind] = foreign.is_constant(kind)
                 if not constant and not (kind is types.FunctionType and _is_named(value)):
-                    found[id(value)] = value
+                    found[id(value)] = number, value
             return found
 
-    def holds(self, other: Bundle, value: object, objects: Mapping[int, object]) -> set[int]:
-        """Which `objects` of `other`, which packs `value`, are in this one, too, by id.
+    def numbers_of(self, other: Bundle, value: object, objects: Iterable[object]) -> dict[int, int]:
+        """The numbers here, by id, of those `objects` of `other` that are in this one, too.
 
-        Without a list of this one's objects: its pickler says of each whether it came across it
-        before, by the number it gives it.
+        `value` is what `other` packs. Without a list of this one's objects: its pickler says of
+        each whether it came across it before, by the number it gives it.
         """
         pickler = self.pickler
         assert pickler is not None and other.pickler is not None
@@ -104,8 +103,8 @@ class Bundle:
         if self.own_objects is None:
             self.own_objects = _number(pickler, _Mark())
         _number(pickler, value)
-        own = self.own_objects
-        return {key for key, each in objects.items() if _number(pickler, each) < own}
+        numbers = ((id(each), _number(pickler, each)) for each in objects)
+        return {key: number for key, number in numbers if number < self.own_objects}
 
 
 class _Mark:
@@ -149,13 +148,13 @@ def pack(
     *,
     to_ranks: bool = False,
     roots: Iterable[object] = (),
-    cuts: Mapping[int, tuple[str, Path]] | None = None,
+    cuts: Mapping[int, Address] | None = None,
     compact: Collection[int] | None = None,
 ) -> Bundle:
     """Pickle `value`, the content of the variable `name`.
 
     `to_ranks`: definitions of the notebook go as labels, but for the `roots`. `cuts` are objects,
-    by id, to point at where another name holds them. `compact` is memory, by its id, of which the
+    by id, to point at where they are on the ranks. `compact` is memory, by its id, of which the
     one tensor that looks at it goes without the rest; None: wherever there is such.
     Raises `PayloadError` saying which part of it cannot travel.
     """
@@ -190,7 +189,7 @@ def _pickle(
     value: object,
     to_ranks: bool,
     roots: Iterable[object],
-    cuts: Mapping[int, tuple[str, Path]] | None,
+    cuts: Mapping[int, Address] | None,
     compact: Collection[int],
 ) -> tuple[Pickler, bytes, list[memoryview]]:
     """The pickle, in cloudpickle's way or where that fails with dill's help, and its buffers."""
@@ -218,11 +217,11 @@ def _pickle(
     raise explain(name, value, first) from first
 
 
-def unpack(packed: Packed, store: BlobStore, names: Mapping[str, Any] | None = None) -> Any:
+def unpack(packed: Packed, store: BlobStore, parcel: int = 0) -> Any:
     """Rebuild a packed object; its large buffers are writable and private to this process.
 
-    `names` are others that came with it, and may hold parts of it. Raises what rebuilding
-    raises, and `Damaged` when the bytes are not those that were packed.
+    With the number of a parcel, what comes later can point at the objects of this one. Raises
+    what rebuilding raises, and `Damaged` when the bytes are not those that were packed.
     """
     inline = packed.data
     data = store.map(packed.digest) if inline is None else memoryview(bytearray(inline))
@@ -237,11 +236,11 @@ def unpack(packed: Packed, store: BlobStore, names: Mapping[str, Any] | None = N
         pieces.append(data[at : at + size])
         at += size
     with _no_collection():
-        if names is None:
-            return pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301 - kernel and its ranks
-        reader = Unpickler(io.BytesIO(pieces[0]), buffers=pieces[1:])
-        reader.names = names
-        return reader.load()
+        reader = arrivals.Unpickler(pieces[0], pieces[1:])
+        value = reader.load()
+    if parcel:
+        arrivals.keep(parcel, reader)
+    return value
 
 
 def join_collectives(value: object) -> None:

@@ -3,11 +3,13 @@
 Four things are added. Definitions of the notebook (see `definitions`) are named by their label.
 Functions rebuilt on a rank use the namespace they arrive in, so that `x = 100` there is seen by
 them. What is pickled tells what else it needs: names its code reads, definitions, project modules.
-And objects that another name holds already can be cut out and pointed at (see `paths`).
+And objects that the ranks have already can be cut out and pointed at (see `arrivals`).
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import io
 import itertools
 import opcode
@@ -21,8 +23,8 @@ import cloudpickle
 from cloudpickle import cloudpickle as _cp
 
 from skyward_nb.wire import definitions, foreign
+from skyward_nb.wire.arrivals import Address
 from skyward_nb.wire.home import Home, home
-from skyward_nb.wire.paths import Path, follow
 
 Way = Callable[[Any], Any]
 _ways: dict[type, Way | None] = {}
@@ -64,6 +66,8 @@ class Pickler(cloudpickle.Pickler):
             return self._class(obj)
         if foreign.is_torch_tensor(kind):
             return self._tensor(obj)
+        if kind is types.CellType:
+            return _cell(obj)
         if kind is types.ModuleType:
             self.modules.add(obj.__name__)
             return NotImplemented
@@ -116,9 +120,8 @@ class Pickler(cloudpickle.Pickler):
         self.tokens.update(mentioned.tokens)
         self.modules.update(mentioned.imports)
         self.files.add(code.co_filename)
-        cells = func.__closure__
-        closure = None if cells is None else tuple(_cp._make_empty_cell() for _ in cells)
-        captured = [_cp._get_cell_contents(cell) for cell in cells or ()]
+        self.reads.update(_named_in(func.__annotations__))
+        captured = [_cp._get_cell_contents(cell) for cell in func.__closure__ or ()]
         modules = [each for each in captured if isinstance(each, types.ModuleType)]
         slots = {
             # Fresh strings, since interned ones would be pickled as the same object now and then.
@@ -129,12 +132,12 @@ class Pickler(cloudpickle.Pickler):
             "__defaults__": func.__defaults__,
             "__module__": func.__module__,
             "__doc__": func.__doc__,
-            "__closure__": cells,
+            "__closure__": None,
             "_cloudpickle_submodules": _cp._find_imported_submodules(code, modules),
             "__globals__": {},
         }
         state = {"".join(key): value for key, value in func.__dict__.items()}
-        made = (*first, code, Home(), None, None, closure)
+        made = (*first, code, Home(), None, None, func.__closure__)
         return make, made, (state, slots), None, None, _cp._function_setstate
 
     def _class(self, cls: type) -> Any:
@@ -147,18 +150,47 @@ class Pickler(cloudpickle.Pickler):
         reduced = _cp._class_reduce(cls)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
-        make, args, state, *_ = reduced
-        own = id(cls) in self.roots
-        return make, args, (own, state), None, None, definitions.fill_class
+        make, args, (attributes, slots), *_ = reduced
+        # Slots make these themselves; cloudpickle forgets those with two leading underscores.
+        attributes = {
+            name: value
+            for name, value in attributes.items()
+            if not isinstance(value, types.MemberDescriptorType)
+        }
+        own = id(cls) in self.roots or (self._to_ranks and not definitions.is_definition(cls))
+        return make, args, (own, (attributes, slots)), None, None, definitions.fill_class
+
+
+def _cell(cell: types.CellType) -> Any:
+    """A variable that functions close over: one for all of them, filled once it is there."""
+    try:
+        content = cell.cell_contents
+    except ValueError:
+        return _cp._make_empty_cell, ()
+    return _cp._make_empty_cell, (), content, None, None, fill_cell
+
+
+def fill_cell(cell: types.CellType, content: object) -> None:
+    """Fill a cell that was just made."""
+    cell.cell_contents = content
+
+
+def _named_in(annotations: Mapping[str, Any]) -> Iterator[str]:
+    """Names in annotations that are text, as `from __future__ import annotations` leaves them."""
+    for text in annotations.values():
+        if isinstance(text, str):
+            with contextlib.suppress(SyntaxError):
+                nodes = ast.walk(ast.parse(text, mode="eval"))
+                yield from (node.id for node in nodes if isinstance(node, ast.Name))
 
 
 class CuttingPickler(Pickler):
-    """Leaves out the objects in `cuts` (by id), and points at where another name holds them."""
+    """Leaves out the objects in `cuts` (by id), and points at them where they are on the ranks."""
 
-    cuts: Mapping[int, tuple[str, Path]] = {}
+    cuts: Mapping[int, Address] = {}
 
     def persistent_id(self, obj: Any) -> Any:
-        """(name, path) of an object that is cut out, else None."""
+        """The address of an object that is cut out, else None."""
         return self.cuts.get(id(obj))
 
 
@@ -205,25 +237,6 @@ def _from_dill(data: bytes) -> object:
     import dill
 
     return dill.loads(data)  # noqa: S301 - as all that is unpacked
-
-
-class Unpickler(pickle.Unpickler):
-    """Reads a value; `names` are those that arrived just before it, not bound so far."""
-
-    names: Mapping[str, Any] = {}
-
-    def persistent_load(self, pid: tuple[str, Path]) -> object:
-        """The object that another name holds; raises LookupError where it does not any more."""
-        name, path = pid
-        holder = self.names if name in self.names else home()
-        if definitions.is_label(name):
-            return follow(definitions.defined(name), path)
-        if name not in holder:
-            raise LookupError(f"the name {name!r}, which holds a part of it, is not on this rank")
-        try:
-            return follow(holder[name], path)
-        except LookupError as error:
-            raise LookupError(f"it shares an object with {name!r}: {error}") from error
 
 
 class CodeNames(NamedTuple):

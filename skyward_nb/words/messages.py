@@ -48,14 +48,15 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
 class Parcel(msgspec.Struct, frozen=True):
     """What travels as one, for some ranks (`None`: for all).
 
-    Its `labels` are a name's, a definition's, or several of them, whose objects then are a
-    tuple: those point at one another in a circle. Parcels come in an order in which each one
-    finds what it points at.
+    Its `labels` are a name's, a definition's, or several definitions', whose objects then are a
+    tuple: those refer to one another in a circle. Parcels come in an order in which each one
+    finds what it points at. With a `number`, others can point at its objects later.
     """
 
     labels: tuple[str, ...]
     value: Packed
     ranks: tuple[int, ...] | None = None
+    number: int = 0
 
 
 class ModuleFile(msgspec.Struct, frozen=True):
@@ -81,7 +82,8 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     `body` and `last` are code objects as `marshal` writes them: the statements, and the
     expression whose value is the run's. Of the names the cell `writes`, it binds the `sure` ones
     whenever it ends well; an `opaque` cell may bind others, too. Equal minor versions of Python
-    were made sure of. Before it runs, names `removed` in the notebook go, `modules` are renewed,
+    were made sure of. Nothing points any more at parcels to `let_go`, nor, once a name is bound
+    anew, at those that it `lets_go`. Before it runs, names `removed` in the notebook go, `modules` are renewed,
     and `imports` are imported. Values of more than `limit` bytes do not go home.
     """
 
@@ -93,6 +95,8 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     last: bytes | None = None
     parcels: tuple[Parcel, ...] = ()
     removed: tuple[str, ...] = ()
+    let_go: tuple[int, ...] = ()
+    lets_go: dict[str, tuple[int, ...]] = {}
     modules: tuple[ModuleFile, ...] = ()
     imports: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()

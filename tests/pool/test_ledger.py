@@ -118,7 +118,7 @@ def test_an_unsendable_notebook_value_does_not_hinder_the_ranks_own(ledger):
 
 def test_a_value_bound_from_the_ranks_is_not_sent_back(ledger):
     ns = {"history": [1, 2, 3]}
-    ledger.bound_here("history", ns["history"])
+    ledger.bound_here("history", ns["history"], ALL)
     assert send(ledger, ["history"], ns)[0] == {}
     ns["history"].append(4)
     assert send(ledger, ["history"], ns)[0] == {"history": None}
@@ -152,7 +152,7 @@ def test_a_builtins_name_that_ranks_bound_is_theirs(ledger):
     assert ledger.plan(["max"], {}, ALL).removed == ()
 
 
-def test_names_that_share_go_again_with_what_holds_their_parts(ledger):
+def test_what_ranks_keep_is_never_sent_for_being_shared(ledger):
     shared = [1]
     ns = {"a": {"s": shared}, "b": {"s": shared}}
     assert set(send(ledger, ["a", "b"], ns)[0]) == {"a", "b"}
@@ -160,9 +160,9 @@ def test_names_that_share_go_again_with_what_holds_their_parts(ledger):
     assert set(send(ledger, ["a", "b"], ns)[0]) == {"b"}, "a's is the ranks' own"
     ns["a"]["own"] = 3
     assert set(send(ledger, ["a"], ns)[0]) == {"a"}
-    assert set(send(ledger, ["b"], ns)[0]) == {"b"}, "it points into the old one"
+    assert set(send(ledger, ["b"], ns)[0]) == set()
     shared.append(2)
-    assert set(send(ledger, ["b"], ns)[0]) == {"a", "b"}
+    assert set(send(ledger, ["b", "a"], ns)[0]) == {"a", "b"}
 
 
 def test_sharing_found_later_is_made_good(ledger):
@@ -190,6 +190,8 @@ def test_running_a_class_cell_again_leaves_its_instances_alone(ledger, home_name
     assert plan.sending == []
     (note,) = plan.notes
     assert "c is of the C that was defined before" in note
+    assert ledger.plan(["c"], home_namespace, ALL).notes == (note,), "a plan is no run"
+    ledger.sent(plan, ALL)
     assert ledger.plan(["c"], home_namespace, ALL).notes == (), "said once"
     going, statuses = send(ledger, ["c", "C"], home_namespace)
     assert set(going) == {"C"}
@@ -248,3 +250,68 @@ def test_submodules_are_imported_once(ledger):
     assert plan.imports == ("xml.dom",)
     ledger.sent(plan, ALL)
     assert ledger.plan(["xml"], ns, ALL, tokens=frozenset({"dom"})).imports == ()
+
+
+def parcels(plan):
+    return {unit.shown: unit.parcel for unit, _ in plan.sending}
+
+
+def test_parcels_live_as_long_as_something_belongs_to_them(ledger):
+    shared = [1]
+    ns = {"a": {"s": shared}, "b": {"s": shared}, "n": 5}
+    plan = ledger.plan(["a", "b", "n"], ns, ALL)
+    ledger.sent(plan, ALL)
+    numbers = parcels(plan)
+    assert numbers["n"] == 0, "nothing in it can be shared"
+    assert ledger.parcels_to_let_go() == ()
+    assert ledger.parcels_of(["a", "b"], plan) == {"b": (numbers["b"],)}
+    ns["a"] = "another"
+    send(ledger, ["a"], ns)
+    assert ledger.parcels_to_let_go() == (), "b has its part of the old one"
+    ns["b"] = "another, too"
+    send(ledger, ["b"], ns)
+    assert set(ledger.parcels_to_let_go()) == {numbers["a"], numbers["b"]}
+    assert ledger.parcels_to_let_go() == (), "told once"
+
+
+def test_some_ranks_get_the_same_parcel_later(ledger):
+    shared = [1]
+    ns = {"a": {"s": shared}, "b": {"s": shared}}
+    first = ledger.plan(["a"], ns, (0,))
+    ledger.sent(first, (0,))
+    second = ledger.plan(["a", "b"], ns, ALL)
+    assert [some for _, some in second.sending] == [(1,), None]
+    assert parcels(second)["a"] == parcels(first)["a"]
+    (unit,) = [unit for unit, _ in second.sending if unit.shown == "b"]
+    assert unit.points_at == {parcels(first)["a"]}
+
+
+def test_what_shares_with_the_ranks_own_is_told(ledger):
+    shared = [1]
+    ns = {"a": {"s": shared}, "b": {"s": shared}}
+    assign(ledger, ["a"], ns)
+    plan = ledger.plan(["b"], ns, ALL)
+    assert plan.notes == ()
+    plan = ledger.plan(["a", "b"], ns, ALL)
+    assert plan.notes == (
+        "b shares an object with a, whose value on the ranks is their own: there, b has a copy",
+    )
+    ledger.sent(plan, ALL)
+    assert ledger.plan(["a", "b"], ns, ALL).notes == ()
+
+
+def test_a_value_under_another_name_is_the_one_that_ranks_have(ledger):
+    ns = {"student": {"w": 1}}
+    first = ledger.plan(["student"], ns, ALL)
+    ledger.sent(first, ALL)
+    ns["teacher"], ns["student"] = ns["student"], {"w": 2}
+    plan = ledger.plan(["student", "teacher"], ns, ALL)
+    units = {unit.shown: unit for unit, _ in plan.sending}
+    assert units["teacher"].points_at == {parcels(first)["student"]}
+    assert units["student"].points_at == set()
+
+
+def test_a_pull_from_some_ranks_marks_those(ledger):
+    ns = {"x": [1]}
+    ledger.bound_here("x", ns["x"], (0,))
+    assert send(ledger, ["x"], ns)[0] == {"x": (1,)}

@@ -106,7 +106,7 @@ def test_on_a_rank_sources_are_imported_and_renewed_in_place(project):
     assert there.__file__ == str(project.folder / "sky_t_r.py")
     project.write("sky_t_r.py", "def f(): return 2\nclass K:\n    def m(self): return 2\n")
     finder.renew(modules.changed(["sky_t_r"]))
-    assert (f(), k.m(), type(k) is there.K) == (2, 2, True)
+    assert (f(), k.m(), type(k) is there.K, there.f is f) == (2, 2, True, True)
     project.write("sky_t_r.py", "1 / 0")
     with pytest.raises(ZeroDivisionError) as caught:
         finder.renew(modules.changed(["sky_t_r"]))
@@ -129,3 +129,85 @@ def test_packages_on_a_rank_and_modules_imported_for_their_parents(project):
     assert finder.get_source("nowhere") is None
     with pytest.raises(ModuleNotFoundError):
         import_all(["sky_t_p.c"])
+
+
+RENEWED = {
+    "super in a method that had none": (
+        "class B:\n    def m(self): return 1\nclass K(B): pass\n",
+        "class B:\n    def m(self): return 1\nclass K(B):\n    def m(self): return super().m() + 1\n",
+        lambda k, m: k.m() == 2 and type(k) is m.K,
+    ),
+    "a method gone, a property come": (
+        "class K:\n    def m(self): return 1\n",
+        "class K:\n    @property\n    def p(self): return type(self)\n",
+        lambda k, m: not hasattr(k, "m") and k.p is m.K,
+    ),
+    "other bases": (
+        "class K: pass\n",
+        "class K(dict): pass\n",
+        lambda k, m: type(k) is not m.K and issubclass(m.K, dict),
+    ),
+    "an abstract class": (
+        "import abc\nclass A(abc.ABC):\n    @abc.abstractmethod\n    def m(self): ...\nclass K(A):\n"
+        "    def m(self): return 1\n",
+        "import abc\nclass A(abc.ABC):\n    def m(self): ...\nclass K(A):\n    def m(self): return 2\n",
+        lambda k, m: k.m() == 2 and isinstance(k, m.A) and m.A() is not None,
+    ),
+    "a function that became a closure": (
+        "def f(): return 1\nclass K: pass\n",
+        "def deco(f):\n    def g(): return f() + 1\n    return g\n@deco\ndef f(): return 1\nclass K: pass\n",
+        lambda k, m: m.f() == 2 and type(k) is m.K,
+    ),
+    "an enumeration": (
+        "import enum\nclass E(enum.Enum):\n    X = 1\nclass K:\n    e = E.X\n",
+        "import enum\nclass E(enum.Enum):\n    X = 1\n    # edited\nclass K:\n    e = E.X\n",
+        lambda k, m: m.E.X is m.K.e or m.E(1) == m.E.X,
+    ),
+    "slots": (
+        "class K:\n    __slots__ = ('a',)\n    def m(self): return 1\n",
+        "class K:\n    __slots__ = ('a',)\n    def m(self): return 2\n",
+        lambda k, m: k.m() == 2 and type(k) is m.K,
+    ),
+    "a name gone": (
+        "X = 1\nclass K: pass\ndef f(): pass\n",
+        "class K: pass\n",
+        lambda k, m: not hasattr(m, "f"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RENEWED)
+def test_definitions_of_an_edited_module_stay_the_objects_they_are(project, case):
+    before, after, holds = RENEWED[case]
+    modules, finder = ProjectModules(), ProjectFinder()
+    project.write("sky_t_e.py", before)
+    finder.renew(modules.changed(["sky_t_e"]))
+    module = importlib.import_module("sky_t_e")
+    k = module.K()
+    project.write("sky_t_e.py", after)
+    finder.renew(modules.changed(["sky_t_e"]))
+    assert holds(k, module)
+
+
+def test_one_broken_module_does_not_hold_up_another_for_good(project):
+    project.write("sky_t_x.py", "V = 1")
+    project.write("sky_t_y.py", "V = 1")
+    modules, finder = ProjectModules(), ProjectFinder()
+    both = ["sky_t_x", "sky_t_y"]
+    finder.renew(modules.changed(both))
+    x, y = map(importlib.import_module, both)
+    project.write("sky_t_x.py", "1 / 0")
+    project.write("sky_t_y.py", "V = 2")
+    with pytest.raises(ZeroDivisionError):
+        finder.renew(modules.changed(both))
+    project.write("sky_t_x.py", "V = 3")
+    finder.renew(modules.changed(both))
+    assert (x.V, y.V) == (3, 2)
+
+
+def test_a_module_that_comes_into_being_later(project):
+    modules = ProjectModules()
+    assert modules.changed(["sky_t_later"]) == ()
+    project.write("sky_t_later.py", "V = 1")
+    importlib.invalidate_caches()
+    assert names(modules.changed(["sky_t_later"])) == ["sky_t_later"]

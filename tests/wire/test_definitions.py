@@ -35,7 +35,7 @@ class Rank:
         notebook = home.home()
         home.set_home(self.namespace)
         try:
-            return payload.unpack(packed, self.store, {})
+            return payload.unpack(packed, self.store)
         finally:
             home.set_home(notebook)
 
