@@ -92,7 +92,7 @@ def way_of(kind: type) -> Way | None:
 
 def _families(kind: type) -> Iterator[tuple[str, str]]:
     """(package, class) of a kind and of what it derives from."""
-    return ((cls.__module__.partition(".")[0], cls.__name__) for cls in kind.__mro__)
+    return ((str(cls.__module__).partition(".")[0], cls.__name__) for cls in type.mro(kind))
 
 
 def _refuse(why: str, _: object) -> Any:
@@ -189,6 +189,25 @@ def torch_view(tensor: Any) -> tuple[int, bool]:
 def torch_copy(tensor: Any) -> Any:
     """A tensor that looks at no more memory than it shows."""
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def torch_of_a_new_type(tensor: Any) -> Any:
+    """A tensor of a type that came late to torch (float8, unsigned integers).
+
+    torch takes those apart into a storage of another kind, which it cannot take from a pickle.
+    """
+    make, (storage, *rest) = tensor.__reduce_ex__(5)
+    if make.__name__ != "_rebuild_tensor_v3":
+        return make, (storage, *rest)
+    return _make_tensor_v3, (storage, *rest)
+
+
+def _make_tensor_v3(storage: Any, *rest: Any) -> Any:
+    import torch
+
+    held = torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.uint8, _internal=True)
+    rebuild: Any = torch._utils._rebuild_tensor_v3  # pyright: ignore[reportAttributeAccessIssue]
+    return rebuild(held, *rest)
 
 
 def _torch_storage(storage: Any) -> Any:

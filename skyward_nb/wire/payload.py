@@ -194,6 +194,7 @@ def _pickle(
 ) -> tuple[Pickler, bytes, list[memoryview]]:
     """The pickle, in cloudpickle's way or where that fails with dill's help, and its buffers."""
     first: Exception | None = None
+    culprit: object = None
     for kind in (Pickler if cuts is None else CuttingPickler, *_AGAIN):
         buffers: list[memoryview] = []
         file = io.BytesIO()
@@ -210,11 +211,13 @@ def _pickle(
             pickler.dump(value)
         except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
             first = first or error
+            if isinstance(pickler, LenientPickler) and culprit is None:
+                culprit, first = pickler.culprit, error
         else:
             # Not getbuffer(): its view, collected in a cycle, crashes CPython 3.12.1.
             return pickler, file.getvalue(), buffers
     assert first is not None
-    raise explain(name, value, first) from first
+    raise explain(name, value, first, culprit) from first
 
 
 def unpack(packed: Packed, store: BlobStore, parcel: int = 0) -> Any:

@@ -83,9 +83,10 @@ class Pickler(cloudpickle.Pickler):
         """A tensor; without the memory around what it shows, where it is told to be so."""
         memory, is_part = foreign.torch_view(tensor)
         if memory in self.compact:
-            return foreign.torch_copy(tensor).__reduce_ex__(5)
+            tensor = foreign.torch_copy(tensor)
+            return foreign.torch_of_a_new_type(tensor)
         self.views.setdefault(memory, []).append((tensor, is_part))
-        return NotImplemented
+        return foreign.torch_of_a_new_type(tensor)
 
     def lone_views(self) -> set[int]:
         """Memory, by its id, that only one tensor looks at, and at a small part of it."""
@@ -157,6 +158,12 @@ class Pickler(cloudpickle.Pickler):
             for name, value in attributes.items()
             if not isinstance(value, types.MemberDescriptorType)
         }
+        if "__slots__" in vars(cls) and make is _cp._make_skeleton_class:
+            # cloudpickle makes classes without them, whose instances have a __dict__ then.
+            slotted = vars(cls)["__slots__"]
+            named = (slotted,) if isinstance(slotted, str) else tuple(slotted)
+            kind, name, bases, keywords, *rest = args
+            args = (kind, name, bases, {**keywords, "__slots__": named}, *rest)
         own = id(cls) in self.roots or (self._to_ranks and not definitions.is_definition(cls))
         return make, args, (own, (attributes, slots)), None, None, definitions.fill_class
 
@@ -195,15 +202,22 @@ class CuttingPickler(Pickler):
 
 
 class LenientPickler(CuttingPickler):
-    """Asks dill about each object that neither cloudpickle nor the object's own class can take."""
+    """Asks dill about each object that neither cloudpickle nor the object's own class can take.
+
+    `culprit` is the object that was last asked how it is taken apart.
+    """
+
+    culprit: object = None
 
     def reducer_override(self, obj: Any) -> Any:
         """As cloudpickle does, else as the object itself says, else as dill does."""
+        self.culprit = obj
         reduced = super().reducer_override(obj)
         if reduced is not NotImplemented or isinstance(obj, type | types.FunctionType):
             return reduced
         if type(obj) in self.dispatch_table:
             return NotImplemented
+        self.culprit = obj
         try:
             if isinstance(obj, super):  # pickle's way seems to work until it is read
                 return _from_dill, (_to_dill(obj),)

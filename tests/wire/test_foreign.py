@@ -123,7 +123,7 @@ def test_what_lives_in_its_process_is_refused_with_its_path(kind):
     ("make", "path"),
     [
         (lambda lock: collections.deque([0, lock]), "x[1]"),
-        (lambda lock: functools.partial(print, lock), "x"),
+        (lambda lock: functools.partial(print, lock), "x.args[0]"),
         (lambda lock: type("Local", (), {"lock": lock}), "x.lock"),
         (lambda lock: lambda a=lock: a, "x.__defaults__[0]"),
         (lambda lock: {1: {lock}}, None),
