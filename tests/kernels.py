@@ -70,7 +70,8 @@ class Kernel:
             try:
                 got = self.client.get_iopub_msg(timeout=max(0.1, until - time.monotonic()))
             except queue.Empty:
-                raise TimeoutError(f"the cell did not end in {timeout} s: {ran}") from None
+                said = f"{ran.picture}{ran.stdout}{ran.stderr}"[-500:]
+                raise TimeoutError(f"the cell did not end in {timeout} s: {said}") from None
             if got["parent_header"].get("msg_id") != message:
                 continue
             kind, content = got["msg_type"], got["content"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from skyward_nb.wire.blobs import BlobStore
@@ -34,7 +35,8 @@ def exception_of(
         _note(first[key], sorted(groups[key]), world_size, whole=key != keys[0]) for key in keys
     ]
     for note in notes:
-        error.add_note(note)
+        with contextlib.suppress(Exception):  # not by the class's own add_note
+            BaseException.add_note(error, note)
     show(error, [*leader.traceback, *notes, *aftermath])
     return error
 

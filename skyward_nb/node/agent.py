@@ -33,6 +33,7 @@ from skyward_nb.words.messages import (
     Command,
     Event,
     Fork,
+    Gather,
     Hello,
     Interrupt,
     Kill,
@@ -275,6 +276,10 @@ class Agent:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)
                         self._interrupt(line)
+            case Gather(ranks=ranks):
+                for rank in ranks:
+                    if (line := self._lines.get(rank)) is not None:
+                        line.send(data)
             case Kill(ranks=ranks):
                 self._kill(ranks)
             case Reserve(generation=generation):

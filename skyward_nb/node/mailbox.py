@@ -16,7 +16,7 @@ from types import FrameType
 
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.wire.frames import command_frames
-from skyward_nb.words.messages import Command, Interrupt
+from skyward_nb.words.messages import Command, Gather, Interrupt
 
 
 class Mailbox:
@@ -40,6 +40,15 @@ class Mailbox:
                 return None
             self._waiting.extend(self._frames.feed(data))
         return self._waiting.popleft()
+
+    def next_gather(self, run: int) -> Gather | None:
+        """Wait for the word on gathering in this run; None when it is interrupted instead."""
+        while (command := self.next()) is not None:
+            if isinstance(command, Gather) and command.run == run:
+                return command
+            if isinstance(command, Interrupt) and command.run == run:
+                return None
+        return None
 
     def open(self, run: int) -> None:
         """From now on an interrupt of this run raises; raises at once if one has come."""

@@ -28,7 +28,7 @@ from skyward_nb.runtime import outlet
 from skyward_nb.wire import arrivals, definitions, foreign
 from skyward_nb.wire.blobs import BlobStore, Damaged
 from skyward_nb.wire.home import home, set_home
-from skyward_nb.wire.payload import join_collectives, pack, unpack
+from skyward_nb.wire.payload import pack, spread_parts, unpack
 from skyward_nb.wire.sizes import measure
 from skyward_nb.words.errors import PayloadError
 from skyward_nb.words.messages import (
@@ -41,6 +41,7 @@ from skyward_nb.words.messages import (
     RankRefused,
     Rejected,
     Run,
+    Spread,
     Unsendable,
     Variable,
 )
@@ -105,10 +106,25 @@ class Rank:
             self._uplink.emit(RankReady(self.info.generation, self.info.rank, os.getpid()))
             while (command := self._mailbox.next()) is not None:
                 if isinstance(command, Run):
-                    self._uplink.emit(self._run(command))
+                    self._uplink.emit(self._ended(command))
             # Peers are going, too: a framework's orderly farewell would wait for them.
             self._uplink.flush()
             os._exit(0)
+
+    def _ended(self, command: Run) -> RankDone:
+        """Run a command; whatever goes wrong with ourselves is told, and the rank lives on."""
+        try:
+            return self._run(command)
+        except Exception as error:  # noqa: BLE001 - a user's objects may do anything when looked at
+            self._mailbox.close()
+            failure = Failure(
+                type_name=type(error).__qualname__,
+                message=_text_of(error),
+                value=None,
+                at=None,
+                traceback=(f"{type(error).__qualname__}: {_text_of(error)}",),
+            )
+            return RankDone(run=command.run, rank=self.info.rank, failure=failure)
 
     # ── one run ─────────────────────────────────────────────────────────────────────────
 
@@ -192,7 +208,7 @@ class Rank:
             for name, value in list(self._shell.user_ns.items())
             if not name.startswith("_")
             and not (name in hidden and hidden[name] is value)
-            and not isinstance(value, ModuleType)
+            and not issubclass(type(value), ModuleType)
         )
 
     def _variables(self) -> tuple[Variable, ...]:
@@ -209,10 +225,9 @@ class Rank:
         """Add what goes home."""
         if command.lists_names:
             done = replace(done, variables=self._variables())
+        if command.value_from:
+            self._gather(command, value)
         if done.rank not in command.value_from:
-            if command.value_from:
-                pulled_here = [home()[name] for name in command.pull if name in home()]
-                join_collectives([value if command.wants_value else None, *pulled_here])
             return done
         troubles: list[Unsendable] = []
         pulled: dict[str, Packed] = {}
@@ -234,6 +249,29 @@ class Rank:
             unsendable=tuple(troubles),
         )
 
+    def _gather(self, command: Run, value: object) -> None:
+        """Gather what goes home and is spread over ranks, if all ranks are to; else note why not.
+
+        Ranks whose values do not go home take part, too.
+        """
+        foreign.gathered.clear()
+        foreign.why_not_gathered = ""
+        here = [home()[name] for name in command.pull if name in home()]
+        parts, rest_is_well = spread_parts([value if command.wants_value else None, *here])
+        if not rest_is_well:
+            foreign.gathered.update({id(part): None for part in parts})  # the rest is to be told
+            return
+        if not parts or not all(map(foreign.all_take_part, parts)):
+            return
+        words = tuple(map(foreign.describe, parts))
+        self._uplink.emit(Spread(command.run, self.info.rank, words))
+        order = self._mailbox.next_gather(command.run)
+        if order is None or order.why:
+            foreign.why_not_gathered = order.why if order is not None else "this was interrupted"
+            return
+        for part in parts:
+            foreign.gathered[id(part)] = foreign.gather(part)
+
     def _pack(
         self, name: str, value: object, troubles: list[Unsendable], limit: int | None
     ) -> Packed | None:
@@ -254,7 +292,9 @@ class Rank:
         at = self._shell.place_of(error)
         message = _text_of(error)
         # What hangs on the exception (frames, its cause) stays here, in the text of `shown`.
-        error.__traceback__ = error.__context__ = error.__cause__ = None
+        for name in ("__traceback__", "__context__", "__cause__"):
+            with contextlib.suppress(Exception):  # not by the class's own __setattr__
+                BaseException.__setattr__(error, name, None)
         packed = pack_exception(error, self._store)
         return Failure(
             type_name=type(error).__qualname__,
@@ -293,7 +333,7 @@ def _assigned(
         for name, was in before.items()
         if (value := namespace.get(name, _MISSING)) is not _MISSING
         and (name in sure or not was(value))
-        and not isinstance(value, ModuleType)
+        and not issubclass(type(value), ModuleType)
     )
 
 

@@ -29,6 +29,7 @@ class Ending:
         self._outcome = outcome
         self._display = display
         self._store = pool.store
+        self._broken: list[tuple[str, int, str]] = []
 
     def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
         """Bind what came back and return the value to show, or raise."""
@@ -46,11 +47,7 @@ class Ending:
             raise self._failed(notes)
         if outcome.lost:
             raise self._died(notes)
-        try:
-            value = self._bind(options, writes)
-        except PayloadError as error:
-            self._display.end("failed", error.message.partition("\n")[0], notes=notes)
-            raise
+        value = self._bind(options, writes)
         if (error := self._not_returned()) is not None:
             self._display.end(
                 "failed", str(error).partition("\n")[0], foot=self._foot(), manifest=self._rows()
@@ -96,14 +93,18 @@ class Ending:
             target = options.get("as", name)
             each = {rank: end.pulled[name] for rank, end in done.items() if name in end.pulled}
             if each:
-                value = self._gather(each)
+                value = self._gather(each, name)
+                if not value:
+                    continue
                 self._user_ns[target] = value.head if head_only else value
                 if target == name:
                     ledger.bound_here(name, self._user_ns[name], each)
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
         if not packed:
             return None
-        results = self._gather(packed)
+        results = self._gather(packed, "the run's value")
+        if not results:
+            return None
         value = results.head if head_only else results
         if out := options.get("out"):
             self._user_ns[out] = value
@@ -112,30 +113,21 @@ class Ending:
         nothing = all(each is None for each in results)
         return None if nothing else value
 
-    def _gather(self, packed: Mapping[int, Packed]) -> RankResults[Any]:
+    def _gather(self, packed: Mapping[int, Packed], name: str) -> RankResults[Any]:
+        """The values that can be rebuilt here; of the others is told in the end."""
         nodes = {info.rank: info.node for info in self._pool.infos}
-        return RankResults({rank: self._unpack(rank, each) for rank, each in packed.items()}, nodes)
-
-    def _unpack(self, rank: int, packed: Packed) -> Any:
-        try:
-            return unpack(packed, self._store)
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            advice = "The cell ran, and its names are on the ranks: end it with what can be rebuilt here."
-            raise PayloadError(
-                "a value", "a value", f"of rank {rank}", reason, advice, "cannot be rebuilt here"
-            ) from error
+        values: dict[int, Any] = {}
+        for rank, each in packed.items():
+            try:
+                values[rank] = unpack(each, self._store)
+            except Exception as error:  # noqa: BLE001 - rebuilding runs a user's code
+                self._broken.append((name, rank, f"{type(error).__name__}: {error}"))
+        return RankResults(values, nodes)
 
     def _finished(self) -> RankResults[Any]:
         """Values of the ranks that came to the end of a run that failed."""
-        nodes = {info.rank: info.node for info in self._pool.infos}
-        values: dict[int, Any] = {}
-        for rank, end in self._outcome.done.items():
-            # What cannot be rebuilt must not hide the exception that is to be raised.
-            with contextlib.suppress(PayloadError):
-                if end.value is not None:
-                    values[rank] = self._unpack(rank, end.value)
-        return RankResults(values, nodes)
+        done = self._outcome.done
+        return self._gather({r: end.value for r, end in done.items() if end.value}, "a value")
 
     def _not_returned(self) -> SkyError | None:
         """What was asked for and did not come back; everything else is bound."""
@@ -152,6 +144,11 @@ class Ending:
                 return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
             for name in end.missing:
                 lacking.setdefault(name, []).append(rank)
+        for name, rank, reason in self._broken:
+            advice = "The cell ran, and its names are on the ranks: bring what can be rebuilt here."
+            return PayloadError(
+                name, name, f"of rank {rank}", reason, advice, "cannot be rebuilt in the notebook"
+            )
         for name, ranks in lacking.items():
             return OptionError("pull", f"pull={name}: no such name on {count_ranks(ranks)}")
         return None
@@ -251,8 +248,11 @@ class Ending:
 
 
 def _how_to_rebuild(rejected: Rejected) -> str:
-    if "while it was packed" in rejected.reason:
-        return "Something, such as a thread, still writes to it: wait for that, or send a copy."
+    if "not those that were packed" in rejected.reason:
+        return (
+            "It changed while it was packed (does a thread still write to it?), or the store was "
+            "damaged. Nothing was changed; the next run sends it again."
+        )
     if rejected.missing:
         package = _distribution_of(rejected.missing)
         return (

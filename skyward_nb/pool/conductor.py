@@ -8,11 +8,14 @@ running        the person interrupts     all ranks still running are interrupted
 interrupting   `grace` is over           ranks still running are killed
 interrupting   the person, again         the same, at once
 any            no rank is left running   the run is over
+any            all that run said what    they gather it together, if it is the same on all ranks
+               of theirs is spread       and none has ended; else they are told why not
 """
 
 from __future__ import annotations
 
-from skyward_nb.words.messages import Command, Interrupt, Kill, RankDone, RankLost
+from skyward_nb.words.messages import Command, Gather, Interrupt, Kill, RankDone, RankLost, Spread
+from skyward_nb.words.ranks import count_ranks
 
 SETTLE = 0.25
 
@@ -28,6 +31,7 @@ class Conductor:
         self.killed: set[int] = set()
         self.interrupts = 0
         self._order: list[int] = []
+        self._spread: dict[int, tuple[str, ...]] = {}
         self._asked: set[int] = set()
         self._stopping = False
         self._grace = grace
@@ -61,7 +65,29 @@ class Conductor:
             self._asked.add(event.rank)
         elif event.failure is not None or event.rejected is not None:
             self._trouble(now)
-        return []
+        return self._gather()
+
+    def spread(self, event: Spread) -> list[Command]:
+        """What a rank sends home is spread over ranks."""
+        if event.run == self.run and event.rank in self.running:
+            self._spread[event.rank] = event.parts
+        return self._gather()
+
+    def _gather(self) -> list[Command]:
+        """Have them gather when all are there, or say why that cannot be."""
+        waiting = tuple(sorted(self._spread.keys() & self.running))
+        ended = {*self.done, *self.lost} - self._spread.keys()
+        why = ""
+        if waiting and ended:
+            why = f"{count_ranks(ended)} sent home nothing of it"
+        elif not waiting or self.running - self._spread.keys():
+            return []
+        elif len({self._spread[rank] for rank in waiting}) > 1:
+            why = "ranks have different parts: " + "; ".join(
+                f"rank {rank} has {', '.join(self._spread[rank])}" for rank in waiting
+            )
+        self._spread.clear()
+        return [Gather(self.run, waiting, why)]
 
     def died(self, event: RankLost, now: float) -> list[Command]:
         """A rank's process ended."""
@@ -70,7 +96,7 @@ class Conductor:
             self.running.discard(event.rank)
             self._order.append(event.rank)
         self._trouble(now)
-        return []
+        return self._gather()
 
     def interrupt(self, now: float) -> list[Command]:
         """The person pressed the square button."""

@@ -45,6 +45,7 @@ from skyward_nb.words.messages import (
     Reserved,
     Run,
     SourceFile,
+    Spread,
     Stop,
 )
 from skyward_nb.words.spec import PoolSpec
@@ -357,6 +358,8 @@ class Pool:
             match event:
                 case RankDone():
                     orders = conductor.finished(event, now)
+                case Spread():
+                    orders = conductor.spread(event)
                 case RankLost(generation=generation) if generation == self.generation:
                     orders = conductor.died(event, now)
                 case SigInt():

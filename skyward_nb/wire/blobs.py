@@ -80,11 +80,12 @@ class BlobStore:
         Raises OSError (ENOSPC) when neither memory nor disk has room; nothing is left of an
         attempt that fails. Whether the bytes have the digest, who reads them verifies.
         """
+        size = sum(memoryview(part).nbytes for part in parts)
         if (there := self._find(digest)) is not None:
             with contextlib.suppress(FileNotFoundError):
-                os.utime(there)
-                return
-        size = sum(memoryview(part).nbytes for part in parts)
+                if there.stat().st_size == size:
+                    os.utime(there)
+                    return
         if size + _RESERVE <= memory_room(self.memory):
             try:
                 self._write(self.memory, digest, parts)
@@ -117,21 +118,24 @@ class BlobStore:
     def map(self, digest: str) -> memoryview:
         """The blob's bytes, private to the caller: writing changes nobody else's copy.
 
-        Raises `Damaged`, and forgets the blob, when its bytes do not have the digest.
+        Raises `Damaged`, and forgets the blob, when there is none whose bytes have the digest.
 
         A mapping holds a file descriptor for as long as it lives, so only what is large is mapped;
-        the rest is read. Raises FileNotFoundError when the store lacks it.
+        the rest is read.
         """
-        path = self._find(digest) or self.memory / digest
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < MAPPED_FROM:
-                data = memoryview(bytearray(file.read()))
-            else:
-                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-        if digest_of([data]) != digest:
-            self.drop([digest])
-            raise Damaged("its content changed while it was packed")
-        return data
+        try:
+            path = self._find(digest) or self.memory / digest
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < MAPPED_FROM:
+                    data = memoryview(bytearray(file.read()))
+                else:
+                    data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            if digest_of([data]) == digest:
+                return data
+        except FileNotFoundError:
+            """Another rank found it damaged, and took it away."""
+        self.drop([digest])
+        raise Damaged("its bytes in the store are not those that were packed")
 
     def drop(self, digests: Collection[str]) -> None:
         """Forget these blobs; memory already mapped stays valid until its last user lets go."""

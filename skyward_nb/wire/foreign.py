@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import datetime
 import decimal
 import enum
@@ -26,7 +27,7 @@ import threading
 import types
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 Way = Callable[[Any], Any]
@@ -34,6 +35,10 @@ Way = Callable[[Any], Any]
 
 running: frozenset[int] = frozenset()
 """On a rank: the ranks that run the present cell."""
+gathered: dict[int, Any] = {}
+"""What was gathered of the present cell's values, by the id of what was spread over ranks."""
+why_not_gathered = ""
+_listing: list[Any] | None = None
 
 
 class Unpicklable(pickle.PicklingError):
@@ -61,6 +66,9 @@ _LIVE: dict[tuple[type, ...], str] = {
     (concurrent.futures.Executor, concurrent.futures.Future): "it is run by threads of its process",
 }  # fmt: skip
 _LIVE_ELSEWHERE = {
+    ("_ctypes", "Array"): "it is memory of its process; send bytes of it",
+    ("_ctypes", "_Pointer"): "it points into its process",
+    ("ctypes", "CDLL"): "a library is loaded by each process itself",
     ("torch", "Stream"): "a CUDA stream is a handle of its process's device",
     ("torch", "Event"): "a CUDA event is a handle of its process's device",
     ("torch", "CUDAGraph"): "a CUDA graph is a handle of its process's device",
@@ -153,7 +161,7 @@ def _numpy_array(array: Any) -> Any:
 
     That is so for strided ones, and for types that have no buffer format: dates, bfloat16.
     """
-    if array.nbytes < _OUT_OF_BAND or array.dtype.hasobject:
+    if array.dtype.hasobject or (array.nbytes < _OUT_OF_BAND and array.dtype.isnative):
         return NotImplemented
     whole = array
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
@@ -256,20 +264,61 @@ def may_be_spread() -> bool:
     return "torch.distributed.tensor" in sys.modules or "jax" in sys.modules
 
 
-def _check_all_take_part(ranks: Collection[int]) -> None:
-    if running and not set(ranks) <= running:
+@contextlib.contextmanager
+def listing_spread() -> Generator[list[Any]]:
+    """List what is spread over ranks of what is pickled meanwhile, instead of pickling it."""
+    global _listing
+    _listing = []
+    try:
+        yield _listing
+    finally:
+        _listing = None
+
+
+def describe(value: Any) -> str:
+    """What a value that is spread over ranks is, in words that are equal where it is the same."""
+    shape = "×".join(map(str, value.shape)) or "a scalar"
+    return f"{type(value).__name__} {shape} {value.dtype}"
+
+
+def gather(value: Any) -> Any:
+    """The whole of what is spread over ranks, on the host; all its ranks have to call this."""
+    if "jax" in type(value).__module__:
+        from jax.experimental import multihost_utils
+
+        return _make_jax(multihost_utils.process_allgather(value, tiled=True), False)
+    return value.full_tensor().detach().cpu().requires_grad_(value.requires_grad)
+
+
+def _ranks_of(value: Any) -> set[int]:
+    if "jax" in type(value).__module__:
+        return {device.process_index for device in value.sharding.device_set}
+    return set(value.device_mesh.mesh.flatten().tolist())
+
+
+def all_take_part(value: Any) -> bool:
+    """Whether all ranks that a value is spread over run the present cell."""
+    return _ranks_of(value) <= running
+
+
+def _spread(value: Any) -> Any:
+    if _listing is not None:
+        _listing.append(value)
+        return _itself, (None,)
+    if id(value) in gathered:
+        return _itself, (gathered[id(value)],)
+    ranks = _ranks_of(value)
+    if running and not ranks <= running:
         have = ", ".join(map(str, sorted(running)))
-        raise Unpicklable(
-            f"it is spread over {len(ranks)} ranks, and this cell runs on {have} alone: run it on "
-            "all of them, or send the rank's own part"
-        )
+        why = f"this cell runs on {have} alone: run it on all of them"
+    else:
+        why = why_not_gathered or "it can only go home as a part of a cell's value"
+    raise Unpicklable(f"it is spread over {len(ranks)} ranks, and {why}, or take .to_local()")
 
 
 def _torch_dtensor(tensor: Any) -> Any:
     """A tensor spread over ranks, as a whole; every rank of its mesh takes part in that."""
-    _check_all_take_part(tensor.device_mesh.mesh.flatten().tolist())
-    whole = tensor.full_tensor().detach().requires_grad_(tensor.requires_grad)
-    return _itself, (whole.cpu(),)
+    return _spread(tensor)
 
 
 def _itself(value: Any) -> Any:
@@ -284,13 +333,9 @@ def _jax_array(array: Any) -> Any:
     if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key):
         return _make_key, (jax.random.key_data(array), str(jax.random.key_impl(array)))
     if not array.is_fully_addressable:
-        if array.is_fully_replicated:
-            array = array.addressable_data(0)
-        else:
-            from jax.experimental import multihost_utils
-
-            _check_all_take_part({device.process_index for device in array.sharding.device_set})
-            array = multihost_utils.process_allgather(array, tiled=True)
+        if not array.is_fully_replicated:
+            return _spread(array)
+        array = array.addressable_data(0)
     return _make_jax, (numpy.asarray(array), bool(getattr(array, "weak_type", False)))
 
 

@@ -26,7 +26,7 @@ from skyward_nb.words.messages import Packed
 
 INLINE_LIMIT = 64 * 1024
 _ALIGN = 64
-_LARGE = 2 << 20
+_LARGE = 16 << 20
 _AGAIN = (LenientPickler, LenientPickler)  # twice: what changes meanwhile may have come to rest
 
 
@@ -246,12 +246,13 @@ def unpack(packed: Packed, store: BlobStore, parcel: int = 0) -> Any:
     return value
 
 
-def join_collectives(value: object) -> None:
-    """Take part in gathering the parts of `value` that are spread over ranks, for another rank.
-
-    A rank whose value does not go home has to: the others would wait for it.
-    """
+def spread_parts(value: object) -> tuple[list[Any], bool]:
+    """What of a value is spread over ranks, and whether the value can be packed but for that."""
     if not foreign.may_be_spread():
-        return
-    with contextlib.suppress(Exception):
-        Pickler(io.BytesIO(), lambda _: None).dump(value)
+        return [], True
+    with foreign.listing_spread() as found:
+        try:
+            Pickler(io.BytesIO(), lambda _: None).dump(value)
+        except Exception:  # noqa: BLE001 - packing it says what is wrong
+            return found, False
+    return list({id(each): each for each in found}.values()), True

@@ -12,7 +12,8 @@ from typing import Any
 _MOST = 20_000
 _BIG = 64 << 20
 _LONG = 100_000
-_LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type, types.ModuleType)
+_LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type, types.ModuleType,
+           types.FunctionType, types.BuiltinFunctionType)  # fmt: skip
 
 
 def looks_big(value: Any) -> bool:
@@ -20,7 +21,7 @@ def looks_big(value: Any) -> bool:
     try:
         held = _elements(value)
         return (held is not None and held >= _BIG) or (
-            isinstance(value, dict | list | tuple | set) and len(value) >= _LONG
+            type(value) in (dict, list, tuple, set) and len(value) >= _LONG
         )
     except Exception:  # noqa: BLE001 - a user's __len__ or __class__
         return False
@@ -41,13 +42,11 @@ def measure(value: object) -> tuple[int, bool]:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        held = _elements(each)
-        if held is not None:
-            total += held
-            continue
-        total += sys.getsizeof(each, 0)
-        if not isinstance(each, (*_LEAVES, types.FunctionType, types.BuiltinFunctionType)):
-            todo.extend(_parts(each))
+        with contextlib.suppress(Exception):  # a user's objects may do anything when looked at
+            held = _elements(each)
+            total += sys.getsizeof(each, 0) if held is None else held
+            if held is None and not issubclass(type(each), _LEAVES):
+                todo.extend(_parts(each))
     return total, False
 
 
@@ -67,18 +66,17 @@ def _elements(value: Any) -> int | None:
     return None
 
 
-def _parts(value: object) -> Iterator[object]:
-    if isinstance(value, dict):
+def _parts(value: Any) -> Iterator[object]:
+    kind = type(value)
+    if issubclass(kind, dict):
         yield from list(dict.keys(value))
         yield from list(dict.values(value))
-    elif isinstance(value, list | tuple | set | frozenset | deque):
+    elif issubclass(kind, list | tuple | set | frozenset | deque):
         yield from list(value)
-    with contextlib.suppress(AttributeError):
+    with contextlib.suppress(Exception):
         yield object.__getattribute__(value, "__dict__")
-    for cls in type(value).__mro__:
+    for cls in type.mro(kind):
         slots: Any = cls.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            try:
+            with contextlib.suppress(Exception):
                 yield object.__getattribute__(value, name)
-            except AttributeError:
-                continue

@@ -119,6 +119,14 @@ class Interrupt(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...]
 
 
+class Gather(msgspec.Struct, frozen=True, tag=True):
+    """To ranks that said what is `Spread`: gather it together, or, when told `why`, do not."""
+
+    run: int
+    ranks: tuple[int, ...]
+    why: str = ""
+
+
 class Kill(msgspec.Struct, frozen=True, tag=True):
     """To an agent: end the processes of these ranks now."""
 
@@ -129,7 +137,7 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     """To an agent: end everything, remove every file, and go."""
 
 
-Command = Reserve | Fork | Run | Interrupt | Kill | Stop
+Command = Reserve | Fork | Run | Interrupt | Gather | Kill | Stop
 
 # ── up ──────────────────────────────────────────────────────────────────────────────────
 
@@ -267,6 +275,17 @@ class Variable(msgspec.Struct, frozen=True):
     cell: int = 0
 
 
+class Spread(msgspec.Struct, frozen=True, tag=True):
+    """What a rank sends home has parts that are spread over ranks; `parts` describes them.
+
+    To gather them all ranks have to take part in the same order, so each waits for `Gather`.
+    """
+
+    run: int
+    rank: int
+    parts: tuple[str, ...]
+
+
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A rank finished a run, well (`failure` None) or not.
 
@@ -316,6 +335,7 @@ Event = (
     | Clear
     | Progress
     | Metric
+    | Spread
     | RankDone
     | RankLost
     | Leaving

@@ -107,3 +107,72 @@ def test_torch_missing_names_the_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match=r'pip install "skyward-nb\[torch\]"'):
         check_plugin(find_plugin("torch"), "auto")
+
+
+@pytest.fixture(scope="module")
+def spread(notebook):
+    ran = notebook.run(
+        "%%sky_remote\nimport torch\nfrom torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.tensor import Shard, distribute_tensor\nimport threading\n"
+        "mesh = init_device_mesh('cpu', (2,))\nr = dist.get_rank()\n"
+        "d = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])"
+    )
+    assert ran.status == "ok", ran.traceback
+    return notebook
+
+
+@pytest.mark.parametrize("options", ["", "gather=head", "pull=d"])
+def test_sharded_tensors_come_home_as_whole_ones(spread, options):
+    assert (
+        spread.run(f"%%sky_remote out=got {options}\n[d, {{'twice': d * 2, 'same': d}}]").error
+        is None
+    )
+    first = "got" if "head" in options else "got[1]"
+    code = f"type({first}[0]).__name__, {first}[0].tolist()[-1], {first}[1]['twice'].tolist()[-1]"
+    assert spread.run(code).result == "('Tensor', 5.0, 10.0)"
+    assert spread.run(f"{first}[0] is {first}[1]['same']").result == "True"
+
+
+DIFFERENT = {
+    "d if r == 0 else 5": "rank 1 sent home nothing of it",
+    "[d, d * 2] if r == 0 else [d * 2]": "ranks have different parts",
+    "[d, threading.Lock()] if r == 0 else [d]": "",
+    "[d, threading.Lock()]": "_thread.lock",
+}
+
+
+@pytest.mark.parametrize("value", DIFFERENT)
+@pytest.mark.parametrize("options", ["", "gather=head"])
+def test_parts_that_differ_are_an_error_and_no_hang(spread, value, options):
+    ran = spread.run(f"%%sky_remote {options}\n{value}", timeout=20)
+    if options and "Lock" in value and "if" in value:
+        assert ran.error is not None
+    else:
+        assert ran.error[0] == "PayloadError"
+        assert DIFFERENT[value] in ran.traceback
+    assert spread.run("%%sky_remote\nr").result == "[0] 0\n[1] 1", "the pool is as it was"
+
+
+def test_an_exception_that_holds_a_sharded_tensor(spread):
+    ran = spread.run("%%sky_remote\nif r == 0: raise ValueError('bad', d)", timeout=20)
+    assert ran.error[0] == "ValueError"
+    assert spread.run("%%sky_remote\nr").result == "[0] 0\n[1] 1"
+
+
+def test_a_sharded_tensor_on_some_of_its_ranks(spread):
+    ran = spread.run("%%sky_remote ranks=0\nd", timeout=20)
+    assert ran.error[0] == "PayloadError"
+    assert "it is spread over 2 ranks, and this cell runs on 0 alone" in ran.traceback
+
+
+def test_the_state_of_a_sharded_model(spread):
+    ran = spread.run(
+        "%%sky_remote out=state gather=head\nfrom torch.distributed.fsdp import fully_shard\n"
+        "torch.manual_seed(0)\nm = torch.nn.Linear(4, 4)\nfully_shard(m, mesh=mesh)\nm.state_dict()"
+    )
+    assert ran.error is None, ran.traceback
+    assert spread.run("state['weight'].shape, type(state['weight']).__name__").result == (
+        "(torch.Size([4, 4]), 'Tensor')"
+    )
+    ran = spread.run("%%sky_remote\nm.state_dict() if r == 0 else None", timeout=20)
+    assert "rank 1 sent home nothing of it" in ran.traceback

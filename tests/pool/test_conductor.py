@@ -1,7 +1,7 @@
 """What follows from what in a run: failures, interrupts, deaths. No process, no clock."""
 
 from skyward_nb.pool.conductor import SETTLE, Conductor
-from skyward_nb.words.messages import Failure, Interrupt, Kill, RankDone, RankLost
+from skyward_nb.words.messages import Failure, Gather, Interrupt, Kill, RankDone, RankLost, Spread
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 
@@ -102,3 +102,39 @@ def test_words_of_another_run_are_not_heard():
     conductor = Conductor(2, (0,), 2)
     conductor.finished(done(0, run=1), 0)
     assert not conductor.over
+
+
+def spread(rank, *parts, run=1):
+    return Spread(run, rank, parts)
+
+
+def test_what_is_spread_is_gathered_when_all_have_said_the_same():
+    conductor = Conductor(1, (0, 1), 2.0)
+    assert conductor.spread(spread(0, "DTensor 6")) == []
+    assert conductor.spread(spread(1, "DTensor 6")) == [Gather(1, (0, 1))]
+
+
+def test_what_differs_is_not_gathered():
+    conductor = Conductor(1, (0, 1), 2.0)
+    conductor.spread(spread(0, "DTensor 6"))
+    (order,) = conductor.spread(spread(1, "DTensor 7"))
+    assert order.ranks == (0, 1)
+    assert order.why == "ranks have different parts: rank 0 has DTensor 6; rank 1 has DTensor 7"
+
+
+def test_nothing_is_gathered_with_a_rank_that_has_ended():
+    conductor = Conductor(1, (0, 1, 2), 2.0)
+    conductor.spread(spread(0, "DTensor 6"))
+    (order,) = conductor.finished(RankDone(run=1, rank=2), 0.0)
+    assert order == Gather(1, (0,), "rank 2 sent home nothing of it")
+    (order,) = conductor.spread(spread(1, "DTensor 6"))
+    assert order.ranks == (1,)
+    assert order.why
+
+
+def test_a_rank_that_dies_ends_the_waiting():
+    conductor = Conductor(1, (0, 1), 2.0)
+    conductor.spread(spread(0, "DTensor 6"))
+    (order,) = conductor.died(RankLost(1, 1, "was killed"), 0.0)
+    assert order.ranks == (0,) and order.why
+    assert conductor.spread(spread(0, "DTensor 6", run=7)) == []

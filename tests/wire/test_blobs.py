@@ -91,7 +91,7 @@ def test_the_least_recently_used_go_first_and_what_is_needed_stays(store):
     old, mid, new = (put(store, bytes([n]) * 400) for n in range(3))
     for age, digest in enumerate((new, mid, old)):
         os.utime(store.memory / digest, (1000 - age, 1000 - age))
-    store.put(old, [b""])  # used again: there already
+    store.put(old, [bytes([0]) * 400])  # used again: there already
     assert store.trim(needed=set()) == [mid]
     assert there(store) == {old, new}
     assert store.trim(needed={new}) == []
