@@ -217,7 +217,7 @@ class Rank:
         for name in sorted(self._names()):
             value = self._shell.user_ns[name]
             size, more = measure(value)
-            kind = "class" if isinstance(value, type) else type(value).__name__
+            kind = "class" if issubclass(type(value), type) else type(value).__name__
             found.append(Variable(name, kind, size, more, self._bound_in.get(name, 0)))
         return tuple(found)
 
@@ -317,7 +317,7 @@ def _remember(
     try:
         reference = weakref.ref(value)
     except TypeError:
-        if name in sure and isinstance(value, list | dict | set | tuple):
+        if name in sure and type(value) in (list, dict, set, tuple):
             number = id(value)
             return lambda now: id(now) == number
         return lambda now: now is value

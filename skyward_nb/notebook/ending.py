@@ -29,7 +29,7 @@ class Ending:
         self._outcome = outcome
         self._display = display
         self._store = pool.store
-        self._broken: list[tuple[str, int, str]] = []
+        self._broken: dict[tuple[str, str], list[int]] = {}
 
     def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
         """Bind what came back and return the value to show, or raise."""
@@ -121,7 +121,8 @@ class Ending:
             try:
                 values[rank] = unpack(each, self._store)
             except Exception as error:  # noqa: BLE001 - rebuilding runs a user's code
-                self._broken.append((name, rank, f"{type(error).__name__}: {error}"))
+                reason = f"{type(error).__name__}: {error}"
+                self._broken.setdefault((name, reason), []).append(rank)
         return RankResults(values, nodes)
 
     def _finished(self) -> RankResults[Any]:
@@ -144,10 +145,15 @@ class Ending:
                 return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
             for name in end.missing:
                 lacking.setdefault(name, []).append(rank)
-        for name, rank, reason in self._broken:
+        for (name, reason), ranks in self._broken.items():
             advice = "The cell ran, and its names are on the ranks: bring what can be rebuilt here."
             return PayloadError(
-                name, name, f"of rank {rank}", reason, advice, "cannot be rebuilt in the notebook"
+                name,
+                name,
+                f"of {count_ranks(ranks)}",
+                reason,
+                advice,
+                "cannot be rebuilt in the notebook",
             )
         for name, ranks in lacking.items():
             return OptionError("pull", f"pull={name}: no such name on {count_ranks(ranks)}")

@@ -210,12 +210,12 @@ class Ledger:
         for unit in plan.units:
             for label, value in unit.whole.definitions.items():
                 now = namespace.get(getattr(value, "__qualname__", ""))
-                if not isinstance(value, type) or not isinstance(now, type) or now is value:
+                if now is value or not all(issubclass(type(each), type) for each in (value, now)):
                     continue
                 for name in unit.labels:
                     if not is_label(name) and once(name, label, id(now)):
                         yield (
-                            f"{name} is of the {value.__qualname__} that was defined before; make "
+                            f"{name} is of the {getattr(value, '__qualname__', 'class')} that was defined before; make "
                             "it again to have the new one"
                         )
 
@@ -365,7 +365,7 @@ def _merged(first: Row, second: Row) -> Row:
 
 
 def _kind(value: object) -> str:
-    return "class" if isinstance(value, type) else type(value).__name__
+    return "class" if issubclass(type(value), type) else type(value).__name__
 
 
 def _identity(value: object) -> str:

@@ -216,7 +216,7 @@ class Planner:
             self._tell(name)
         whole = pack(name, value, to_ranks=True, roots=roots)
         content = whole.digest
-        if isinstance(value, types.FunctionType | type) and not whole.definitions:
+        if issubclass(type(value), types.FunctionType | type) and not whole.definitions:
             # Only a reference into a module: what that is changes with the module's source.
             content += self._ranks.version(whole.modules)
         return Unit(labels, values, whole, content, time.perf_counter() - began, whole)

@@ -27,15 +27,19 @@ _kept: dict[str, object] = {}
 
 def is_definition(value: object) -> bool:
     """Whether this is a function or class that a cell defined at its top level."""
-    if isinstance(value, types.FunctionType):
+    # Not isinstance(): that believes what an object says its class is.
+    if type(value) is types.FunctionType:
+        assert isinstance(value, types.FunctionType)
         return (
             value.__globals__ is home()
             and value.__qualname__.isidentifier()
             and not _cp._should_pickle_by_reference(value)
         )
+    if not issubclass(type(value), type):
+        return False
+    assert isinstance(value, type)
     return (
-        isinstance(value, type)
-        and "<" not in value.__qualname__
+        "<" not in value.__qualname__
         and value.__module__ == home().get("__name__")
         and not _cp._should_pickle_by_reference(value)
     )

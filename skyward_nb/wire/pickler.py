@@ -213,13 +213,13 @@ class LenientPickler(CuttingPickler):
         """As cloudpickle does, else as the object itself says, else as dill does."""
         self.culprit = obj
         reduced = super().reducer_override(obj)
-        if reduced is not NotImplemented or isinstance(obj, type | types.FunctionType):
+        if reduced is not NotImplemented or issubclass(type(obj), type | types.FunctionType):
             return reduced
         if type(obj) in self.dispatch_table:
             return NotImplemented
         self.culprit = obj
         try:
-            if isinstance(obj, super):  # pickle's way seems to work until it is read
+            if type(obj) is super:  # pickle's way seems to work until it is read
                 return _from_dill, (_to_dill(obj),)
             return obj.__reduce_ex__(5)
         except Exception as error:  # noqa: BLE001 - a user's class raises what it likes

@@ -273,3 +273,142 @@ def test_no_room_in_memory_goes_to_disk_with_a_word(tmp_path):
         assert running.run("%%sky_remote\nlen(big)").result == "[0-1] 1000000"
         running.run("%sky down")
         assert not list((tmp_path / "spill").glob("*/*"))
+
+
+M = "class M:\n    def __init__(self, **own):\n        self.w = 0\n        self.__dict__.update(own)\n"
+KEPT = {
+    "a trained object put into an older list": [
+        ("here", M + "registry = []; model = M()"),
+        ("sky", "registry", "[0-1] []"),
+        ("sky", "model.w += 1\nmodel.w", "[0-1] 1"),
+        ("here", "registry.append(model)"),
+        ("sky", "model.w, registry[0] is model", "[0-1] (1, True)"),
+    ],
+    "a holder that changes": [
+        ("here", M + "tr = M(model=M()); mod = tr.model"),
+        ("sky", "tr.model.w = 5\ntr.model.w", "[0-1] 5"),
+        ("sky", "mod.w", "[0-1] 5"),
+        ("here", "tr.lr = 3"),
+        ("sky", "mod.w, tr.lr, tr.model is mod", "[0-1] (5, 3, True)"),
+    ],
+    "what was told apart by its key": [
+        ("here", M + "grid = {(0, 0): M(), (0, 1): M()}; o = grid[0, 0]"),
+        ("sky", "o.w = 3\no is grid[0, 0]", "[0-1] True"),
+        ("sky", "grid = {}\n0", "[0-1] 0"),
+        ("sky", "o.w, grid", "[0-1] (3, {})"),
+    ],
+    "another order on the ranks": [
+        ("here", "data = [[i] for i in range(5)]"),
+        ("sky", "data.reverse()\ndata[0]", "[0-1] [4]"),
+        ("here", "sample = data[0]"),
+        ("sky", "sample, sample is data[-1]", "[0-1] ([0], True)"),
+    ],
+    "another binding on the ranks": [
+        ("here", "base = [1, 2]; hold = {'base': base}"),
+        ("sky", "hold, base", "[0-1] ({'base': [1, 2]}, [1, 2])"),
+        ("sky", "base = [9]\nbase", "[0-1] [9]"),
+        ("here", "hold['n'] = 1"),
+        ("sky", "hold, base", "[0-1] ({'base': [1, 2], 'n': 1}, [9])"),
+    ],
+    "a new name for the same": [
+        ("here", M + "student = M(v=1)"),
+        ("sky", "student.w = 9\nstudent.w", "[0-1] 9"),
+        ("here", "teacher = student; student = M(v=2)"),
+        ("sky", "teacher.w, student.w, student.v", "[0-1] (9, 0, 2)"),
+    ],
+    "closures over one variable": [
+        (
+            "here",
+            "def mk():\n    n = 0\n    def inc():\n        nonlocal n\n        n += 1\n"
+            "    def get(): return n\n    return inc, get\ninc, get = mk()",
+        ),
+        ("sky", "inc(); inc()\nget()", "[0-1] 2"),
+    ],
+    "classes with slots": [
+        (
+            "here",
+            "import dataclasses\n@dataclasses.dataclass(slots=True)\nclass D:\n    a: int\n    b: str = 'x'\n"
+            "class S:\n    __slots__ = ('__p',)\n    def __init__(self): self.__p = 3\n"
+            "    def p(self): return self.__p\nd, s = D(1), S()",
+        ),
+        ("sky", "hasattr(d, '__dict__'), s.p(), d", "[0-1] (False, 3, D(a=1, b='x'))"),
+    ],
+    "a pull from some": [
+        ("here", "pv = 1"),
+        ("sky ranks=0", "pv = 2\npv", "[0] 2"),
+        ("here", "get_ipython().run_line_magic('sky', 'pull pv ranks=0 gather=head')"),
+        ("sky", "pv", "[0-1] 2"),
+    ],
+    "odd objects on the ranks": [
+        (
+            "sky",
+            "import weakref\nclass Node: pass\nnode = Node()\ndead = weakref.proxy(node)\ndel node\n"
+            "class Shy:\n    @property\n    def __dict__(self): raise ValueError\nshy = Shy()\n1",
+            "[0-1] 1",
+        ),
+        ("here", "get_ipython().run_line_magic('sky', 'vars')"),
+        ("sky", "shy is not None", "[0-1] True"),
+    ],
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_what_ranks_have_stays_theirs(notebook, case):
+    notebook.run("%sky restart")
+    for how, code, *result in KEPT[case]:
+        if how == "here":
+            ran = notebook.run(code)
+            assert ran.status == "ok", ran.traceback
+        else:
+            ran = sky(notebook, code, how.removeprefix("sky"))
+            assert ran.error is None, ran.traceback
+            assert [ran.result] == result
+
+
+def test_what_the_notebook_cannot_rebuild_loses_nothing_else(notebook):
+    notebook.run(
+        "import os\nclass OnlyThere:\n    def __reduce__(self): return OnlyThere.make, (self.here,)\n"
+        "    @staticmethod\n    def make(pid):\n        if os.getpid() != pid: raise RuntimeError('only there')\n"
+        "        made = OnlyThere(); made.here = pid\n        return made"
+    )
+    code = "bad = OnlyThere(); bad.here = os.getpid()\nwell = 7\nwell"
+    ran = sky(notebook, code, "pull=bad,well out=value")
+    assert ran.error[0] == "PayloadError"
+    assert (
+        "bad: of ranks 0-1 cannot be rebuilt in the notebook: RuntimeError: only there"
+        in ran.traceback
+    )
+    assert "skyward_nb/" not in ran.traceback
+    assert notebook.run("list(well), list(value)").result == "([7, 7], [7, 7])"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass FE(Exception):\n    code: int = 3\nraise FE(4)",
+        "class SE(Exception):\n    def __setattr__(self, *_): raise ValueError\nraise SE()",
+        "class AE(Exception):\n    def add_note(self, _): raise ValueError\nraise AE()",
+    ],
+)
+def test_odd_exceptions_are_raised_and_ranks_live_on(notebook, code):
+    sky(notebook, "alive = 1")
+    ran = sky(notebook, code)
+    assert ran.error is not None and "RankDied" not in ran.traceback
+    assert sky(notebook, "alive").result == "[0-1] 1"
+
+
+def test_memory_of_replaced_names_is_given_back(notebook):
+    pytest.importorskip("numpy")
+    notebook.run("import numpy as np\nhold = {'a': np.ones(1_000_000), 'rest': []}")
+    memory = "import psutil, gc\ngc.collect()\npsutil.Process().memory_full_info().uss / 1e6"
+    sky(notebook, "hold['a'] += 1")
+    for number in range(6):
+        notebook.run(f"hold = {{'a': np.ones(1_000_000) * {number}, 'rest': []}}")
+        sky(notebook, "hold['a'] += 1")
+    before = notebook.run(f"%%sky_remote gather=head out=first\n{memory}")
+    assert before.error is None, before.traceback
+    for number in range(20):
+        notebook.run(f"hold = {{'a': np.ones(1_000_000) * {number}, 'rest': []}}")
+        sky(notebook, "hold['a'] += 1")
+    notebook.run(f"%%sky_remote gather=head out=last\n{memory}")
+    assert float(notebook.run("last - first").result) < 40, "20 × 8 MB were written to"
