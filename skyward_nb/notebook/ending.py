@@ -245,7 +245,8 @@ class Ending:
         }
         foot: list[str] = []
         if counts["sent"]:
-            names = ", ".join(row.name for row in counts["sent"][:6])
+            largest = sorted(counts["sent"], key=lambda row: -row.size)
+            names = ", ".join(row.name for row in largest[:6])
             more = f" and {len(counts['sent']) - 6} more" if len(counts["sent"]) > 6 else ""
             foot.append(f"sent {names}{more} ({spell_size(self._outcome.plan.sent_bytes)})")
         others = ("unchanged", "kept on ranks", "removed")

@@ -111,7 +111,7 @@ def as_text(view: View, now: float) -> str:
     return "\n".join([*lines, *manifest_text(view), *view.notes])
 
 
-_COLUMNS = ("name", "type", "size", "", "packed in")
+_COLUMNS = ("name", "type", "size", "what happens", "packed in")
 MOST_ROWS = 100
 
 
