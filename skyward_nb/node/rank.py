@@ -55,7 +55,7 @@ class _NotRebuilt(Exception):
     def __init__(self, parcel: Parcel, error: BaseException) -> None:
         super().__init__(str(error))
         reason = _text_of(error)
-        if not isinstance(error, PayloadError | LookupError | Damaged):
+        if not isinstance(error, PayloadError | arrivals.NotThere | Damaged):
             reason = f"{type(error).__name__}: {reason}"
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         self.rejected = Rejected(parcel.labels, reason, missing or "")
@@ -132,13 +132,22 @@ class Rank:
         rank = self.info.rank
         foreign.running = frozenset(command.ranks)
         try:
+            self._mailbox.open(command.run)
             self._install(command)
+            self._mailbox.close()
         except _NotRebuilt as error:
+            self._mailbox.close()
             return RankDone(run=command.run, rank=rank, rejected=error.rejected)
-        except Exception as error:  # noqa: BLE001 - modules of the user's own raise what they like
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - modules of the user's own
+            self._mailbox.close()
             self._shell.showtraceback((type(error), error, error.__traceback__))
-            failure = self._failure(error)
-            return RankDone(run=command.run, rank=rank, rejected=Rejected((), ""), failure=failure)
+            return RankDone(
+                run=command.run,
+                rank=rank,
+                rejected=Rejected((), ""),
+                failure=self._failure(error),
+                interrupted=isinstance(error, KeyboardInterrupt),
+            )
         namespace = self._shell.user_ns
         watched = {*command.writes, *self._names()} if command.opaque else command.writes
         before = {name: _remember(name, namespace, command.sure) for name in watched}
@@ -168,10 +177,17 @@ class Rank:
         )
         if error is not None:
             return replace(done, failure=self._failure(error))
-        return self._with_values(done, command, value)
+        try:
+            self._mailbox.open(command.run)
+            with_values = self._with_values(done, command, value)
+            self._mailbox.close()
+        except KeyboardInterrupt as interrupt:
+            self._mailbox.close()
+            return replace(done, failure=self._failure(interrupt), interrupted=True)
+        return with_values
 
     def _install(self, command: Run) -> None:
-        """Bind the names sent along; all values first, so that a bad one changes nothing."""
+        """Bind the names sent along; if one cannot be rebuilt, all are as they were."""
         rank = self.info.rank
         if command.path:
             sys.path[:] = dict.fromkeys((*command.path, *sys.path))
@@ -181,24 +197,37 @@ class Rank:
         self._finder.renew(command.modules)
         import_all(command.imports)
         arrivals.let_go(command.let_go)
-        values: dict[str, Any] = {}
-        for parcel in command.parcels:
-            if parcel.ranks is not None and rank not in parcel.ranks:
-                continue
-            try:
-                value = unpack(parcel.value, self._store, parcel.number)
-            except Exception as error:
-                raise _NotRebuilt(parcel, error) from error
-            many = value if len(parcel.labels) > 1 else (value,)
-            for label, each in zip(parcel.labels, many, strict=True):
-                if definitions.is_label(label):
-                    definitions.keep(label, each)
+        namespace = self._shell.user_ns
+        before: dict[str, object] = {}
+        try:
+            for name in command.removed:
+                before.setdefault(name, namespace.pop(name, _MISSING))
+            for parcel in command.parcels:
+                if parcel.ranks is None or rank in parcel.ranks:
+                    self._take(parcel, before)
+        except BaseException:
+            for name, value in before.items():
+                if value is _MISSING:
+                    namespace.pop(name, None)
                 else:
-                    values[label] = each
-        for name in command.removed:
-            self._shell.user_ns.pop(name, None)
-        self._shell.user_ns.update(values)
-        self._bound_in.update(dict.fromkeys(values, 0))
+                    namespace[name] = value
+            raise
+        self._bound_in.update(dict.fromkeys(before, 0))
+
+    def _take(self, parcel: Parcel, before: dict[str, object]) -> None:
+        """Bind what is in a parcel, at once: rebuilding the next may need it. Notes what was."""
+        try:
+            value = unpack(parcel.value, self._store, parcel.number)
+        except Exception as error:
+            raise _NotRebuilt(parcel, error) from error
+        for label, each in zip(
+            parcel.labels, value if len(parcel.labels) > 1 else (value,), strict=True
+        ):
+            if definitions.is_label(label):
+                definitions.keep(label, each)
+            else:
+                before.setdefault(label, self._shell.user_ns.get(label, _MISSING))
+                self._shell.user_ns[label] = each
 
     def _names(self) -> tuple[str, ...]:
         """Names that code bound here: no modules, none of IPython's own."""
@@ -218,7 +247,7 @@ class Rank:
             value = self._shell.user_ns[name]
             size, more = measure(value)
             kind = "class" if issubclass(type(value), type) else type(value).__name__
-            found.append(Variable(name, kind, size, more, self._bound_in.get(name, 0)))
+            found.append(Variable(name, kind, size, more, self._bound_in.get(name, -1)))
         return tuple(found)
 
     def _with_values(self, done: RankDone, command: Run, value: object) -> RankDone:

@@ -155,7 +155,7 @@ class RunDisplay:
             manifest=manifest,
             manifest_open=is_dry,
         )
-        if not self._quiet or state == "failed":
+        if not self._quiet or state == "failed" or notes:
             self._draw(now)
 
     def last_words(self, rank: int, lines: int = 5) -> str:

@@ -134,7 +134,7 @@ def list_vars(session: Session, line: str) -> None:
             spell_ranks(ranks),
             each.type_name,
             ("> " if each.at_least else "") + spell_size(each.size),
-            f"In[{each.cell}] on the ranks" if each.cell else "notebook",
+            _bound_by(each.cell),
         )
         for each, ranks in sorted(alike.items(), key=lambda pair: (pair[0].name, pair[1]))
     ]
@@ -144,6 +144,12 @@ def list_vars(session: Session, line: str) -> None:
         print(
             "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
         )
+
+
+def _bound_by(cell: int) -> str:
+    if cell == 0:
+        return "notebook"
+    return f"In[{cell}] on the ranks" if cell > 0 else "the ranks"
 
 
 def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ...], dict[str, Any]]:

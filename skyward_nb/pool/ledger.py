@@ -97,6 +97,7 @@ class Ledger:
         self._known = Known()
         self._blobs: dict[str, str] = {}
         self._assigned: set[str] = set()
+        self._owners: dict[str, set[int]] = {}
         self._files: set[str] = set()
         self._held: dict[str, object] = {}
         self._imported: set[str] = set()
@@ -229,6 +230,7 @@ class Ledger:
                 for rank in range(self._world_size) if some is None else some:
                     self._marks.setdefault(label, {})[rank] = mark
                 self._assigned.discard(label)
+                self._owners.pop(label, None)
                 self._blobs[label] = unit.bundle.digest
             self._parcels |= mark.parcels
         for name in plan.removed:
@@ -249,6 +251,8 @@ class Ledger:
         }
         for name in {name for end in done.values() for name in end.assigned}:
             self._assigned.add(name)
+            owners = {rank for rank, end in done.items() if name in end.assigned}
+            self._owners.setdefault(name, set()).update(owners)
             if name not in namespace:
                 continue
             mark = Mark(contents[name]) if name in contents else self._mark(name, namespace[name])
@@ -258,6 +262,7 @@ class Ledger:
         for rank, end in done.items():
             for name in end.dropped:
                 self._marks.get(name, {}).pop(rank, None)
+                self._owners.get(name, set()).discard(rank)
             if end.rejected is not None and plan is not None:
                 self._rejected(rank, end.rejected.labels, plan)
 
@@ -275,15 +280,18 @@ class Ledger:
         self._modules.forget()
 
     def bound_here(self, name: str, value: object, ranks: Iterable[int]) -> None:
-        """The notebook got `value` under `name` from these ranks' own: theirs stays."""
+        """The notebook got `value` under `name` from these ranks' own: all ranks' own stays."""
         mark = self._mark(name, value)
         self._assigned.add(name)
-        for rank in ranks:
+        for rank in {*ranks, *self._owners.get(name, ())}:
             self._marks.setdefault(name, {})[rank] = mark
 
     def needed(self) -> set[str]:
         """Digests of what is some rank's name's content."""
-        return {digest for label, digest in self._blobs.items() if self._marks.get(label)}
+        held = (label for label, marks in self._marks.items() if marks)
+        return {
+            self._blobs[label] for label in held if label in self._blobs.keys() - self._assigned
+        }
 
     def names_made_on_ranks(self) -> list[str]:
         """Names whose newest value is the ranks' own."""
@@ -296,6 +304,7 @@ class Ledger:
         self._parcels.clear()
         self._blobs.clear()
         self._assigned.clear()
+        self._owners.clear()
         self._files.clear()
         self._held.clear()
         self._imported.clear()

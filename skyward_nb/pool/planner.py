@@ -234,7 +234,29 @@ class Planner:
                 places = {name: place for place, name in enumerate(self._namespace)}
             last = len(ages)
             names.sort(key=lambda u: (ages.get(u.labels[0], last), places.get(u.labels[0], 0)))
-        return [*self._definitions_in_order(definitions), *names]
+        ordered = self._definitions_in_order(definitions)
+        return [*ordered, *self._after_what_they_need(names)]
+
+    def _after_what_they_need(self, names: list[Unit]) -> list[Unit]:
+        """Names after those that their classes and functions read: rebuilding may call these."""
+        if not any(unit.whole.definitions for unit in names):
+            return names
+        ordered: dict[str, Unit] = {}
+        begun: set[str] = set()
+
+        def visit(label: str) -> None:
+            unit = self.units.get(label)
+            if unit is None or label in begun:
+                return
+            begun.add(label)
+            for need in (*sorted(unit.whole.reads), *unit.whole.definitions):
+                visit(need)
+            if not is_label(label):
+                ordered[label] = unit
+
+        for unit in names:
+            visit(unit.labels[0])
+        return list(ordered.values())
 
     def _definitions_in_order(self, units: dict[str, Unit]) -> list[Unit]:
         while units:

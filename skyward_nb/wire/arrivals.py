@@ -15,6 +15,10 @@ from typing import Any
 Address = tuple[int, int]
 
 
+class NotThere(LookupError):
+    """What a value points at is not on this rank."""
+
+
 class Unpickler(pickle.Unpickler):
     """Reads one value, and knows every object of it afterwards."""
 
@@ -23,11 +27,11 @@ class Unpickler(pickle.Unpickler):
         super().__init__(self._file, buffers=buffers)
 
     def persistent_load(self, pid: Address) -> object:
-        """An object that is there already; raises LookupError when it is not."""
+        """An object that is there already; raises `NotThere` when it is not."""
         parcel, number = pid
         reader = _parcels.get(parcel)
         if reader is None:
-            raise LookupError("an object that it shares with another name is not on this rank")
+            raise NotThere("an object that it shares with another name is not on this rank")
         return reader.find(number)
 
     def find(self, number: int) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 from cloudpickle import cloudpickle as _cp
 
+from skyward_nb.wire.arrivals import NotThere
 from skyward_nb.wire.home import home
 
 _LABEL = "def "
@@ -80,10 +81,10 @@ def keep(label: str, value: object) -> None:
 
 
 def defined(label: str) -> object:
-    """The definition that came under this label; raises LookupError when none did."""
+    """The definition that came under this label; raises `NotThere` when none did."""
     found = _kept.get(label)
     if found is None:
-        raise LookupError(f"its definition {label!r} is not on this rank")
+        raise NotThere(f"its definition {label!r} is not on this rank")
     return found
 
 

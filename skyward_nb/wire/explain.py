@@ -24,16 +24,16 @@ _OF_MODULES = ("_modules", "_parameters", "_buffers")
 def explain(name: str, value: object, error: Exception, culprit: object) -> PayloadError:
     """The error to raise for the variable `name`, whose pickling raised `error` at `culprit`."""
     text = _text(error)
-    if "changed size during iteration" in text:
+    if isinstance(error, RuntimeError) and "changed size during iteration" in text:
         advice = "Something, such as a thread, is still changing it: wait for that, or send a copy."
         return PayloadError(name, name, kind_of(value), "it changes while it is packed", advice)
-    if isinstance(error, RecursionError) or "recursion" in text:
+    if isinstance(error, RecursionError) or "excessively deep recursion" in text:
         advice = "Make it flatter: lists or arrays of indices instead of objects in objects."
         return PayloadError(name, name, kind_of(value), "it is nested too deeply", advice)
     path = _path_to(culprit, value)
     if path is None:
-        culprit = value if path is None and culprit is None else culprit
-        path = "" if culprit is value else f" (in it, where no name leads: {kind_of(culprit)})"
+        path = f": something inside it ({kind_of(culprit)})" if culprit is not None else ""
+        culprit = value
     why = text or type(error).__name__
     if not isinstance(error, Unpicklable):
         why = why.removeprefix(f"cannot pickle '{kind_of(culprit)}' object")

@@ -174,12 +174,12 @@ def _cell(cell: types.CellType) -> Any:
         content = cell.cell_contents
     except ValueError:
         return _cp._make_empty_cell, ()
-    return _cp._make_empty_cell, (), content, None, None, fill_cell
+    return _cp._make_empty_cell, (), (content,), None, None, fill_cell
 
 
-def fill_cell(cell: types.CellType, content: object) -> None:
-    """Fill a cell that was just made."""
-    cell.cell_contents = content
+def fill_cell(cell: types.CellType, content: tuple[object]) -> None:
+    """Fill a cell that was just made; in a tuple, since pickle takes None for no content."""
+    (cell.cell_contents,) = content
 
 
 def _named_in(annotations: Mapping[str, Any]) -> Iterator[str]:

@@ -265,7 +265,8 @@ class Rejected(msgspec.Struct, frozen=True):
 class Variable(msgspec.Struct, frozen=True):
     """A name of a rank: its type, about how many bytes it holds, and the cell that bound it there.
 
-    `cell` is 0 for what came from the notebook; `at_least` says that counting stopped early.
+    `cell` is 0 for what came from the notebook, -1 where it is not known which cell it was;
+    `at_least` says that counting stopped early.
     """
 
     name: str
