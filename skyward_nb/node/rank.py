@@ -58,7 +58,8 @@ class _NotRebuilt(Exception):
         if not isinstance(error, PayloadError | arrivals.NotThere | Damaged):
             reason = f"{type(error).__name__}: {reason}"
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        self.rejected = Rejected(parcel.labels, reason, missing or "")
+        gone = isinstance(error, arrivals.NotThere)
+        self.rejected = Rejected(parcel.labels, reason, missing or "", gone)
 
 
 class Rank:
@@ -197,6 +198,8 @@ class Rank:
         self._finder.renew(command.modules)
         import_all(command.imports)
         arrivals.let_go(command.let_go)
+        arrivals.prune()
+        definitions.let_go(command.unused)
         namespace = self._shell.user_ns
         before: dict[str, object] = {}
         try:

@@ -49,8 +49,9 @@ class Ending:
             raise self._died(notes)
         value = self._bind(options, writes)
         if (error := self._not_returned()) is not None:
+            headline = str(error).partition("\n")[0]
             self._display.end(
-                "failed", str(error).partition("\n")[0], foot=self._foot(), manifest=self._rows()
+                "failed", headline, notes=notes, foot=self._foot(), manifest=self._rows()
             )
             raise error
         ran = spell_result(outcome.ranks, self._pool.spec.world_size)

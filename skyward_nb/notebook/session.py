@@ -226,13 +226,18 @@ class Session:
         self, request: RunRequest, pool: Pool | None, spec: PoolSpec, display: RunDisplay
     ) -> None:
         """Show what a run would send; nothing is started, sent or marked as sent."""
-        ledger = pool.ledger if pool else Ledger(spec.world_size, self._source_of)
+        has_names = pool is not None and pool.is_ready
+        ledger = pool.ledger if pool and has_names else Ledger(spec.world_size, self._source_of)
         plan = plan_of(request, ledger)
         going = [row for row in plan.rows if row.status == "sent"]
         names = f"{len(going)} name{'s' * (len(going) != 1)} ({spell_size(plan.sent_bytes)})"
         to = spell_result(request.ranks, spec.world_size)
         words = f"Dry run: {names} would be sent to {to}; nothing was sent or run"
         notes = list(plan.notes)
+        if plan.absent:
+            notes.append(f"neither the notebook nor the ranks have: {', '.join(plan.absent)}")
+        if pool is not None and not has_names:
+            notes.insert(0, "ranks are gone: all would be started anew first")
         if pool is None:
             notes.insert(0, f"a pool would be started first: {spec}")
         if request.cell is not None and request.cell.names.blind:

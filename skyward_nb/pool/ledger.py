@@ -8,7 +8,9 @@ the newer one until the notebook's content changes again.
 from __future__ import annotations
 
 import builtins
+import errno
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -52,6 +54,7 @@ class Plan:
     imports: tuple[str, ...] = ()
     rows: list[Row] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     told: set[tuple[object, ...]] = field(default_factory=set)
 
     @property
@@ -71,14 +74,23 @@ class Plan:
         """
         stores = tuple(stores)
         parcels: list[Parcel] = []
+        there = {
+            unit.bundle.digest
+            for unit, _ in self.sending
+            if all(unit.bundle.digest in s for s in stores)
+        }
         for unit, ranks in self.sending:
             try:
                 packed, *_ = [unit.bundle.stow(store) for store in stores]
             except OSError as error:
+                for store in stores:
+                    store.drop({parcel.value.digest for parcel in parcels} - there)
                 kind = type(unit.values[0]).__name__
                 reason = error.strerror or str(error)
                 advice = "Free memory, or have the cell load the data on the ranks."
-                lack = "finds no room on the machine of the ranks"
+                lack = "does not fit on the ranks' machine"
+                if error.errno != errno.ENOSPC:
+                    advice, lack = "Nothing was sent.", "cannot be written to the ranks' store"
                 raise PayloadError(unit.shown, unit.shown, kind, reason, advice, lack) from error
             parcels.append(Parcel(unit.labels, packed, ranks, unit.parcel))
         return tuple(parcels)
@@ -104,6 +116,8 @@ class Ledger:
         self._modules = ProjectModules()
         self._told: set[tuple[object, ...]] = set()
         self._parcels: set[int] = set()
+        self._pending: dict[int, set[int | str]] = {}
+        self._alive: dict[str, weakref.ref[Any]] = {}
         self._numbers = itertools.count(1)
 
     # ── before a run ────────────────────────────────────────────────────────────────────
@@ -127,10 +141,18 @@ class Ledger:
         if not reads and not imports:
             return Plan()
 
-        planner = Planner(namespace, _Target(self, ranks), tell)
+        def is_kept(name: str, value: object) -> bool:
+            return _Target(self, ranks).mark(name, _identity(value)) is not None
+
+        planner = Planner(namespace, self._known, is_kept, tell, self._modules.version)
         plan = Plan(units=planner.plan(reads))
+        sharers = planner.sharers() if plan.units else []
         rows: dict[str, Row] = {}
-        self._choose(plan, ranks, rows)
+        for group in self._alike(ranks, [*plan.units, *sharers]):
+            units = planner.share(sharers, _Target(self, group))
+            everyone = len(group) == self._world_size
+            plan.sending += [(u, None if everyone else group) for u in units if u.mark is None]
+        self._tabulate(plan, rows)
         for name in planner.skipped:
             rows[name] = Row(name, "kept on ranks", _kind(namespace[name]))
         for name in planner.absent & self._assigned:
@@ -139,6 +161,8 @@ class Ledger:
         gone = {n for n in planner.absent & self._marks.keys() if hasattr(builtins, n)}
         plan.removed = tuple(sorted(gone - self._assigned))
         rows.update({name: Row(name, "removed") for name in plan.removed})
+        nowhere = planner.absent - self._assigned - gone
+        plan.absent = tuple(sorted(n for n in nowhere if not hasattr(builtins, n)))
         files = {file for unit in plan.units for file in unit.bundle.files}
         found = (self._sources(file) for file in sorted(files - self._files))
         plan.sources = [source for source in found if source is not None]
@@ -149,44 +173,63 @@ class Ledger:
         plan.rows = sorted(rows.values(), key=lambda row: row.name)
         return plan
 
-    def _choose(self, plan: Plan, ranks: tuple[int, ...], rows: dict[str, Row]) -> None:
-        """Which units which ranks lack."""
+    def _alike(self, ranks: tuple[int, ...], units: list[Unit]) -> list[tuple[int, ...]]:
+        """The ranks in groups that have the same of all units, in the same parcels."""
+        groups: dict[tuple[tuple[str, int] | None, ...], list[int]] = {}
+        for rank in ranks:
+            marks = (self._marks.get(unit.labels[0], {}).get(rank) for unit in units)
+            key = tuple((mark.content, mark.parcel) if mark else None for mark in marks)
+            groups.setdefault(key, []).append(rank)
+        return [tuple(group) for group in groups.values()]
+
+    def _tabulate(self, plan: Plan, rows: dict[str, Row]) -> None:
+        """A row of the manifest for each name and definition."""
+        going: dict[str, Unit] = {}
+        for unit, _ in plan.sending:
+            going.update(dict.fromkeys(unit.labels, unit))
         for unit in plan.units:
-            lacking = tuple(rank for rank in ranks if self._lacks(rank, unit))
-            if lacking:
-                everyone = len(lacking) == self._world_size
-                plan.sending.append((unit, None if everyone else lacking))
             for label, value in zip(unit.labels, unit.values, strict=True):
-                status: Status = "sent" if lacking else "unchanged"
-                if not lacking and label in self._assigned:
+                sent = going.get(label)
+                status: Status = "sent" if sent is not None else "unchanged"
+                if sent is None and label in self._assigned:
                     status = "kept on ranks"
                 name = value.__qualname__ if is_label(label) else label  # type: ignore[attr-defined]
-                size = unit.bundle.size if lacking else unit.whole.size
-                row = Row(name, status, _kind(value), size, unit.seconds)
+                size = (sent or unit).bundle.size
+                row = Row(name, status, _kind(value), size, (sent or unit).seconds)
                 rows[name] = _merged(rows[name], row) if name in rows else row
 
-    def _lacks(self, rank: int, unit: Unit) -> bool:
-        marks = [self._marks.get(label, {}).get(rank) for label in unit.labels]
-        return any(mark is None or mark.content != unit.content for mark in marks)
-
-    def parcels_to_let_go(self) -> tuple[int, ...]:
-        """Parcels that nothing on the ranks belongs to any more; they are told once."""
+    def to_let_go(self, ranks: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """(parcels that nothing belongs to any more, definitions that are gone), told once a rank."""
+        dead = [label for label, alive in self._alive.items() if alive() is None]
+        for label in dead:
+            del self._alive[label]
+            self._marks.pop(label, None)
+            self._blobs.pop(label, None)
         live = {parcel for each in self._each_mark() for parcel in each.parcels}
         gone = self._parcels - live
         self._parcels &= live
-        return tuple(sorted(gone))
+        parcels: set[int] = set()
+        labels: set[str] = set()
+        for rank in range(self._world_size):
+            self._pending.setdefault(rank, set()).update(gone, dead)
+        for rank in ranks:
+            for each in self._pending.pop(rank, ()):
+                (labels if isinstance(each, str) else parcels).add(each)  # type: ignore[arg-type]
+        return tuple(sorted(parcels)), tuple(sorted(labels))
 
     def parcels_of(self, names: Iterable[str], plan: Plan) -> dict[str, tuple[int, ...]]:
         """Of each name the parcels that nothing else, `plan` included, points at."""
         found: dict[str, tuple[int, ...]] = {}
         for name in names:
             own = {parcel for mark in self._marks.get(name, {}).values() for parcel in mark.parcels}
-            own |= {unit.parcel for unit in plan.units if name in unit.labels and unit.parcel}
+            own |= {unit.parcel for unit, _ in plan.sending if name in unit.labels and unit.parcel}
             others = (
                 m for label, marks in self._marks.items() if label != name for m in marks.values()
             )
             own -= {parcel for mark in others for parcel in mark.parcels} if own else set()
-            own -= {p for unit in plan.units if name not in unit.labels for p in unit.points_at}
+            own -= {
+                p for unit, _ in plan.sending if name not in unit.labels for p in unit.points_at
+            }
             if own:
                 found[name] = tuple(sorted(own))
         return found
@@ -205,8 +248,8 @@ class Ledger:
         for name, other in sorted(planner.apart.items()):
             if once("apart", name, other):
                 yield (
-                    f"{name} shares an object with {other}, whose value on the ranks is their own: "
-                    f"there, {name} has a copy"
+                    f"{name} shares an object with {other}, which on the ranks is apart from the "
+                    f"notebook's: there, {name} has a copy"
                 )
         for unit in plan.units:
             for label, value in unit.whole.definitions.items():
@@ -226,7 +269,9 @@ class Ledger:
         """The plan is on its way to the ranks."""
         for unit, some in plan.sending:
             mark = Mark(unit.content, unit.parcel, unit.homes)
-            for label in unit.labels:
+            for label, value in zip(unit.labels, unit.values, strict=True):
+                if is_label(label):
+                    self._alive[label] = weakref.ref(value)
                 for rank in range(self._world_size) if some is None else some:
                     self._marks.setdefault(label, {})[rank] = mark
                 self._assigned.discard(label)
@@ -235,7 +280,8 @@ class Ledger:
             self._parcels |= mark.parcels
         for name in plan.removed:
             self._marks.pop(name, None)
-        remember(self._known, plan.units)
+        going = {id(unit.whole): unit for unit, _ in plan.sending}
+        remember(self._known, [going.get(id(unit.whole), unit) for unit in plan.units])
         self._told |= plan.told
         if len(ranks) == self._world_size:
             self._files |= {source.filename for source in plan.sources}
@@ -254,6 +300,8 @@ class Ledger:
             owners = {rank for rank, end in done.items() if name in end.assigned}
             self._owners.setdefault(name, set()).update(owners)
             if name not in namespace:
+                for rank in owners & self._marks.get(name, {}).keys():
+                    self._marks[name][rank] = Mark(self._marks[name][rank].content)
                 continue
             mark = Mark(contents[name]) if name in contents else self._mark(name, namespace[name])
             for rank, end in done.items():
@@ -264,17 +312,28 @@ class Ledger:
                 self._marks.get(name, {}).pop(rank, None)
                 self._owners.get(name, set()).discard(rank)
             if end.rejected is not None and plan is not None:
-                self._rejected(rank, end.rejected.labels, plan)
+                self._rejected(rank, end.rejected.labels, end.rejected.gone, plan)
 
-    def _rejected(self, rank: int, labels: tuple[str, ...], plan: Plan) -> None:
-        """A rank bound nothing of what was sent, since one parcel could not be rebuilt."""
+    def _rejected(
+        self,
+        rank: int,
+        labels: tuple[str, ...],
+        gone: bool,
+        plan: Plan,
+    ) -> None:
+        """A rank bound nothing of what was sent, since one parcel could not be rebuilt.
+
+        `gone`: since what it points at is not there, so that nobody may point at it any more.
+        """
         again = {label for unit, _ in plan.sending for label in unit.labels}
         lost: set[int] = set()
-        for unit, _ in plan.sending:
+        for unit, _ in plan.sending if gone else ():
             lost |= unit.points_at if set(unit.labels) & set(labels) else set()
         for label, marks in self._marks.items():
-            if label in again or (rank in marks and marks[rank].parcels & lost):
+            if label in again:
                 marks.pop(rank, None)
+            elif rank in marks and marks[rank].parcels & lost:
+                marks[rank] = Mark(marks[rank].content)
         self._imported.clear()
         self._files.clear()
         self._modules.forget()
@@ -302,6 +361,8 @@ class Ledger:
         self._marks.clear()
         self._known = Known()
         self._parcels.clear()
+        self._pending.clear()
+        self._alive.clear()
         self._blobs.clear()
         self._assigned.clear()
         self._owners.clear()
@@ -326,22 +387,9 @@ class _Target:
     ledger: Ledger
     ranks: tuple[int, ...]
 
-    @property
-    def known(self) -> Known:
-        return self.ledger._known
-
-    def holds_for_good(self, name: str, value: object) -> bool:
-        return self.mark(name, _identity(value)) is not None
-
     def mark(self, label: str, content: str) -> Mark | None:
         marks = self._marks(label, content)
         if not marks or len(marks) < len(self.ranks):
-            return None
-        return marks[0] if len({mark.parcel for mark in marks}) == 1 else Mark(content)
-
-    def mark_of_some(self, label: str, content: str) -> Mark | None:
-        marks = self._marks(label, content)
-        if not marks or len(marks) == len(self.ranks):
             return None
         return marks[0] if len({mark.parcel for mark in marks}) == 1 else Mark(content)
 
@@ -349,9 +397,6 @@ class _Target:
         there = self.ledger._marks.get(label, {})
         marks = [there[rank] for rank in self.ranks if rank in there]
         return [mark for mark in marks if mark.content == content]
-
-    def version(self, modules: Iterable[str]) -> str:
-        return self.ledger._modules.version(modules)
 
     def new_parcel(self) -> int:
         return next(self.ledger._numbers)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 import types
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ from skyward_nb.wire.arrivals import Address
 from skyward_nb.wire.definitions import is_label
 from skyward_nb.wire.payload import Bundle, pack
 from skyward_nb.wire.sizes import looks_big
+
+_FEW = 50_000
 
 
 @dataclass(frozen=True)
@@ -94,51 +97,40 @@ class Unit:
 
     def numbers_of(self, other: Unit) -> dict[int, int]:
         """The numbers here, by id, of the objects of another unit that are in this one, too."""
+        small, large = (self, other) if self.objects is not None else (other, self)
+        if large.objects is None and (small.objects is None or len(small.objects) > _FEW):
+            small.list_objects()
+            large.list_objects()
         if self.objects is not None and other.objects is not None:
             both = self.objects.keys() & other.objects.keys()
             return {key: self.objects[key][0] for key in both}
-        if self.objects is None:
-            theirs = [each for _, each in other.list_objects().values()]
-            return self.whole.numbers_of(other.whole, other.value, theirs) if theirs else {}
-        mine = [each for _, each in self.objects.values()]
-        held = other.whole.numbers_of(self.whole, self.value, mine) if mine else {}
-        return {key: self.objects[key][0] for key in held}
+        theirs = [each for _, each in small.list_objects().values()]
+        if not theirs:
+            return {}
+        try:
+            held = large.whole.numbers_of(small.whole, small.value, theirs)
+        except Exception:  # noqa: BLE001 - the one's pickler cannot take the other's objects
+            return {}
+        return held if large is self else {key: small.list_objects()[key][0] for key in held}
 
 
 @dataclass
 class Known:
-    """What earlier plans found of each name: ids of its objects, and the id of its value.
+    """What earlier plans found of each name: ids of its objects, and its value, held weakly.
 
     Ids outlive their objects, so they are hints. `ages` orders labels by when they were sent.
     """
 
     objects: dict[str, frozenset[int]] = field(default_factory=dict)
-    values: dict[str, int] = field(default_factory=dict)
+    values: dict[str, Callable[[], object]] = field(default_factory=dict)
     ages: dict[str, int] = field(default_factory=dict)
 
 
 class Ranks(Protocol):
-    """What the planner asks about the ranks that a run is for."""
-
-    @property
-    def known(self) -> Known:
-        """What earlier plans found."""
-        ...
-
-    def holds_for_good(self, name: str, value: object) -> bool:
-        """Whether their own value is to stay, without looking at the notebook's."""
-        ...
+    """What the planner asks about ranks that have the same of all that is planned."""
 
     def mark(self, label: str, content: str) -> Mark | None:
         """What all of them have under a label, if it is this content."""
-        ...
-
-    def mark_of_some(self, label: str, content: str) -> Mark | None:
-        """What those of them have that have this content, if there are any."""
-        ...
-
-    def version(self, modules: Iterable[str]) -> str:
-        """What stands for the present source of project modules; empty for any others."""
         ...
 
     def new_parcel(self) -> int:
@@ -149,34 +141,76 @@ class Ranks(Protocol):
 class Planner:
     """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel.
 
-    `tell` hears of what may take a moment.
+    `skip` says which names ranks have for good, `tell` hears of what may take a moment, `version`
+    tells of project modules which content they have now.
     """
 
     def __init__(
-        self, namespace: Mapping[str, Any], ranks: Ranks, tell: Callable[[str], None]
+        self,
+        namespace: Mapping[str, Any],
+        known: Known,
+        skip: Callable[[str, object], bool],
+        tell: Callable[[str], None],
+        version: Callable[[Iterable[str]], str],
     ) -> None:
         self._namespace = namespace
-        self._ranks = ranks
+        self._known = known
+        self._skip = skip
         self._tell = tell
-        self._homes: dict[int, Address] = {}
+        self._version = version
+        self._units: list[Unit] = []
         self.units: dict[str, Unit] = {}
         self.skipped: set[str] = set()
         self.absent: set[str] = set()
         self.tokens: set[str] = set()
         self.modules: set[str] = set()
         self.apart: dict[str, str] = {}
-        """Names that share an object with a name whose value on the ranks is their own."""
+        """Names that share an object with another which on the ranks nobody can point at."""
 
     def plan(self, reads: Iterable[str]) -> list[Unit]:
-        """The units that these names need, each after those it refers to or points at."""
+        """The units that these names need, each after those it refers to."""
         self._add(reads)
-        units = self._in_order()
-        for unit in units:
-            unit.mark = self._ranks.mark(unit.labels[0], unit.content)
-        going = [unit for unit in units if unit.mark is None]
-        if going:
-            self._share(units, going)
-        return units
+        self._units = self._in_order()
+        for unit in self._units:
+            if not unit.whole.is_large and len(self.units) + len(self._known.objects) > 1:
+                unit.list_objects()
+        return self._units
+
+    def sharers(self) -> list[Unit]:
+        """Names that ranks may have, are not read now, and hold an object of what is."""
+        found: list[Unit] = []
+        ids = {key for unit in self._units for key in unit.objects or {}}
+        for name, theirs in self._known.objects.items():
+            if name in self.units or name not in self._namespace or ids.isdisjoint(theirs):
+                continue
+            value = self._namespace[name]
+            if not self._skip(name, value):
+                # The ids are from then; packed now, it tells what it really holds.
+                unit = self._pack((name,), (value,))
+                if not unit.whole.is_large:
+                    unit.list_objects()
+                found.append(unit)
+        for unit in self._units:
+            found += self._under_other_names(unit)
+        return found
+
+    def _under_other_names(self, unit: Unit) -> Iterator[Unit]:
+        """The same value under a name that it had before and has no more: it was renamed."""
+        if unit.is_definition:
+            return
+        for name, value_of in self._known.values.items():
+            if name in unit.labels or value_of() is not unit.value:
+                continue
+            now = self._namespace.get(name, unit.value if name in self._namespace else None)
+            if now is unit.value:
+                continue
+            if now is not None:
+                there = self.units.get(name) or self._pack((name,), (now,))
+                if there.content == unit.content:
+                    continue  # two objects, alike: the ranks' is the one that still has the name
+            same = Unit((name,), unit.values, unit.whole, unit.content, 0.0, unit.whole)
+            same.objects = unit.objects
+            yield same
 
     # ── what is needed ──────────────────────────────────────────────────────────────────
 
@@ -202,7 +236,7 @@ class Planner:
                 self.absent.add(name)
                 continue
             value = self._namespace[name]
-            if self._ranks.holds_for_good(name, value):
+            if self._skip(name, value):
                 self.skipped.add(name)
             else:
                 yield name, value
@@ -218,7 +252,7 @@ class Planner:
         content = whole.digest
         if issubclass(type(value), types.FunctionType | type) and not whole.definitions:
             # Only a reference into a module: what that is changes with the module's source.
-            content += self._ranks.version(whole.modules)
+            content += self._version(whole.modules)
         return Unit(labels, values, whole, content, time.perf_counter() - began, whole)
 
     # ── order ───────────────────────────────────────────────────────────────────────────
@@ -228,7 +262,7 @@ class Planner:
         definitions = {label: unit for label, unit in self.units.items() if is_label(label)}
         names = [unit for label, unit in self.units.items() if label not in definitions]
         if len(names) > 1:
-            ages = self._ranks.known.ages
+            ages = self._known.ages
             places: dict[str, int] = {}
             if any(unit.labels[0] not in ages for unit in names):
                 places = {name: place for place, name in enumerate(self._namespace)}
@@ -287,72 +321,47 @@ class Planner:
 
     # ── objects that are on the ranks already, or go before ─────────────────────────────
 
-    def _share(self, units: list[Unit], going: list[Unit]) -> None:
-        """Have what goes point at those of its objects that are there, or go before it."""
-        for unit in units:
-            if not unit.whole.is_large:
-                unit.list_objects()
+    def share(self, sharers: list[Unit], ranks: Ranks) -> list[Unit]:
+        """The units as they are for some ranks, which have the same of all.
+
+        With what these have, and, where they lack a unit, packed to point at those of its objects
+        that are there.
+        """
+        units = [
+            replace(unit, mark=ranks.mark(unit.labels[0], unit.content)) for unit in self._units
+        ]
+        if all(unit.mark is not None for unit in units):
+            return units
         there = [unit for unit in units if unit.mark is not None]
-        there += self._sharers_sent_before(going)
-        for unit in going:
-            some = self._ranks.mark_of_some(unit.labels[0], unit.content)
-            if some is not None:
-                # Some ranks have it: on the others it gets the same numbers, if that can be.
-                if some.parcel and some.homes is None:
-                    unit.parcel = some.parcel
-                    there.append(unit)
+        for unit in sharers:
+            mark = ranks.mark(unit.labels[0], unit.content)
+            if mark is not None:
+                there.append(replace(unit, mark=mark))
+        for unit in units:
+            if unit.mark is not None:
                 continue
-            self._say_if_apart(unit, there)
             addresses: dict[int, Address] = {}
             for other in there:
                 self._address(unit, other, addresses)
-            self._number(unit, addresses)
+            self._number(unit, addresses, ranks)
             there.append(unit)
-
-    def _sharers_sent_before(self, going: list[Unit]) -> list[Unit]:
-        """What ranks keep under names not read now, and shares an object with what goes."""
-        found: list[Unit] = []
-        known = self._ranks.known
-        ids = {key for unit in going for key in unit.objects or {}}
-        for name, theirs in known.objects.items():
-            if name in self.units or name not in self._namespace or ids.isdisjoint(theirs):
-                continue
-            # The ids are from then: look again before believing them.
-            value = self._namespace[name]
-            if self._ranks.holds_for_good(name, value):
-                continue
-            unit = self._pack((name,), (value,))
-            unit.mark = self._ranks.mark(name, unit.content)
-            if unit.mark is not None:
-                if not unit.whole.is_large:
-                    unit.list_objects()
-                found.append(unit)
-        for unit in going:
-            found += self._under_other_names(unit)
-        return found
-
-    def _under_other_names(self, unit: Unit) -> Iterator[Unit]:
-        """The same value under a name that it had before: it was renamed, or has another now."""
-        for name, value in self._ranks.known.values.items():
-            if value != id(unit.value) or name in unit.labels or unit.is_definition:
-                continue
-            mark = self._ranks.mark(name, unit.content)
-            if mark is not None:
-                same = Unit((name,), unit.values, unit.whole, unit.content, 0.0, unit.whole)
-                same.objects, same.mark = unit.objects, mark
-                yield same
+        return units
 
     def _address(self, unit: Unit, other: Unit, addresses: dict[int, Address]) -> None:
         """Note where the objects are that a unit shares with one that is there."""
+        mark = other.mark or Mark(other.content, other.parcel, other.homes)
+        lost = False
         for key, number in other.numbers_of(unit).items():
-            if key in addresses:
-                continue
-            mark = other.mark or Mark(other.content, other.parcel, other.homes)
-            home = mark.home(number)
-            if home is not None:
-                addresses[key] = home
+            if key not in addresses:
+                home = mark.home(number)
+                if home is None:
+                    lost = True
+                else:
+                    addresses[key] = home
+        if lost and not unit.is_definition:
+            self.apart[unit.labels[0]] = other.shown
 
-    def _number(self, unit: Unit, addresses: dict[int, Address]) -> None:
+    def _number(self, unit: Unit, addresses: dict[int, Address], ranks: Ranks) -> None:
         """Pack what a unit sends, and note where its objects will be."""
         began = time.perf_counter()
         compact = self._lone_views(unit, addresses)
@@ -370,7 +379,7 @@ class Planner:
             unit.seconds += time.perf_counter() - began
         if unit.objects is not None and not unit.objects:
             return  # nothing that anybody could share
-        unit.parcel = self._ranks.new_parcel()
+        unit.parcel = ranks.new_parcel()
         if unit.bundle is unit.whole:
             return
         sent = {} if unit.bundle.is_large else unit.bundle.objects()
@@ -390,12 +399,10 @@ class Planner:
                 lone -= (other.objects or {}).keys()
         return lone - set(addresses)
 
-    def _say_if_apart(self, unit: Unit, there: list[Unit]) -> None:
-        """Note what cannot be one object on the ranks: nobody knows which of theirs it is."""
-        for other in there:
-            own = other.mark is not None and not other.mark.parcel and other.mark.homes is None
-            if own and not unit.is_definition and other.numbers_of(unit):
-                self.apart[unit.labels[0]] = other.shown
+
+def _nothing() -> object:
+    """No value: one that cannot be held weakly is not recognized under another name."""
+    return _nothing
 
 
 def remember(known: Known, units: Iterable[Unit]) -> None:
@@ -403,9 +410,14 @@ def remember(known: Known, units: Iterable[Unit]) -> None:
     for unit in units:
         for label, value in zip(unit.labels, unit.values, strict=True):
             known.ages.setdefault(label, len(known.ages))
-            if is_label(label) or (unit.mark and known.values.get(label) == id(value)):
+            if is_label(label):
                 continue
-            known.values[label] = id(value)
+            if unit.mark is not None and label in known.values and known.values[label]() is value:
+                continue
+            try:
+                known.values[label] = weakref.ref(value)
+            except TypeError:
+                known.values[label] = _nothing
             if unit.whole.is_large:
                 continue
             if objects := unit.list_objects():

@@ -124,6 +124,11 @@ class Pool:
         return tuple(range(self.spec.world_size))
 
     @property
+    def is_ready(self) -> bool:
+        """Whether all ranks are there, as far as is known."""
+        return self._ready
+
+    @property
     def ledger(self) -> Ledger:
         """What the ranks have; there is one once the pool has started."""
         if self._ledger is None:
@@ -316,6 +321,7 @@ class Pool:
     def _command(self, request: RunRequest, plan: Plan, parcels: tuple[Parcel, ...]) -> Run:
         cell = request.cell
         sources = tuple(plan.sources)
+        let_go, unused = self.ledger.to_let_go(request.ranks)
         if cell is not None:
             sources = (SourceFile(cell.filename, request.number, cell.text), *sources)
         return Run(
@@ -328,7 +334,8 @@ class Pool:
             wants_value=request.wants_value,
             parcels=parcels,
             removed=plan.removed,
-            let_go=self.ledger.parcels_to_let_go(),
+            let_go=let_go,
+            unused=unused,
             lets_go=self.ledger.parcels_of(cell.names.writes, plan) if cell else {},
             modules=plan.modules,
             imports=plan.imports,

@@ -31,6 +31,7 @@ class LocalMachine:
         self.nodes = tuple(range(nodes))
         self._pool = pool
         self._folders = folders
+        self._store = BlobStore(folders.store, folders.spill)
         self._agent: subprocess.Popen[bytes] | None = None
         self._reached = False
 
@@ -82,7 +83,7 @@ class LocalMachine:
 
     def store(self) -> BlobStore:
         """The folders both sides open: values need no wire on one machine."""
-        return BlobStore(self._folders.store, self._folders.spill)
+        return self._store
 
     async def release(self) -> None:
         """Wait for the agent to go, end it if it does not, and see that its files are gone."""

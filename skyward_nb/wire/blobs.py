@@ -98,7 +98,7 @@ class BlobStore:
             rooms = f"{spell_size(memory_room(self.memory))} free in memory"
             if self.disk is not None:
                 rooms += f", {spell_size(disk_room(self.disk))} on disk"
-            raise OSError(errno.ENOSPC, f"it has {spell_size(size)}, and there are {rooms}")
+            raise OSError(errno.ENOSPC, f"it is {spell_size(size)}, and there are {rooms}")
         self._write(self.disk, digest, parts)
 
     def _write(self, folder: Path, digest: str, parts: Sequence[Buffer]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import types
 import uuid
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from cloudpickle import cloudpickle as _cp
@@ -67,9 +68,10 @@ def is_label(text: str) -> bool:
     return text.startswith(_LABEL)
 
 
-def forget_definitions() -> None:
-    """Let go of the definitions that came to this process."""
-    _kept.clear()
+def let_go(labels: Iterable[str]) -> None:
+    """The notebook has these definitions no more: what still uses them keeps them itself."""
+    for label in labels:
+        _kept.pop(label, None)
 
 
 def keep(label: str, value: object) -> None:

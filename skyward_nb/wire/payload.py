@@ -242,7 +242,7 @@ def unpack(packed: Packed, store: BlobStore, parcel: int = 0) -> Any:
         reader = arrivals.Unpickler(pieces[0], pieces[1:])
         value = reader.load()
     if parcel:
-        arrivals.keep(parcel, reader)
+        arrivals.keep(parcel, reader, pieces[0].nbytes)
     return value
 
 

@@ -158,7 +158,8 @@ class Pickler(cloudpickle.Pickler):
             for name, value in attributes.items()
             if not isinstance(value, types.MemberDescriptorType)
         }
-        if "__slots__" in vars(cls) and make is _cp._make_skeleton_class:
+        plain = make is _cp._make_skeleton_class and args[2] == cls.__bases__
+        if "__slots__" in vars(cls) and plain:
             # cloudpickle makes classes without them, whose instances have a __dict__ then.
             slotted = vars(cls)["__slots__"]
             named = (slotted,) if isinstance(slotted, str) else tuple(slotted)

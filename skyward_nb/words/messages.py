@@ -82,9 +82,12 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     `body` and `last` are code objects as `marshal` writes them: the statements, and the
     expression whose value is the run's. Of the names the cell `writes`, it binds the `sure` ones
     whenever it ends well; an `opaque` cell may bind others, too. Equal minor versions of Python
-    were made sure of. Nothing points any more at parcels to `let_go`, nor, once a name is bound
-    anew, at those that it `lets_go`. Before it runs, names `removed` in the notebook go, `modules` are renewed,
-    and `imports` are imported. Values of more than `limit` bytes do not go home.
+    were made sure of.
+
+    Before it runs: nothing points any more at parcels to `let_go`, nor, once a name is bound anew,
+    at those that it `lets_go`; `unused` definitions are gone from the notebook, as are names
+    `removed`; `modules` are renewed, and `imports` imported. Values of more than `limit` bytes
+    do not go home.
     """
 
     run: int
@@ -96,6 +99,7 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     parcels: tuple[Parcel, ...] = ()
     removed: tuple[str, ...] = ()
     let_go: tuple[int, ...] = ()
+    unused: tuple[str, ...] = ()
     lets_go: dict[str, tuple[int, ...]] = {}
     modules: tuple[ModuleFile, ...] = ()
     imports: tuple[str, ...] = ()
@@ -255,11 +259,15 @@ class Unsendable(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A parcel that could not be rebuilt on a rank; `missing` is the module it lacks, if it does."""
+    """A parcel that could not be rebuilt on a rank.
+
+    `missing` is the module it lacks, if it does; `gone`: what it points at is not there.
+    """
 
     labels: tuple[str, ...]
     reason: str
     missing: str = ""
+    gone: bool = False
 
 
 class Variable(msgspec.Struct, frozen=True):

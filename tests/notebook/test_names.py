@@ -269,7 +269,7 @@ def test_no_room_in_memory_goes_to_disk_with_a_word(tmp_path):
         assert "no room in memory for big: put on disk" in ran.picture
         running.run("blobs.disk_room = lambda folder: 0\nlarger = bytes(2_000_000)")
         ran = running.run("%%sky_remote\nlen(larger)")
-        assert "larger: bytes finds no room on the machine of the ranks" in ran.traceback
+        assert "larger: bytes does not fit on the ranks' machine" in ran.traceback
         assert running.run("%%sky_remote\nlen(big)").result == "[0-1] 1000000"
         running.run("%sky down")
         assert not list((tmp_path / "spill").glob("*/*"))
@@ -316,6 +316,50 @@ KEPT = {
         ("here", "teacher = student; student = M(v=2)"),
         ("sky", "teacher.w, student.w, student.v", "[0-1] (9, 0, 2)"),
     ],
+    "what rebuilding needs": [
+        (
+            "here",
+            "import math\ndef norm(t): return t.lower() + SUFFIX\nSUFFIX = '!'\nclass Key:\n"
+            "    def __init__(self, t): self.t = t\n    def __hash__(self): return hash(norm(self.t))\n"
+            "    def __eq__(self, o): return norm(self.t) == norm(o.t)\n"
+            "class Ang:\n    def __init__(self, d): self.r = math.radians(d)\n"
+            "    def __reduce__(self): return Ang, (180,)\n"
+            "table, ang = {Key('A'): 1}, Ang(180)",
+        ),
+        ("sky", "table[Key('a')], round(ang.r, 2)", "[0-1] (1, 3.14)"),
+    ],
+    "classes of all kinds": [
+        (
+            "here",
+            "import typing, enum, functools\nclass Nt(typing.NamedTuple):\n    a: int\n"
+            "class E(enum.Enum):\n    X = 1\n@functools.singledispatch\ndef sd(x): return 'any'\n"
+            "@sd.register\ndef _(x: int): return 'int'\n"
+            "def deco(f):\n    last = None\n    def g(): return f(), last\n    return g\n"
+            "@deco\ndef nothing(): return None\nnt, e = Nt(1), E.X",
+        ),
+        (
+            "sky",
+            "nt.a, e is E.X, sd(1), sd('a'), nothing()",
+            "[0-1] (1, True, 'int', 'any', (None, None))",
+        ),
+    ],
+    "a value that cannot be rebuilt beside a trained one": [
+        (
+            "here",
+            M + "class Bad:\n    def __init__(self, m): self.m = m\n"
+            "    def __setstate__(self, s): raise ValueError('no')\nmod = M()",
+        ),
+        ("sky", "mod.w = 5\nmod.w", "[0-1] 5"),
+        ("here", "bad = Bad(mod)"),
+        ("fails", "bad"),
+        ("sky", "mod.w", "[0-1] 5"),
+    ],
+    "some ranks before all": [
+        ("here", M + "m = M(); y = {'m': m}"),
+        ("sky", "y['m'].w = 3\n0", "[0-1] 0"),
+        ("sky ranks=0", "m.w", "[0] 3"),
+        ("sky", "m.w, y['m'] is m", "[0-1] (3, True)"),
+    ],
     "closures over one variable": [
         (
             "here",
@@ -359,6 +403,8 @@ def test_what_ranks_have_stays_theirs(notebook, case):
         if how == "here":
             ran = notebook.run(code)
             assert ran.status == "ok", ran.traceback
+        elif how == "fails":
+            assert sky(notebook, code).error[0] == "PayloadError"
         else:
             ran = sky(notebook, code, how.removeprefix("sky"))
             assert ran.error is None, ran.traceback

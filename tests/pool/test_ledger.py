@@ -1,5 +1,6 @@
 """The rule of names: sent when changed since last sent, and the last writer wins."""
 
+import gc
 import threading
 
 import pytest
@@ -238,7 +239,9 @@ def test_what_finds_no_room_is_named(ledger, store, monkeypatch):
 
     monkeypatch.setattr(store, "put", full)
     plan = ledger.plan(["x"], {"x": bytes(1_000_000)}, ALL)
-    with pytest.raises(PayloadError, match=r"x: bytes finds no room .* it has 1 MB"):
+    with pytest.raises(
+        PayloadError, match=r"x: bytes does not fit on the ranks. machine: it has 1 MB"
+    ):
         plan.stow([store])
 
 
@@ -263,27 +266,29 @@ def test_parcels_live_as_long_as_something_belongs_to_them(ledger):
     ledger.sent(plan, ALL)
     numbers = parcels(plan)
     assert numbers["n"] == 0, "nothing in it can be shared"
-    assert ledger.parcels_to_let_go() == ()
+    assert ledger.to_let_go(ALL)[0] == ()
     assert ledger.parcels_of(["a", "b"], plan) == {"b": (numbers["b"],)}
     ns["a"] = "another"
     send(ledger, ["a"], ns)
-    assert ledger.parcels_to_let_go() == (), "b has its part of the old one"
+    assert ledger.to_let_go(ALL)[0] == (), "b has its part of the old one"
     ns["b"] = "another, too"
     send(ledger, ["b"], ns)
-    assert set(ledger.parcels_to_let_go()) == {numbers["a"], numbers["b"]}
-    assert ledger.parcels_to_let_go() == (), "told once"
+    assert set(ledger.to_let_go(ALL)[0]) == {numbers["a"], numbers["b"]}
+    assert ledger.to_let_go(ALL)[0] == (), "told once"
 
 
-def test_some_ranks_get_the_same_parcel_later(ledger):
+def test_ranks_that_have_different_things_are_sent_what_fits_each(ledger):
     shared = [1]
     ns = {"a": {"s": shared}, "b": {"s": shared}}
     first = ledger.plan(["a"], ns, (0,))
     ledger.sent(first, (0,))
     second = ledger.plan(["a", "b"], ns, ALL)
-    assert [some for _, some in second.sending] == [(1,), None]
-    assert parcels(second)["a"] == parcels(first)["a"]
-    (unit,) = [unit for unit, _ in second.sending if unit.shown == "b"]
-    assert unit.points_at == {parcels(first)["a"]}
+    going = {(unit.shown, some): unit for unit, some in second.sending}
+    assert set(going) == {("b", (0,)), ("a", (1,)), ("b", (1,))}
+    assert going["b", (0,)].points_at == {parcels(first)["a"]}
+    assert going["b", (1,)].points_at == {going["a", (1,)].parcel}
+    ledger.sent(second, ALL)
+    assert send(ledger, ["a", "b"], ns)[0] == {}
 
 
 def test_what_shares_with_the_ranks_own_is_told(ledger):
@@ -294,21 +299,90 @@ def test_what_shares_with_the_ranks_own_is_told(ledger):
     assert plan.notes == ()
     plan = ledger.plan(["a", "b"], ns, ALL)
     assert plan.notes == (
-        "b shares an object with a, whose value on the ranks is their own: there, b has a copy",
+        "b shares an object with a, which on the ranks is apart from the notebook's: there, b has a copy",
     )
     ledger.sent(plan, ALL)
     assert ledger.plan(["a", "b"], ns, ALL).notes == ()
 
 
+class Model:
+    def __init__(self, w):
+        self.w = w
+
+
 def test_a_value_under_another_name_is_the_one_that_ranks_have(ledger):
-    ns = {"student": {"w": 1}}
+    ns = {"student": Model(1)}
     first = ledger.plan(["student"], ns, ALL)
     ledger.sent(first, ALL)
-    ns["teacher"], ns["student"] = ns["student"], {"w": 2}
+    ns["teacher"], ns["student"] = ns["student"], Model(2)
     plan = ledger.plan(["student", "teacher"], ns, ALL)
     units = {unit.shown: unit for unit, _ in plan.sending}
     assert units["teacher"].points_at == {parcels(first)["student"]}
     assert units["student"].points_at == set()
+
+
+def test_two_objects_alike_are_two(ledger):
+    ns = {"net": Model(1)}
+    ledger.sent(ledger.plan(["net"], ns, ALL), ALL)
+    ns["teacher"], ns["net"] = ns["net"], Model(1)
+    plan = ledger.plan(["net", "teacher"], ns, ALL)
+    assert [(unit.shown, unit.points_at) for unit, _ in plan.sending] == [("teacher", set())]
+
+
+def test_a_new_object_is_not_taken_for_an_old_one_by_its_id(ledger):
+    ns = {"old": Model(1)}
+    ledger.sent(ledger.plan(["old"], ns, ALL), ALL)
+    before = id(ns.pop("old"))
+    keep = []
+    while id(new := Model(1)) != before and len(keep) < 10_000:
+        keep.append(new)
+    ns["new"] = new
+    plan = ledger.plan(["new"], ns, ALL)
+    assert [unit.points_at for unit, _ in plan.sending] == [set()]
+
+
+def test_a_rejected_value_leaves_what_it_shares_as_it_is(ledger):
+    shared = Model(1)
+    ns = {"model": shared}
+    ledger.sent(ledger.plan(["model"], ns, ALL), ALL)
+    ns["bad"] = [shared]
+    for gone in (False, True):
+        plan = ledger.plan(["model", "bad"], ns, ALL)
+        ledger.sent(plan, ALL)
+        rejected = Rejected(("bad",), "no", gone=gone)
+        ledger.settle({r: RankDone(run=1, rank=r, rejected=rejected) for r in ALL}, ns, plan)
+        assert set(send(ledger, ["model"], ns)[0]) == set()
+
+
+def test_ranks_own_values_of_a_name_the_notebook_gets_stay(ledger):
+    ns = {}
+    assign(ledger, ["m"], ns)
+    ns["m"] = "head's"
+    ledger.bound_here("m", ns["m"], (0,))
+    assert send(ledger, ["m"], ns)[0] == {}
+
+
+def test_definitions_that_are_gone_are_let_go(ledger, home_namespace):
+    exec("def f(data=[1]): return data", home_namespace)
+    send(ledger, ["f"], home_namespace)
+    exec("def f(data=[2]): return data", home_namespace)
+    gc.collect()
+    send(ledger, ["f"], home_namespace)
+    first = ledger.to_let_go((0,))
+    assert len(first[1]) == 1 and len(first[0]) == 1
+    assert ledger.to_let_go((0,)) == ((), ())
+    assert ledger.to_let_go((1,)) == first, "each rank is told"
+
+
+def test_a_name_made_anew_where_its_old_one_was_let_go(ledger):
+    ns = {"x": [1]}
+    ledger.sent(ledger.plan(["x"], ns, ALL), ALL)
+    del ns["x"]
+    assign(ledger, ["x"], ns)
+    ns["x"] = [1]
+    ns["y"] = {"x": ns["x"]}
+    plan = ledger.plan(["y", "x"], ns, ALL)
+    assert [(unit.shown, unit.points_at) for unit, _ in plan.sending] == [("y", set())]
 
 
 def test_a_pull_from_some_ranks_marks_those(ledger):

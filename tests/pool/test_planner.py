@@ -17,7 +17,8 @@ class Notebook:
     def plan(self, *reads):
         """Names and definitions that are sent, in order."""
         plan = self.ledger.plan(reads, self.names, (0,))
-        self.units = {f"def {u.shown}" if u.is_definition else u.shown: u for u in plan.units}
+        units = [*plan.units, *(unit for unit, _ in plan.sending)]
+        self.units = {f"def {u.shown}" if u.is_definition else u.shown: u for u in units}
         self.ledger.sent(plan, (0,))
         sent = [unit for unit, _ in plan.sending]
         self.parcels.update({unit.parcel: unit.shown for unit in sent})

@@ -75,7 +75,7 @@ def test_memory_that_fills_up_meanwhile_goes_to_disk(store, monkeypatch):
 def test_no_room_at_all_is_told_before_anything_is_written(store, monkeypatch):
     monkeypatch.setattr(blobs, "memory_room", lambda _: 50_000_000)
     monkeypatch.setattr(blobs, "disk_room", lambda _: 70_000_000)
-    with pytest.raises(OSError, match=r"it has 10 MB, and there are 50 MB .* 70 MB") as caught:
+    with pytest.raises(OSError, match=r"it is 10 MB, and there are 50 MB .* 70 MB") as caught:
         put(store, bytes(10_000_000))
     assert caught.value.errno == errno.ENOSPC
     assert there(store) == set()

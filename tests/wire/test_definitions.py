@@ -43,7 +43,7 @@ class Rank:
 @pytest.fixture
 def rank(store):
     yield Rank(store)
-    definitions.forget_definitions()
+    definitions.let_go(list(definitions._kept))
 
 
 @pytest.fixture
