@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import contextlib
 import enum
+import gc
 import importlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, cast
 
 from skyward_nb.words.messages import ModuleFile
@@ -114,6 +115,8 @@ def renew(module: ModuleType) -> None:
         ):
             setattr(module, name, old)
             stayed[new] = old
+    for new, old in stayed.items():
+        _redirect(new, old, stayed)
 
 
 def _is_own(value: object, module: ModuleType) -> bool:
@@ -150,18 +153,54 @@ def _put_into_class(old: type, new: type, stayed: Mapping[Any, Any]) -> bool:
     if old.__bases__ != bases or slots[0] != slots[1]:
         return False
     if isinstance(old, enum.EnumMeta):
-        members = [{m.name: m.value for m in cast("type[enum.Enum]", cls)} for cls in (old, new)]
-        return members[0] == members[1]
+        return _put_into_enum(cast("type[enum.Enum]", old), cast("type[enum.Enum]", new))
     for name in vars(old).keys() - vars(new).keys():
         if name not in _NOT_THE_CLASSS_OWN:
             delattr(old, name)
     for name, value in list(vars(new).items()):
         if name in _NOT_THE_CLASSS_OWN or isinstance(value, MemberDescriptorType):
             continue
+        there = vars(old).get(name)
+        if isinstance(value, type) and isinstance(there, type) and _put_into(there, value, stayed):
+            continue  # a class within the class
         _say_whose_it_is(value, old, new)
         setattr(old, name, value)
     abc.update_abstractmethods(old)
     return True
+
+
+def _put_into_enum(old: type[enum.Enum], new: type[enum.Enum]) -> bool:
+    """Methods of an enumeration; its members stay, or it cannot."""
+    if {each.name: each.value for each in old} != {each.name: each.value for each in new}:
+        return False
+    for name, value in list(vars(new).items()):
+        if isinstance(value, FunctionType | property | classmethod | staticmethod):
+            type.__setattr__(old, name, value)
+    return True
+
+
+def _redirect(new: Any, old: Any, stayed: Mapping[Any, Any]) -> None:
+    """Have what the new source made, such as a table of classes, refer to the one that stayed."""
+    for holder in gc.get_referrers(new):
+        kind = type(holder)
+        if holder is stayed or holder is vars(old):
+            continue
+        if kind is dict:
+            for key in [key for key, value in holder.items() if value is new]:
+                holder[key] = old
+        elif kind is list:
+            holder[:] = [old if each is new else each for each in holder]
+        elif kind is set and new in holder:
+            holder.discard(new)
+            holder.add(old)
+        elif kind is CellType:
+            holder.cell_contents = old
+        elif kind is new:
+            with contextlib.suppress(TypeError):
+                holder.__class__ = old
+        elif issubclass(kind, type) and new in holder.__bases__:
+            with contextlib.suppress(TypeError):
+                holder.__bases__ = tuple(old if base is new else base for base in holder.__bases__)
 
 
 def _say_whose_it_is(value: Any, old: type, new: type) -> None:

@@ -139,8 +139,8 @@ class Ending:
                 if bad.size:
                     return ResultTooLarge(bad.name, bad.size, self._outcome.limit or 0, rank)
                 advice = (
-                    "The cell ran, and its names are on the ranks: end it with what can travel, "
-                    "with `;`, or use gather=none."
+                    "It stays on the ranks: bring what can travel, or make a part of it there and "
+                    "bring that. A cell that ends with `;` brings nothing."
                 )
                 reason = f"{bad.reason} (on rank {rank})" if bad.reason else f"on rank {rank}"
                 return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
@@ -266,11 +266,11 @@ def _how_to_rebuild(rejected: Rejected) -> str:
         return (
             f"The ranks lack the module {rejected.missing}: add it to their environment, "
             f"pip={package} (with provider=local that is the notebook's own: %pip install "
-            f"{package}). Nothing else was changed."
+            f"{package}). No name was bound, and the cell did not run."
         )
     return (
         "It was packed here without complaint, so look at its class's __reduce__ or __setstate__, "
-        "or make it inside the cell. Nothing else was changed."
+        "or make it inside the cell. No name was bound, and the cell did not run."
     )
 
 

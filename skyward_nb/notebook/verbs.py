@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -111,6 +112,8 @@ def pull(session: Session, line: str) -> None:
         raise OptionError(
             "as", f"as={options['as']} names one thing, and {len(names)} are asked for"
         )
+    if options.get("gather") == "none":
+        raise OptionError("gather", "gather=none would bring nothing")
     ranks = session.move(pool, {**options, "pull": names}).ranks
     head = options.get("gather") == "head"
     what = f"rank {ranks[0]}'s value" if head else f"one value per rank, of {count_ranks(ranks)}"
@@ -155,6 +158,8 @@ def _bound_by(cell: int) -> str:
 def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ...], dict[str, Any]]:
     """(pool, names, options) of a verb that moves names."""
     words = 0 if verb == "vars" else 1
+    # Names may stand apart: a,b or a, b or a b.
+    line = re.sub(r"(?<=\w)\s*,\s*(?=\w)", ",", line)
     asked = parse(line, scopes=("pool", "cell", "verb"), words=words)
     _only({**asked.pool, **asked.cell}, *MOVING[verb])
     names = tuple(asked.rest[0].split(",")) if asked.rest else ()
@@ -206,12 +211,14 @@ def show_help(_session: Session, line: str) -> None:
 def _need(session: Session, name: str) -> Pool:
     pool = session.live(name)
     if pool is None:
-        there = ", ".join(session.pools) or "none"
-        raise PoolError(name, f"there is no pool {name!r}; up: {there}")
+        there = ", ".join(session.pools)
+        hint = f"pools that are up: {there}" if there else "%sky up or a first cell makes one"
+        raise PoolError(name, f"there is no pool {name!r}; {hint}")
     return pool
 
 
 def _only(given: dict[str, object], *allowed: str) -> None:
     for option in given:
         if option not in allowed:
-            raise OptionError(option, f"{option} has no place here: give {', '.join(allowed)}=")
+            wanted = ", ".join(f"{each}=" for each in allowed)
+            raise OptionError(option, f"{option}= has no place here, only {wanted}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from skyward_nb.words.messages import ModuleFile
 
 _MOST_FILES = 2000
+_MOST_FOLDERS = 500
 _OWN = "skyward_nb"
 _NOWHERE = Path()
 
@@ -148,9 +149,13 @@ def _find_root(top: str) -> Path | None:
             spec = importlib.util.find_spec(top)
     if spec is None:
         return _NOWHERE
-    if spec.origin is None or not spec.origin.endswith(".py"):
+    folders = list(spec.submodule_search_locations or ())
+    if spec.origin is None and folders:
+        path = Path(folders[0]) / "__init__.py"  # a package without one
+    elif spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    path = Path(spec.origin)
+    else:
+        path = Path(spec.origin)
     if any(path.is_relative_to(folder) for folder in _installed()):
         return None
     return path.parent if path.name == "__init__.py" else path
@@ -171,7 +176,9 @@ def _files(top: str, root: Path) -> Iterator[tuple[str, Path]]:
         yield top, root
         return
     count = 0
-    for folder, folders, files in os.walk(root):
+    for seen, (folder, folders, files) in enumerate(os.walk(root)):
+        if seen > _MOST_FOLDERS:
+            return
         folders[:] = sorted(f for f in folders if f.isidentifier() and f != "__pycache__")
         inner = Path(folder).relative_to(root).parts
         for file in sorted(files):

@@ -47,7 +47,7 @@ class Unpicklable(pickle.PicklingError):
 
 _LIVE: dict[tuple[type, ...], str] = {
     (type(threading.Lock()), type(threading.RLock())): "a lock guards threads of one process",
-    (threading.Thread,): "a thread runs in its own process",
+    (threading.Thread,): "a thread belongs to its process",
     (threading.local,): "its content is each thread's own",
     (io.IOBase,): "an open file belongs to its process; send its path and open it in the cell",
     (socket.socket,): "a socket belongs to its process",

@@ -89,10 +89,10 @@ class ResultTooLarge(PayloadError):
     def __init__(self, name: str, size: int, limit: int, rank: int) -> None:
         SkyError.__init__(
             self,
-            f"{name} has {spell_size(size)} on rank {rank}, over the limit of {spell_size(limit)}\n"
-            "The cell ran, and its names are on the ranks. To leave it there, bind it to a name "
-            "and end the cell with `;`, or use gather=none. To have a part, return one: "
-            "big[:1000], big.mean(), gather=head. To have it all, limit=10GB.",
+            f"{name} is {spell_size(size)} on rank {rank}, over the limit of {spell_size(limit)}\n"
+            "It stays on the ranks: bind it to a name there and end the cell with `;`, or use "
+            "gather=none. To have a part, bring a part: big[:1000], big.mean(). To have it all: "
+            f"limit={spell_size(size * 1.1).replace(' ', '')}.",
         )
         self.name = self.path = name
         self.type_name = self.reason = ""
@@ -101,7 +101,7 @@ class ResultTooLarge(PayloadError):
         self.rank = rank
 
 
-def spell_size(count: int) -> str:
+def spell_size(count: float) -> str:
     """Bytes as a person reads them: `256 MB`."""
     value = float(count)
     for unit in ("B", "kB", "MB"):

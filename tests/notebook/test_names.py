@@ -128,7 +128,7 @@ def test_push_pull_and_vars(notebook):
         "pull p,q as=one": "as=one names one thing",
         "push": "needs names",
         "push nowhere": "the notebook has no such name",
-        "pull p out=x": "out has no place here",
+        "pull p out=x": "out= has no place here, only ranks=",
         "vars p": "no option 'p'",
         "pull p pool=other": "there is no pool 'other'",
     }.items():
@@ -168,7 +168,7 @@ def test_results_over_the_limit_are_refused_and_stay_on_the_ranks(notebook):
     ran = sky(notebook, "huge = bytes(3_000_000)\nhuge", "limit=1MB out=got")
     assert ran.error[0] == "ResultTooLarge"
     said = ran.traceback
-    assert "the run's value has 3 MB on rank 0, over the limit of 1 MB" in said
+    assert "the run's value is 3 MB on rank 0, over the limit of 1 MB" in said
     assert "big[:1000]" in said and "limit=" in said
     assert sky(notebook, "len(huge)").result == "[0-1] 3000000"
     assert sky(notebook, "huge[:3]", "limit=1MB").result == "[0-1] b'\\x00\\x00\\x00'"
@@ -186,7 +186,7 @@ BAD = {
     "a generator": ("bad = (i for i in 'ab')", "send list(...) of it"),
     "a running thread": (
         "import threading\nbad = threading.Timer(100, print); bad.daemon = True; bad.start()",
-        "bad: threading.Timer cannot be pickled: a thread runs in its own process",
+        "bad: threading.Timer cannot be pickled: a thread belongs to its process",
     ),
     "a reduce that raises": (
         "class R:\n    def __reduce__(self): raise ValueError('no way')\nbad = {'r': R()}",

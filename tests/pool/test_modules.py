@@ -163,6 +163,27 @@ RENEWED = {
         "import enum\nclass E(enum.Enum):\n    X = 1\n    # edited\nclass K:\n    e = E.X\n",
         lambda k, m: m.E.X is m.K.e or m.E(1) == m.E.X,
     ),
+    "tables of classes, and instances made by the module": (
+        "class K:\n    def __init__(self): super().__init__()\n    def m(self): return 1\n"
+        "T = {'k': K}\nL = [K]\nS = {K}\nI = K()\n",
+        "class K:\n    def __init__(self): super().__init__()\n    def m(self): return 2\n"
+        "T = {'k': K}\nL = [K]\nS = {K}\nI = K()\n",
+        lambda k, m: (
+            m.T["k"] is m.L[0] is m.K is type(k) is type(m.I)
+            and {m.K} == m.S
+            and m.T["k"]().m() == k.m() == 2
+        ),
+    ),
+    "methods of an enumeration": (
+        "import enum\nclass E(enum.Enum):\n    X = 1\n    def m(self): return 1\nclass K:\n    e = E.X\n",
+        "import enum\nclass E(enum.Enum):\n    X = 1\n    def m(self): return 2\nclass K:\n    e = E.X\n",
+        lambda k, m: m.E.X.m() == 2 and m.E(1) is m.E.X,
+    ),
+    "a class within a class": (
+        "class K:\n    class In:\n        def m(self): return 1\n    def __init__(self): self.i = self.In()\n",
+        "class K:\n    class In:\n        def m(self): return 2\n    def __init__(self): self.i = self.In()\n",
+        lambda k, m: k.i.m() == 2 and isinstance(k.i, m.K.In),
+    ),
     "slots": (
         "class K:\n    __slots__ = ('a',)\n    def m(self): return 1\n",
         "class K:\n    __slots__ = ('a',)\n    def m(self): return 2\n",

@@ -88,7 +88,7 @@ async def coroutine(): ...
 LIVE = {
     "threading.Lock": (threading.Lock, "a lock guards"),
     "threading.RLock": (threading.RLock, "a lock guards"),
-    "Thread": (lambda: threading.Thread(target=print), "a thread runs"),
+    "Thread": (lambda: threading.Thread(target=print), "a thread belongs"),
     "local": (threading.local, "each thread's own"),
     "socket": (lambda: socket.socketpair()[0], "a socket belongs"),
     "file": (lambda: open(__file__), "send its path"),
