@@ -1,178 +1,210 @@
-"""Names inside one scope: what it binds, and what its nested scopes read from outside. Pure.
+"""Scopes of Python: what a function or class binds for itself, where a name of its code lives. Pure.
 
-Order does not matter here: a function's body may run at any time. `names` adds the order.
+Order does not matter here: whatever a function binds anywhere is its own everywhere. `statements`
+adds the order.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+_NO_NODES = {
+    "ctx", "op", "ops", "id", "attr", "name", "names", "asname", "arg", "module", "level", "kind",
+    "conversion", "simple", "is_async", "type_comment", "kwd_attrs", "rest", "tag",
+}  # fmt: skip
+_fields: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.MatchSingleton: ()}
 
 
-def bindings(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names these nodes bind in the scope they stand in."""
-    found: set[str] = set()
-    for node in nodes:
-        for part in _own_scope(node):
-            found |= _binds(part)
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One scope between the module and a piece of code.
+
+    `local` are the names it binds, `declared` those it says are global. A class has a `prefix`,
+    which makes keys of its names; `owner` is the name that its private names carry. A comprehension
+    gives its walrus names to the scope around it; a scope of type parameters lets a class be seen.
+    """
+
+    local: frozenset[str]
+    declared: frozenset[str] = frozenset()
+    prefix: str = ""
+    owner: str = ""
+    is_comprehension: bool = False
+    is_types: bool = False
+
+
+def place(scopes: tuple[Scope, ...], name: str) -> str | None:
+    """Where `name` lives: None for a function's local, else a key; a class's has a dot in it."""
+    sees_classes = True
+    for scope in reversed(scopes):
+        if scope.prefix and not sees_classes:
+            continue
+        if name in scope.declared:
+            break
+        if name in scope.local:
+            return scope.prefix + name if scope.prefix else None
+        sees_classes = sees_classes and scope.is_types
+    return global_name(scopes, name)
+
+
+def global_name(scopes: tuple[Scope, ...], name: str) -> str:
+    """What a global is called: private names carry the name of the class they stand in."""
+    if name.startswith("__") and not name.endswith("__"):
+        for scope in reversed(scopes):
+            if scope.owner:
+                return f"_{scope.owner}{name}"
+    return name
+
+
+def kids(node: object) -> list[ast.AST]:
+    """What lies below a node, in about the order it is evaluated; without operators and contexts."""
+    kind = node.__class__
+    fields = _fields.get(kind)
+    if fields is None:
+        all_fields: tuple[str, ...] = getattr(kind, "_fields", ())
+        fields = _fields[kind] = tuple(each for each in all_fields if each not in _NO_NODES)
+    found: list[Any] = []
+    for each in fields:
+        value: Any = getattr(node, each, None)
+        if value.__class__ is list:
+            found += value
+        elif value is not None:
+            found.append(value)
     return found
 
 
-def free_names(node: ast.AST) -> tuple[set[str], set[str]]:
-    """(global reads, global writes) of a lambda or comprehension, evaluated where it stands."""
-    visitor = _Free()
-    visitor.visit(node)
-    return visitor.reads, visitor.writes
-
-
-def body_names(node: FunctionNode) -> tuple[set[str], set[str]]:
-    """(global reads, global writes) of a function's body, once it is called."""
-    visitor = _Free()
-    visitor.body(node)
-    return visitor.reads, visitor.writes
-
-
-def evaluated_at_definition(node: FunctionNode) -> Iterator[ast.expr]:
-    """Parts of a function that run when it is defined: decorators, defaults, annotations."""
-    yield from getattr(node, "decorator_list", ())
-    yield from node.args.defaults
-    yield from (default for default in node.args.kw_defaults if default is not None)
-    if not isinstance(node, ast.Lambda):
-        hidden = type_parameters(node)
-        for note in (*(arg.annotation for arg in _arguments(node)), node.returns):
-            if note is not None and not hidden:
-                yield note
-
-
-def type_parameters(node: ast.AST) -> set[str]:
-    """Names of `def f[T]` and `class C[T]`."""
-    return {parameter.name for parameter in getattr(node, "type_params", ())}
-
-
-def _arguments(node: FunctionNode) -> Iterator[ast.arg]:
+def arguments(node: FunctionNode) -> list[ast.arg]:
+    """Every argument of a function."""
     args = node.args
-    yield from (*args.posonlyargs, *args.args, *args.kwonlyargs)
-    yield from (arg for arg in (args.vararg, args.kwarg) if arg is not None)
+    stars = [arg for arg in (args.vararg, args.kwarg) if arg is not None]
+    return [*args.posonlyargs, *args.args, *args.kwonlyargs, *stars]
 
 
-def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what lies below it in the same scope; of nested scopes only their node.
+def defaults(node: FunctionNode) -> list[ast.expr]:
+    """The defaults of a function's arguments."""
+    return [*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)]
 
-    A comprehension's walrus binds outside of it, so comprehensions are looked into.
+
+def type_parameters(node: ast.AST) -> list[ast.AST]:
+    """`T` of `def f[T]`, `class C[T]` and `type X[T]`."""
+    return getattr(node, "type_params", [])
+
+
+def types_scope(parameters: Iterable[ast.AST]) -> Scope:
+    """The scope that type parameters make around a definition."""
+    return Scope(frozenset(getattr(each, "name", "") for each in parameters), is_types=True)
+
+
+def function_scope(node: FunctionNode) -> Scope:
+    """The scope of a function's body."""
+    own = _own_names(node.body if isinstance(node.body, list) else [node.body])
+    local = (own.bound | {arg.arg for arg in arguments(node)} | {"__class__"}) - own.outer
+    return Scope(frozenset(local - own.declared), frozenset(own.declared))
+
+
+def class_scope(node: ast.ClassDef, prefix: str) -> Scope:
+    """The scope of a class's own statements."""
+    own = _own_names(node.body)
+    local = (own.bound | {"__module__", "__qualname__"}) - own.outer - own.declared
+    owner = node.name.lstrip("_")
+    return Scope(frozenset(local), frozenset(own.declared), prefix, owner)
+
+
+def comprehension_scope(node: Comprehension) -> Scope:
+    """The scope of a comprehension: the names that its `for` parts bind."""
+    own = _own_names(generator.target for generator in node.generators)
+    return Scope(frozenset(own.bound), is_comprehension=True)
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """Names that an import binds, but for those of a star."""
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            yield alias.asname or alias.name.partition(".")[0]
+        elif alias.name != "*":
+            yield alias.asname or alias.name
+
+
+def captured(pattern: ast.AST) -> Iterator[str]:
+    """Names that a pattern of `match` binds."""
+    for node in ast.walk(pattern):
+        if isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.name
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            yield node.rest
+
+
+@dataclass(slots=True)
+class _Own:
+    bound: set[str] = field(default_factory=set[str])
+    declared: set[str] = field(default_factory=set[str])
+    outer: set[str] = field(default_factory=set[str])
+
+
+def _own_names(nodes: Iterable[ast.AST]) -> _Own:
+    """What these nodes bind and declare in the scope they stand in.
+
+    Of nested scopes only what is evaluated outside of them is looked into; a comprehension's
+    walrus binds outside of it.
     """
-    yield node
-    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-        return
-    for child in ast.iter_child_nodes(node):
-        if isinstance(node, _COMPREHENSIONS) or isinstance(child, ast.comprehension):
-            yield from (part for part in ast.walk(child) if isinstance(part, ast.NamedExpr))
+    own = _Own()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        kind = node.__class__
+        if kind is ast.Name:
+            assert isinstance(node, ast.Name)
+            if node.ctx.__class__ is not ast.Load:
+                own.bound.add(node.id)
+            continue
+        if kind in _SCOPE_NODES:
+            stack += _below_scope_node(node)
         else:
-            yield from _own_scope(child)
+            stack += kids(node)
+        if kind in _BINDERS:
+            _take(own, node)
+    return own
 
 
-def _binds(node: ast.AST) -> set[str]:
+def _below_scope_node(node: ast.AST) -> list[ast.AST]:
     match node:
-        case ast.Name(id=name, ctx=ast.Store()):
-            return {name}
-        case ast.NamedExpr(target=ast.Name(id=name)):
-            return {name}
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return {name}
-        case ast.Import(names=names):
-            return {alias.asname or alias.name.partition(".")[0] for alias in names}
-        case ast.ImportFrom(names=names):
-            return {alias.asname or alias.name for alias in names if alias.name != "*"}
-        case ast.ExceptHandler(name=str(name)):
-            return {name}
-        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-            return {name}
-        case ast.MatchMapping(rest=str(name)):
-            return {name}
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return [*node.decorator_list, *defaults(node)]
+        case ast.Lambda():
+            return [*defaults(node)]
+        case ast.ClassDef():
+            return [*node.decorator_list, *node.bases, *(each.value for each in node.keywords)]
+        case ast.comprehension():
+            return [node.iter, *node.ifs]
         case _:
-            return set()
+            return []
 
 
-class _Free(ast.NodeVisitor):
-    """Collects names that resolve to no function scope between a use and the module."""
+def _take(own: _Own, node: ast.AST) -> None:
+    match node:
+        case ast.Import() | ast.ImportFrom():
+            own.bound.update(imported(node))
+        case ast.Global():
+            own.declared.update(node.names)
+        case ast.Nonlocal():
+            own.outer.update(node.names)
+        case ast.MatchMapping(rest=str(name)):
+            own.bound.add(name)
+        case _:
+            name = getattr(node, "name", None)
+            if isinstance(name, str):
+                own.bound.add(name)
 
-    def __init__(self) -> None:
-        self.reads: set[str] = set()
-        self.writes: set[str] = set()
-        self._scopes: list[set[str]] = []
-        self._globals: list[set[str]] = []
 
-    def _is_global(self, name: str) -> bool:
-        if self._globals and name in self._globals[-1]:
-            return True
-        return not any(name in scope for scope in self._scopes)
-
-    def _inside(self, local: set[str], body: Iterable[ast.AST], declared: set[str]) -> None:
-        self._scopes.append(local)
-        self._globals.append(declared)
-        for node in body:
-            self.visit(node)
-        self._scopes.pop()
-        self._globals.pop()
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if self._is_global(node.id):
-            (self.writes if isinstance(node.ctx, ast.Store) else self.reads).add(node.id)
-            if isinstance(node.ctx, ast.Del):
-                self.writes.add(node.id)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if isinstance(node.target, ast.Name) and self._is_global(node.target.id):
-            self.reads.add(node.target.id)
-        self.generic_visit(node)
-
-    def _function(self, node: FunctionNode) -> None:
-        for part in evaluated_at_definition(node):
-            self.visit(part)
-        self.body(node)
-
-    def body(self, node: FunctionNode) -> None:
-        """Visit what runs when the function is called."""
-        body = node.body if isinstance(node.body, list) else [node.body]
-        own = [part for statement in body for part in _own_scope(statement)]
-        declared = {name for part in own if isinstance(part, ast.Global) for name in part.names}
-        outer = {name for part in own if isinstance(part, ast.Nonlocal) for name in part.names}
-        bound = bindings(body)
-        self.writes |= bound & declared
-        arguments = {arg.arg for arg in _arguments(node)}
-        local = (bound | arguments | type_parameters(node)) - declared - outer
-        self._inside(local, body, declared)
-
-    visit_FunctionDef = _function
-    visit_AsyncFunctionDef = _function
-    visit_Lambda = _function
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        for part in (*node.decorator_list, *node.bases, *(k.value for k in node.keywords)):
-            self.visit(part)
-        # A class's names are seen by its own statements, not by its methods. A name bound
-        # there is taken as bound before its use; only its methods see past it.
-        own = bindings(node.body)
-        types = type_parameters(node)
-        for statement in node.body:
-            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self._inside(types, [statement], set())
-            else:
-                self._inside(own | types, [statement], set())
-
-    def _comprehension(self, node: ast.AST) -> None:
-        generators: list[ast.comprehension] = getattr(node, "generators", [])
-        self.visit(generators[0].iter)
-        local = bindings(generator.target for generator in generators)
-        rest = [child for child in ast.iter_child_nodes(node) if child not in generators]
-        for index, generator in enumerate(generators):
-            rest += [*generator.ifs, *([generator.iter] if index else [])]
-        self._inside(local, rest, set())
-
-    visit_ListComp = _comprehension
-    visit_SetComp = _comprehension
-    visit_DictComp = _comprehension
-    visit_GeneratorExp = _comprehension
+_SCOPE_NODES = {*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.comprehension}
+_BINDERS = {
+    *FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal,
+    ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping,
+}  # fmt: skip

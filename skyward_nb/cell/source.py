@@ -62,7 +62,7 @@ def compile_cell(
         body=_compile(ast.Module(statements, []), filename) if statements else None,
         last=_compile(ast.Expression(last.value), filename) if last else None,
         has_value=last is not None and not _silenced(code),
-        names=names_of(tree),
+        names=names_of(tree, transform),
     )
 
 

@@ -63,3 +63,10 @@ def test_a_syntax_error_has_the_persons_line():
 
 def test_names_come_along():
     assert compiled("%%sky_remote\ny = x", "y = x").names.reads == {"x"}
+
+
+def test_magics_inside_of_magics_are_read():
+    body = "%%time\n!ls {folder}\ny = x"
+    names = compiled(f"%%sky_remote\n{body}", body).names
+    assert {"folder", "x"} <= names.reads
+    assert names.sure == {"y"}
