@@ -133,7 +133,8 @@ class Rank:
         rank = self.info.rank
         foreign.running = frozenset(command.ranks)
         try:
-            self._mailbox.open(command.run)
+            if command.parcels or command.modules or command.imports:
+                self._mailbox.open(command.run)
             self._install(command)
             self._mailbox.close()
         except _NotRebuilt as error:
@@ -178,6 +179,8 @@ class Rank:
         )
         if error is not None:
             return replace(done, failure=self._failure(error))
+        if not (command.value_from or command.lists_names):
+            return done
         try:
             self._mailbox.open(command.run)
             with_values = self._with_values(done, command, value)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import inspect
 import io
 import itertools
 import opcode
 import pickle
+import re
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -119,6 +121,7 @@ class Pickler(cloudpickle.Pickler):
         self.reads.update(_cp._extract_code_globals(code))
         mentioned = code_names(code)
         self.tokens.update(mentioned.tokens)
+        self.reads.update(mentioned.more)
         self.modules.update(mentioned.imports)
         self.files.add(code.co_filename)
         self.reads.update(_named_in(func.__annotations__))
@@ -255,14 +258,22 @@ def _from_dill(data: bytes) -> object:
 
 
 class CodeNames(NamedTuple):
-    """Every name that code mentions, attributes included, and the modules it imports."""
+    """Every name that code mentions, attributes included, and the modules it imports.
+
+    `more` are names it reads that cloudpickle does not see: those in the bodies of classes within
+    it, and in the text of IPython's magics and shell lines.
+    """
 
     tokens: frozenset[str]
     imports: frozenset[str]
+    more: frozenset[str]
 
 
 _code_names: dict[types.CodeType, CodeNames] = {}
-_IMPORT_NAME, _EXTENDED_ARG = (opcode.opmap[name] for name in ("IMPORT_NAME", "EXTENDED_ARG"))
+_IMPORT_NAME, _EXTENDED_ARG, _LOAD_NAME, _STORE_NAME = (
+    opcode.opmap[name] for name in ("IMPORT_NAME", "EXTENDED_ARG", "LOAD_NAME", "STORE_NAME")
+)
+_MAGIC_CALLS = {"run_line_magic", "run_cell_magic", "system", "getoutput"}
 
 
 def code_names(code: types.CodeType) -> CodeNames:
@@ -272,16 +283,35 @@ def code_names(code: types.CodeType) -> CodeNames:
         inner = [code_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
         tokens = frozenset(itertools.chain(code.co_names, *(each.tokens for each in inner)))
         imports = frozenset(itertools.chain(_imports(code), *(each.imports for each in inner)))
+        more = frozenset(itertools.chain(_read_unseen(code), *(each.more for each in inner)))
         if len(_code_names) > 10_000:
             _code_names.clear()
-        known = _code_names[code] = CodeNames(tokens, imports)
+        known = _code_names[code] = CodeNames(tokens, imports, more)
     return known
 
 
-def _imports(code: types.CodeType) -> Iterator[str]:
+def _instructions(code: types.CodeType) -> Iterator[tuple[int, int]]:
+    """(operation, argument) of each instruction."""
     high = 0
     for at in range(0, len(code.co_code), 2):
         op, arg = code.co_code[at], code.co_code[at + 1] | high
         high = arg << 8 if op == _EXTENDED_ARG else 0
-        if op == _IMPORT_NAME:
-            yield code.co_names[arg]
+        yield op, arg
+
+
+def _imports(code: types.CodeType) -> Iterator[str]:
+    return (code.co_names[arg] for op, arg in _instructions(code) if op == _IMPORT_NAME)
+
+
+def _read_unseen(code: types.CodeType) -> Iterator[str]:
+    if not code.co_flags & inspect.CO_OPTIMIZED:  # the body of a class
+        bound: set[str] = set()
+        for op, arg in _instructions(code):
+            if op == _STORE_NAME:
+                bound.add(code.co_names[arg])
+            elif op == _LOAD_NAME and code.co_names[arg] not in bound:
+                yield code.co_names[arg]
+    if not _MAGIC_CALLS.isdisjoint(code.co_names):
+        for text in code.co_consts:
+            if isinstance(text, str):
+                yield from (word for word in re.findall(r"[A-Za-z_]\w*", text))

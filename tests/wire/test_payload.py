@@ -82,6 +82,18 @@ def test_methods_closures_and_instances_tell_what_they_read(home_namespace):
     assert "outside" in payload.pack("deep", home_namespace["deep"]).reads
 
 
+def test_what_cloudpickle_does_not_see_is_read_too(home_namespace):
+    exec(
+        "def make():\n    class Net:\n        layer = width\n        lr = lr\n        twice = layer\n"
+        "        def m(self): return deep\n    return Net\n"
+        "def fetch(url):\n    get_ipython().system('wget -P {folder} {url}')\n",
+        home_namespace,
+    )
+    reads = payload.pack("make", home_namespace["make"]).reads
+    assert {"width", "lr", "deep"} <= reads and "layer" not in reads
+    assert "folder" in payload.pack("fetch", home_namespace["fetch"]).reads
+
+
 def test_a_class_is_one_class_across_sends(store, home_namespace):
     exec("class C: pass\na, b = C(), C()", home_namespace)
     a, b = (there_and_back(home_namespace[name], store) for name in "ab")
