@@ -256,13 +256,15 @@ class Session:
             if name not in namespace:
                 near = near_words(name, namespace)
                 raise OptionError("push", f"push={name}: the notebook has no such name{near}")
+        wants_value = cell is not None and cell.has_value
+        senders = {"all": ranks, "head": ranks[:1], "none": ()}[gather]
         return RunRequest(
             cell=cell,
             number=self._present()[0],
             namespace=namespace,
             ranks=ranks,
-            value_from={"all": ranks, "head": ranks[:1], "none": ()}[gather],
-            wants_value=cell is not None and cell.has_value,
+            value_from=senders if wants_value or options.get("pull") else (),
+            wants_value=wants_value,
             pull=options.get("pull", ()),
             push=push,
             limit=options.get("limit") or self._most_bytes(spec, len(ranks)),
