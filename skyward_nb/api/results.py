@@ -58,7 +58,7 @@ class RankResults(Sequence[T], Generic[T]):
             top = max(self._values, default=-1) + 1
             chosen = [rank for rank in range(top)[index] if rank in self._values]
             return RankResults({rank: self._values[rank] for rank in chosen}, self._nodes)
-        if index < 0:
+        if -len(self._values) <= index < 0:
             return self._values[self.ranks[index]]
         if index not in self._values:
             raise IndexError(f"rank {index} has no value here; ranks that have: {self._spelt()}")

@@ -130,26 +130,9 @@ class Rank:
     # ── one run ─────────────────────────────────────────────────────────────────────────
 
     def _run(self, command: Run) -> RankDone:
+        if (refused := self._arrive(command)) is not None:
+            return refused
         rank = self.info.rank
-        foreign.running = frozenset(command.ranks)
-        try:
-            if command.parcels or command.modules or command.imports:
-                self._mailbox.open(command.run)
-            self._install(command)
-            self._mailbox.close()
-        except _NotRebuilt as error:
-            self._mailbox.close()
-            return RankDone(run=command.run, rank=rank, rejected=error.rejected)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - modules of the user's own
-            self._mailbox.close()
-            self._shell.showtraceback((type(error), error, error.__traceback__))
-            return RankDone(
-                run=command.run,
-                rank=rank,
-                rejected=Rejected((), ""),
-                failure=self._failure(error),
-                interrupted=isinstance(error, KeyboardInterrupt),
-            )
         namespace = self._shell.user_ns
         watched = {*command.writes, *self._names()} if command.opaque else command.writes
         before = {name: _remember(name, namespace, command.sure) for name in watched}
@@ -189,6 +172,30 @@ class Rank:
             self._mailbox.close()
             return replace(done, failure=self._failure(interrupt), interrupted=True)
         return with_values
+
+    def _arrive(self, command: Run) -> RankDone | None:
+        """Bind what came with a command; how that ended, if it did not go well."""
+        rank = self.info.rank
+        foreign.running = frozenset(command.ranks)
+        try:
+            if command.parcels or command.modules or command.imports:
+                self._mailbox.open(command.run)
+            self._install(command)
+            self._mailbox.close()
+            return None
+        except _NotRebuilt as error:
+            self._mailbox.close()
+            return RankDone(run=command.run, rank=rank, rejected=error.rejected)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - modules of the user's own
+            self._mailbox.close()
+            self._shell.showtraceback((type(error), error, error.__traceback__))
+            return RankDone(
+                run=command.run,
+                rank=rank,
+                rejected=Rejected((), ""),
+                failure=self._failure(error),
+                interrupted=isinstance(error, KeyboardInterrupt),
+            )
 
     def _install(self, command: Run) -> None:
         """Bind the names sent along; if one cannot be rebuilt, all are as they were."""

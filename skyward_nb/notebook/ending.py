@@ -12,7 +12,7 @@ from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.pool import Outcome, Pool
-from skyward_nb.wire.payload import unpack
+from skyward_nb.wire.payload import map_all, unpack
 from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
 from skyward_nb.words.messages import Packed, Rejected
 from skyward_nb.words.ranks import count_ranks
@@ -118,9 +118,10 @@ class Ending:
         """The values that can be rebuilt here; of the others is told in the end."""
         nodes = {info.rank: info.node for info in self._pool.infos}
         values: dict[int, Any] = {}
+        mapped = map_all(packed.values(), self._store)
         for rank, each in packed.items():
             try:
-                values[rank] = unpack(each, self._store)
+                values[rank] = unpack(each, self._store, mapped=mapped.pop(each.digest, None))
             except Exception as error:  # noqa: BLE001 - rebuilding runs a user's code
                 reason = f"{type(error).__name__}: {error}"
                 self._broken.setdefault((name, reason), []).append(rank)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import os
 import struct
 import types
 from collections.abc import Collection, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +28,7 @@ from skyward_nb.words.messages import Packed
 
 INLINE_LIMIT = 64 * 1024
 _ALIGN = 64
-_LARGE = 16 << 20
+_LARGE = 4 << 20
 _AGAIN = (LenientPickler, LenientPickler)  # twice: what changes meanwhile may have come to rest
 
 
@@ -220,14 +222,21 @@ def _pickle(
     raise explain(name, value, first, culprit) from first
 
 
-def unpack(packed: Packed, store: BlobStore, parcel: int = 0) -> Any:
+def unpack(
+    packed: Packed, store: BlobStore, parcel: int = 0, mapped: memoryview | None = None
+) -> Any:
     """Rebuild a packed object; its large buffers are writable and private to this process.
+
+    `mapped` are its bytes if they are there already.
 
     With the number of a parcel, what comes later can point at the objects of this one. Raises
     what rebuilding raises, and `Damaged` when the bytes are not those that were packed.
     """
     inline = packed.data
-    data = store.map(packed.digest) if inline is None else memoryview(bytearray(inline))
+    if mapped is not None:
+        data = mapped
+    else:
+        data = store.map(packed.digest) if inline is None else memoryview(bytearray(inline))
     if inline is not None and digest_of([data]) != packed.digest:
         raise Damaged("its bytes are not those that were packed")
     count = int.from_bytes(data[:4], "little")
@@ -244,6 +253,25 @@ def unpack(packed: Packed, store: BlobStore, parcel: int = 0) -> Any:
     if parcel:
         arrivals.keep(parcel, reader, pieces[0].nbytes)
     return value
+
+
+def map_all(values: Collection[Packed], store: BlobStore) -> dict[str, memoryview]:
+    """The bytes, by digest, of those values that lie in the store, mapped and verified side by side.
+
+    What cannot be is left out: unpacking it says what is wrong.
+    """
+    digests = {each.digest for each in values if each.data is None}
+    if len(digests) < 2:
+        return {}
+    found: dict[str, memoryview] = {}
+
+    def take(digest: str) -> None:
+        with contextlib.suppress(Damaged, OSError):
+            found[digest] = store.map(digest)
+
+    with ThreadPoolExecutor(max_workers=min(len(digests), os.cpu_count() or 1)) as threads:
+        list(threads.map(take, digests))
+    return found
 
 
 def spread_parts(value: object) -> tuple[list[Any], bool]:
