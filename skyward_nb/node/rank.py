@@ -182,7 +182,6 @@ class Rank:
                 self._mailbox.open(command.run)
             self._install(command)
             self._mailbox.close()
-            return None
         except _NotRebuilt as error:
             self._mailbox.close()
             return RankDone(run=command.run, rank=rank, rejected=error.rejected)
@@ -196,6 +195,7 @@ class Rank:
                 failure=self._failure(error),
                 interrupted=isinstance(error, KeyboardInterrupt),
             )
+        return None
 
     def _install(self, command: Run) -> None:
         """Bind the names sent along; if one cannot be rebuilt, all are as they were."""
