@@ -262,6 +262,8 @@ def _how_to_rebuild(rejected: Rejected) -> str:
             "It changed while it was packed (does a thread still write to it?), or the store was "
             "damaged. Nothing was changed; the next run sends it again."
         )
+    if rejected.gone:
+        return "No name was bound, and the cell did not run; the next run sends it whole."
     if rejected.missing:
         package = _distribution_of(rejected.missing)
         return (

@@ -265,7 +265,7 @@ class Pool:
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 
-    def run(self, request: RunRequest, watch: Watch) -> Outcome:
+    def run(self, request: RunRequest, watch: Watch, *, again: bool = True) -> Outcome:
         """Send what the cell needs and run it; returns however it ended.
 
         What `look` took notice of before is put right first. Raises `PayloadError` before anything
@@ -288,6 +288,10 @@ class Pool:
             if conductor.broken:
                 names_lost += self.ledger.names_made_on_ranks()
                 self._new_generation(watch, stubborn=True)
+        ends = conductor.done.values()
+        if again and not conductor.lost and all(e.rejected and e.rejected.gone for e in ends):
+            # Nothing ran: ranks have dropped what it was to point at, so now it goes whole.
+            return self.run(request, watch, again=False)
         return Outcome(
             ranks=request.ranks,
             plan=plan,

@@ -360,6 +360,12 @@ KEPT = {
         ("sky ranks=0", "m.w", "[0] 3"),
         ("sky", "m.w, y['m'] is m", "[0-1] (3, True)"),
     ],
+    "a part that ranks have dropped": [
+        ("here", M + "models = [M(i=i) for i in range(3)]"),
+        ("sky", "models.pop().i", "[0-1] 2"),
+        ("here", "best = models[2]"),
+        ("sky", "best.i, len(models)", "[0-1] (2, 2)"),
+    ],
     "closures over one variable": [
         (
             "here",
