@@ -27,6 +27,7 @@ from skyward_nb.plugins.base import Place, find_plugin
 from skyward_nb.runtime import outlet
 from skyward_nb.wire import arrivals, definitions, foreign
 from skyward_nb.wire.blobs import BlobStore, Damaged
+from skyward_nb.wire.explain import kind_in_short
 from skyward_nb.wire.home import home, set_home
 from skyward_nb.wire.payload import pack, spread_parts, unpack
 from skyward_nb.wire.sizes import measure
@@ -259,7 +260,7 @@ class Rank:
         for name in sorted(self._names()):
             value = self._shell.user_ns[name]
             size, more = measure(value)
-            kind = "class" if issubclass(type(value), type) else type(value).__name__
+            kind = kind_in_short(value)
             found.append(Variable(name, kind, size, more, self._bound_in.get(name, -1)))
         return tuple(found)
 

@@ -12,6 +12,7 @@ from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.pool import Outcome, Pool
+from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
 from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
 from skyward_nb.words.messages import Packed, Rejected
@@ -71,8 +72,7 @@ class Ending:
                 unit for unit, _ in self._outcome.plan.sending if unit.labels == rejected.labels
             )
             lack = f"cannot be rebuilt on {count_ranks(ranks)}"
-            kind = type(unit.values[0])
-            type_name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+            type_name = kind_of(unit.values[0])
             advice = _how_to_rebuild(rejected)
             return PayloadError(unit.shown, unit.shown, type_name, rejected.reason, advice, lack)
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
 from skyward_nb.pool.view import Entry, Line, RankView, Shown, View, open_lines
 from skyward_nb.words.errors import spell_size
@@ -138,11 +139,14 @@ def manifest_text(view: View) -> list[str]:
     """The manifest as lines, when it is what was asked for."""
     if not view.manifest_open or not view.manifest:
         return []
-    table = [_COLUMNS, *_manifest_rows(view)]
+    return [f"  {line}" for line in columns([_COLUMNS, *_manifest_rows(view)])]
+
+
+def columns(table: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, each column as wide as it must be."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
-        "  "
-        + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in table
     ]
 

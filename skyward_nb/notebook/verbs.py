@@ -8,7 +8,7 @@ from typing import Any
 
 from skyward_nb.notebook.help import MOVING, VERBS, help_text
 from skyward_nb.notebook.options import near_words, parse, parse_settings
-from skyward_nb.notebook.picture import clock
+from skyward_nb.notebook.picture import clock, columns
 from skyward_nb.notebook.session import Session
 from skyward_nb.pool.pool import Pool
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
@@ -141,12 +141,8 @@ def list_vars(session: Session, line: str) -> None:
         )
         for each, ranks in sorted(alike.items(), key=lambda pair: (pair[0].name, pair[1]))
     ]
-    table = [("name", "ranks", "type", "size", "bound by"), *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        print(
-            "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
-        )
+    for line in columns([("name", "ranks", "type", "size", "bound by"), *rows]):
+        print(line)
 
 
 def _bound_by(cell: int) -> str:

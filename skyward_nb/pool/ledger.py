@@ -19,6 +19,7 @@ from skyward_nb.pool.modules import ProjectModules
 from skyward_nb.pool.planner import Known, Mark, Planner, Unit, remember
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.definitions import is_label
+from skyward_nb.wire.explain import kind_in_short
 from skyward_nb.wire.payload import pack
 from skyward_nb.words.errors import PayloadError, spell_size
 from skyward_nb.words.messages import ModuleFile, Parcel, RankDone, SourceFile
@@ -77,7 +78,7 @@ class Plan:
         there = {
             unit.bundle.digest
             for unit, _ in self.sending
-            if all(unit.bundle.digest in s for s in stores)
+            if unit.bundle.is_stowed and all(unit.bundle.digest in s for s in stores)
         }
         for unit, ranks in self.sending:
             try:
@@ -154,7 +155,7 @@ class Ledger:
             plan.sending += [(u, None if everyone else group) for u in units if u.mark is None]
         self._tabulate(plan, rows)
         for name in planner.skipped:
-            rows[name] = Row(name, "kept on ranks", _kind(namespace[name]))
+            rows[name] = Row(name, "kept on ranks", kind_in_short(namespace[name]))
         for name in planner.absent & self._assigned:
             rows[name] = Row(name, "kept on ranks")
         # A builtin is what the name means in the notebook now; any other name the ranks may keep.
@@ -195,7 +196,7 @@ class Ledger:
                     status = "kept on ranks"
                 name = value.__qualname__ if is_label(label) else label  # type: ignore[attr-defined]
                 size = (sent or unit).bundle.size
-                row = Row(name, status, _kind(value), size, (sent or unit).seconds)
+                row = Row(name, status, kind_in_short(value), size, (sent or unit).seconds)
                 rows[name] = _merged(rows[name], row) if name in rows else row
 
     def to_let_go(self, ranks: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -416,10 +417,6 @@ def _merged(first: Row, second: Row) -> Row:
     status: Status = next(s for s in _STRONGEST if s in (first.status, second.status))
     size, seconds = first.size + second.size, first.seconds + second.seconds
     return Row(first.name, status, first.type_name, size, seconds)
-
-
-def _kind(value: object) -> str:
-    return "class" if issubclass(type(value), type) else type(value).__name__
 
 
 def _identity(value: object) -> str:

@@ -53,6 +53,11 @@ def kind_of(value: object) -> str:
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
+def kind_in_short(value: object) -> str:
+    """What a list of names calls an object's kind."""
+    return "class" if issubclass(type(value), type) else type(value).__name__
+
+
 def _text(error: Exception) -> str:
     try:
         return str(error)
