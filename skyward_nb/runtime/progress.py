@@ -1,4 +1,7 @@
-"""`sky.progress` and `sky.log`: loops and metrics that a rank reports while it runs."""
+"""`sky.progress` and `sky.log`: loops and metrics that a rank reports while it runs.
+
+A `Bar` is one loop as it is shown; what hooks into other packages' loops uses it, too.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,73 @@ from skyward_nb.words.messages import Metric, Progress
 T = TypeVar("T")
 
 _PERIOD = 0.1
-_bars = itertools.count(1)
-_steps = itertools.count()
+_numbers = itertools.count(1)
+_steps: dict[tuple[int, frozenset[str]], int] = {}
+_going: list[Bar] = []
+
+
+class Bar:
+    """One loop as it is shown; tells the pool at most ten times a second, and its end.
+
+    `total` is None where it is not known. One that is begun while others go on is within them.
+    """
+
+    def __init__(
+        self, total: float | None, text: str = "", *, unit: str = "it", keeping: bool = True
+    ) -> None:
+        self.total = total
+        self.text = text
+        self.note = ""
+        self.done: float = 0
+        self._unit = unit
+        self._keeping = keeping
+        self._number = next(_numbers)
+        self._run = outlet.run()
+        _going[:] = [bar for bar in _going if bar._run == self._run]
+        self._level = max((bar._level + 1 for bar in _going), default=0)
+        _going.append(self)
+        self._began = self._told = time.perf_counter()
+        self._over = False
+        self._tell(self._began)
+
+    def advance(self, done: float) -> None:
+        """So many items are done."""
+        self.done = done
+        now = time.perf_counter()
+        if now - self._told >= _PERIOD and not self._over:
+            self._told = now
+            self._tell(now)
+
+    def renew(self) -> None:
+        """Tell now, as after a change of `total`, `text` or `note`."""
+        if not self._over:
+            self._tell(time.perf_counter())
+
+    def end(self) -> None:
+        """It will not go on; safe to call twice."""
+        if not self._over:
+            self._over = True
+            if self in _going:
+                _going.remove(self)
+            self._tell(time.perf_counter())
+
+    def _tell(self, now: float) -> None:
+        outlet.emit(
+            Progress(
+                instance_info().rank,
+                self._number,
+                self.done,
+                self.total,
+                self.text,
+                now - self._began,
+                self._level,
+                self._unit,
+                self.note,
+                self._over,
+                self._keeping,
+                self._run,
+            )
+        )
 
 
 def progress(items: Iterable[T], *, total: int | None = None, desc: str = "") -> Iterator[T]:
@@ -26,23 +94,19 @@ def progress(items: Iterable[T], *, total: int | None = None, desc: str = "") ->
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    rank = instance_info().rank
-    bar, started, shown, done = next(_bars), time.perf_counter(), 0.0, 0
-    outlet.emit(Progress(rank, bar, 0, total, desc, 0.0))
+    bar = Bar(total, desc)
+    done = 0
     try:
         for item in items:
             yield item
             done += 1
-            now = time.perf_counter()
-            if now - shown >= _PERIOD:
-                shown = now
-                outlet.emit(Progress(rank, bar, done, total, desc, now - started))
+            bar.advance(done)
     finally:
-        outlet.emit(Progress(rank, bar, done, total, desc, time.perf_counter() - started))
+        bar.end()
 
 
 def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
-    """Report metrics of this rank at `step` (counted from 0 when left out).
+    """Report metrics of this rank at `step`; left out, each run's calls are counted from 0.
 
     Each value is anything `float()` takes, such as a number or a tensor of one element;
     raises TypeError naming the metric otherwise. Outside a pool nothing is shown.
@@ -56,5 +120,13 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
         except (TypeError, ValueError, RuntimeError) as error:
             kind = type(value).__name__
             raise TypeError(f"sky.log({name}=...): a {kind} is not one number") from error
-    number = next(_steps) if step is None else step
-    outlet.emit(Metric(instance_info().rank, number, values))
+    run = outlet.run()
+    if step is None:
+        # Metrics that are logged apart are counted apart.
+        names = run, frozenset(values)
+        if names not in _steps:
+            for old in [key for key in _steps if key[0] != run]:
+                del _steps[old]
+        step = _steps.get(names, 0)
+        _steps[names] = step + 1
+    outlet.emit(Metric(instance_info().rank, int(step), values, run))

@@ -137,11 +137,15 @@ class Kill(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...]
 
 
+class Sample(msgspec.Struct, frozen=True, tag=True):
+    """To an agent: say once how its ranks are doing, by `Telemetry`."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """To an agent: end everything, remove every file, and go."""
 
 
-Command = Reserve | Fork | Run | Interrupt | Gather | Kill | Stop
+Command = Reserve | Fork | Run | Interrupt | Gather | Kill | Sample | Stop
 
 # ── up ──────────────────────────────────────────────────────────────────────────────────
 
@@ -162,9 +166,26 @@ class Reserved(msgspec.Struct, frozen=True, tag=True):
 
 
 class Phase(msgspec.Struct, frozen=True, tag=True):
-    """What a machine is busy with before ranks are ready."""
+    """What the notebook's side is busy with, in words; no words when that is over."""
 
     text: str
+
+
+class Step(msgspec.Struct, frozen=True, tag=True):
+    """One step of readying nodes: it has begun, goes on with new words, or is done."""
+
+    nodes: tuple[int, ...]
+    name: str
+    text: str = ""
+    done: bool = False
+
+
+class Stage(msgspec.Struct, frozen=True, tag=True):
+    """What a rank is busy with beside the cell itself, in words; no words: the cell."""
+
+    rank: int
+    text: str = ""
+    run: int = 0
 
 
 class RankReady(msgspec.Struct, frozen=True, tag=True):
@@ -184,12 +205,16 @@ class RankRefused(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
+# What a rank shows names its run: a thread or a child may speak after its cell has ended.
+
+
 class Output(msgspec.Struct, frozen=True, tag=True):
     """Text a rank wrote; `stream` is `stdout` or `stderr`."""
 
     rank: int
     stream: str
     text: str
+    run: int = 0
 
 
 class Display(msgspec.Struct, frozen=True, tag=True):
@@ -199,6 +224,7 @@ class Display(msgspec.Struct, frozen=True, tag=True):
     data: dict[str, str]
     display_id: str | None = None
     update: bool = False
+    run: int = 0
 
 
 class Clear(msgspec.Struct, frozen=True, tag=True):
@@ -206,17 +232,29 @@ class Clear(msgspec.Struct, frozen=True, tag=True):
 
     rank: int
     wait: bool = False
+    run: int = 0
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
-    """One loop's progress on a rank: `done` of `total` (None when unknown) items."""
+    """One loop's progress on a rank: `done` of `total` (None when unknown) items.
+
+    `text` names the loop, `unit` its items, `note` says what the loop tells besides. Loops within
+    loops have higher levels, from 0. `seconds` are those since the loop began; one that is `over`
+    will not go on, and is not worth `keeping` when its own bar would have vanished.
+    """
 
     rank: int
     bar: int
-    done: int
-    total: int | None
+    done: float
+    total: float | None
     text: str = ""
     seconds: float = 0.0
+    level: int = 0
+    unit: str = "it"
+    note: str = ""
+    over: bool = False
+    keeping: bool = True
+    run: int = 0
 
 
 class Metric(msgspec.Struct, frozen=True, tag=True):
@@ -225,6 +263,28 @@ class Metric(msgspec.Struct, frozen=True, tag=True):
     rank: int
     step: int
     values: dict[str, float]
+    run: int = 0
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """An accelerator as its driver tells: bytes of memory, percent in use, degrees Celsius."""
+
+    used: int
+    total: int
+    busy: int
+    celsius: int
+
+
+class Telemetry(msgspec.Struct, frozen=True, tag=True):
+    """How a rank's processes are doing: percent of one core since the last sample, bytes held.
+
+    `cpu` is None where there was no sample before.
+    """
+
+    rank: int
+    cpu: float | None
+    rss: int
+    gpu: Gpu | None = None
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -337,6 +397,8 @@ Event = (
     Hello
     | Reserved
     | Phase
+    | Step
+    | Stage
     | RankReady
     | RankRefused
     | Output
@@ -344,6 +406,7 @@ Event = (
     | Clear
     | Progress
     | Metric
+    | Telemetry
     | Spread
     | RankDone
     | RankLost

@@ -62,3 +62,23 @@ def test_a_tensor_with_a_gradient_is_a_number_without_a_warning(heard):
     assert heard[0].values == {"loss": 2.0}
     with pytest.raises(TypeError, match="not one number"):
         sky.log(loss=torch.ones(3))
+
+
+def test_a_loop_within_a_loop_is_one_level_higher(heard):
+    for _ in sky.progress("ab", desc="outer"):
+        for _ in sky.progress("cd", desc="inner"):
+            pass
+    assert {(event.text, event.level) for event in heard} == {("outer", 0), ("inner", 1)}
+    assert [event.text for event in heard if event.over] == ["inner", "inner", "outer"]
+
+
+def test_a_loop_that_was_left_open_by_an_earlier_run_holds_no_level(heard):
+    left = sky.progress("ab", desc="left")
+    next(left)
+    outlet.begin(2)
+    list(sky.progress("ab", desc="next"))
+    assert heard[-1].level == 0
+    assert heard[-1].run == 2
+    left.close()
+    assert (heard[-1].text, heard[-1].run) == ("left", 0)
+    outlet.begin(0)
