@@ -38,12 +38,12 @@ from skyward_nb.words.messages import (
     Interrupt,
     Kill,
     Leaving,
-    Phase,
     RankLost,
     RankRefused,
     Reserve,
     Reserved,
     Run,
+    Step,
     Stop,
 )
 
@@ -197,8 +197,10 @@ class Agent:
     async def _fork_anew(self, order: Fork) -> None:
         if not self._imported.is_set():
             names = ", ".join(dict.fromkeys(use.name for use in order.plugins)) or "IPython"
-            self._tell(Phase(f"importing {names}"))
+            nodes = tuple(sorted({place.node for place in order.places}))
+            self._tell(Step(nodes, "imports", names))
             await self._imported.wait()
+            self._tell(Step(nodes, "imports", names, done=True))
         if self._missing:
             module, why = next(iter(self._missing.items()))
             text = f"{module} cannot be imported here"
@@ -209,7 +211,6 @@ class Agent:
         while self._lines:
             self._changed.clear()
             await self._changed.wait()
-        self._tell(Phase("readying ranks"))
         threads = max(1, (os.cpu_count() or 1) // len(order.places))
         plugins = [find_plugin(use.name) for use in order.plugins]
         for place in order.places:
@@ -268,6 +269,7 @@ class Agent:
                 for rank in ranks:
                     line = self._lines.get(rank)
                     if line is not None and line.generation == generation:
+                        line.begin(command.run)
                         line.send(data)
                     else:
                         self._tell(RankLost(generation, rank, "is not there any more"))

@@ -8,6 +8,7 @@ import os
 import random
 import socket
 import sys
+import time
 import traceback
 import weakref
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from skyward_nb.wire.explain import kind_in_short
 from skyward_nb.wire.home import home, set_home
 from skyward_nb.wire.payload import pack, spread_parts, unpack
 from skyward_nb.wire.sizes import measure
-from skyward_nb.words.errors import PayloadError
+from skyward_nb.words.errors import PayloadError, spell_size
 from skyward_nb.words.messages import (
     Failure,
     Packed,
@@ -43,11 +44,16 @@ from skyward_nb.words.messages import (
     Rejected,
     Run,
     Spread,
+    Stage,
     Unsendable,
     Variable,
 )
 
 _MISSING = object()
+_TELL_FROM = 8_000_000
+"""Bytes that may take a moment to be mapped and rebuilt, so that it is told."""
+_TELL_AFTER = 0.2
+"""Seconds that a cell took before it is told, too, that its values are on their way."""
 
 
 class _NotRebuilt(Exception):
@@ -139,6 +145,7 @@ class Rank:
         before = {name: _remember(name, namespace, command.sure) for name in watched}
         value: object = None
         error: BaseException | None = None
+        began = time.monotonic()
         try:
             self._mailbox.open(command.run)
             value = self._shell.run(command)
@@ -167,6 +174,8 @@ class Rank:
             return done
         try:
             self._mailbox.open(command.run)
+            if time.monotonic() - began > _TELL_AFTER:
+                self._uplink.emit(Stage(rank, "returning values", command.run))
             with_values = self._with_values(done, command, value)
             self._mailbox.close()
         except KeyboardInterrupt as interrupt:
@@ -177,11 +186,18 @@ class Rank:
     def _arrive(self, command: Run) -> RankDone | None:
         """Bind what came with a command; how that ended, if it did not go well."""
         rank = self.info.rank
+        outlet.begin(command.run)
+        self._uplink.run = command.run
         foreign.running = frozenset(command.ranks)
+        size = sum(parcel.value.size for parcel in command.parcels)
         try:
             if command.parcels or command.modules or command.imports:
                 self._mailbox.open(command.run)
+            if size > _TELL_FROM:
+                self._uplink.emit(Stage(rank, f"taking in {spell_size(size)}", command.run))
             self._install(command)
+            if size > _TELL_FROM:
+                self._uplink.emit(Stage(rank, "", command.run))
             self._mailbox.close()
         except _NotRebuilt as error:
             self._mailbox.close()

@@ -37,6 +37,7 @@ class RankLine(asyncio.BufferedProtocol):
         self, loop: asyncio.AbstractEventLoop, rank: int, generation: int, listener: Listener
     ) -> None:
         self.rank = rank
+        self.run = 0
         self.generation = generation
         self.pid: int | None = None
         self.unborn_signal: int | None = None
@@ -66,6 +67,11 @@ class RankLine(asyncio.BufferedProtocol):
         ours.setblocking(False)
         await self._loop.create_connection(lambda: self, sock=ours)
         return theirs, writes[0], writes[1]
+
+    def begin(self, run: int) -> None:
+        """What is written from now on is this run's."""
+        self._listener.heard(self._drain())
+        self.run = run
 
     def send(self, data: bytes) -> None:
         """Pass a frame on to the rank."""
@@ -165,4 +171,4 @@ class RankLine(asyncio.BufferedProtocol):
             os.close(self._pipes.pop(name))
             return b"", False
         text = self._decoders[name].decode(data)
-        return frame(Output(self.rank, name, text)) if text else b"", len(data) == _CHUNK
+        return frame(Output(self.rank, name, text, self.run)) if text else b"", len(data) == _CHUNK

@@ -30,6 +30,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from skyward_nb.node.uplink import encodable
+from skyward_nb.runtime import outlet
 from skyward_nb.words.messages import Clear, Display, Event, Frame, Run, SourceFile
 
 _NOT_THE_USERS = (
@@ -68,12 +69,12 @@ class _Displays(DisplayPublisher):
         if self.emit is not None:
             name = (transient or {}).get("display_id")
             bundle = {mime: _as_text(part) for mime, part in data.items()}
-            self.emit(Display(self.rank, bundle, name, update))
+            self.emit(Display(self.rank, bundle, name, update, outlet.run()))
 
     def clear_output(self, wait: bool = False) -> None:
         """Tell that the rank's output so far is to go."""
         if self.emit is not None:
-            self.emit(Clear(self.rank, wait))
+            self.emit(Clear(self.rank, wait, outlet.run()))
 
 
 def _as_text(part: object) -> str:

@@ -1,7 +1,8 @@
 """A rank's way up: events in order on one socket, printed text gathered for a few milliseconds.
 
-Text and events share a lock, so what a person sees keeps the order of what the code did. An
-interrupt never tears a frame: while one is being written, `interrupted` remembers it.
+Text and events wait in one queue, so what a person sees keeps the order of what the code did.
+Whoever writes only appends to it, without a lock; sending takes one. An interrupt never tears a
+frame: while one is being written, `interrupted` remembers it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterable
 
+from skyward_nb.runtime import outlet
 from skyward_nb.wire.frames import frame
-from skyward_nb.words.messages import Event, Output
+from skyward_nb.words.messages import Display, Event, Metric, Output, Progress
 
 _PAUSE = 0.01
 _ENOUGH = 64 * 1024
+_MANY = 4096
+_CAN_WAIT = (Metric, Progress, Display)
+
+Written = tuple[str, int, str]
+"""Stream, run and text."""
 
 
 class Uplink:
@@ -26,13 +34,14 @@ class Uplink:
         self._socket = connection
         self._rank = rank
         self._lock = threading.RLock()
-        self._texts: list[tuple[str, list[str]]] = []
-        self._held = 0
+        self._queue: list[Written | Event] = []
         self._flushed = 0.0
+        self._flush_is_due = False
         self._rests: dict[str, str] = {}
         self._wake = threading.Event()
         self._alive = True
         self._main = threading.main_thread().ident
+        self.run = 0
         self.sending = 0
         self.interrupted = False
         threading.Thread(target=self._flush_late, name="skyward-uplink", daemon=True).start()
@@ -43,25 +52,28 @@ class Uplink:
         if not self._alive:
             self._write_to_pipe(stream, text)
             return
-        with self:
-            if self._texts and self._texts[-1][0] == stream:
-                self._texts[-1][1].append(text)
-            else:
-                self._texts.append((stream, [text]))
-            self._held += len(text)
-            # A line after a while leaves at once; only what follows it closely is gathered.
-            rested = text[-1] == "\n" and time.monotonic() - self._flushed > _PAUSE
-            if rested or self._held > _ENOUGH:
-                self._flush()
-            elif not self._wake.is_set():
-                self._wake.set()
+        queue = self._queue
+        run = self.run if threading.get_ident() == self._main else outlet.run()
+        queue.append((stream, run, text))
+        is_much = len(queue) >= _MANY or len(text) > _ENOUGH
+        self._flush_if_due(now=is_much, soon=text[-1] == "\n")
 
     def emit(self, event: Event) -> None:
-        """Send an event now, after all text written before it."""
-        if self._alive:
-            with self:
-                self._flush()
-                self._socket.sendall(frame(event))
+        """Send an event after all that was said before it; what many may follow, a little later."""
+        if not self._alive:
+            return
+        self._queue.append(event)
+        must_not_wait = not isinstance(event, _CAN_WAIT) or len(self._queue) >= _MANY
+        self._flush_if_due(now=must_not_wait, soon=True)
+
+    def _flush_if_due(self, *, now: bool, soon: bool) -> None:
+        """Send at once `now`, or when nothing was sent for a while; else see that it is sent late."""
+        # A line after a while leaves at once; only what follows it closely is gathered.
+        if now or (soon and time.monotonic() - self._flushed > _PAUSE):
+            self.flush()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            self._wake.set()
 
     def flush(self) -> None:
         """Send the text written so far."""
@@ -87,14 +99,48 @@ class Uplink:
                 raise KeyboardInterrupt
 
     def _flush(self) -> None:
-        texts, self._texts, self._held = self._texts, [], 0
-        if texts:
-            self._flushed = time.monotonic()
-        for stream, pieces in texts:
-            text = "".join(pieces)
-            for at in range(0, len(text), _ENOUGH):
-                piece = encodable(text[at : at + _ENOUGH])
-                self._socket.sendall(frame(Output(self._rank, stream, piece)))
+        # First of all: whoever appends after this wakes the thread that flushes late.
+        self._flush_is_due = False
+        queue = self._queue
+        many = len(queue)
+        if not many:
+            return
+        taken = queue[:many]
+        del queue[:many]
+        data = b""
+        for event in self._events(taken):
+            data += frame(event)
+            if len(data) > _ENOUGH:
+                self._socket.sendall(data)
+                data = b""
+        if data:
+            self._socket.sendall(data)
+        self._flushed = time.monotonic()
+
+    def _events(self, taken: list[Written | Event]) -> Iterable[Event]:
+        """Events in order, with text that was written in a row in as few of them as can be."""
+        texts: list[str] = []
+        held, stream, run = 0, "", 0
+        for each in taken:
+            if isinstance(each, tuple):
+                same = each[0] == stream and each[1] == run
+                if texts and (not same or held > _ENOUGH):
+                    yield from self._outputs(stream, run, texts)
+                    held = 0
+                stream, run, text = each
+                texts.append(text)
+                held += len(text)
+            else:
+                yield from self._outputs(stream, run, texts)
+                held = 0
+                yield each
+        yield from self._outputs(stream, run, texts)
+
+    def _outputs(self, stream: str, run: int, texts: list[str]) -> Iterable[Event]:
+        text = "".join(texts)
+        texts.clear()
+        for at in range(0, len(text), _ENOUGH):
+            yield Output(self._rank, stream, encodable(text[at : at + _ENOUGH]), run)
 
     def _flush_late(self) -> None:
         # Signals are the main thread's, which sleeps on if another one takes them.
@@ -121,7 +167,7 @@ class Uplink:
     def _in_child(self) -> None:
         """A process forked by user code must not speak on the rank's wire."""
         self._alive = False
-        self._texts = []
+        self._queue.clear()
         self._lock = threading.RLock()
         self._socket.close()
 

@@ -1,129 +1,133 @@
 """The one display under a cell: folds events into a view, and draws it where the cell runs.
 
-In a kernel it is one display that is updated in place, at most ten times a second, and whose
-last state is what the notebook keeps. In a terminal, lines are printed as they come.
+Nothing is drawn more often than ten times a second, and what comes between two drawings is
+folded at once.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from skyward_nb.notebook.picture import as_html, as_text, headline, manifest_text
+from skyward_nb.notebook.canvas import Canvas
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.view import Line, RankView, RunState, View, fold
 from skyward_nb.words.messages import Display, Event, Output, Phase
 from skyward_nb.words.ranks import spell_ranks
 
 _FIRST = 0.2
-_PERIOD = 0.1
-
-
-class Canvas(Protocol):
-    """Where a view can be drawn."""
-
-    def draw(self, view: View, now: float) -> None:
-        """Show the view, replacing what was shown before."""
-        ...
-
-    def output(self, event: Output | Display) -> None:
-        """Something of a rank has come."""
-        ...
-
-
-class NotebookCanvas:
-    """One display of the running cell, updated in place."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-
-    def draw(self, view: View, now: float) -> None:
-        """Publish the bundle of HTML and plain text."""
-        from IPython.display import display
-
-        bundle = {"text/html": as_html(view, now), "text/plain": as_text(view, now)}
-        if self._handle is None:
-            self._handle = display(bundle, raw=True, display_id=True)
-        else:
-            self._handle.update(bundle, raw=True)
-
-    def output(self, event: Output | Display) -> None:
-        """Nothing: the view holds it."""
-
-
-class TerminalCanvas:
-    """Lines as they come, each with its rank, and a closing word."""
-
-    def __init__(self) -> None:
-        self._rests: dict[tuple[int, str], str] = {}
-
-    def draw(self, view: View, now: float) -> None:
-        """Print the closing word when the run has ended."""
-        if view.ended is None:
-            return
-        for (rank, stream), rest in self._rests.items():
-            self._print(rank, stream, rest)
-        self._rests.clear()
-        if view.state != "finished" or view.notes or view.manifest_open:
-            sys.stdout.write("\n".join([headline(view), *manifest_text(view), *view.notes]) + "\n")
-
-    def output(self, event: Output | Display) -> None:
-        """Print every line that is complete, and of rich objects their text."""
-        if isinstance(event, Display):
-            self._print(event.rank, "stdout", event.data.get("text/plain", "(no text)"))
-            return
-        key = (event.rank, event.stream)
-        *lines, rest = (self._rests.pop(key, "") + event.text).split("\n")
-        for line in lines:
-            self._print(event.rank, event.stream, line)
-        if rest:
-            self._rests[key] = rest
-
-    def _print(self, rank: int, stream: str, line: str) -> None:
-        target = sys.stderr if stream == "stderr" else sys.stdout
-        target.write(f"[{rank}] {line.rpartition(chr(13))[2]}\n")
+_STILL = 1.0
+_MANY = 1_000_000
 
 
 class RunDisplay:
-    """Watches a pool's events for one cell."""
+    """Watches a pool's events for one cell; `keep` hears all that ranks show."""
 
-    def __init__(self, canvas: Canvas, title: str, about: str, *, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        canvas: Canvas,
+        title: str,
+        about: str = "",
+        *,
+        quiet: bool = False,
+        keep: Callable[[Output | Display], None] = lambda _: None,
+    ) -> None:
         now = time.monotonic()
         self._canvas = canvas
         self._quiet = quiet
+        self._keep = keep
         self._due = now + _FIRST
-        self.drawn = False
+        self._still_due = now + _FIRST
         self._shown: dict[str, frozenset[int]] = {}
-        self.view = View(title=title, about=about, began=now)
+        self._waiting: list[Event] = []
+        self._size = 0
+        self._view = View(title=title, about=about, began=now, ran_from=now, now=now)
+        self.drawn = False
+        self.first_run = 0
+        """The number of its run, once the cell runs: what comes for earlier ones is not its own."""
+
+    @property
+    def view(self) -> View:
+        """What there is to see so far."""
+        self._fold()
+        return self._view
+
+    def change(self, **changes: object) -> None:
+        """Set fields of the view."""
+        self._view = replace(self.view, **changes)
 
     def show_only(self, stream: str, ranks: frozenset[int]) -> None:
         """Show this stream of these ranks alone."""
         self._shown[stream] = ranks
 
-    def running(self, ranks: tuple[int, ...], title: str, about: str) -> None:
-        """The pool is up, and the cell begins on these ranks."""
-        states = {rank: RankView() for rank in ranks}
-        self.view = replace(self.view, state="running", ranks=states, title=title, about=about)
+    def running(
+        self,
+        ranks: tuple[int, ...],
+        title: str,
+        about: str,
+        *,
+        run: str = "",
+        number: int = 0,
+        nodes: Mapping[int, int] | None = None,
+    ) -> None:
+        """The pool is up, and the cell begins on these ranks as run `number`."""
+        self.first_run = number
+        self.change(
+            state="running",
+            run=run,
+            logs=f"%sky logs run={number}" if number else "",
+            ranks={rank: RankView() for rank in ranks},
+            nodes={rank: (nodes or {}).get(rank, 0) for rank in ranks},
+            title=title,
+            about=about,
+            ran_from=time.monotonic(),
+        )
 
     def watch(self, event: Event | None) -> None:
         """Take an event, or a tick of time, and draw if it is time to."""
         if event is not None:
-            if isinstance(event, Output) and self._is_hidden(event):
-                return
-            if isinstance(event, Output | Display) and not self._quiet:
-                self._canvas.output(event)
-            self.view = fold(self.view, event)
+            self._take(event)
         now = time.monotonic()
         # What takes a moment is told before it begins: nothing can be drawn meanwhile.
-        told = isinstance(event, Phase) and bool(event.text) and self.view.state == "running"
-        if (told or now >= self._due) and not self._quiet:
+        told = isinstance(event, Phase) and bool(event.text) and self._view.state == "running"
+        due = now >= self._due and (self._waiting or now >= self._still_due)
+        if (told or due) and not self._quiet:
             self._draw(now)
             # Drawing may be slow: never spend more than a third of the time on it.
             after = time.monotonic()
-            self._due = after + max(_PERIOD, 2 * (after - now))
+            self._due = after + max(self._canvas.period, 2 * (after - now))
+            self._still_due = after + _STILL
+
+    def late(self, event: Event) -> None:
+        """Something of its run came after its end; `renew` draws it."""
+        self._take(event)
+
+    def renew(self) -> None:
+        """Draw again what has ended, when something came late."""
+        if self._waiting and not self._quiet:
+            self._draw(time.monotonic())
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Output | Display):
+            self._keep(event)
+            if isinstance(event, Output):
+                if self._is_hidden(event):
+                    return
+                self._size += len(event.text)
+            if not self._quiet:
+                self._canvas.output(event)
+        self._waiting.append(event)
+        if self._size > _MANY:
+            self._fold()
+
+    def _fold(self) -> None:
+        if self._waiting:
+            now = time.monotonic()
+            self._view = fold(replace(self._view, now=now), *self._waiting)
+            self._waiting.clear()
+            self._size = 0
 
     def _is_hidden(self, event: Output) -> bool:
         shown = self._shown.get(event.stream)
@@ -144,18 +148,17 @@ class RunDisplay:
         With `is_dry`, its manifest is what was asked for, and tells what would be.
         """
         now = time.monotonic()
-        notes = (*self.view.notes, *notes)
-        self.view = replace(
-            self.view,
+        self.change(
             state=state,
             headline=words,
+            now=now,
             ended=now,
-            notes=notes,
+            notes=(*self._view.notes, *notes),
             foot=foot,
             manifest=manifest,
             manifest_open=is_dry,
         )
-        if not self._quiet or state == "failed" or notes:
+        if not self._quiet or state == "failed" or self._view.notes:
             self._draw(now)
 
     def last_words(self, rank: int, lines: int = 5) -> str:
@@ -169,7 +172,9 @@ class RunDisplay:
 
     def _draw(self, now: float) -> None:
         self.drawn = True
-        self._canvas.draw(self.view, now)
+        self._fold()
+        self._view = replace(self._view, now=now)
+        self._canvas.draw(self._view)
 
 
 def spell_result(ranks: tuple[int, ...], world_size: int) -> str:

@@ -11,11 +11,11 @@ from skyward_nb.api.failures import died, exception_of, show
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.pool.ledger import Row
-from skyward_nb.pool.pool import Outcome, Pool
+from skyward_nb.pool.pool import TELL_FROM, Outcome, Pool
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
 from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
-from skyward_nb.words.messages import Packed, Rejected
+from skyward_nb.words.messages import Packed, Phase, Rejected
 from skyward_nb.words.ranks import count_ranks
 
 
@@ -118,6 +118,8 @@ class Ending:
         """The values that can be rebuilt here; of the others is told in the end."""
         nodes = {info.rank: info.node for info in self._pool.infos}
         values: dict[int, Any] = {}
+        if (size := sum(each.size for each in packed.values())) > TELL_FROM:
+            self._display.watch(Phase(f"gathering {spell_size(size)} of {count_ranks(packed)}"))
         mapped = map_all(packed.values(), self._store)
         for rank, each in packed.items():
             try:

@@ -6,6 +6,7 @@ Between the magics, which only parse and delegate, and the pool, which knows not
 from __future__ import annotations
 
 import ast
+import asyncio
 import atexit
 import contextlib
 import dataclasses
@@ -26,14 +27,11 @@ from skyward_nb.api.failures import show
 from skyward_nb.cell.source import Cell, compile_cell
 from skyward_nb.notebook.defaults import Default, with_defaults
 from skyward_nb.notebook.defaults import defaults as read_defaults
-from skyward_nb.notebook.display import (
-    NotebookCanvas,
-    RunDisplay,
-    TerminalCanvas,
-    spell_result,
-)
+from skyward_nb.notebook.canvas import BundleCanvas, Canvas, TerminalCanvas, WidgetCanvas
+from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.ending import Ending
 from skyward_nb.notebook.options import Asked, near_words
+from skyward_nb.notebook.pictures import Pictures
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunRequest, plan_of
 from skyward_nb.providers.base import Provider
@@ -49,6 +47,7 @@ from skyward_nb.words.spec import PoolSpec
 
 PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
 _ROOM_LASTS = 1.0
+_IDLE_PERIOD = 0.25
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -70,6 +69,7 @@ class Session:
         self.pools: dict[str, Pool] = {}
         self.settings: dict[str, str] = {}
         self._lost: dict[str, PoolSpec] = {}
+        self._pictures: dict[str, Pictures] = {}
         self._defaults: list[Default] | None = None
         self._room = (float("-inf"), 0)
         set_home(shell.user_ns)
@@ -143,17 +143,60 @@ class Session:
 
     def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
         """Bring a pool up under `display`."""
-        display.view = replace(display.view, title=f"Starting {spec}")
+        display.change(title=f"Starting {spec}", awaited=spec.world_size)
         pool = Pool(spec, PROVIDERS[spec.provider](), self._source_of)
         pool.start(display.watch)
         self.pools[spec.name] = pool
+        self._pictures[spec.name] = Pictures()
         self._lost.pop(spec.name, None)
+        self._listen_when_idle(pool)
         return pool
+
+    def _listen_when_idle(self, pool: Pool) -> None:
+        """Take what ranks show between cells, on the kernel's own loop, so that none has to wait."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # plain IPython: the next cell takes it
+        pictures = self._pictures[pool.spec.name]
+        due: list[asyncio.TimerHandle] = []
+
+        def renew() -> None:
+            due.clear()
+            pictures.renew()
+
+        def look() -> None:
+            with contextlib.suppress(PoolError):
+                pool.look(pictures.late)
+                if not due:
+                    due.append(loop.call_later(_IDLE_PERIOD, renew))
+
+        def leave() -> None:
+            for each in due:
+                each.cancel()
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)
+
+        descriptors = pool.sockets()
+        for descriptor in descriptors:
+            loop.add_reader(descriptor, look)
+        pool.before_close.append(leave)
 
     def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:
         """A display of the running cell."""
-        canvas = NotebookCanvas() if hasattr(self.shell, "kernel") else TerminalCanvas()
-        return RunDisplay(canvas, title, "", quiet=quiet)
+        return RunDisplay(self._canvas(), title, quiet=quiet)
+
+    def _canvas(self) -> Canvas:
+        """Where this cell can draw; widgets only where somebody may be looking.
+
+        Front ends that run notebooks by themselves take no input, and say so.
+        """
+        kernel = getattr(self.shell, "kernel", None)
+        if kernel is None:
+            return TerminalCanvas()
+        looks = kernel.get_parent().get("content", {}).get("allow_stdin", False)
+        wanted = os.environ.get("SKYWARD_DISPLAY") or ("widgets" if looks else "html")
+        return WidgetCanvas() if wanted == "widgets" else BundleCanvas()
 
     def _source_of(self, filename: str) -> SourceFile | None:
         """The text of a notebook cell by the file name its code carries."""
@@ -184,8 +227,7 @@ class Session:
             if pool is None:
                 pool = self.start(spec, display)
             ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
-            display.running(request.ranks, ran_on, _about(pool))
-            outcome = pool.run(request, display.watch)
+            outcome = self._run_on(pool, request, display, ran_on)
         except KeyboardInterrupt as interrupt:
             display.end("interrupted", "Interrupted before the cell began on the ranks")
             show(interrupt, ["KeyboardInterrupt: the cell did not begin on the ranks"])
@@ -204,10 +246,25 @@ class Session:
         display = self.display(f"Moving names, pool {pool.spec.name}", quiet=True)
         request = self._request(None, {"push": (), **options}, pool.spec)
         request = dataclasses.replace(request, lists_names=bool(options.get("lists_names")))
-        display.running(request.ranks, display.view.title, _about(pool))
-        outcome = pool.run(request, display.watch)
+        outcome = self._run_on(pool, request, display, display.view.title)
         self._conclude(pool, outcome, display, options, frozenset())
         return outcome
+
+    def _run_on(self, pool: Pool, request: RunRequest, display: RunDisplay, title: str) -> Outcome:
+        """Run under a display; what earlier runs still have to show goes to theirs."""
+        number = pool.next_run
+        nodes = {info.rank: info.node for info in pool.infos}
+        display.running(
+            request.ranks,
+            title,
+            _about(pool),
+            run=f"{pool.pool_id}/{number}",
+            number=number,
+            nodes=nodes,
+        )
+        pictures = self._pictures[pool.spec.name]
+        pictures.begin(display)
+        return pool.run(request, pictures.watch)
 
     def _conclude(
         self,
@@ -221,6 +278,7 @@ class Session:
             return Ending(self.shell.user_ns, pool, outcome, display).conclude(options, writes)
         finally:
             pool.clean(outcome)
+            self._pictures[pool.spec.name].renew()
 
     def _dry_run(
         self, request: RunRequest, pool: Pool | None, spec: PoolSpec, display: RunDisplay

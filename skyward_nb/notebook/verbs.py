@@ -8,7 +8,7 @@ from typing import Any
 
 from skyward_nb.notebook.help import MOVING, VERBS, help_text
 from skyward_nb.notebook.options import near_words, parse, parse_settings
-from skyward_nb.notebook.picture import clock, columns
+from skyward_nb.notebook.wording import clock, columns
 from skyward_nb.notebook.session import Session
 from skyward_nb.pool.pool import Pool
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size

@@ -44,8 +44,10 @@ from skyward_nb.words.messages import (
     Reserve,
     Reserved,
     Run,
+    Sample,
     SourceFile,
     Spread,
+    Step,
     Stop,
 )
 from skyward_nb.words.spec import PoolSpec
@@ -54,7 +56,11 @@ T = TypeVar("T")
 Watch = Callable[[Event | None], None]
 _TICK = 0.1
 _CONNECT_LIMIT = 60.0
+_FIRST_SAMPLE = 0.3
+_SAMPLE_PERIOD = 1.0
 WARN_FROM = 256_000_000
+TELL_FROM = 8_000_000
+"""Bytes that may take a moment to move, so that it is told."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,7 @@ class Pool:
         self._runs = 0
         self._plugins = [find_plugin(name) for name in spec.framework]
         self._ledger: Ledger | None = None
+        self.before_close: list[Callable[[], None]] = []
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -136,6 +143,15 @@ class Pool:
         return self._ledger
 
     @property
+    def next_run(self) -> int:
+        """The number that the next run will have, or the one after a first try of it."""
+        return self._runs + 1
+
+    def sockets(self) -> list[int]:
+        """Descriptors that have something to read when there is something to `look` at."""
+        return [link.fileno() for link in self._links]
+
+    @property
     def store(self) -> BlobStore:
         """The content store of the head's machine, where ranks put large values."""
         return self._machines[0].store()
@@ -149,7 +165,6 @@ class Pool:
         self._provider.check(self.spec)
         try:
             with self._board.interrupts():
-                watch(Phase("starting"))
                 self._connect(watch)
                 self._new_generation(watch)
         except BaseException:
@@ -183,6 +198,8 @@ class Pool:
         if self.closed:
             return
         self.closed = True
+        for call in self.before_close:
+            call()
         for link in self._links:
             with contextlib.suppress(LinkLost):
                 link.send(Stop())
@@ -197,6 +214,7 @@ class Pool:
         preload = list(dict.fromkeys(m for plugin in self._plugins for m in plugin.preload))
         self._wait(self._acquire(), watch)
         for machine in self._machines:
+            watch(Step(machine.nodes, "agent"))
             self._wait(machine.start_agent(self.spec.idle, preload), watch)
             link = Link(machine.name, self._wait(machine.connect(), watch))
             self._links.append(link)
@@ -208,6 +226,8 @@ class Pool:
                 greeted += 1
                 self._check_python(event)
                 if greeted == len(self._links):
+                    for machine in self._machines:
+                        watch(Step(machine.nodes, "agent", done=True))
                     return
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
@@ -315,8 +335,12 @@ class Pool:
             watch(Phase(f"packing {name}"))
 
         plan = plan_of(request, self.ledger, tell)
-        if not self._provider.shares_files and plan.sent_bytes > WARN_FROM:
-            tell(f"and sending {spell_size(plan.sent_bytes)}: {plan.largest()}")
+        if plan.sent_bytes > TELL_FROM:
+            which = ""
+            if not self._provider.shares_files and plan.sent_bytes > WARN_FROM:
+                which = f": {plan.largest()}"
+            told.append("sending")
+            watch(Phase(f"sending {spell_size(plan.sent_bytes)}{which}"))
         parcels = plan.stow(stores)
         if told:
             watch(Phase(""))
@@ -364,8 +388,12 @@ class Pool:
         return path
 
     def _conduct(self, conductor: Conductor, watch: Watch) -> None:
+        sample_due = time.monotonic() + _FIRST_SAMPLE
         for event in self._pump(watch, None, conductor.next_due, interrupts=True):
             now = time.monotonic()
+            if now >= sample_due:
+                sample_due = now + _SAMPLE_PERIOD
+                self._send(Sample())
             match event:
                 case RankDone():
                     orders = conductor.finished(event, now)

@@ -1,18 +1,23 @@
 """What a person should see of a run, as one value folded from events. Pure.
 
-Text, HTML and every other picture draw this one view. It is bounded however much is printed:
-the head and the tail of the output are kept, the rest is counted.
+Text, HTML, widgets and the record for front ends draw this one view. It is bounded however much
+is printed or displayed: head and tail are kept, the rest is counted. Its clock is `now`, which
+whoever folds sets before.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Literal, TypeVar
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from skyward_nb.pool.ledger import Row
+from skyward_nb.pool.series import Series, extended
+from skyward_nb.pool.terminal import Screen, feed
+from skyward_nb.words.errors import spell_size
 from skyward_nb.words.messages import (
     Clear,
     Display,
@@ -23,21 +28,28 @@ from skyward_nb.words.messages import (
     Progress,
     RankDone,
     RankLost,
+    RankReady,
+    Stage,
+    Step,
+    Telemetry,
 )
 
-HEAD, TAIL, SLACK = 200, 400, 200
-LONGEST_LINE = 2000
-_KEPT = 8 * LONGEST_LINE
+MOST_TEXT = 256_000
+"""Bytes of text that are kept of a run unless it is told otherwise."""
+MOST_RICH = 16_000_000
+"""Bytes of figures and other rich output that are kept of a run."""
+_HEAD_PART = 0.25
+_SLACK = 1.25
+_PER_LINE = 8
 _LOOK_AHEAD = 16
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f]")
+_MOST_BARS = 8
 
-V = TypeVar("V")
 RankState = Literal["waiting", "running", "done", "failed", "stopped", "lost"]
 RunState = Literal["starting", "running", "finished", "failed", "interrupted"]
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line of output; several ranks when they wrote the same."""
+    """One line of output, with its colours as SGR; several ranks when they wrote the same."""
 
     ranks: tuple[int, ...]
     stream: str
@@ -45,45 +57,74 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A rich object one rank displayed."""
+    """A rich object one rank displayed; `size` in bytes."""
 
     rank: int
     data: dict[str, str]
     display_id: str | None = None
+    size: int = 0
 
 
 Entry = Line | Shown
 
 
 class RankView(msgspec.Struct, frozen=True):
-    """How one rank is doing; `bars` in the order they began."""
+    """How one rank is doing; `bars` from the outermost loop on, `ended` on the view's clock.
+
+    `peak` is the most bytes of memory that were seen.
+    """
 
     state: RankState = "running"
-    bars: dict[int, Progress] = {}
+    stage: str = ""
+    bars: tuple[Progress, ...] = ()
     step: int | None = None
     metrics: dict[str, float] = {}
+    series: dict[str, Series] = {}
+    telemetry: Telemetry | None = None
+    peak: int = 0
+    ended: float | None = None
+
+
+class StepView(msgspec.Struct, frozen=True):
+    """A step of readying nodes; `began` and `ended` on the view's clock."""
+
+    name: str
+    text: str
+    began: float
+    ended: float | None = None
 
 
 class View(msgspec.Struct, frozen=True):
-    """The whole picture; `began` and `ended` in seconds of one clock.
+    """The whole picture; times in seconds of one clock.
 
-    `cut` lines were left out before entry `gap`. `partial` are lines begun and not ended, by
-    rank and stream, `overflow` the characters of them that are not kept.
+    `nodes` says which node a rank lives on. `text_size` bytes of text are in `entries`, of at most `most_text`; `cut` lines were left out
+    before entry `gap`, and `logs` says how to get them. `screens` hold what is not ended yet,
+    by rank and stream. The cell itself began at `ran_from`.
     """
 
+    run: str = ""
+    nodes: dict[int, int] = {}
     title: str = ""
     about: str = ""
     state: RunState = "starting"
     phase: str = ""
+    steps: dict[tuple[int, ...], tuple[StepView, ...]] = {}
+    awaited: int = 0
+    ready: int = 0
     ranks: dict[int, RankView] = {}
     entries: tuple[Entry, ...] = ()
-    partial: dict[str, str] = {}
-    overflow: dict[str, int] = {}
+    screens: dict[tuple[int, str], Screen] = {}
     cursors: dict[int, int] = {}
     clearing: frozenset[int] = frozenset()
+    most_text: int = MOST_TEXT
+    text_size: int = 0
+    rich_size: int = 0
     cut: int = 0
-    gap: int = HEAD
+    gap: int = 0
+    logs: str = ""
     began: float = 0.0
+    ran_from: float = 0.0
+    now: float = 0.0
     ended: float | None = None
     headline: str = ""
     notes: tuple[str, ...] = ()
@@ -91,191 +132,348 @@ class View(msgspec.Struct, frozen=True):
     manifest: tuple[Row, ...] = ()
     manifest_open: bool = False
 
+    @property
+    def took(self) -> float:
+        """Seconds from the beginning until now, or until it ended."""
+        return (self.now if self.ended is None else self.ended) - self.began
 
-def fold(view: View, event: Event) -> View:
-    """The view after one more event."""
-    match event:
-        case Output():
-            return _print(_cleared(view, event.rank), event)
-        case Display():
-            return _show(_cleared(view, event.rank), event)
-        case Clear(rank=rank, wait=True):
-            return replace(view, clearing=view.clearing | {rank})
-        case Clear(rank=rank):
-            return _clear(view, rank)
-        case Phase(text=text):
-            return replace(view, phase=text)
-        case Progress(rank=rank):
-            now = view.ranks.get(rank, RankView())
-            return _with_rank(view, rank, replace(now, bars={**now.bars, event.bar: event}))
-        case Metric(rank=rank):
-            now = view.ranks.get(rank, RankView())
-            metrics = {**now.metrics, **event.values}
-            return _with_rank(view, rank, replace(now, step=event.step, metrics=metrics))
-        case RankDone(rank=rank):
-            state: RankState = "failed" if event.failure or event.rejected else "done"
-            state = "stopped" if event.interrupted else state
-            now = view.ranks.get(rank, RankView())
-            return _with_rank(_end_lines(view, rank), rank, replace(now, state=state))
-        case RankLost(rank=rank):
-            now = view.ranks.get(rank, RankView())
-            end: RankState = "stopped" if event.asked else "lost"
-            return _with_rank(_end_lines(view, rank), rank, replace(now, state=end))
-        case _:
-            return view
+
+def fold(view: View, *events: Event) -> View:
+    """The view after more events.
+
+    Among lines of events that come together, those of one rank may go before those of another;
+    what came earlier stays before what came later.
+    """
+    folding = _Folding(view)
+    for event in events:
+        folding.take(event)
+    return folding.view()
 
 
 def open_lines(view: View) -> list[Line]:
     """Lines begun and not ended yet, as they stand, those of the ranks with the same text together."""
     found: dict[tuple[str, str], list[int]] = {}
-    for key, text in view.partial.items():
-        rank, _, stream = key.partition(" ")
-        shown = _visible(text, view.overflow.get(key, 0))
-        if shown:
-            found.setdefault((stream, shown), []).append(int(rank))
+    for (rank, stream), screen in view.screens.items():
+        for row in screen.rows:
+            if row:
+                found.setdefault((stream, row), []).append(rank)
     return [Line(tuple(sorted(r)), stream, text) for (stream, text), r in found.items()]
 
 
-def _with_rank(view: View, rank: int, now: RankView) -> View:
-    return replace(view, ranks={**view.ranks, rank: now})
+@lru_cache(maxsize=4096)
+def _joined(ranks: tuple[int, ...], rank: int) -> tuple[int, ...] | None:
+    """The ranks with one more; None when it is among them."""
+    return None if rank in ranks else tuple(sorted((*ranks, rank)))
 
 
-# ── text ────────────────────────────────────────────────────────────────────────────────
+class _Folding:
+    """A view while it is folded: the only place where anything changes."""
 
+    def __init__(self, view: View) -> None:
+        self._before = view
+        self._entries = list(view.entries)
+        self._fresh = len(self._entries)
+        self._cursors = dict(view.cursors)
+        self._screens = dict(view.screens)
+        self._ranks = dict(view.ranks)
+        self._points: dict[tuple[int, str], list[tuple[int, float]]] = {}
+        self._clearing = set(view.clearing)
+        self._steps = dict(view.steps)
+        self._phase = view.phase
+        self._awaited, self._ready = view.awaited, view.ready
+        self._text_size, self._rich_size = view.text_size, view.rich_size
+        self._cut, self._gap = view.cut, view.gap
 
-def _visible(text: str, overflow: int = 0) -> str:
-    """A line as a terminal would leave it, without escapes, and not longer than it can be shown."""
-    shown = _overtyped(_ANSI.sub("", text))
-    more = len(shown) - LONGEST_LINE + overflow
-    return f"{shown[:LONGEST_LINE]} … {more:,} more characters" if more > 0 else shown
+    def view(self) -> View:
+        """What has come of it."""
+        self._draw_series()
+        return replace(
+            self._before,
+            phase=self._phase,
+            steps=self._steps,
+            awaited=self._awaited,
+            ready=self._ready,
+            ranks=self._ranks,
+            entries=tuple(self._entries),
+            screens=self._screens,
+            cursors=self._cursors,
+            clearing=frozenset(self._clearing),
+            text_size=self._text_size,
+            rich_size=self._rich_size,
+            cut=self._cut,
+            gap=self._gap,
+        )
 
+    def take(self, event: Event) -> None:
+        """One more event."""
+        match event:
+            case Output():
+                self._print(event)
+            case Display():
+                self._show(event)
+            case Clear(rank=rank):
+                self._clearing.add(rank)
+                if not event.wait:
+                    self._clear_if_due(rank)
+            case Progress():
+                self._advance(event)
+            case Metric():
+                self._log(event)
+            case _:
+                self._take_rare(event)
 
-def _overtyped(text: str) -> str:
-    """Carriage returns and backspaces acted on: what comes later stands over what was there."""
-    if "\r" in text:
-        line = ""
-        for piece in text.split("\r"):
-            piece = _overtyped(piece)
-            line = piece + line[len(piece) :]
-        return line
-    if "\b" not in text:
-        return text
-    cells: list[str] = []
-    at = 0
-    for letter in text:
-        if letter == "\b":
-            at = max(0, at - 1)
-        else:
-            cells[at : at + 1] = [letter]
-            at += 1
-    return "".join(cells)
+    def _take_rare(self, event: Event) -> None:
+        match event:
+            case Phase(text=text):
+                self._phase = text
+            case Stage(rank=rank, text=text):
+                self._set(rank, stage=text)
+            case Step():
+                self._take_step(event)
+            case RankReady():
+                self._ready += 1
+            case Telemetry(rank=rank):
+                peak = max(self._rank(rank).peak, event.rss)
+                self._set(rank, telemetry=event, peak=peak)
+            case RankDone(rank=rank):
+                state: RankState = "failed" if event.failure or event.rejected else "done"
+                self._end(rank, "stopped" if event.interrupted else state)
+            case RankLost(rank=rank):
+                self._end(rank, "stopped" if event.asked else "lost")
+            case _:
+                pass
 
+    # ── ranks and nodes ─────────────────────────────────────────────────────────────────
 
-def _print(view: View, event: Output) -> View:
-    key = f"{event.rank} {event.stream}"
-    *lines, rest = (view.partial.get(key, "") + event.text).split("\n")
-    if "\r" in rest:
-        # What was typed, and where the cursor stands: the last piece types over the rest.
-        rest = f"{_overtyped(rest)}\r{rest.rpartition(chr(13))[2]}"
-    over = view.overflow.get(key, 0)
-    view = replace(
-        view,
-        partial=_with(view.partial, key, rest[:_KEPT]),
-        overflow=_with(view.overflow, key, max(0, len(rest) - _KEPT) + (0 if lines else over)),
-    )
-    if not lines:
-        return view
-    entries = list(view.entries)
-    at = view.cursors.get(event.rank, 0)
-    for number, line in enumerate(lines):
-        if HEAD <= number < len(lines) - TAIL:
-            continue
-        if number == len(lines) - TAIL and number > HEAD:
-            view = replace(view, cut=view.cut + number - HEAD, gap=len(entries))
-            at = len(entries)
-        text = _visible(line, over if number == 0 else 0)
-        at = _place(entries, at, event.rank, event.stream, text)
-    return _bounded(view, entries, {**view.cursors, event.rank: at})
+    def _rank(self, rank: int) -> RankView:
+        return self._ranks.get(rank) or RankView()
 
+    def _set(self, rank: int, **changes: object) -> None:
+        self._ranks[rank] = replace(self._rank(rank), **changes)
 
-def _with(known: dict[str, V], key: str, value: V) -> dict[str, V]:
-    """The dictionary with a value under `key`, or without the key where there is nothing."""
-    found = {**known, key: value}
-    if not value:
-        del found[key]
-    return found
+    def _end(self, rank: int, state: RankState) -> None:
+        """A rank has finished: lines it left open are ended."""
+        for stream in ("stdout", "stderr"):
+            screen = self._screens.get((rank, stream))
+            if screen is not None and any(screen.rows):
+                self._print(Output(rank, stream, "\n" * len(screen.rows)))
+        self._set(rank, state=state, stage="", ended=self._before.now)
 
+    def _take_step(self, event: Step) -> None:
+        now = self._before.now
+        steps = {step.name: step for step in self._steps.get(event.nodes, ())}
+        known = steps.get(event.name) or StepView(event.name, "", now)
+        text = event.text or known.text
+        steps[event.name] = StepView(
+            event.name, text, known.began, ended=now if event.done else None
+        )
+        self._steps[event.nodes] = tuple(steps.values())
 
-def _place(entries: list[Entry], at: int, rank: int, stream: str, text: str) -> int:
-    """Put a rank's line: with an equal one of other ranks after its last, or at the end.
+    def _advance(self, event: Progress) -> None:
+        """A bar stands at the place of its earlier self, or of the one before it that was like it."""
+        others = [bar for bar in self._rank(event.rank).bars if bar.bar != event.bar]
+        if event.over and event.level == 0:
+            others = [bar for bar in others if not bar.level]
+        bars = [bar for bar in others if not (bar.over and _alike(bar, event))]
+        if event.keeping or not event.over:
+            bars.append(event)
+        bars.sort(key=lambda bar: (bar.level, bar.bar))
+        while len(bars) > _MOST_BARS:
+            bars.remove(next((bar for bar in bars if bar.over), bars[-1]))
+        self._set(event.rank, bars=tuple(bars))
 
-    Returns the index after it, from which the rank's next line may be put.
-    """
-    for index in range(at, min(at + _LOOK_AHEAD, len(entries))):
-        entry = entries[index]
-        if (
-            isinstance(entry, Line)
-            and entry.text == text
-            and entry.stream == stream
-            and rank not in entry.ranks
-        ):
-            entries[index] = Line(tuple(sorted((*entry.ranks, rank))), stream, text)
-            return index + 1
-    entries.append(Line((rank,), stream, text))
-    return len(entries)
+    def _log(self, event: Metric) -> None:
+        now = self._rank(event.rank)
+        self._set(event.rank, step=event.step, metrics={**now.metrics, **event.values})
+        for name, value in event.values.items():
+            self._points.setdefault((event.rank, name), []).append((event.step, value))
 
+    def _draw_series(self) -> None:
+        for (rank, name), points in self._points.items():
+            known = self._rank(rank).series
+            series = extended(known.get(name, Series()), points)
+            self._set(rank, series={**known, name: series})
+        self._points.clear()
 
-def _end_lines(view: View, rank: int) -> View:
-    """A rank has finished: lines it left open are ended."""
-    for stream in ("stdout", "stderr"):
-        if f"{rank} {stream}" in view.partial:
-            view = _print(view, Output(rank, stream, "\n"))
-    return view
+    # ── text ────────────────────────────────────────────────────────────────────────────
 
+    def _print(self, event: Output) -> None:
+        rank, stream = event.rank, event.stream
+        self._clear_if_due(rank)
+        key = rank, stream
+        screen, lines = feed(
+            self._screens.get(key) or Screen(), event.text, lambda: self._take_back(rank, stream)
+        )
+        self._screens[key] = screen
+        at = self._cursors.get(rank, 0)
+        for text in lines:
+            at = self._place(at, rank, stream, text)
+        self._cursors[rank] = at
+        if self._text_size > self._before.most_text * _SLACK:
+            self._cut_text()
 
-def _bounded(view: View, entries: list[Entry], cursors: dict[int, int]) -> View:
-    excess = len(entries) - HEAD - TAIL
-    if excess > SLACK:
-        entries = entries[:HEAD] + entries[-TAIL:]
-        cursors = {
-            rank: at if at <= HEAD else max(HEAD, at - excess) for rank, at in cursors.items()
+    def _place(self, at: int, rank: int, stream: str, text: str) -> int:
+        """Put a rank's line: with an equal one of other ranks after its last, or by itself.
+
+        Returns the index after it, from which the rank's next line may be put.
+        """
+        entries = self._entries
+        for index in range(at, min(at + _LOOK_AHEAD, len(entries))):
+            entry = entries[index]
+            if type(entry) is Line and entry.text == text and entry.stream == stream:
+                ranks = _joined(entry.ranks, rank)
+                if ranks is not None:
+                    entries[index] = Line(ranks, stream, text)
+                    return index + 1
+        at = max(at, self._fresh)
+        self._insert(at, Line((rank,), stream, text))
+        self._text_size += len(text) + _PER_LINE
+        return at + 1
+
+    def _insert(self, at: int, entry: Entry) -> None:
+        entries = self._entries
+        if at >= len(entries):
+            entries.append(entry)
+            return
+        entries.insert(at, entry)
+        for rank, cursor in self._cursors.items():
+            if cursor > at:
+                self._cursors[rank] = cursor + 1
+
+    def _take_back(self, rank: int, stream: str) -> str | None:
+        """The last line of a rank's stream, which is its own again: the cursor went up to it."""
+        for index in range(len(self._entries) - 1, self._gap - 1, -1):
+            entry = self._entries[index]
+            if isinstance(entry, Line) and entry.stream == stream and rank in entry.ranks:
+                left = _without(entry, rank)
+                if left is not None:
+                    self._entries[index] = left
+                else:
+                    self._remove_line(index, entry)
+                self._cursors[rank] = min(self._cursors.get(rank, 0), index)
+                return entry.text
+        return None
+
+    def _remove_line(self, index: int, line: Line) -> None:
+        del self._entries[index]
+        self._text_size -= len(line.text) + _PER_LINE
+        self._fresh -= index < self._fresh
+        for rank, cursor in self._cursors.items():
+            if cursor > index:
+                self._cursors[rank] = cursor - 1
+
+    def _cut_text(self) -> None:
+        """Keep the head and the tail of the lines; what was displayed between them stays, too."""
+        most = self._before.most_text
+        entries = self._entries
+        first = _within(entries, int(most * _HEAD_PART)) if not self._cut else self._gap
+        rest = entries[first:]
+        last = first + len(rest) - _within(reversed(rest), int(most * (1 - _HEAD_PART)))
+        middle = entries[first:last]
+        kept = [entry for entry in middle if isinstance(entry, Shown)]
+        lines = [entry for entry in middle if isinstance(entry, Line)]
+        self._cut += sum(len(line.ranks) for line in lines)
+        self._text_size -= sum(len(line.text) + _PER_LINE for line in lines)
+        self._gap = first
+        self._entries = [*entries[:first], *kept, *entries[last:]]
+        gone = len(lines)
+        self._fresh = max(first, self._fresh - gone)
+        self._cursors = {
+            rank: at if at <= first else max(first, at - gone) for rank, at in self._cursors.items()
         }
-        view = replace(view, cut=view.cut + excess, gap=HEAD)
-    return replace(view, entries=tuple(entries), cursors=cursors)
+
+    # ── rich output ─────────────────────────────────────────────────────────────────────
+
+    def _show(self, event: Display) -> None:
+        rank = event.rank
+        self._clear_if_due(rank)
+        size = sum(map(len, event.data.values()))
+        shown = Shown(rank, event.data, event.display_id, size)
+        if event.update:
+            for index, entry in enumerate(self._entries):
+                if (
+                    isinstance(entry, Shown)
+                    and (entry.rank, entry.display_id) == (rank, event.display_id)
+                    and event.display_id is not None
+                ):
+                    self._entries[index] = shown
+                    self._rich_size += size - entry.size
+        else:
+            self._end_open(rank)
+            self._insert(len(self._entries), shown)
+            self._cursors[rank] = len(self._entries)
+            self._rich_size += size
+        if self._rich_size > MOST_RICH:
+            self._cut_rich()
+
+    def _end_open(self, rank: int) -> None:
+        """What stands on the screen stands before what is displayed now."""
+        for stream in ("stdout", "stderr"):
+            screen = self._screens.get((rank, stream))
+            if screen is not None and any(screen.rows):
+                self._print(Output(rank, stream, "\n" * len(screen.rows)))
+
+    def _cut_rich(self) -> None:
+        """Leave out what was displayed in the middle, saying so in its place."""
+        size = 0
+        for index, entry in enumerate(self._entries):
+            if not isinstance(entry, Shown):
+                continue
+            size += entry.size
+            if size > MOST_RICH / 2 and entry.size > 1000:
+                words = f"(left out here: {', '.join(entry.data)}, {spell_size(entry.size)})"
+                left = Shown(entry.rank, {"text/plain": words}, entry.display_id, len(words))
+                self._entries[index] = left
+                self._rich_size += left.size - entry.size
+                if self._rich_size <= MOST_RICH:
+                    return
+
+    def _clear_if_due(self, rank: int) -> None:
+        """Take away what a rank has shown so far, when it asked for that."""
+        if rank not in self._clearing:
+            return
+        self._clearing.discard(rank)
+        for stream in ("stdout", "stderr"):
+            self._screens.pop((rank, stream), None)
+        kept: list[Entry] = []
+        kept_before: list[int] = []
+        for entry in self._entries:
+            kept_before.append(len(kept))
+            left = _without(entry, rank)
+            if left is not None:
+                kept.append(left)
+            elif isinstance(entry, Line):
+                self._text_size -= len(entry.text) + _PER_LINE
+            else:
+                self._rich_size -= entry.size
+        kept_before.append(len(kept))
+        self._entries = kept
+        self._fresh, self._gap = kept_before[self._fresh], kept_before[self._gap]
+        self._cursors = {each: kept_before[at] for each, at in self._cursors.items()}
 
 
-# ── rich output ─────────────────────────────────────────────────────────────────────────
+def _without(entry: Entry, rank: int) -> Entry | None:
+    """What is left of an entry without a rank."""
+    if isinstance(entry, Shown):
+        return None if entry.rank == rank else entry
+    if rank not in entry.ranks:
+        return entry
+    others = tuple(other for other in entry.ranks if other != rank)
+    return Line(others, entry.stream, entry.text) if others else None
 
 
-def _show(view: View, event: Display) -> View:
-    shown = Shown(event.rank, event.data, event.display_id)
-    if event.update:
-        entries = [
-            shown
-            if isinstance(entry, Shown)
-            and entry.rank == event.rank
-            and entry.display_id == event.display_id
-            else entry
-            for entry in view.entries
-        ]
-        return replace(view, entries=tuple(entries))
-    entries = [*view.entries, shown]
-    return _bounded(view, entries, {**view.cursors, event.rank: len(entries)})
+def _alike(a: Progress, b: Progress) -> bool:
+    """Whether a loop is another turn of one before it."""
+    return (a.level, a.text) == (b.level, b.text)
 
 
-def _cleared(view: View, rank: int) -> View:
-    return _clear(view, rank) if rank in view.clearing else view
-
-
-def _clear(view: View, rank: int) -> View:
-    kept: list[Entry] = []
-    for entry in view.entries:
-        if isinstance(entry, Line) and rank in entry.ranks:
-            others = tuple(other for other in entry.ranks if other != rank)
-            kept += [Line(others, entry.stream, entry.text)] if others else []
-        elif not (isinstance(entry, Shown) and entry.rank == rank):
-            kept.append(entry)
-    cursors = {each: min(at, len(kept)) for each, at in view.cursors.items()}
-    partial = {k: v for k, v in view.partial.items() if not k.startswith(f"{rank} ")}
-    clearing = view.clearing - {rank}
-    return replace(view, entries=tuple(kept), cursors=cursors, partial=partial, clearing=clearing)
+def _within(entries: Iterable[Entry], size: int) -> int:
+    """How many entries from the first on have lines of at most `size` bytes in all."""
+    count = 0
+    for entry in entries:
+        if isinstance(entry, Line):
+            size -= len(entry.text) + _PER_LINE
+            if size < 0:
+                break
+        count += 1
+    return count

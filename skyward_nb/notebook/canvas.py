@@ -1,0 +1,286 @@
+"""Where a view is drawn: as widgets that change, as one bundle that is replaced, or as lines.
+
+However it is shown while it runs, in the end the notebook keeps one bundle: HTML that needs no
+script, plain text, and the record for front ends of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from skyward_nb.notebook import page
+from skyward_nb.notebook.picture import as_text, closing_text, rank_text
+from skyward_nb.notebook.record import MIME, as_json
+from skyward_nb.notebook.wording import headline
+from skyward_nb.pool.view import Entry, Line, Shown, View, open_lines
+from skyward_nb.words.messages import Display, Output
+
+LIVE_LINES = 30
+LIVE_LETTERS = 400
+_LIVE_FIGURES = 4
+_MOST_TABS = 16
+_CURVES_PERIOD = 0.5
+_SLOW_PERIOD = 1.0
+
+
+class Canvas(Protocol):
+    """Where a view can be drawn."""
+
+    period: float
+    """Seconds between two drawings."""
+
+    def draw(self, view: View) -> None:
+        """Show the view, replacing what was shown before; for good when it has ended."""
+        ...
+
+    def output(self, event: Output | Display) -> None:
+        """Something of a rank has come."""
+        ...
+
+
+def bundle(view: View) -> dict[str, Any]:
+    """What the notebook keeps of a view."""
+    return {"text/html": page.as_html(view), "text/plain": as_text(view), MIME: as_json(view)}
+
+
+def tail(view: View, rank: int | None = None) -> list[Line | str]:
+    """The last lines, of all ranks or of one, and a remark on those above."""
+    lines: list[Line | str] = []
+    hidden = False
+    for entry in _backwards(view):
+        if isinstance(entry, Line) and (rank is None or rank in entry.ranks):
+            if len(lines) == LIVE_LINES:
+                hidden = True
+                break
+            lines.append(entry)
+    if hidden or view.cut:
+        lines.append("… lines above are shown when the cell ends")
+    lines.reverse()
+    return [
+        replace(line, text=f"{line.text[:LIVE_LETTERS]} …")
+        if isinstance(line, Line) and len(line.text) > LIVE_LETTERS + 2
+        else line
+        for line in lines
+    ]
+
+
+def _backwards(view: View) -> Iterator[Entry]:
+    yield from reversed(open_lines(view))
+    yield from reversed(view.entries)
+
+
+class BundleCanvas:
+    """One display of the running cell, replaced as it goes: for front ends without widgets.
+
+    As nobody may be looking it is drawn seldom, and only with the last of the output.
+    """
+
+    period = _SLOW_PERIOD
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def draw(self, view: View) -> None:
+        """Publish the bundle."""
+        from IPython.display import display
+
+        data = bundle(view if view.ended is not None else _short(view))
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+    def output(self, event: Output | Display) -> None:
+        """Nothing: the view holds it."""
+
+
+def _short(view: View) -> View:
+    """The view with the last of its output alone."""
+    last = view.entries[-LIVE_LINES:]
+    hidden = sum(len(e.ranks) for e in view.entries[:-LIVE_LINES] if isinstance(e, Line))
+    return replace(view, entries=last, cut=view.cut + hidden, gap=0)
+
+
+class WidgetCanvas:
+    """Stock widgets while it runs, of which only what changed is sent; a bundle in the end."""
+
+    period = 0.1
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._parts: _Widgets | None = None
+
+    def draw(self, view: View) -> None:
+        """Change the widgets; when the view has ended, put the bundle in their place."""
+        from IPython.display import display
+
+        if view.ended is not None:
+            if self._handle is None:
+                self._handle = display(bundle(view), raw=True, display_id=True)
+            else:
+                self._handle.update(bundle(view), raw=True)
+            if self._parts is not None:
+                self._parts.close()
+                self._parts = None
+            return
+        if self._handle is None:
+            self._parts = _Widgets()
+            self._parts.renew(view)
+            data = {**bundle(view), **self._parts.bundle()}
+            self._handle = display(data, raw=True, display_id=True)
+        elif self._parts is not None:
+            self._parts.renew(view)
+
+    def output(self, event: Output | Display) -> None:
+        """Nothing: the view holds it."""
+
+
+class _Widgets:
+    """The live picture in stock widgets: HTML, Tab and VBox."""
+
+    def __init__(self) -> None:
+        import ipywidgets
+
+        self._new = ipywidgets
+        self._layout = ipywidgets.Layout(margin="0", padding="0")
+        self._style = ipywidgets.HTML().style
+        self._curves_due = 0.0
+        self._all: list[Any] = []
+        self._head, self._curves, self._foot = self._html(), self._html(), self._html()
+        self._output = self._html()
+        self._tabs: dict[int, Any] = {}
+        self._tab: Any = None
+        self._figures: list[Any] = []
+        self._shown: list[Shown] = []
+        edge = "1px solid var(--jp-border-color2,rgba(128,128,128,.35))"
+        frame = ipywidgets.Layout(border=edge, max_width="960px", overflow="hidden")
+        sheet = self._html(page.STYLE)
+        self._box = ipywidgets.VBox([sheet, self._head, self._curves], layout=frame)
+        self._all += [self._box, frame, self._layout, self._style]
+
+    def bundle(self) -> dict[str, Any]:
+        """The MIME type by which a front end shows them."""
+        return self._box._repr_mimebundle_()
+
+    def renew(self, view: View) -> None:
+        """Say what has changed."""
+        self._put(self._head, page.head(view) + page.ranks(view))
+        now = time.monotonic()
+        if now >= self._curves_due:
+            self._put(self._curves, page.curves(view))
+            # Drawing many curves is work: never more than a tenth of the time.
+            took = time.monotonic() - now
+            self._curves_due = now + max(_CURVES_PERIOD, 10 * took)
+        self._renew_output(view)
+        self._renew_figures(view)
+        self._put(self._foot, page.foot(view))
+        parts = [*self._box.children[:3]]
+        if view.entries or any(any(s.rows) for s in view.screens.values()):
+            parts.append(self._tab or self._output)
+        parts += [*self._figures, self._foot]
+        if len(parts) != len(self._box.children):
+            self._box.children = parts
+
+    def _renew_output(self, view: View) -> None:
+        self._put(self._output, page.lines_html(tail(view)))
+        if self._tab is None and 1 < len(view.ranks) <= _MOST_TABS and view.entries:
+            self._tabs = {rank: self._html() for rank in sorted(view.ranks)}
+            self._tab = self._new.Tab(
+                [self._output, *self._tabs.values()],
+                titles=["all ranks", *map(str, self._tabs)],
+                selected_index=0,
+            )
+            self._all.append(self._tab)
+        for rank, pane in self._tabs.items():
+            self._put(pane, page.lines_html(tail(view, rank)))
+
+    def _renew_figures(self, view: View) -> None:
+        """The last figures, each sent once."""
+        last = [entry for entry in view.entries if isinstance(entry, Shown)][-_LIVE_FIGURES:]
+        for index, entry in enumerate(last):
+            if index == len(self._figures):
+                self._figures.append(self._html())
+                self._shown.append(entry)
+            elif self._shown[index] is entry:
+                continue
+            self._shown[index] = entry
+            self._put(self._figures[index], page.shown(entry))
+        for pane in self._figures[len(last) :]:
+            self._put(pane, "")
+
+    def _html(self, value: str = "") -> Any:
+        widget = self._new.HTML(value, layout=self._layout, style=self._style)
+        self._all.append(widget)
+        return widget
+
+    def _put(self, widget: Any, text: str) -> None:
+        value = f'<div class="sky-run live">{text}</div>' if text else ""
+        if widget.value != value:
+            widget.value = value
+
+    def close(self) -> None:
+        """Take them away, here and in the front end."""
+        for widget in self._all:
+            widget.close()
+
+
+class TerminalCanvas:
+    """Lines as they come, each with its rank; below them, in a terminal, how far ranks are."""
+
+    period = 0.1
+
+    def __init__(self) -> None:
+        self._rests: dict[tuple[int, str], str] = {}
+        self._status = ""
+
+    def draw(self, view: View) -> None:
+        """Renew the status line; when the view has ended, print the closing words."""
+        if view.ended is None:
+            self._show_status(view)
+            return
+        self._wipe()
+        for (rank, stream), rest in self._rests.items():
+            self._print(rank, stream, rest)
+        self._rests.clear()
+        if words := closing_text(view):
+            sys.stdout.write("\n".join(words) + "\n")
+
+    def output(self, event: Output | Display) -> None:
+        """Print every line that is complete, and of rich objects their text."""
+        self._wipe()
+        if isinstance(event, Display):
+            self._print(event.rank, "stdout", event.data.get("text/plain", "(no text)"))
+            return
+        key = (event.rank, event.stream)
+        *lines, rest = (self._rests.pop(key, "") + event.text).split("\n")
+        for line in lines:
+            self._print(event.rank, event.stream, line)
+        if rest:
+            self._rests[key] = rest.rpartition("\r")[2]
+
+    def _print(self, rank: int, stream: str, line: str) -> None:
+        target = sys.stderr if stream == "stderr" else sys.stdout
+        target.write(f"[{rank}] {line.rpartition(chr(13))[2]}\n")
+
+    def _show_status(self, view: View) -> None:
+        if not sys.stdout.isatty():
+            return
+        ranks = [line.strip() for line in rank_text(view)]
+        words = " · ".join([headline(view), *ranks])
+        width = max(20, os.get_terminal_size().columns - 1)
+        words = words if len(words) <= width else words[: width - 1] + "…"
+        if words != self._status:
+            sys.stdout.write(f"\r\x1b[2K{words}")
+            sys.stdout.flush()
+            self._status = words
+
+    def _wipe(self) -> None:
+        if self._status:
+            sys.stdout.write("\r\x1b[2K")
+            self._status = ""

@@ -1,0 +1,348 @@
+"""A view as HTML that needs no script: what the notebook keeps, and the parts of it shown live.
+
+It reads well without its style sheet, too, as where a site strips it: tables, details and images
+carry the meaning. Colours of text are the page's own; the others suit light and dark. Pure.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from skyward_nb.notebook.colours import coloured
+from skyward_nb.notebook.curves import curve, suits_log
+from skyward_nb.notebook.record import anchor
+from skyward_nb.notebook.rich import rich_html
+from skyward_nb.notebook.wording import (
+    MANIFEST_COLUMNS,
+    BarRow,
+    RankRow,
+    cut_words,
+    headline,
+    label,
+    manifest_rows,
+    peak_words,
+    rank_rows,
+    remarks,
+    spread,
+    step_rows,
+    time_words,
+)
+from skyward_nb.pool.series import Series
+from skyward_nb.pool.view import Entry, Line, Shown, View, open_lines
+
+MOST_CURVES = 12
+MOST_TABS = 128
+
+_EDGE = "1px solid var(--jp-border-color2,rgba(128,128,128,.35))"
+_STYLE = f"""
+.sky-run{{border:{_EDGE};border-radius:6px;overflow:hidden;max-width:960px;font-size:13px;line-height:1.45;font-variant-numeric:tabular-nums}}
+.sky-run .bar{{display:flex;gap:4px 10px;align-items:baseline;flex-wrap:wrap;padding:6px 12px;background:rgba(128,128,128,.1)}}
+.sky-run.live{{border:0;border-radius:0;max-width:none}}
+.sky-run .m{{opacity:.7}}
+.sky-run .r{{margin-left:auto}}
+.sky-run .sec{{padding:5px 12px;border-top:{_EDGE}}}
+.sky-run .small{{font-size:12px}}
+.sky-run table{{border-collapse:collapse;margin:4px 0;font-size:13px;border:0;color:inherit}}
+.sky-run th,.sky-run td{{padding:2px 12px;text-align:left;vertical-align:top;white-space:nowrap;border:0;background:none}}
+.sky-run th{{font-weight:500;font-size:12px;opacity:.7}}
+.sky-run tr{{background:none!important}}
+.sky-run .t{{width:200px;height:8px;margin:5px 0 3px;border-radius:4px;overflow:hidden;background:rgba(128,128,128,.25)}}
+.sky-run .t.in{{height:4px}}
+.sky-run .t i{{display:block;height:100%;background:#2f81f7}}
+.sky-run .t.ok i{{background:#2da44e}}.sky-run .t.slow i{{background:#bf8700}}.sky-run .t.bad i{{background:#d1242f}}
+.sky-run .tag{{font-size:11px;border-radius:9px;padding:1px 7px;border:1px solid #bf8700;color:inherit;background:rgba(191,135,0,.15)}}
+.sky-run .wide{{overflow-x:auto}}
+.sky-run .curves{{display:flex;flex-wrap:wrap;gap:6px 24px;padding:6px 12px;border-top:{_EDGE}}}
+.sky-run form{{margin:0;border-top:{_EDGE}}}
+.sky-run fieldset{{display:flex;flex-wrap:wrap;gap:2px;margin:0;padding:6px 12px 0;border:0;min-width:0}}
+.sky-run label{{padding:2px 10px;margin:0;font-size:12.5px;border:1px solid transparent;border-bottom:0;border-radius:5px 5px 0 0;cursor:pointer;opacity:.7}}
+.sky-run label:has(:checked){{border-color:rgba(128,128,128,.5);opacity:1;font-weight:600}}
+.sky-run label:has(:focus-visible){{outline:2px solid #2f81f7;outline-offset:-2px}}
+.sky-run label input{{position:absolute;opacity:0;width:1px;height:1px;margin:0}}
+.sky-run .out{{max-height:32em;overflow:auto;padding:6px 12px}}
+.sky-run pre{{margin:0;padding:0;border:0;background:none;color:inherit;font:12.5px/1.45 var(--jp-code-font-family,ui-monospace,SFMono-Regular,Menlo,Consolas,monospace);white-space:pre-wrap;overflow-wrap:anywhere}}
+.sky-run .out b{{color:#8957e5;font-weight:400}}
+.sky-run .e{{color:#b35900}}
+.sky-run .fig{{padding:4px 0}}
+.sky-run .fig img{{max-width:100%}}
+.sky-run summary{{cursor:pointer}}
+"""
+STYLE = "<style>" + "".join(line.strip() for line in _STYLE.splitlines()) + "</style>"
+
+_DOTS = {
+    "starting": "#2f81f7",
+    "running": "#2f81f7",
+    "finished": "#2da44e",
+    "failed": "#d1242f",
+    "interrupted": "#bf8700",
+}
+
+
+def as_html(view: View) -> str:
+    """The whole view, self-contained."""
+    return framed(head(view), ranks(view), curves(view), output(view), foot(view))
+
+
+def framed(*parts: str) -> str:
+    """Parts in one frame, with the style sheet."""
+    return f'{STYLE}<div class="sky-run">{"".join(parts)}</div>'
+
+
+def head(view: View) -> str:
+    """What is going on, since when, and how far nodes are on their way."""
+    about = f'<span class="m">{html.escape(view.about)}</span>' if view.about else ""
+    bar = (
+        f'<div class="bar"><span style="color:{_DOTS[view.state]}" aria-hidden="true">●</span>'
+        f"<b>{html.escape(headline(view))}</b> {about} "
+        f'<span class="m r">{time_words(view)}</span></div>'
+    )
+    if view.state != "starting" or view.ended is not None:
+        return bar
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in step_rows(view)
+    )
+    return f"{bar}<table>{rows}</table>" if rows else bar
+
+
+# ── ranks ───────────────────────────────────────────────────────────────────────────────
+
+
+def ranks(view: View) -> str:
+    """A table of ranks with loops and figures, and what is to be remarked of them."""
+    rows = rank_rows(view)
+    said = "".join(f'<div class="sec small">{html.escape(r)}</div>' for r in remarks(view))
+    if not rows:
+        return said
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    extra = [
+        name
+        for name in ("node", "cpu", "memory", "gpu", "remark")
+        if any(getattr(row, name) for row in rows)
+    ]
+    heads = ["rank", *(name for name in extra if name == "node"), "progress", ""]
+    heads += [*metrics, *(name for name in extra if name != "node")]
+    if not any(row.bars for row in rows):
+        heads = [name for name in heads if name not in ("progress", "")]
+    cells = "".join(
+        f'<th scope="col">{html.escape(name if name != "remark" else "")}</th>' for name in heads
+    )
+    body = "".join(_rank_row(row, heads) for row in rows)
+    return f'<div class="wide"><table><tr>{cells}</tr>{body}</table></div>{said}'
+
+
+def _rank_row(row: RankRow, heads: Sequence[str]) -> str:
+    cells: list[str] = []
+    for name in heads:
+        if name == "rank":
+            state = f" <i>{row.state}</i>" if row.state else ""
+            cells.append(f"{html.escape(label(row.ranks)[1:-1])}{state}")
+        elif name == "progress":
+            cells.append("".join(_bar(bar, row) for bar in row.bars))
+        elif not name:
+            cells.append("<br>".join(_bar_words(bar) for bar in row.bars))
+        elif name == "remark":
+            cells.append(f'<span class="tag">{html.escape(row.remark)}</span>' * bool(row.remark))
+        elif name in row.metrics:
+            cells.append(html.escape(row.metrics[name]))
+        else:
+            cells.append(html.escape(str(getattr(row, name, ""))))
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _bar_words(bar: BarRow) -> str:
+    words = html.escape(bar.words)
+    return f'<span class="m small">{words}</span>' if bar.level else words
+
+
+def _bar(bar: BarRow, row: RankRow) -> str:
+    if bar.part is None:
+        return ""
+    tone = "ok" if bar.part >= 1 else "bad" if row.state else "slow" if row.remark else ""
+    inner = " in" if bar.level else ""
+    percent = int(bar.part * 100)
+    return (
+        f'<div class="t {tone}{inner}" role="progressbar" aria-valuenow="{percent}" '
+        f'aria-label="{html.escape(bar.words)}"><i style="width:{percent}%"></i></div>'
+    )
+
+
+# ── curves ──────────────────────────────────────────────────────────────────────────────
+
+
+def curves(view: View) -> str:
+    """A picture of each metric that has more than one point."""
+    figures = metric_series(view)
+    drawn = [_figure(view, name, by_rank) for name, by_rank in figures[:MOST_CURVES]]
+    if not drawn:
+        return ""
+    more = len(figures) - MOST_CURVES
+    rest = f'<div class="m small">{more} more metrics are not drawn</div>' if more > 0 else ""
+    return f'<div class="curves">{"".join(drawn)}{rest}</div>'
+
+
+def metric_series(view: View) -> list[tuple[str, dict[int, Series]]]:
+    """Metrics worth a curve, with the series of each rank that has one."""
+    found: dict[str, dict[int, Series]] = {}
+    for rank, now in sorted(view.ranks.items()):
+        for name, series in now.series.items():
+            found.setdefault(name, {})[rank] = series
+    return [
+        (name, by_rank)
+        for name, by_rank in found.items()
+        if any(len(series.steps) > 1 for series in by_rank.values())
+    ]
+
+
+@lru_cache(maxsize=64)
+def _drawn(name: str, by_rank: tuple[tuple[int, Series], ...], is_log: bool) -> str:
+    return curve(name, dict(by_rank), is_log=is_log)
+
+
+def _figure(view: View, name: str, by_rank: dict[int, Series]) -> str:
+    last = [view.ranks[rank].metrics[name] for rank in by_rank if name in view.ranks[rank].metrics]
+    each = tuple(by_rank.items())
+    is_log = suits_log(by_rank)
+    caption = f'<div class="m small">{html.escape(name)} · {html.escape(spread(last))}</div>'
+    other = ""
+    if view.ended is not None and _is_positive(by_rank.values()):
+        words = "linear scale" if is_log else "log scale"
+        drawn = _drawn(name, each, not is_log)
+        other = f'<details><summary class="m small">{words}</summary>{drawn}</details>'
+    return f"<div>{caption}{_drawn(name, each, is_log)}{other}</div>"
+
+
+def _is_positive(series: Iterable[Series]) -> bool:
+    return all(value > 0 for each in series for value in each.means)
+
+
+# ── output ──────────────────────────────────────────────────────────────────────────────
+
+
+def output(view: View) -> str:
+    """Everything printed and displayed, with a tab for each rank when there are several."""
+    entries = [*view.entries, *open_lines(view)]
+    if not entries and not view.cut:
+        return ""
+    there = sorted(view.ranks)
+    body = f'<div class="out" tabindex="0" aria-label="output">{_entries(view, entries)}</div>'
+    if not 1 < len(there) <= MOST_TABS:
+        return f'<div style="border-top:{_EDGE}">{body}</div>'
+    rules = "".join(
+        f'.sky-run form:has(input[value="{rank}"]:checked) .g:not(.a):not(.r{rank}){{display:none}}'
+        for rank in there
+    )
+    tabs = "".join(
+        f'<label><input type="radio" name="rank" value="{rank}">{rank}</label>' for rank in there
+    )
+    return (
+        f"<style>{rules}</style>"
+        '<form><fieldset aria-label="whose output is shown">'
+        '<label><input type="radio" name="rank" value="all" checked>all ranks</label>'
+        f"{tabs}</fieldset>{body}</form>"
+    )
+
+
+def _entries(view: View, entries: Sequence[Entry]) -> str:
+    """Lines as preformatted text in groups of the same ranks, figures between them."""
+    parts: list[str] = []
+    group: list[str] = []
+    groups: list[str] = []
+    of: tuple[int, ...] = ()
+    everybody = tuple(sorted(view.ranks))
+
+    def end_group() -> None:
+        if group:
+            groups.append(f'<span class="g {_classes(of, everybody)}">{"".join(group)}</span>')
+            group.clear()
+
+    def end_text() -> None:
+        end_group()
+        if groups:
+            parts.append(f"<pre>{''.join(groups)}</pre>")
+            groups.clear()
+
+    for index, entry in enumerate(entries):
+        if view.cut and index == view.gap:
+            end_group()
+            groups.append(_cut(view))
+        if isinstance(entry, Line):
+            if entry.ranks != of:
+                end_group()
+                of = entry.ranks
+            group.append(_line(entry))
+        else:
+            end_text()
+            parts.append(shown(entry, anchor(view, index)))
+    if view.cut and view.gap >= len(entries):
+        end_group()
+        groups.append(_cut(view))
+    end_text()
+    return "".join(parts)
+
+
+def _cut(view: View) -> str:
+    return f'<span class="m">{html.escape(cut_words(view))}\n</span>'
+
+
+@lru_cache(maxsize=4096)
+def _classes(of: tuple[int, ...], everybody: tuple[int, ...]) -> str:
+    return "a" if of == everybody else " ".join(f"r{rank}" for rank in of)
+
+
+def _line(line: Line) -> str:
+    text = coloured(line.text)
+    if line.stream == "stderr":
+        text = f'<span class="e">{text}</span>'
+    return f"<b>{label(line.ranks)}</b> {text}\n"
+
+
+def shown(entry: Shown, name: str = "") -> str:
+    """What a rank displayed, as its own, in an element with a `name` to be found by."""
+    body = rich_html(entry.data, f"figure of rank {entry.rank}")
+    known = f' id="{html.escape(name)}"' if name else ""
+    return f'<div class="g r{entry.rank} fig"{known}><b>[{entry.rank}]</b> {body}</div>'
+
+
+def lines_html(lines: Iterable[Line | str]) -> str:
+    """Lines alone, and remarks between them, as they are shown live."""
+    return (
+        '<div class="out"><pre>'
+        + "".join(
+            f'<span class="m">{html.escape(line)}\n</span>'
+            if isinstance(line, str)
+            else _line(line)
+            for line in lines
+        )
+        + "</pre></div>"
+    )
+
+
+# ── the end ─────────────────────────────────────────────────────────────────────────────
+
+
+def foot(view: View) -> str:
+    """Notes, and in small print what was sent, with the manifest folded away."""
+    notes = "".join(f'<div class="sec">{html.escape(note)}</div>' for note in view.notes)
+    if view.manifest_open:
+        return notes + _manifest(view)
+    words = [*view.foot, *(peak_words(view) if view.ended is not None else ())]
+    if not words:
+        return notes
+    small = " · ".join(map(html.escape, words))
+    if table := _manifest(view):
+        small = f"<details><summary>{small}</summary>{table}</details>"
+    return f'{notes}<div class="sec small m">{small}</div>'
+
+
+def _manifest(view: View) -> str:
+    if not view.manifest:
+        return ""
+    heads = "".join(f'<th scope="col">{column}</th>' for column in MANIFEST_COLUMNS)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>"
+        for row in manifest_rows(view)
+    )
+    return f'<div class="wide"><table><tr>{heads}</tr>{rows}</table></div>'

@@ -1,0 +1,248 @@
+"""A view as data for front ends of their own: the MIME type `application/vnd.skyward.run+json`.
+
+Its JSON schema is made from these types (`make schema`), and a test holds the two together.
+Binary parts of what ranks displayed are not in it: they stand in the `text/html` of the same
+bundle, in the element with the `anchor` as its id.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal
+
+import msgspec
+
+from skyward_nb.notebook.wording import headline, remarks
+from skyward_nb.pool.stragglers import behind
+from skyward_nb.pool.view import Line, RankState, RunState, Shown, View, open_lines
+
+MIME = "application/vnd.skyward.run+json"
+_MOST_TEXT = 10_000
+_TEXTUAL = ("text/plain", "text/markdown", "text/latex", "application/json")
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A loop: `done` of `total` items (null: not known) after `seconds`, at a depth from 0."""
+
+    text: str
+    done: float
+    total: float | None
+    unit: str
+    seconds: float
+    level: int
+    note: str
+    over: bool
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """A metric: mean values at steps, each of `stride` steps; `missing` values were not finite."""
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    stride: int
+    missing: int
+
+
+class GpuUse(msgspec.Struct, frozen=True):
+    """An accelerator: bytes of memory, percent in use, degrees Celsius."""
+
+    used: int
+    total: int
+    busy: int
+    celsius: int
+
+
+class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank; `cpu` in percent of a core, `memory` and `peak` in bytes; null where not known."""
+
+    rank: int
+    node: int
+    state: RankState
+    stage: str
+    bars: tuple[Bar, ...]
+    metrics: dict[str, float]
+    curves: dict[str, Curve]
+    cpu: float | None
+    memory: int | None
+    peak: int | None
+    gpu: GpuUse | None
+    remark: str
+
+
+class Text(msgspec.Struct, frozen=True, tag="text"):
+    """Lines that the same ranks wrote to the same stream; colours as SGR sequences."""
+
+    ranks: tuple[int, ...]
+    stream: str
+    lines: tuple[str, ...]
+
+
+class Figure(msgspec.Struct, frozen=True, tag="display"):
+    """Something a rank displayed: its MIME types, and of them those that are short text."""
+
+    rank: int
+    types: tuple[str, ...]
+    data: dict[str, str]
+    anchor: str
+
+
+class Cut(msgspec.Struct, frozen=True, tag="cut"):
+    """Here so many lines are left out; `logs` says how to get them."""
+
+    lines: int
+    logs: str
+
+
+class Name(msgspec.Struct, frozen=True):
+    """A row of the manifest; `size` in bytes, `seconds` that packing took."""
+
+    name: str
+    status: str
+    type: str
+    size: int
+    seconds: float
+
+
+class StepRecord(msgspec.Struct, frozen=True):
+    """A step of readying nodes; `seconds` it took or has taken."""
+
+    nodes: tuple[int, ...]
+    name: str
+    text: str
+    seconds: float
+    done: bool
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One run as it is or was; `seconds` since it began."""
+
+    version: Literal[1] = 1
+    run: str
+    state: RunState
+    headline: str
+    about: str
+    seconds: float
+    over: bool
+    steps: tuple[StepRecord, ...]
+    ranks: tuple[RankRecord, ...]
+    remarks: tuple[str, ...]
+    output: tuple[Text | Figure | Cut, ...]
+    notes: tuple[str, ...]
+    foot: tuple[str, ...]
+    names: tuple[Name, ...]
+
+
+def record_of(view: View) -> Record:
+    """The record of a view."""
+    late = behind(view.ranks) if view.ended is None else {}
+    return Record(
+        run=view.run,
+        state=view.state,
+        headline=headline(view),
+        about=view.about,
+        seconds=round(view.took, 3),
+        over=view.ended is not None,
+        steps=tuple(
+            StepRecord(
+                nodes,
+                step.name,
+                step.text,
+                round((view.now if step.ended is None else step.ended) - step.began, 3),
+                step.ended is not None,
+            )
+            for nodes, steps in sorted(view.steps.items())
+            for step in steps
+        ),
+        ranks=tuple(_rank(view, rank, late.get(rank, "")) for rank in sorted(view.ranks)),
+        remarks=remarks(view),
+        output=_output(view),
+        notes=view.notes,
+        foot=view.foot,
+        names=tuple(
+            Name(row.name, row.status, row.type_name, row.size, round(row.seconds, 4))
+            for row in view.manifest
+        ),
+    )
+
+
+def as_json(view: View) -> dict[str, Any]:
+    """The record as front ends get it: JSON's own types; what is not finite is null."""
+    return msgspec.json.decode(msgspec.json.encode(record_of(view)))
+
+
+def schema() -> bytes:
+    """The JSON schema of the MIME type, made from the types."""
+    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(Record)), indent=2) + b"\n"
+
+
+def anchor(view: View, index: int) -> str:
+    """The id of the element that shows entry `index` in the HTML."""
+    return f"sky-{view.run or 'run'}-{index}"
+
+
+def _rank(view: View, rank: int, late: str) -> RankRecord:
+    now = view.ranks[rank]
+    sample = now.telemetry
+    gpu = sample.gpu if sample else None
+    return RankRecord(
+        rank=rank,
+        node=view.nodes.get(rank, 0),
+        state=now.state,
+        stage=now.stage,
+        bars=tuple(
+            Bar(b.text, b.done, b.total, b.unit, round(b.seconds, 3), b.level, b.note, b.over)
+            for b in now.bars
+        ),
+        metrics=now.metrics,
+        curves={
+            name: Curve(series.steps, series.means, series.stride, series.missing)
+            for name, series in now.series.items()
+        },
+        cpu=sample.cpu if sample else None,
+        memory=sample.rss if sample else None,
+        peak=now.peak or None,
+        gpu=GpuUse(gpu.used, gpu.total, gpu.busy, gpu.celsius) if gpu else None,
+        remark=late,
+    )
+
+
+def _output(view: View) -> tuple[Text | Figure | Cut, ...]:
+    found: list[Text | Figure | Cut] = []
+    lines: list[str] = []
+    of: tuple[tuple[int, ...], str] = ((), "")
+
+    def end_lines() -> None:
+        if lines:
+            found.append(Text(*of, tuple(lines)))
+            lines.clear()
+
+    entries = [*view.entries, *open_lines(view)]
+    for index, entry in enumerate(entries):
+        if view.cut and index == view.gap:
+            end_lines()
+            found.append(Cut(view.cut, view.logs))
+        if isinstance(entry, Line):
+            if (entry.ranks, entry.stream) != of:
+                end_lines()
+                of = entry.ranks, entry.stream
+            lines.append(entry.text)
+        else:
+            end_lines()
+            found.append(_figure(view, index, entry))
+    end_lines()
+    if view.cut and view.gap >= len(entries):
+        found.append(Cut(view.cut, view.logs))
+    return tuple(found)
+
+
+def _figure(view: View, index: int, entry: Shown) -> Figure:
+    short = {
+        mime: text
+        for mime, text in entry.data.items()
+        if mime in _TEXTUAL and len(text) <= _MOST_TEXT
+    }
+    return Figure(entry.rank, tuple(entry.data), short, anchor(view, index))
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(schema())

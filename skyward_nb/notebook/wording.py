@@ -1,0 +1,266 @@
+"""A view in words and rows, for whatever draws it: clocks, loops, figures of ranks. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from skyward_nb.pool.ledger import Row
+from skyward_nb.pool.stragglers import behind, current, imbalance
+from skyward_nb.pool.view import RankView, View
+from skyward_nb.words.errors import spell_size
+from skyward_nb.words.messages import Progress
+from skyward_nb.words.ranks import spell_ranks
+
+EACH_RANK = 16
+"""So many ranks have a row each while they run; of more, those that do alike share one."""
+MOST_ROWS = 100
+
+
+@dataclass(frozen=True)
+class BarRow:
+    """A loop as it is drawn: `part` of it is done, from 0 to 1 (None: not known), and in words."""
+
+    part: float | None
+    words: str
+    level: int
+    over: bool
+
+
+@dataclass(frozen=True)
+class RankRow:
+    """What is told of a rank, or of several that tell the same."""
+
+    ranks: tuple[int, ...]
+    node: str
+    state: str
+    bars: tuple[BarRow, ...]
+    metrics: dict[str, str]
+    cpu: str
+    memory: str
+    gpu: str
+    remark: str
+
+
+def clock(seconds: float) -> str:
+    """Seconds as a person reads them: `8 ms`, `3.1 s`, `12:07`."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def headline(view: View) -> str:
+    """What is going on, in a few words."""
+    if view.headline:
+        return view.headline
+    stage = view.phase or _stages(view)
+    return f"{view.title}: {stage}" if stage and view.ended is None else view.title
+
+
+def _stages(view: View) -> str:
+    """What ranks are busy with beside the cell, when that holds for all that still run."""
+    going = [now for now in view.ranks.values() if now.state == "running"]
+    stages = {now.stage for now in going}
+    return stages.pop() if len(stages) == 1 else ""
+
+
+def time_words(view: View) -> str:
+    """How long it took, or has taken, and how long it may still take."""
+    left = [
+        bar.seconds / bar.done * (bar.total - bar.done)
+        for now in view.ranks.values()
+        if now.state == "running" and (bar := current(now)) and bar.total and 0 < bar.done
+    ]
+    if view.ended is None and left and max(left) > 0:
+        return f"{clock(view.took)} · about {clock(max(left))} left"
+    return clock(view.took)
+
+
+@lru_cache(maxsize=4096)
+def label(ranks: tuple[int, ...]) -> str:
+    """Ranks before what they say: `[0-3]`."""
+    return f"[{spell_ranks(ranks)}]"
+
+
+# ── ranks ───────────────────────────────────────────────────────────────────────────────
+
+
+def rank_rows(view: View) -> list[RankRow]:
+    """A row for each rank with something to tell; those that tell the same share one.
+
+    While few ranks run each has its own.
+    """
+    late = behind(view.ranks) if view.ended is None else {}
+    together: dict[object, list[int]] = {}
+    alone = view.ended is None and len(view.ranks) <= EACH_RANK
+    for rank, now in sorted(view.ranks.items()):
+        if now.bars or now.metrics or now.telemetry or now.state in ("lost", "failed"):
+            loops = tuple((bar.text, bar.total, bar.level, bar.over) for bar in now.bars)
+            dones = () if view.ended is None else tuple(bar.done for bar in now.bars)
+            key = rank if alone else (now.state, loops, dones, rank in late)
+            together.setdefault(key, []).append(rank)
+    rows = [_rank_row(view, tuple(ranks), late) for ranks in together.values()]
+    if view.ended is not None:
+        rows = [row for row in rows if row.bars or row.metrics or row.state]
+    return rows
+
+
+def _rank_row(view: View, ranks: tuple[int, ...], late: dict[int, str]) -> RankRow:
+    views = [view.ranks[rank] for rank in ranks]
+    nodes = {view.nodes.get(rank, 0) for rank in ranks}
+    names = list(dict.fromkeys(name for now in views for name in now.metrics))
+    state = views[0].state
+    samples = [now.telemetry for now in views if now.telemetry and view.ended is None]
+    cpus = [sample.cpu for sample in samples if sample.cpu is not None]
+    gpus = [sample.gpu for sample in samples if sample.gpu]
+    return RankRow(
+        ranks=ranks,
+        node=spell_ranks(nodes) if len(set(view.nodes.values())) > 1 else "",
+        state="" if state in ("done", "running") else state,
+        bars=_bar_rows(views),
+        metrics={
+            name: spread([now.metrics[name] for now in views if name in now.metrics])
+            for name in names
+        },
+        cpu=f"{sum(cpus) / len(cpus):.0f} %" if cpus else "",
+        memory=spell_size(max(sample.rss for sample in samples)) if samples else "",
+        gpu=(
+            f"{sum(gpu.busy for gpu in gpus) / len(gpus):.0f} % · "
+            f"{spell_size(max(gpu.used for gpu in gpus))} of {spell_size(gpus[0].total)} · "
+            f"{max(gpu.celsius for gpu in gpus)} °C"
+            if gpus
+            else ""
+        ),
+        remark=views[0].stage or next((late[rank] for rank in ranks if rank in late), ""),
+    )
+
+
+def spread(values: Sequence[float]) -> str:
+    """A metric of some ranks: the value, or the mean with the lowest and the highest."""
+    if any(map(math.isnan, values)):
+        return "nan"
+    low, high = min(values), max(values)
+    if low == high:
+        return f"{low:.4g}"
+    return f"{sum(values) / len(values):.4g} ({low:.4g} – {high:.4g})"
+
+
+def _bar_rows(views: Sequence[RankView]) -> tuple[BarRow, ...]:
+    """The loops of ranks that are in the same ones."""
+    if len(views) == 1:
+        return tuple(_bar_row([bar], views[0].state) for bar in views[0].bars)
+    each = zip(*(now.bars for now in views), strict=False)
+    return tuple(_bar_row(bars, views[0].state) for bars in each)
+
+
+def _bar_row(bars: Sequence[Progress], state: str) -> BarRow:
+    first = bars[0]
+    name = f"{first.text} " if first.text else ""
+    done = sum(bar.done for bar in bars) / len(bars)
+    seconds = sum(bar.seconds for bar in bars) / len(bars)
+    rate = ""
+    if done and seconds > 0.05:
+        speed = done / seconds
+        rate = (
+            f" · {speed:.3g} {first.unit}/s" if speed >= 1 else f" · {1 / speed:.3g} s/{first.unit}"
+        )
+    note = f" · {first.note}" if first.note and len(bars) == 1 else ""
+    if first.total is None:
+        return BarRow(None, f"{name}{_count(done)} done{rate}{note}", first.level, first.over)
+    part = done / first.total if first.total else 1.0
+    left = ""
+    if state == "running" and 0 < done < first.total and not first.over:
+        left = f" · {clock(seconds / done * (first.total - done))} left"
+    low, high = min(bar.done for bar in bars), max(bar.done for bar in bars)
+    counts = _count(low) if low == high else f"{_count(low)} to {_count(high)}"
+    words = f"{name}{counts}/{_count(first.total)} · {int(part * 100)}%{rate}{left}{note}"
+    return BarRow(min(1.0, max(0.0, part)), words, first.level, first.over)
+
+
+def _count(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else f"{value:,.4g}"
+
+
+def remarks(view: View) -> tuple[str, ...]:
+    """Sentences on the ranks as a whole."""
+    found: list[str] = []
+    if view.ended is not None:
+        if slow := imbalance(view.ranks, view.ran_from):
+            found.append(slow)
+    elif len(view.ranks) > EACH_RANK and (late := behind(view.ranks)):
+        found.append(f"behind the others: rank{'s' * (len(late) > 1)} {spell_ranks(late)}")
+    return tuple(found)
+
+
+def peak_words(view: View) -> tuple[str, ...]:
+    """The most memory that a rank was seen to use."""
+    peak = max((now.peak for now in view.ranks.values()), default=0)
+    return (f"memory of a rank at most {spell_size(peak)}",) if peak else ()
+
+
+# ── nodes ───────────────────────────────────────────────────────────────────────────────
+
+
+def step_rows(view: View) -> list[tuple[str, ...]]:
+    """How far nodes are on the way to ranks: a row for those of one machine, a cell for each step."""
+    rows: list[tuple[str, ...]] = []
+    for nodes, steps in sorted(view.steps.items()):
+        cells = [f"node{'s' * (len(nodes) > 1)} {spell_ranks(nodes)}"]
+        for step in steps:
+            if step.ended is not None:
+                cells.append(f"{step.name} ✓ {clock(step.ended - step.began)}")
+            else:
+                words = f" {step.text}" if step.text else ""
+                cells.append(f"{step.name} ▸{words} … {clock(max(0.0, view.now - step.began))}")
+        rows.append(tuple(cells))
+    if view.awaited:
+        waiting = view.awaited - view.ready
+        words = f"{view.ready} of {view.awaited} ranks ready" if waiting else "ranks ready ✓"
+        rows.append((words,))
+    return rows
+
+
+# ── manifest ────────────────────────────────────────────────────────────────────────────
+
+MANIFEST_COLUMNS = ("name", "type", "size", "what happens", "packed in")
+
+
+def manifest_rows(view: View) -> list[tuple[str, ...]]:
+    """Cells of the manifest, largest first, with a remark where some are left out."""
+    rows: list[Row] = sorted(view.manifest, key=lambda row: (-row.size, row.name))
+    would = {"sent": "would be sent", "removed": "would be removed"} if view.manifest_open else {}
+    cells = [
+        (
+            row.name,
+            row.type_name,
+            spell_size(row.size) if row.size else "",
+            would.get(row.status, row.status),
+            clock(row.seconds) if row.seconds >= 0.0005 else "",
+        )
+        for row in rows[:MOST_ROWS]
+    ]
+    if len(rows) > MOST_ROWS:
+        cells.append((f"… {len(rows) - MOST_ROWS} more", "", "", "", ""))
+    return cells
+
+
+def columns(table: Iterable[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, each column as wide as it must be."""
+    rows = list(table)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def cut_words(view: View) -> str:
+    """What to say where lines were left out."""
+    how = f": {view.logs}" if view.logs else ""
+    return f"… {view.cut:,} lines not shown{how} …"
