@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import re
 import time
@@ -24,6 +25,9 @@ class Ran:
     result: str | None = None
     error: tuple[str, str, str] | None = None
     messages: int = 0
+    bytes: int = 0
+    live: list[str] = field(default_factory=list)
+    """What widgets showed while the cell ran, each text as it came."""
 
     @property
     def picture(self) -> str:
@@ -63,7 +67,7 @@ class Kernel:
         return self.client.execute(code)
 
     def finish(self, message: str, timeout: float = 60, *, on_update=None) -> Ran:
-        """Collect what a cell gives until it ends."""
+        """Collect what a cell gives until it ends; `on_update` hears texts of displays and widgets."""
         ran = Ran("?")
         until = time.monotonic() + timeout
         while True:
@@ -76,13 +80,21 @@ class Kernel:
                 continue
             kind, content = got["msg_type"], got["content"]
             ran.messages += 1
+            if kind.startswith(("comm_", "display", "update")):
+                ran.bytes += len(json.dumps(content))
             if kind == "stream":
                 name = content["name"]
                 ran.streams[name] = ran.streams.get(name, "") + content["text"]
             elif kind in ("display_data", "update_display_data"):
                 ran.displays.append(content["data"])
                 if on_update is not None:
-                    on_update(content["data"])
+                    on_update(content["data"]["text/plain"])
+            elif kind in ("comm_open", "comm_msg"):
+                text = content["data"].get("state", {}).get("value", "")
+                if text:
+                    ran.live.append(text)
+                    if on_update is not None:
+                        on_update(text)
             elif kind == "execute_result":
                 ran.result = content["data"]["text/plain"]
             elif kind == "error":

@@ -132,7 +132,7 @@ class WidgetCanvas:
         if self._handle is None:
             self._parts = _Widgets()
             self._parts.renew(view)
-            data = {**bundle(view), **self._parts.bundle()}
+            data = {**self._parts.bundle(), **bundle(_short(view))}
             self._handle = display(data, raw=True, display_id=True)
         elif self._parts is not None:
             self._parts.renew(view)

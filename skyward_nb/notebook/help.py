@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from skyward_nb.notebook.options import BY_NAME, OPTIONS, Option
+from skyward_nb.notebook.options import BY_NAME, OPTIONS, TAKES, Option
 from skyward_nb.words.errors import OptionError
 
 VERBS = {
@@ -14,6 +14,10 @@ VERBS = {
     "vars": ("[ranks=]", "the names on the ranks: type, size, and what bound them"),
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
+    "logs": (
+        "[run=] [rank=]",
+        "all that ranks printed, which the picture shows in part; also lines=, save=",
+    ),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
     "config": (
         "[option=value ...]",
@@ -21,14 +25,6 @@ VERBS = {
     ),
     "help": ("[VERB]", "this text, or that of one verb"),
 }
-
-
-MOVING = {
-    "push": ("ranks", "pool"),
-    "pull": ("ranks", "as", "gather", "limit", "pool"),
-    "vars": ("ranks", "pool"),
-}
-"""Options of the verbs that move names."""
 
 
 def help_text(verb: str | None = None) -> str:
@@ -53,8 +49,8 @@ def help_text(verb: str | None = None) -> str:
     lines = [f"%sky {verb} {form}".rstrip(), f"  {text}"]
     if verb == "up":
         lines += ["", *_options("pool")]
-    if verb in MOVING:
-        lines += ["", *_rows((_usage(BY_NAME[each]), BY_NAME[each].help) for each in MOVING[verb])]
+    if verb in TAKES:
+        lines += ["", *_rows((_usage(BY_NAME[each]), BY_NAME[each].help) for each in TAKES[verb])]
     return "\n".join(lines)
 
 
@@ -90,8 +86,8 @@ def complete(line: str, symbol: str, names: Iterable[str] = ()) -> list[str]:
     dashes = "--" if token.startswith("--") else ""
     if words[:2] in (["%sky", "push"], ["%sky", "pull"]) and len(words) == 2 and not symbol:
         return list(names)
-    if words[:2] in (["%sky", "push"], ["%sky", "pull"], ["%sky", "vars"]):
-        return _moving(words[1], key, used, names)
+    if words[:1] == ["%sky"] and len(words) > 1 and words[1] in TAKES:
+        return _of_verb(words[1], key, used, names)
     scopes = ("pool",) if words[:1] == ["%sky"] else ("pool", "cell")
     return [
         f"{dashes}{option.name}{'' if option.is_flag else '='}"
@@ -100,9 +96,10 @@ def complete(line: str, symbol: str, names: Iterable[str] = ()) -> list[str]:
     ]
 
 
-def _moving(verb: str, key: str, used: set[str], names: Iterable[str]) -> list[str]:
-    options = [f"{each}=" for each in MOVING[verb] if each.startswith(key) and each not in used]
-    return options + [name for name in names if verb != "vars" and name.startswith(key)]
+def _of_verb(verb: str, key: str, used: set[str], names: Iterable[str]) -> list[str]:
+    options = [f"{each}=" for each in TAKES[verb] if each.startswith(key) and each not in used]
+    takes_names = verb in ("push", "pull")
+    return options + [name for name in names if takes_names and name.startswith(key)]
 
 
 def _values(key: str, value: str, symbol: str, names: Iterable[str]) -> list[str]:
@@ -112,8 +109,8 @@ def _values(key: str, value: str, symbol: str, names: Iterable[str]) -> list[str
     choices: Iterable[str] = option.choices
     if key in ("out", "pull", "push", "as"):
         choices = names
-    elif key in ("ranks", "stdout", "stderr"):
-        choices = ("all", "head") if key == "ranks" else ("all", "head", "none")
+    elif key in ("rank", "ranks", "stdout", "stderr"):
+        choices = ("all", "head") if key.startswith("rank") else ("all", "head", "none")
     # IPython replaces the symbol after its last delimiter; "=" is one, so only the value counts.
     typed = value.rpartition(",")[2]
     kept = symbol[: len(symbol) - len(typed)] if typed else symbol

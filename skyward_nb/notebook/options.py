@@ -196,11 +196,24 @@ OPTIONS: tuple[Option, ...] = (
     Option("push", "cell", "auto|none|a,b", "names to send (auto: what the cell needs)", _push),
     Option("stdout", "cell", "all|head|none|0,1", "ranks whose standard output is shown (all)"),
     Option("stderr", "cell", "all|head|none|0,1", "ranks whose standard error is shown (all)"),
+    Option("text", "cell", "256kB", "most text of a run that the notebook keeps", read_size),
     Option("limit", "cell", "2GB", "most bytes a value may have to come back", read_size),
     Option("dry_run", "cell", "", "show what would be sent, and send and run nothing"),
     Option("quiet", "cell", "", "show no picture unless something fails"),
-    Option("as", "verb", "NAME", "what the notebook calls what %sky pull brings", _name),
+    Option("as", "verb", "NAME", "what the notebook calls what it brings", _name),
+    Option("run", "verb", "7", "which run, as its picture says (the last one)"),
+    Option("rank", "verb", "all|head|0,2-3", "ranks whose output is wanted (all)"),
+    Option("lines", "verb", "N", "only so many of the last lines", _count),
+    Option("save", "verb", "FILE", "write it to a file instead"),
 )
+
+TAKES = {
+    "push": ("ranks", "pool"),
+    "pull": ("ranks", "as", "gather", "limit", "pool"),
+    "vars": ("ranks", "pool"),
+    "logs": ("run", "rank", "lines", "save", "pool"),
+}
+"""Options of the verbs of `%sky` that take others than those that shape a pool."""
 
 BY_NAME = {option.name: option for option in OPTIONS}
 
@@ -297,7 +310,8 @@ def _flag(option: Option, value: str) -> bool:
 def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
     """What to say of an option that is not among those of `scopes`."""
     if key in BY_NAME and BY_NAME[key].scope == "verb":
-        return f"{key} belongs to %sky pull"
+        verb = next(verb for verb, taken in TAKES.items() if key in taken)
+        return f"{key} belongs to %sky {verb}"
     if key in BY_NAME:
         return f"{key} belongs on a cell's line: %%sky_remote {key}=..."
     names = [option.name for option in OPTIONS if option.scope in scopes]

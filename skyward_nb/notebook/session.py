@@ -34,6 +34,7 @@ from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.notebook.pictures import Pictures
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunRequest, plan_of
+from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.folders import store_root
 from skyward_nb.providers.local import LocalProvider
@@ -216,6 +217,7 @@ class Session:
         options = with_defaults(asked, self.defaults()).cell
         _check_values_wanted(options, cell)
         display = self.display(quiet=options.get("quiet", False))
+        display.change(most_text=options.get("text", MOST_TEXT))
         try:
             pool, spec = self.resolve(asked)
             request = self._request(cell, options, spec)

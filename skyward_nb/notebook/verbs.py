@@ -6,8 +6,8 @@ import re
 import time
 from typing import Any
 
-from skyward_nb.notebook.help import MOVING, VERBS, help_text
-from skyward_nb.notebook.options import near_words, parse, parse_settings
+from skyward_nb.notebook.help import VERBS, help_text
+from skyward_nb.notebook.options import TAKES, near_words, parse, parse_settings
 from skyward_nb.notebook.wording import clock, columns
 from skyward_nb.notebook.session import Session
 from skyward_nb.pool.pool import Pool
@@ -157,7 +157,7 @@ def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ..
     # Names may stand apart: a,b or a, b or a b.
     line = re.sub(r"(?<=\w)\s*,\s*(?=\w)", ",", line)
     asked = parse(line, scopes=("pool", "cell", "verb"), words=words)
-    _only({**asked.pool, **asked.cell}, *MOVING[verb])
+    _only({**asked.pool, **asked.cell}, *TAKES[verb])
     names = tuple(asked.rest[0].split(",")) if asked.rest else ()
     if words and not names:
         raise OptionError(verb, f"%sky {verb} needs names: %sky {verb} x_train,model")

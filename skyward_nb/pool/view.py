@@ -77,7 +77,6 @@ class RankView(msgspec.Struct, frozen=True):
     state: RankState = "running"
     stage: str = ""
     bars: tuple[Progress, ...] = ()
-    step: int | None = None
     metrics: dict[str, float] = {}
     series: dict[str, Series] = {}
     telemetry: Telemetry | None = None
@@ -141,8 +140,9 @@ class View(msgspec.Struct, frozen=True):
 def fold(view: View, *events: Event) -> View:
     """The view after more events.
 
-    Among lines of events that come together, those of one rank may go before those of another;
-    what came earlier stays before what came later.
+    A line that several ranks wrote stands where the first of them wrote it, and what a rank wrote
+    before it stands before it. Other lines stand in the order in which they came; among those
+    that come together, the ones of one rank may go before those of another.
     """
     folding = _Folding(view)
     for event in events:
@@ -176,7 +176,9 @@ class _Folding:
         self._cursors = dict(view.cursors)
         self._screens = dict(view.screens)
         self._ranks = dict(view.ranks)
-        self._points: dict[tuple[int, str], list[tuple[int, float]]] = {}
+        self._points: dict[int, dict[str, list[tuple[int, float]]]] = {}
+        self._texts: dict[int, tuple[str, list[str]]] = {}
+        self._known: set[str] | None = None
         self._clearing = set(view.clearing)
         self._steps = dict(view.steps)
         self._phase = view.phase
@@ -186,6 +188,8 @@ class _Folding:
 
     def view(self) -> View:
         """What has come of it."""
+        for rank in list(self._texts):
+            self._print(rank)
         self._draw_series()
         return replace(
             self._before,
@@ -208,10 +212,12 @@ class _Folding:
         """One more event."""
         match event:
             case Output():
-                self._print(event)
+                self._hear(event)
             case Display():
+                self._print(event.rank)
                 self._show(event)
             case Clear(rank=rank):
+                self._print(rank)
                 self._clearing.add(rank)
                 if not event.wait:
                     self._clear_if_due(rank)
@@ -233,6 +239,8 @@ class _Folding:
             case RankReady():
                 self._ready += 1
             case Telemetry(rank=rank):
+                if rank not in self._ranks:
+                    return  # of a rank that runs no part of this
                 peak = max(self._rank(rank).peak, event.rss)
                 self._set(rank, telemetry=event, peak=peak)
             case RankDone(rank=rank):
@@ -253,10 +261,7 @@ class _Folding:
 
     def _end(self, rank: int, state: RankState) -> None:
         """A rank has finished: lines it left open are ended."""
-        for stream in ("stdout", "stderr"):
-            screen = self._screens.get((rank, stream))
-            if screen is not None and any(screen.rows):
-                self._print(Output(rank, stream, "\n" * len(screen.rows)))
+        self._end_open(rank)
         self._set(rank, state=state, stage="", ended=self._before.now)
 
     def _take_step(self, event: Step) -> None:
@@ -283,62 +288,129 @@ class _Folding:
         self._set(event.rank, bars=tuple(bars))
 
     def _log(self, event: Metric) -> None:
-        now = self._rank(event.rank)
-        self._set(event.rank, step=event.step, metrics={**now.metrics, **event.values})
+        points = self._points.setdefault(event.rank, {})
         for name, value in event.values.items():
-            self._points.setdefault((event.rank, name), []).append((event.step, value))
+            points.setdefault(name, []).append((event.step, value))
 
     def _draw_series(self) -> None:
-        for (rank, name), points in self._points.items():
-            known = self._rank(rank).series
-            series = extended(known.get(name, Series()), points)
-            self._set(rank, series={**known, name: series})
-        self._points.clear()
+        for rank, points in self._points.items():
+            now = self._rank(rank)
+            metrics, series = dict(now.metrics), dict(now.series)
+            for name, values in points.items():
+                metrics[name] = values[-1][1]
+                series[name] = extended(series.get(name, Series()), values)
+            self._set(rank, metrics=metrics, series=series)
 
     # ── text ────────────────────────────────────────────────────────────────────────────
 
-    def _print(self, event: Output) -> None:
-        rank, stream = event.rank, event.stream
+    def _hear(self, event: Output) -> None:
+        """Put text by until the rank does something else: much at once is less work."""
+        stream, texts = self._texts.get(event.rank, (event.stream, []))
+        if stream != event.stream:
+            self._print(event.rank)
+            texts = []
+        texts.append(event.text)
+        self._texts[event.rank] = event.stream, texts
+
+    def _print(self, rank: int) -> None:
+        """Show what was heard of a rank."""
+        stream, texts = self._texts.pop(rank, ("", []))
+        if not texts:
+            return
         self._clear_if_due(rank)
         key = rank, stream
         screen, lines = feed(
-            self._screens.get(key) or Screen(), event.text, lambda: self._take_back(rank, stream)
+            self._screens.get(key) or Screen(),
+            "".join(texts),
+            lambda: self._take_back(rank, stream),
         )
         self._screens[key] = screen
-        at = self._cursors.get(rank, 0)
-        for text in lines:
-            at = self._place(at, rank, stream, text)
-        self._cursors[rank] = at
-        if self._text_size > self._before.most_text * _SLACK:
-            self._cut_text()
+        if lines:
+            self._place(rank, stream, self._worth_placing(rank, lines))
+            if self._text_size > self._before.most_text * _SLACK:
+                self._cut_text()
 
-    def _place(self, at: int, rank: int, stream: str, text: str) -> int:
-        """Put a rank's line: with an equal one of other ranks after its last, or by itself.
-
-        Returns the index after it, from which the rank's next line may be put.
-        """
+    def _worth_placing(self, rank: int, lines: list[str]) -> list[str]:
+        """The lines, without those that would be left out again at once."""
+        most = self._before.most_text
+        if not self._cut or len(lines) * _PER_LINE < most:
+            return lines
+        count = _within((Line((), "", text) for text in reversed(lines)), most)
+        self._cut += len(lines) - count
+        kept = lines[len(lines) - count :]
         entries = self._entries
-        for index in range(at, min(at + _LOOK_AHEAD, len(entries))):
+        for index in range(self._cursors.get(rank, 0), len(entries) if kept else 0):
+            entry = entries[index]
+            if isinstance(entry, Line) and entry.text == kept[0] and rank not in entry.ranks:
+                self._cursors[rank] = index
+                break
+        return kept
+
+    def _place(self, rank: int, stream: str, lines: Iterable[str]) -> None:
+        """Put a rank's lines: with equal ones of other ranks after its last, or by themselves."""
+        entries = self._entries
+        at = self._cursors.get(rank, 0)
+        own: list[Entry] = []
+        size = 0
+        count = len(entries)
+        known = self._known_texts()
+        alone = (rank,)
+        for text in lines:
+            found = None
+            if text in known and at < count:
+                found = self._find(at, rank, stream, text)
+            if found is None:
+                own.append(Line(alone, stream, text))
+                size += len(text) + _PER_LINE
+                continue
+            index, ranks = found
+            if own:
+                put = min(index, max(at, self._fresh))
+                self._insert(put, own)
+                index += len(own)
+                count += len(own)
+                own = []
+            entries[index] = Line(ranks, stream, text)
+            at = index + 1
+        if own:
+            at = max(at, self._fresh)
+            self._insert(at, own)
+            at += len(own)
+        self._cursors[rank] = at
+        self._text_size += size
+
+    def _find(
+        self, at: int, rank: int, stream: str, text: str
+    ) -> tuple[int, tuple[int, ...]] | None:
+        """Where other ranks have the same line, soon after `at`, and those ranks with this one."""
+        entries = self._entries
+        index, last = at, min(at + _LOOK_AHEAD, len(entries))
+        while index < last:
             entry = entries[index]
             if type(entry) is Line and entry.text == text and entry.stream == stream:
                 ranks = _joined(entry.ranks, rank)
                 if ranks is not None:
-                    entries[index] = Line(ranks, stream, text)
-                    return index + 1
-        at = max(at, self._fresh)
-        self._insert(at, Line((rank,), stream, text))
-        self._text_size += len(text) + _PER_LINE
-        return at + 1
+                    return index, ranks
+            index += 1
+        return None
 
-    def _insert(self, at: int, entry: Entry) -> None:
+    def _known_texts(self) -> set[str]:
+        """Texts of all lines there are; lines that are not among them need no search."""
+        if self._known is None:
+            self._known = {entry.text for entry in self._entries if isinstance(entry, Line)}
+        return self._known
+
+    def _insert(self, at: int, new: list[Entry]) -> None:
         entries = self._entries
+        if self._known is not None:
+            self._known.update([entry.text for entry in new if isinstance(entry, Line)])
         if at >= len(entries):
-            entries.append(entry)
+            entries += new
             return
-        entries.insert(at, entry)
+        entries[at:at] = new
         for rank, cursor in self._cursors.items():
             if cursor > at:
-                self._cursors[rank] = cursor + 1
+                self._cursors[rank] = cursor + len(new)
 
     def _take_back(self, rank: int, stream: str) -> str | None:
         """The last line of a rank's stream, which is its own again: the cursor went up to it."""
@@ -400,18 +472,20 @@ class _Folding:
                     self._rich_size += size - entry.size
         else:
             self._end_open(rank)
-            self._insert(len(self._entries), shown)
+            self._insert(len(self._entries), [shown])
             self._cursors[rank] = len(self._entries)
             self._rich_size += size
         if self._rich_size > MOST_RICH:
             self._cut_rich()
 
     def _end_open(self, rank: int) -> None:
-        """What stands on the screen stands before what is displayed now."""
+        """What stands on the screen stands before what is displayed now, or ends with the rank."""
+        self._print(rank)
         for stream in ("stdout", "stderr"):
             screen = self._screens.get((rank, stream))
             if screen is not None and any(screen.rows):
-                self._print(Output(rank, stream, "\n" * len(screen.rows)))
+                self._hear(Output(rank, stream, "\n" * len(screen.rows)))
+                self._print(rank)
 
     def _cut_rich(self) -> None:
         """Leave out what was displayed in the middle, saying so in its place."""

@@ -147,7 +147,7 @@ def test_output_streams_while_the_cell_runs(notebook):
     rank_cell(
         notebook,
         "import time\nfor i in range(4):\n    print('step', i)\n    time.sleep(0.25)",
-        on_update=lambda data: seen.append(data["text/plain"]),
+        on_update=seen.append,
     )
     firsts = [text for text in seen if "step 0" in text and "step 3" not in text]
     assert firsts, seen

@@ -4,24 +4,28 @@ from functools import reduce
 
 import pytest
 
-from skyward_nb.pool.view import HEAD, TAIL, Line, Shown, View, fold, open_lines
+from skyward_nb.pool import view as view_module
+from skyward_nb.pool.view import Line, RankView, Shown, View, fold, open_lines
 from skyward_nb.words.messages import (
     Clear,
     Display,
+    Gpu,
     Metric,
     Output,
+    Phase,
     Progress,
     RankDone,
     RankLost,
+    RankReady,
+    Stage,
+    Step,
+    Telemetry,
 )
 
 
-def folded(*events):
-    return reduce(fold, events, View())
-
-
-def folded_on(view, *events):
-    return reduce(fold, events, view)
+def folded(*events, **fields):
+    """Folded one by one, as when a drawing lies between any two of them."""
+    return reduce(fold, events, View(**fields))
 
 
 def out(rank, text, stream="stdout"):
@@ -30,6 +34,9 @@ def out(rank, text, stream="stdout"):
 
 def lines(view):
     return [(entry.ranks, entry.text) for entry in view.entries if isinstance(entry, Line)]
+
+
+# ── lines of several ranks ──────────────────────────────────────────────────────────────
 
 
 def test_equal_lines_of_several_ranks_are_one():
@@ -44,6 +51,16 @@ def test_every_rank_keeps_its_order():
         assert own == [["a", "b"], ["b", "a"]][rank]
 
 
+def test_lines_that_come_together_fold_around_those_that_differ():
+    view = fold(View(), out(0, "I am 0\nsame\n"), out(1, "I am 1\nsame\n"))
+    assert lines(view) == [((1,), "I am 1"), ((0,), "I am 0"), ((0, 1), "same")]
+
+
+def test_what_came_earlier_stays_before_what_came_later():
+    view = folded(out(0, "a\nb\n"), out(1, "c\n"))
+    assert lines(view) == [((0,), "a"), ((0,), "b"), ((1,), "c")]
+
+
 def test_a_rank_repeating_itself_is_counted_each_time():
     assert lines(folded(out(0, "x\nx\n"))) == [((0,), "x"), ((0,), "x")]
 
@@ -53,20 +70,12 @@ def test_streams_do_not_mix():
     assert [entry.stream for entry in view.entries] == ["stdout", "stderr"]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("10%\r20%\r30%\n", "30%"),
-        ("windows\r\n", "windows"),
-        ("\x1b[31mred\x1b[0m\n", "red"),
-        ("abc\b\bX\n", "aXc"),
-        ("abcdef\rXY\n", "XYcdef"),
-        ("bell\x07\n", "bell"),
-        ("tab\tkept\n", "tab\tkept"),
-    ],
-)
-def test_control_characters_act_as_in_a_terminal(text, shown):
-    assert lines(folded(out(0, text))) == [((0,), shown)]
+def test_sixty_four_ranks_fold_into_one_line():
+    view = fold(View(), *(out(rank, "same\n" * 50) for rank in range(64)))
+    assert lines(view) == [(tuple(range(64)), "same")] * 50
+
+
+# ── lines as a terminal shows them ──────────────────────────────────────────────────────
 
 
 def test_a_line_in_pieces_is_one_line():
@@ -79,34 +88,14 @@ def test_a_line_in_pieces_is_one_line():
 def test_a_bar_in_pieces_stays_short():
     view = folded(*(out(0, f"\r{i}%") for i in range(1000)))
     assert open_lines(view) == [Line((0,), "stdout", "999%")]
-    assert len(view.partial["0 stdout"]) < 20
 
 
-def test_a_bar_typed_over_in_pieces_is_as_in_a_terminal():
-    view = folded(out(0, "abcdef"), out(0, "\rXY"), out(0, "Z"))
-    assert open_lines(view) == [Line((0,), "stdout", "XYZdef")]
-
-
-def test_a_long_line_in_pieces_is_cut_with_a_true_count():
-    view = folded(*(out(0, "x" * 10_000) for _ in range(10)), out(0, "\n"))
-    assert "98,000 more characters" in view.entries[0].text
-    assert view.overflow == {}
-
-
-def test_the_gap_stands_where_lines_were_left_out():
-    view = folded(out(0, "".join(f"a{i}\n" for i in range(100))))
-    view = fold(view, out(0, "".join(f"b{i}\n" for i in range(1000))))
-    kept = [text for _, text in lines(view)]
-    assert kept[view.gap - 1] == f"b{HEAD - 1}"
-    assert kept[view.gap] == f"b{1000 - TAIL}"
-    assert len(kept) + view.cut == 1100
-
-
-def test_ranks_fold_again_after_a_cut():
-    many = "".join(f"{i}\n" for i in range(5000))
-    view = folded(*(out(rank, many) for rank in (0, 1)))
-    view = folded_on(view, out(0, "the end\n"), out(1, "the end\n"))
-    assert view.entries[-1] == Line((0, 1), "stdout", "the end")
+def test_lines_are_taken_back_when_the_cursor_goes_up():
+    view = folded(out(0, "one\ntwo\n"), out(1, "one\ntwo\n"), out(0, "\x1b[1A\rTWO"))
+    assert lines(view) == [((0, 1), "one"), ((1,), "two")]
+    assert open_lines(view) == [Line((0,), "stdout", "TWO")]
+    view = fold(view, out(0, "\nthree\n"))
+    assert lines(view)[-2:] == [((0,), "TWO"), ((0,), "three")]
 
 
 def test_a_line_left_open_is_ended_with_the_rank():
@@ -114,20 +103,81 @@ def test_a_line_left_open_is_ended_with_the_rank():
     assert lines(view) == [((0,), "no newline")]
 
 
-def test_a_million_lines_keep_head_and_tail_and_a_count():
-    text = "".join(f"{i}\n" for i in range(1000))
-    view = folded(*(out(0, text) for _ in range(100)))
+def test_what_is_on_the_screen_stands_before_what_is_displayed():
+    view = folded(out(0, "before"), Display(0, {"text/plain": "figure"}), out(0, "after\n"))
+    assert [getattr(entry, "text", "figure") for entry in view.entries] == [
+        "before", "figure", "after",
+    ]  # fmt: skip
+
+
+# ── bounds ──────────────────────────────────────────────────────────────────────────────
+
+
+def accounted(view):
+    return sum(len(ranks) for ranks, _ in lines(view)) + view.cut
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_million_letters_keep_head_and_tail_and_a_count(together):
+    events = [out(0, "".join(f"line {i} {j}\n" for j in range(1000))) for i in range(100)]
+    view = fold(View(), *events) if together else folded(*events)
     kept = lines(view)
-    assert len(kept) + view.cut == 100_000
-    assert len(kept) <= HEAD + TAIL + 200
-    assert [text for _, text in kept[:3]] == ["0", "1", "2"]
-    assert kept[-1][1] == "999"
+    assert accounted(view) == 100_000
+    assert sum(len(text) for _, text in kept) < 1.3 * view.most_text
+    assert kept[0][1] == "line 0 0"
+    assert kept[-1][1] == "line 99 999"
+    assert kept[view.gap - 1][1].startswith("line ")
+    assert len(kept) > view.gap > 100
 
 
-def test_a_long_line_is_cut_with_a_count():
-    (entry,) = folded(out(0, "x" * 1_000_000 + "\n")).entries
-    assert len(entry.text) < 2100
-    assert "998,000 more characters" in entry.text
+def test_every_line_of_many_ranks_is_accounted_for():
+    view = View(most_text=10_000)
+    for turn in range(50):
+        view = fold(
+            view,
+            *(out(rank, f"same {turn}\n" * 3 + f"rank {rank} {turn}\n") for rank in range(64)),
+        )
+    assert accounted(view) == 50 * 64 * 4
+    assert view.entries[-1].text.endswith("49")
+    assert view.cut
+
+
+def test_the_gap_stands_where_lines_were_left_out():
+    view = folded(*(out(0, f"{i:04} {'x' * 90}\n") for i in range(300)), most_text=10_000)
+    numbers = [int(text[:4]) for _, text in lines(view)]
+    assert numbers[: view.gap] == list(range(view.gap))
+    assert numbers[view.gap] == view.gap + view.cut
+    assert numbers[-1] == 299
+
+
+def test_ranks_fold_again_after_a_cut():
+    many = "".join(f"{i}\n" for i in range(50_000))
+    view = folded(*(out(rank, many) for rank in (0, 1)))
+    view = fold(view, out(0, "the end\n"), out(1, "the end\n"))
+    assert view.entries[-1] == Line((0, 1), "stdout", "the end")
+    assert accounted(view) == 100_002
+
+
+def test_figures_stay_when_lines_around_them_are_left_out():
+    view = folded(
+        out(0, "x\n" * 2000), Display(0, {"text/plain": "f"}), out(0, "y\n" * 3000), most_text=9000
+    )
+    assert [entry.data["text/plain"] for entry in view.entries if isinstance(entry, Shown)] == ["f"]
+    assert accounted(view) == 5000
+
+
+def test_rich_output_is_bounded_and_says_so(monkeypatch):
+    monkeypatch.setattr(view_module, "MOST_RICH", 100_000)
+    view = folded(*(Display(0, {"image/png": f"{i}" + "A" * 20_000}) for i in range(10)))
+    kept = [entry.data["image/png"][0] for entry in view.entries if "image/png" in entry.data]
+    assert kept[:2] == ["0", "1"]
+    assert kept[-1] == "9"
+    left = [entry.data["text/plain"] for entry in view.entries if "text/plain" in entry.data]
+    assert left[0] == "(left out here: image/png, 20 kB)"
+    assert view.rich_size <= 100_000
+
+
+# ── rich output ─────────────────────────────────────────────────────────────────────────
 
 
 def test_displays_stand_between_lines_and_are_updated_in_place():
@@ -136,6 +186,7 @@ def test_displays_stand_between_lines_and_are_updated_in_place():
         Display(0, {"text/plain": "1"}, "id"),
         out(0, "b\n"),
         Display(0, {"text/plain": "2"}, "id", update=True),
+        Display(1, {"text/plain": "other"}, "id", update=True),
     )
     assert [type(entry) for entry in view.entries] == [Line, Shown, Line]
     assert view.entries[1].data == {"text/plain": "2"}
@@ -152,17 +203,106 @@ def test_clear_output_may_wait():
     assert lines(fold(view, out(0, "b\n"))) == [((0,), "b")]
 
 
-def test_ranks_have_bars_metrics_and_an_end():
+def test_an_animation_by_clear_output_leaves_its_last_picture():
+    view = View()
+    for turn in range(5):
+        view = fold(
+            view, Clear(0, wait=True), out(0, f"{turn}\n"), Display(0, {"text/plain": f"{turn}"})
+        )
+    assert lines(view) == [((0,), "4")]
+    assert [entry.data for entry in view.entries if isinstance(entry, Shown)] == [
+        {"text/plain": "4"}
+    ]
+    assert view.text_size == len("4") + 8
+
+
+# ── loops, metrics, figures of ranks ────────────────────────────────────────────────────
+
+
+def bar(number, done, total=10, level=0, text="", **fields):
+    return Progress(0, number, done, total, text, 1.0, level, **fields)
+
+
+def bars(*events):
+    return [(b.text, b.level, b.done) for b in folded(*events).ranks[0].bars]
+
+
+def test_a_bar_is_renewed_in_place():
+    assert bars(bar(1, 3), bar(1, 5)) == [("", 0, 5)]
+
+
+def test_a_loop_within_stands_below_and_takes_the_place_of_its_turn_before():
+    events = [bar(1, 0, text="epoch")]
+    for turn in (1, 2):
+        events += [bar(turn * 10, 10, level=1, text="step", over=True), bar(1, turn, text="epoch")]
+    assert bars(*events) == [("epoch", 0, 2), ("step", 1, 10)]
+    assert bars(*events, bar(1, 2, text="epoch", over=True)) == [("epoch", 0, 2)]
+
+
+def test_loops_one_after_another_are_all_kept_when_they_differ():
+    assert bars(bar(1, 10, text="train", over=True), bar(2, 4, text="test")) == [
+        ("train", 0, 10),
+        ("test", 0, 4),
+    ]
+    assert bars(bar(1, 10, over=True), bar(2, 4)) == [("", 0, 4)]
+
+
+def test_a_bar_that_leaves_nothing_is_gone():
+    assert bars(bar(1, 3), bar(1, 10, over=True, keeping=False)) == []
+
+
+def test_bars_are_bounded():
+    assert len(bars(*(bar(i, 1, text=f"{i}") for i in range(100)))) <= 8
+
+
+def test_ranks_have_metrics_with_series_and_an_end():
     view = folded(
-        Progress(1, 1, 3, 10), Metric(1, 4, {"loss": 0.5}), Metric(1, 5, {"acc": 0.9}),
-        RankDone(run=1, rank=1), RankLost(1, 2, "killed"),
+        Metric(1, 4, {"loss": 0.5}), Metric(1, 5, {"acc": 0.9, "loss": 0.25}),
+        RankDone(run=1, rank=1), RankLost(1, 2, "killed"), now=3.0,
     )  # fmt: skip
     rank = view.ranks[1]
-    assert (rank.bars[1].done, rank.step, rank.metrics) == (3, 5, {"loss": 0.5, "acc": 0.9})
-    assert (rank.state, view.ranks[2].state) == ("done", "lost")
+    assert rank.metrics == {"loss": 0.25, "acc": 0.9}
+    assert rank.series["loss"].steps == (4, 5)
+    assert (rank.state, rank.ended, view.ranks[2].state) == ("done", 3.0, "lost")
+
+
+def test_a_hundred_thousand_metrics_are_one_short_series():
+    view = fold(View(), *(Metric(0, step, {"loss": 1.0}) for step in range(100_000)))
+    assert len(view.ranks[0].series["loss"].steps) <= 400
+    assert sum(view.ranks[0].series["loss"].counts) == 100_000
+
+
+def test_telemetry_is_the_last_and_the_most():
+    gpu = Gpu(used=1, total=2, busy=3, celsius=4)
+    samples = Telemetry(0, None, 500), Telemetry(0, 50.0, 300, gpu), Telemetry(1, 50.0, 300)
+    view = folded(*samples, ranks={0: RankView()})
+    assert view.ranks.keys() == {0}
+    assert view.ranks[0].telemetry == Telemetry(0, 50.0, 300, gpu)
+    assert view.ranks[0].peak == 500
+
+
+def test_what_a_rank_is_busy_with_ends_with_it():
+    view = folded(Stage(0, "returning values"))
+    assert view.ranks[0].stage == "returning values"
+    assert fold(view, RankDone(run=1, rank=0)).ranks[0].stage == ""
+
+
+def test_steps_of_nodes_have_times():
+    view = folded(Step((0, 1), "agent"), now=1.0)
+    view = fold(view_module.replace(view, now=3.0), Step((0, 1), "agent", done=True))
+    view = fold(view, Step((0, 1), "imports", "torch"), RankReady(1, 0, 7))
+    agent, imports = view.steps[(0, 1)]
+    assert (agent.began, agent.ended) == (1.0, 3.0)
+    assert (imports.text, imports.ended) == ("torch", None)
+    assert view.ready == 1
+
+
+def test_a_phase_is_words():
+    assert folded(Phase("packing x")).phase == "packing x"
 
 
 def test_folding_changes_no_view():
-    before = folded(out(0, "a\n"))
-    fold(before, out(1, "a\n"))
-    assert lines(before) == [((0,), "a")]
+    before = folded(out(0, "a\n"), Metric(0, 1, {"x": 1.0}), bar(1, 1))
+    kept = view_module.replace(before)
+    fold(before, out(1, "a\n"), out(0, "b\n"), Metric(0, 2, {"x": 2.0}), bar(1, 2), Clear(0))
+    assert before == kept
