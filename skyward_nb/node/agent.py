@@ -25,7 +25,9 @@ import msgspec
 
 from skyward_nb.node import forge
 from skyward_nb.node.clientline import ClientLine
+from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.rankline import RankLine
+from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.info import InstanceInfo, environment
@@ -43,6 +45,7 @@ from skyward_nb.words.messages import (
     Reserve,
     Reserved,
     Run,
+    Sample,
     Step,
     Stop,
 )
@@ -68,6 +71,9 @@ class Agent:
         self._reserved: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._forking = asyncio.Lock()
+        self._sampler = Sampler()
+        self._sampling: asyncio.Task[None] | None = None
+        self._gpus: dict[int, str | None] = {}
         self._orders: deque[tuple[forge.Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
 
     async def serve(self) -> None:
@@ -222,12 +228,26 @@ class Agent:
                 env |= plugin.env(place)
             env |= _devices(place, {each.node for each in order.places})
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
+            visible = env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
+            self._gpus[place.rank] = gpu_of(place, visible)
             birth = forge.Birth(place, env, order.plugins, threads)
             resources = [theirs, os.fdopen(stdout, "wb", 0), os.fdopen(stderr, "wb", 0)]
             if place.is_head and self._reserved is not None:
                 resources.append(self._reserved)
                 self._reserved = None
             self._order(birth, *resources)
+
+    async def _sample(self) -> None:
+        """Tell once how ranks are doing: it is looked at beside the loop, as it may take a while."""
+        lines = {line.rank: line for line in self._lines.values() if line.how is None}
+        subjects = [
+            Subject(rank, line.pid, self._gpus.get(rank))
+            for rank, line in lines.items()
+            if line.pid is not None
+        ]
+        for event in await self._loop.run_in_executor(None, self._sampler.sample, subjects):
+            if self._lines.get(event.rank) is lines[event.rank]:
+                self._tell(event)
 
     def _reserve(self, generation: int) -> None:
         """Hold a port without listening: bound sockets with SO_REUSEADDR may share it."""
@@ -284,6 +304,10 @@ class Agent:
                         line.send(data)
             case Kill(ranks=ranks):
                 self._kill(ranks)
+            case Sample():
+                # One that is asked for while another is made has its answer in that one.
+                if self._sampling is None or self._sampling.done():
+                    self._sampling = self._loop.create_task(self._sample())
             case Reserve(generation=generation):
                 self._reserve(generation)
             case Fork():

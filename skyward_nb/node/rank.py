@@ -204,7 +204,7 @@ class Rank:
             return RankDone(run=command.run, rank=rank, rejected=error.rejected)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - modules of the user's own
             self._mailbox.close()
-            self._shell.showtraceback((type(error), error, error.__traceback__))
+            self._shell.keep_traceback((type(error), error, error.__traceback__))
             return RankDone(
                 run=command.run,
                 rank=rank,

@@ -14,6 +14,7 @@ import inspect
 import io
 import linecache
 import marshal
+import sys
 import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -95,9 +96,16 @@ class RankShell(InteractiveShell):
     shown: tuple[str, ...] = ()
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Print how an exception reads that ends no cell: one of an object that cannot be shown."""
+        before = self.shown
+        self.keep_traceback(args[0] if args else None)
+        print("\n".join(self.shown), file=sys.stderr)
+        self.shown = before
+
+    def keep_traceback(self, info: Any = None) -> None:
         """Keep how the exception reads, in IPython's words, without printing it."""
         try:
-            kind, value, trace = self._get_exc_info(args[0] if args else None)
+            kind, value, trace = self._get_exc_info(info)
             own = self._from_the_cell(trace)
             if isinstance(value, SyntaxError) and own is None:
                 lines = "".join(traceback.format_exception_only(value)).splitlines()
@@ -156,7 +164,7 @@ class RankShell(InteractiveShell):
             if value is not None:
                 self.user_ns["_"] = value
         except BaseException:
-            self.showtraceback()
+            self.keep_traceback()
             raise
         finally:
             self.events.trigger("post_execute")

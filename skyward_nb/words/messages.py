@@ -267,12 +267,15 @@ class Metric(msgspec.Struct, frozen=True, tag=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """An accelerator as its driver tells: bytes of memory, percent in use, degrees Celsius."""
+    """An accelerator as its driver tells: bytes of memory, percent in use, degrees Celsius.
+
+    None where the driver does not tell: of a MIG slice it does not know how busy it is.
+    """
 
     used: int
     total: int
-    busy: int
-    celsius: int
+    busy: int | None = None
+    celsius: int | None = None
 
 
 class Telemetry(msgspec.Struct, frozen=True, tag=True):

@@ -1,0 +1,133 @@
+"""What the driver tells of the GPUs of ranks, by NVML: memory, use, temperature.
+
+It knows nothing of processes. No package, no driver, or a GPU that does not answer means no
+figures and is no error: a run does not need them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.messages import Gpu
+
+
+def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
+    """The GPU that plugins give a rank: its slot's entry in CUDA_VISIBLE_DEVICES, `visible`.
+
+    An index, a UUID, or a MIG device's UUID; None where the rank has none.
+    """
+    if not place.accelerators:
+        return None
+    if visible is None:
+        return str(place.local_rank)
+    names = [name.strip() for name in visible.split(",")]
+    return (names[place.local_rank] or None) if place.local_rank < len(names) else None
+
+
+@dataclass(frozen=True)
+class _Device:
+    """NVML's handles of a GPU; the slice of it that is meant, when it is cut by MIG."""
+
+    whole: object
+    slice: object | None = None
+
+
+class Gpus:
+    """Asks NVML, which is started when the first GPU is asked for."""
+
+    def __init__(self) -> None:
+        self._started = False
+        self._nvml: ModuleType | None = None
+        self._devices: dict[str, _Device | None] = {}
+
+    def look(self, names: Iterable[str]) -> dict[str, Gpu]:
+        """Figures of GPUs as CUDA_VISIBLE_DEVICES names them; what does not answer is left out."""
+        asked = set(names)
+        if not asked or (nvml := self._start()) is None:
+            return {}
+        found = {name: self._figures(nvml, name) for name in asked}
+        return {name: gpu for name, gpu in found.items() if gpu is not None}
+
+    def _start(self) -> ModuleType | None:
+        if not self._started:
+            self._started = True
+            try:
+                nvml = importlib.import_module("pynvml")
+            except ImportError:
+                return None
+            # Without a driver its first call fails.
+            if _answer(nvml, lambda: nvml.nvmlInit() or True):
+                self._nvml = nvml
+        return self._nvml
+
+    def _figures(self, nvml: ModuleType, name: str) -> Gpu | None:
+        if name not in self._devices:
+            self._devices[name] = _answer(nvml, lambda: _find(nvml, name))
+        device = self._devices[name]
+        if device is None:
+            return None
+        memory = _answer(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(device.slice or device.whole))
+        if memory is None:
+            return None
+        # NVML tells the use of whole GPUs only: that of a slice would be its neighbours', too.
+        use = None
+        if device.slice is None:
+            use = _answer(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(device.whole))
+        return Gpu(
+            used=memory.used,
+            total=memory.total,
+            busy=None if use is None else use.gpu,
+            celsius=_celsius(nvml, device.whole),
+        )
+
+
+def _answer(nvml: ModuleType, ask: Callable[[], Any]) -> Any:
+    """What NVML answers, None when it has no answer."""
+    try:
+        return ask()
+    except nvml.NVMLError:
+        return None
+
+
+def _find(nvml: ModuleType, name: str) -> _Device | None:
+    if name.startswith("MIG-"):
+        part = nvml.nvmlDeviceGetHandleByUUID(name)
+        return _Device(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part), part)
+    by_index = nvml.nvmlDeviceGetHandleByIndex
+    whole = by_index(int(name)) if name.isdecimal() else _by_uuid(nvml, name)
+    return None if whole is None else _Device(whole, _first_slice(nvml, whole))
+
+
+def _by_uuid(nvml: ModuleType, name: str) -> object | None:
+    """The one GPU whose UUID begins so: CUDA takes abbreviations, NVML does not."""
+    every = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+    fitting = [handle for handle in every if nvml.nvmlDeviceGetUUID(handle).startswith(name)]
+    return fitting[0] if len(fitting) == 1 and name.startswith("GPU-") else None
+
+
+def _first_slice(nvml: ModuleType, whole: object) -> object | None:
+    """What CUDA takes for a GPU that is cut by MIG; None when it is not cut."""
+    mode = _answer(nvml, lambda: nvml.nvmlDeviceGetMigMode(whole))
+    if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        return None
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
+        part = _answer(nvml, lambda at=index: nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, at))
+        if part is not None:
+            return part
+    return None
+
+
+def _celsius(nvml: ModuleType, whole: object) -> int | None:
+    """By the call that stays, or by the one that older drivers and packages have."""
+    for name in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
+        call = getattr(nvml, name, None)
+        if call is not None:
+            heat = _answer(nvml, lambda call=call: call(whole, nvml.NVML_TEMPERATURE_GPU))
+            if heat is not None:
+                return heat
+    return None
