@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.messages import Gpu
@@ -29,8 +30,7 @@ def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
     return (names[place.local_rank] or None) if place.local_rank < len(names) else None
 
 
-@dataclass(frozen=True)
-class _Device:
+class _Device(msgspec.Struct, frozen=True):
     """NVML's handles of a GPU; the slice of it that is meant, when it is cut by MIG."""
 
     whole: object

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from skyward_nb.node.gpus import Gpus
 from skyward_nb.words.messages import Telemetry
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 _FORGOTTEN = 5.0
 _SOONEST = 0.1
+_STALE = 60.0
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """A rank, the process that leads its session, and its GPU as CUDA_VISIBLE_DEVICES names it."""
 
     rank: int
@@ -32,16 +33,14 @@ class Subject:
     gpu: str | None = None
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(msgspec.Struct, frozen=True):
     """Seconds of CPU of a process, and those of its children that ended and were waited for."""
 
     own: float
     reaped: float = 0.0
 
 
-@dataclass
-class _Record:
+class _Record(msgspec.Struct):
     """What is remembered of a rank: when it was looked at, and what its processes had spent."""
 
     at: float
@@ -50,11 +49,10 @@ class _Record:
     cpu: float | None = None
 
 
-@dataclass
-class _Glance:
+class _Glance(msgspec.Struct):
     """A rank's processes right now."""
 
-    spent: dict[int, Spent] = field(default_factory=dict[int, Spent])
+    spent: dict[int, Spent] = {}
     rss: int = 0
 
 
@@ -72,6 +70,7 @@ class Sampler:
         self._owners: dict[int, int | None] = {}
         """Whose a session is: the process id of a rank, None when it is nobody's."""
         self._known: set[int] = set()
+        self._known_at = clock()
 
     def sample(self, subjects: Collection[Subject]) -> list[Telemetry]:
         """`Telemetry` of each rank that lives; one that has ended is left out.
@@ -111,9 +110,11 @@ class Sampler:
         """The process ids of each rank, its own first."""
         import psutil
 
-        if ranks != self._known:
+        now = self._clock()
+        if ranks != self._known or now - self._known_at > _STALE:
             self._known = ranks
             self._owners = {0: None} | {pid: pid for pid in ranks}
+        self._known_at = now
         families = {pid: [pid] for pid in ranks}
         sessions = {0, *ranks}
         for pid in psutil.pids():
@@ -122,12 +123,12 @@ class Sampler:
             try:
                 session = os.getsid(pid)
                 owner = self._owner(session, pid)
-            except (ProcessLookupError, psutil.Error):
+            except (OSError, psutil.Error):
                 continue
             sessions.add(session)
             if owner is not None:
                 families[owner].append(pid)
-        # A session's number may be another's once it has ended.
+        # A session's number may be another's once it has ended, or when nobody looked for long.
         self._owners = {each: who for each, who in self._owners.items() if each in sessions}
         return families
 

@@ -11,7 +11,10 @@ import time
 import psutil
 import pytest
 
+from skyward_nb.cell.source import compile_cell
 from skyward_nb.node.telemetry import Sampler, Spent, Subject, spent_since
+from skyward_nb.pool.pool import Pool, RunRequest
+from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.messages import Sample, Telemetry
 from skyward_nb.words.spec import PoolSpec
 
@@ -256,9 +259,6 @@ def test_seconds_between_two_looks(before, now, owed, seconds, owes):
 
 @pytest.fixture
 def pool(no_leaks):
-    from skyward_nb.pool.pool import Pool
-    from skyward_nb.providers.local import LocalProvider
-
     made = Pool(PoolSpec(nodes=2, grace=1.0), LocalProvider(), lambda _: None)
     made.start(lambda _: None)
     yield made
@@ -281,12 +281,31 @@ def told(pool, ranks):
     return found
 
 
+def run(pool, body):
+    made = compile_cell(
+        "",
+        body,
+        transform=lambda text: text,
+        transform_ast=lambda tree: tree,
+        name_file=lambda code, text: "<cell>",
+    )
+    request = RunRequest(
+        cell=made, number=1, namespace={}, ranks=pool.ranks, value_from=(), wants_value=False
+    )
+    outcome = pool.run(request, lambda _: None)
+    assert not outcome.failed, outcome.failed
+
+
 def test_an_agent_tells_of_its_ranks_when_it_is_asked(pool):
+    begun = time.monotonic()
     first = told(pool, {0, 1})
     assert {rank: each.cpu for rank, each in first.items()} == {0: None, 1: None}
     assert all(each.rss > 10 * MB and each.gpu is None for each in first.values())
-    time.sleep(0.2)
-    assert all(each.cpu >= 0 for each in told(pool, {0, 1}).values())
+    spin = "import time\nuntil = time.process_time() + 0.3\nwhile time.process_time() < until: pass"
+    run(pool, spin)
+    second = told(pool, {0, 1})
+    seconds = time.monotonic() - begun
+    assert all(each.cpu / 100 * seconds > 0.25 for each in second.values())
 
 
 def test_an_agent_tells_of_those_that_live(pool):
