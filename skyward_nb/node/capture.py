@@ -74,7 +74,7 @@ class Capture:
 
     def __init__(self, uplink: Uplink, stdout_pipe: int, stderr_pipe: int) -> None:
         self._libc = ctypes.CDLL(None)
-        self._pipes = {1: _out_of_the_way(stdout_pipe), 2: _out_of_the_way(stderr_pipe)}
+        self._pipes = {1: out_of_the_way(stdout_pipe), 2: out_of_the_way(stderr_pipe)}
         self._streams = RankStream(uplink, "stdout", 1), RankStream(uplink, "stderr", 2)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -97,7 +97,7 @@ class Capture:
         sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[assignment]
 
 
-def _out_of_the_way(descriptor: int) -> int:
+def out_of_the_way(descriptor: int) -> int:
     """A copy of a descriptor above those that user code opens and closes by number."""
     import fcntl
 

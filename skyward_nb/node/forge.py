@@ -185,6 +185,7 @@ class Forge:
         send(self._control, Born(birth.place.generation, birth.place.rank, pid), [])
 
     def _become(self, birth: Birth, descriptors: list[int]) -> None:
+        from skyward_nb.node.capture import out_of_the_way
         from skyward_nb.node.rank import Rank
         from skyward_nb.plugins.base import Place
         from skyward_nb.wire.blobs import BlobStore
@@ -201,7 +202,7 @@ class Forge:
         place = Place(birth.place, birth.threads, rendezvous[0] if rendezvous else None)
         rank = Rank(
             place,
-            socket.socket(fileno=connection),
+            socket.socket(fileno=out_of_the_way(connection)),
             (stdout, stderr),
             self._shell,
             BlobStore(*self._stores),

@@ -31,6 +31,7 @@ from skyward_nb.notebook.wording import (
 )
 from skyward_nb.pool.series import Series
 from skyward_nb.pool.view import Entry, Line, Shown, View, open_lines
+from skyward_nb.words.ranks import count_ranks
 
 MOST_CURVES = 12
 MOST_TABS = 128
@@ -275,7 +276,7 @@ def _entries(view: View, entries: Sequence[Entry]) -> str:
             group.append(_line(entry))
         else:
             end_text()
-            parts.append(shown(entry, anchor(view, index)))
+            parts.append(shown(entry, _classes(entry.ranks, everybody), anchor(view, index)))
     if view.cut and view.gap >= len(entries):
         end_group()
         groups.append(_cut(view))
@@ -299,11 +300,11 @@ def _line(line: Line) -> str:
     return f"<b>{label(line.ranks)}</b> {text}\n"
 
 
-def shown(entry: Shown, name: str = "") -> str:
-    """What a rank displayed, as its own, in an element with a `name` to be found by."""
-    body = rich_html(entry.data, f"figure of rank {entry.rank}")
+def shown(entry: Shown, classes: str = "", name: str = "") -> str:
+    """What ranks displayed, as their own, in an element with a `name` to be found by."""
+    body = rich_html(entry.data, f"figure of {count_ranks(entry.ranks)}")
     known = f' id="{html.escape(name)}"' if name else ""
-    return f'<div class="g r{entry.rank} fig"{known}><b>[{entry.rank}]</b> {body}</div>'
+    return f'<div class="g {classes} fig"{known}><b>{label(entry.ranks)}</b> {body}</div>'
 
 
 def lines_html(lines: Iterable[Line | str]) -> str:

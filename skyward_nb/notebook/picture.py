@@ -63,7 +63,7 @@ def output_text(view: View) -> list[str]:
 def _entry_text(entry: Entry) -> str:
     if isinstance(entry, Line):
         return f"{label(entry.ranks)} {plain(entry.text)}".rstrip()
-    return f"[{entry.rank}] {entry.data.get('text/plain') or _kinds(entry.data)}"
+    return f"{label(entry.ranks)} {entry.data.get('text/plain') or _kinds(entry.data)}"
 
 
 def _kinds(data: dict[str, str]) -> str:

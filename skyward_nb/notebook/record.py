@@ -15,6 +15,7 @@ import msgspec
 from skyward_nb.notebook.wording import headline, remarks
 from skyward_nb.pool.stragglers import behind
 from skyward_nb.pool.view import Line, RankState, RunState, Shown, View, open_lines
+from skyward_nb.words.messages import Gpu
 
 MIME = "application/vnd.skyward.run+json"
 _MOST_TEXT = 10_000
@@ -43,15 +44,6 @@ class Curve(msgspec.Struct, frozen=True):
     missing: int
 
 
-class GpuUse(msgspec.Struct, frozen=True):
-    """An accelerator: bytes of memory, percent in use, degrees Celsius."""
-
-    used: int
-    total: int
-    busy: int
-    celsius: int
-
-
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One rank; `cpu` in percent of a core, `memory` and `peak` in bytes; null where not known."""
 
@@ -65,7 +57,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float | None
     memory: int | None
     peak: int | None
-    gpu: GpuUse | None
+    gpu: Gpu | None
     remark: str
 
 
@@ -80,7 +72,7 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
 class Figure(msgspec.Struct, frozen=True, tag="display"):
     """Something a rank displayed: its MIME types, and of them those that are short text."""
 
-    rank: int
+    ranks: tuple[int, ...]
     types: tuple[str, ...]
     data: dict[str, str]
     anchor: str
@@ -183,7 +175,6 @@ def anchor(view: View, index: int) -> str:
 def _rank(view: View, rank: int, late: str) -> RankRecord:
     now = view.ranks[rank]
     sample = now.telemetry
-    gpu = sample.gpu if sample else None
     return RankRecord(
         rank=rank,
         node=view.nodes.get(rank, 0),
@@ -201,7 +192,7 @@ def _rank(view: View, rank: int, late: str) -> RankRecord:
         cpu=sample.cpu if sample else None,
         memory=sample.rss if sample else None,
         peak=now.peak or None,
-        gpu=GpuUse(gpu.used, gpu.total, gpu.busy, gpu.celsius) if gpu else None,
+        gpu=sample.gpu if sample else None,
         remark=late,
     )
 
@@ -241,7 +232,7 @@ def _figure(view: View, index: int, entry: Shown) -> Figure:
         for mime, text in entry.data.items()
         if mime in _TEXTUAL and len(text) <= _MOST_TEXT
     }
-    return Figure(entry.rank, tuple(entry.data), short, anchor(view, index))
+    return Figure(entry.ranks, tuple(entry.data), short, anchor(view, index))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.stragglers import behind, current, imbalance
 from skyward_nb.pool.view import RankView, View
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.messages import Progress
+from skyward_nb.words.messages import Gpu, Progress
 from skyward_nb.words.ranks import spell_ranks
 
 EACH_RANK = 16
@@ -130,15 +130,21 @@ def _rank_row(view: View, ranks: tuple[int, ...], late: dict[int, str]) -> RankR
         },
         cpu=f"{sum(cpus) / len(cpus):.0f} %" if cpus else "",
         memory=spell_size(max(sample.rss for sample in samples)) if samples else "",
-        gpu=(
-            f"{sum(gpu.busy for gpu in gpus) / len(gpus):.0f} % · "
-            f"{spell_size(max(gpu.used for gpu in gpus))} of {spell_size(gpus[0].total)} · "
-            f"{max(gpu.celsius for gpu in gpus)} °C"
-            if gpus
-            else ""
-        ),
+        gpu=_gpu_words(gpus),
         remark=views[0].stage or next((late[rank] for rank in ranks if rank in late), ""),
     )
+
+
+def _gpu_words(gpus: Sequence[Gpu]) -> str:
+    """How GPUs are used: the mean, the most memory, the hottest."""
+    if not gpus:
+        return ""
+    busy = [gpu.busy for gpu in gpus if gpu.busy is not None]
+    heat = [gpu.celsius for gpu in gpus if gpu.celsius is not None]
+    words = [f"{sum(busy) / len(busy):.0f} %"] if busy else []
+    words.append(f"{spell_size(max(gpu.used for gpu in gpus))} of {spell_size(gpus[0].total)}")
+    words += [f"{max(heat)} °C"] if heat else []
+    return " · ".join(words)
 
 
 def spread(values: Sequence[float]) -> str:

@@ -57,9 +57,9 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A rich object one rank displayed; `size` in bytes."""
+    """A rich object a rank displayed, or several ranks alike; `size` in bytes."""
 
-    rank: int
+    ranks: tuple[int, ...]
     data: dict[str, str]
     display_id: str | None = None
     size: int = 0
@@ -460,23 +460,37 @@ class _Folding:
         rank = event.rank
         self._clear_if_due(rank)
         size = sum(map(len, event.data.values()))
-        shown = Shown(rank, event.data, event.display_id, size)
+        shown = Shown((rank,), event.data, event.display_id, size)
         if event.update:
             for index, entry in enumerate(self._entries):
                 if (
                     isinstance(entry, Shown)
-                    and (entry.rank, entry.display_id) == (rank, event.display_id)
+                    and (entry.ranks, entry.display_id) == ((rank,), event.display_id)
                     and event.display_id is not None
                 ):
                     self._entries[index] = shown
                     self._rich_size += size - entry.size
         else:
             self._end_open(rank)
-            self._insert(len(self._entries), [shown])
-            self._cursors[rank] = len(self._entries)
-            self._rich_size += size
+            self._put_shown(rank, shown)
         if self._rich_size > MOST_RICH:
             self._cut_rich()
+
+    def _put_shown(self, rank: int, shown: Shown) -> None:
+        """Put what a rank displayed: with the same of other ranks after its last, or at the end."""
+        entries = self._entries
+        at = self._cursors.get(rank, 0)
+        for index in range(at, min(at + _LOOK_AHEAD, len(entries))):
+            entry = entries[index]
+            if isinstance(entry, Shown) and entry.display_id is None and entry.data == shown.data:
+                ranks = _joined(entry.ranks, rank)
+                if ranks is not None and shown.display_id is None:
+                    entries[index] = replace(entry, ranks=ranks)
+                    self._cursors[rank] = index + 1
+                    return
+        self._insert(len(entries), [shown])
+        self._cursors[rank] = len(entries)
+        self._rich_size += shown.size
 
     def _end_open(self, rank: int) -> None:
         """What stands on the screen stands before what is displayed now, or ends with the rank."""
@@ -496,7 +510,8 @@ class _Folding:
             size += entry.size
             if size > MOST_RICH / 2 and entry.size > 1000:
                 words = f"(left out here: {', '.join(entry.data)}, {spell_size(entry.size)})"
-                left = Shown(entry.rank, {"text/plain": words}, entry.display_id, len(words))
+                data = {"text/plain": words}
+                left = Shown(entry.ranks, data, entry.display_id, len(words))
                 self._entries[index] = left
                 self._rich_size += left.size - entry.size
                 if self._rich_size <= MOST_RICH:
@@ -528,12 +543,10 @@ class _Folding:
 
 def _without(entry: Entry, rank: int) -> Entry | None:
     """What is left of an entry without a rank."""
-    if isinstance(entry, Shown):
-        return None if entry.rank == rank else entry
     if rank not in entry.ranks:
         return entry
     others = tuple(other for other in entry.ranks if other != rank)
-    return Line(others, entry.stream, entry.text) if others else None
+    return replace(entry, ranks=others) if others else None
 
 
 def _alike(a: Progress, b: Progress) -> bool:

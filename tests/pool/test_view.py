@@ -192,6 +192,15 @@ def test_displays_stand_between_lines_and_are_updated_in_place():
     assert view.entries[1].data == {"text/plain": "2"}
 
 
+def test_equal_displays_of_several_ranks_are_one():
+    shown = {"text/html": "<b>x</b>"}
+    events = [e for rank in range(3) for e in (Display(rank, shown), out(rank, "after\n"))]
+    view = folded(*events)
+    assert [entry.ranks for entry in view.entries] == [(0, 1, 2), (0, 1, 2)]
+    view = folded(*events, Clear(1), out(1, "new\n"))
+    assert [entry.ranks for entry in view.entries] == [(0, 2), (0, 2), (1,)]
+
+
 def test_clear_output_is_of_one_rank():
     view = folded(out(0, "a\n"), out(1, "a\nb\n"), Clear(0), out(0, "c\n"))
     assert lines(view) == [((1,), "a"), ((1,), "b"), ((0,), "c")]
