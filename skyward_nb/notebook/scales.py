@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,8 +51,8 @@ class Scale:
         if self._is_close():
             far = Tick(1, f"+{compact(self.high - self.low)}")
             return [Tick(0, compact(self.low, 6)), far]
-        # Half of a span cannot be too large for a number.
-        digits = 3 if self.is_log else max(3, self._digits(self.high / 2 - self.low / 2) + 1)
+        span = min(self.high - self.low, sys.float_info.max)
+        digits = 3 if self.is_log else max(3, self._digits(span) + 1)
         like = None if self.is_log else self._largest()
         return [
             Tick(0, compact(self.low, digits, like=like)),

@@ -97,7 +97,7 @@ class Sketch:
         return 2 <= len(self.ranks) <= len(COLOURS)
 
     def _box(self, rows: int) -> _Box:
-        labels = [*self.values.ends(), *self.values.ticks(5)]
+        labels = [*self.values.ends(), *self.values.ticks(6)]
         left = max(len(tick.text) for tick in labels) * LETTER + 16
         right = max(60, len(self._newest()) * _BOLD_LETTER + 26)
         across = 2 * self.paper.width
@@ -115,7 +115,7 @@ class Sketch:
         """Lines and numbers of both scales."""
         heights = (box.bottom - box.top) / 2
         beside = _apart(
-            [*self.values.ends(), *self.values.ticks(max(2, min(5, int(heights // 25))))],
+            [*self.values.ends(), *self.values.ticks(max(2, min(6, int(heights // 20))))],
             lambda tick: (box.up([tick.part])[0] - 13, box.up([tick.part])[0] + 13),
         )
         below = self._below(box)
@@ -182,7 +182,7 @@ class Sketch:
             )
         return (
             f'<path d="{band_path(xs, high, low)}" fill="{MEAN}" fill-opacity=".2" '
-            f'stroke="{MEAN}" stroke-opacity=".45" stroke-linejoin="round"/>'
+            f'stroke="{MEAN}" stroke-opacity=".6" stroke-linejoin="round"/>'
         )
 
     def _strong(self, box: _Box) -> str:
@@ -212,12 +212,17 @@ class Sketch:
         )
 
 
+def are_in_step(ranks: Sequence[Series]) -> bool:
+    """Whether all have the same steps, as ranks that train together have."""
+    first = ranks[0]
+    return all(each.steps == first.steps and each.stride == first.stride for each in ranks)
+
+
 def edges(ranks: Sequence[Series]) -> tuple[Sequence[int], list[float], list[float]]:
     """(steps, lowest, highest): what ranks, none of them empty, have at each step."""
-    first = ranks[0]
-    if all(each.stride == first.stride and each.steps == first.steps for each in ranks):
+    if are_in_step(ranks):
         columns = list(zip(*(each.means for each in ranks), strict=True))
-        return first.steps, list(map(min, columns)), list(map(max, columns))
+        return ranks[0].steps, list(map(min, columns)), list(map(max, columns))
     stride = max(each.stride for each in ranks)
     lows: dict[int, float] = {}
     highs: dict[int, float] = {}
