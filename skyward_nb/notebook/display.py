@@ -23,7 +23,7 @@ _MANY = 1_000_000
 
 
 class RunDisplay:
-    """Watches a pool's events for one cell; `keep` hears all that ranks show."""
+    """Watches a pool's events for one cell."""
 
     def __init__(
         self,
@@ -32,12 +32,10 @@ class RunDisplay:
         about: str = "",
         *,
         quiet: bool = False,
-        keep: Callable[[Output | Display], None] = lambda _: None,
     ) -> None:
         now = time.monotonic()
         self._canvas = canvas
         self._quiet = quiet
-        self._keep = keep
         self._due = now + _FIRST
         self._still_due = now + _FIRST
         self._shown: dict[str, frozenset[int]] = {}
@@ -45,6 +43,8 @@ class RunDisplay:
         self._size = 0
         self._view = View(title=title, about=about, began=now, ran_from=now, now=now)
         self.drawn = False
+        self.keep: Callable[[Output | Display], None] = lambda _: None
+        """Hears all that ranks print and display."""
         self.first_run = 0
         """The number of its run, once the cell runs: what comes for earlier ones is not its own."""
 
@@ -111,7 +111,7 @@ class RunDisplay:
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Output | Display):
-            self._keep(event)
+            self.keep(event)
             if isinstance(event, Output):
                 if self._is_hidden(event):
                     return

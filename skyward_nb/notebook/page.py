@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from skyward_nb.notebook.colours import coloured
-from skyward_nb.notebook.curves import curve, suits_log
+from skyward_nb.notebook.curves import curve, suits_log, title
 from skyward_nb.notebook.record import anchor
 from skyward_nb.notebook.rich import rich_html
 from skyward_nb.notebook.wording import (
@@ -25,7 +25,6 @@ from skyward_nb.notebook.wording import (
     peak_words,
     rank_rows,
     remarks,
-    spread,
     step_rows,
     time_words,
 )
@@ -203,10 +202,9 @@ def _drawn(name: str, by_rank: tuple[tuple[int, Series], ...], is_log: bool) -> 
 
 
 def _figure(view: View, name: str, by_rank: dict[int, Series]) -> str:
-    last = [view.ranks[rank].metrics[name] for rank in by_rank if name in view.ranks[rank].metrics]
     each = tuple(by_rank.items())
     is_log = suits_log(by_rank)
-    caption = f'<div class="m small">{html.escape(name)} · {html.escape(spread(last))}</div>'
+    caption = f'<div class="m small">{html.escape(title(name, by_rank))}</div>'
     other = ""
     if view.ended is not None and _is_positive(by_rank.values()):
         words = "linear scale" if is_log else "log scale"

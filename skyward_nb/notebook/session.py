@@ -33,6 +33,7 @@ from skyward_nb.notebook.ending import Ending
 from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.notebook.pictures import Pictures
 from skyward_nb.pool.ledger import Ledger
+from skyward_nb.pool.logbook import Logbook
 from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunRequest, plan_of
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.base import Provider
@@ -71,6 +72,8 @@ class Session:
         self.settings: dict[str, str] = {}
         self._lost: dict[str, PoolSpec] = {}
         self._pictures: dict[str, Pictures] = {}
+        self._books: dict[str, Logbook] = {}
+        self._pool_ids: dict[str, list[str]] = {}
         self._defaults: list[Default] | None = None
         self._room = (float("-inf"), 0)
         set_home(shell.user_ns)
@@ -149,9 +152,19 @@ class Session:
         pool.start(display.watch)
         self.pools[spec.name] = pool
         self._pictures[spec.name] = Pictures()
+        self._books[spec.name] = book = Logbook(pool.pool_id)
+        self._pool_ids.setdefault(spec.name, []).append(pool.pool_id)
+        pool.before_close.append(book.close)
         self._lost.pop(spec.name, None)
         self._listen_when_idle(pool)
         return pool
+
+    def pool_ids(self, name: str | None = None) -> list[str]:
+        """The pools that this notebook has had, or those of one name, whose logs are readable now."""
+        for book in self._books.values():
+            book.flush()
+        names = self._pool_ids if name is None else [name]
+        return [each for known in names for each in self._pool_ids.get(known, [])]
 
     def _listen_when_idle(self, pool: Pool) -> None:
         """Take what ranks show between cells, on the kernel's own loop, so that none has to wait."""
@@ -264,9 +277,16 @@ class Session:
             number=number,
             nodes=nodes,
         )
-        pictures = self._pictures[pool.spec.name]
+        pictures, book = self._pictures[pool.spec.name], self._books[pool.spec.name]
+        display.keep = book.write
         pictures.begin(display)
-        return pool.run(request, pictures.watch)
+        try:
+            return pool.run(request, pictures.watch)
+        finally:
+            book.end(pool.next_run - 1)
+            if book.trouble:
+                display.change(notes=(book.trouble,))
+                book.trouble = ""
 
     def _conclude(
         self,

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 from skyward_nb.notebook.help import VERBS, help_text
+from skyward_nb.notebook.logs import print_log, save_log
 from skyward_nb.notebook.options import TAKES, near_words, parse, parse_settings
 from skyward_nb.notebook.wording import clock, columns
 from skyward_nb.notebook.session import Session
+from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.messages import Variable
-from skyward_nb.words.ranks import count_ranks, spell_ranks
+from skyward_nb.words.ranks import count_ranks, parse_ranks, spell_ranks
+
+_ANY_WORLD = 1 << 16
 
 
 def do(session: Session, line: str) -> None:
@@ -26,6 +31,7 @@ def do(session: Session, line: str) -> None:
         "vars": list_vars,
         "push": push,
         "pull": pull,
+        "logs": logs,
         "restart": restart,
         "config": config,
         "help": show_help,
@@ -162,6 +168,19 @@ def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ..
     if words and not names:
         raise OptionError(verb, f"%sky {verb} needs names: %sky {verb} x_train,model")
     return _need(session, asked.pool.get("pool", "default")), names, dict(asked.cell)
+
+
+def logs(session: Session, line: str) -> None:
+    """Print what ranks printed in a run, or save it."""
+    asked = parse(line, scopes=("pool", "verb"))
+    options = asked.cell
+    _only({**asked.pool, **options}, *TAKES["logs"])
+    kept = find(options.get("run", ""), session.pool_ids(asked.pool.get("pool")))
+    ranks = parse_ranks("rank", options["rank"], _ANY_WORLD) if "rank" in options else None
+    if "save" in options:
+        print(save_log(kept, ranks, Path(options["save"])))
+    else:
+        print_log(kept, ranks, options.get("lines"))
 
 
 def restart(session: Session, line: str) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.series import Series, extended
-from skyward_nb.pool.terminal import Screen, feed
+from skyward_nb.pool.terminal import Screen, feed, seen
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.messages import (
     Clear,
@@ -154,9 +154,8 @@ def open_lines(view: View) -> list[Line]:
     """Lines begun and not ended yet, as they stand, those of the ranks with the same text together."""
     found: dict[tuple[str, str], list[int]] = {}
     for (rank, stream), screen in view.screens.items():
-        for row in screen.rows:
-            if row:
-                found.setdefault((stream, row), []).append(rank)
+        for row in seen(screen):
+            found.setdefault((stream, row), []).append(rank)
     return [Line(tuple(sorted(r)), stream, text) for (stream, text), r in found.items()]
 
 

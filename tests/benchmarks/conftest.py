@@ -41,9 +41,7 @@ TARGETS = {
     "100 MB dict of small objects": Target(
         "≤ 1.3 × one dump and 4 loads", ratio=1.3, to="one dump + 4 loads"
     ),
-    "4 ranks × 100,000 printed lines": Target(
-        "≤ 0.5 × ipyparallel", ratio=0.5, to="ipyparallel"
-    ),
+    "4 ranks × 100,000 printed lines": Target("≤ 0.5 × ipyparallel", ratio=0.5, to="ipyparallel"),
     "names of a 400-line cell": Target("≤ 40 ms", seconds=0.04),
     "import skyward_nb": Target("≤ 50 ms beyond the interpreter", seconds=0.05, beyond="python"),
     "%load_ext skyward_nb": Target("≤ 100 ms beyond IPython", seconds=0.1, beyond="ipython"),

@@ -8,9 +8,7 @@ from skyward_nb.words.messages import Progress
 
 
 def at(done, total=100, *, over=False, level=0, text="", unit="it"):
-    return RankView(
-        bars=(Progress(0, 1 + level, done, total, text, 1.0, level, unit, over=over),)
-    )
+    return RankView(bars=(Progress(0, 1 + level, done, total, text, 1.0, level, unit, over=over),))
 
 
 @pytest.mark.parametrize(
