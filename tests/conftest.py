@@ -19,6 +19,7 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Pools of these tests live below a folder of their own, short enough for sockets."""
     root = Path(os.environ.get("TMPDIR", "/tmp")) / f"sky-test-{os.getpid()}"
     os.environ["SKYWARD_RUNTIME_DIR"] = str(root)
+    os.environ["SKYWARD_LOG_DIR"] = str(tmp_path_factory.mktemp("logs"))
     os.environ["IPYTHONDIR"] = str(tmp_path_factory.mktemp("ipython"))
     yield root
     for left in root.glob("*"):

@@ -15,6 +15,10 @@ from jupyter_client.manager import KernelManager
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
+def _id_of(content: dict[str, dict[str, str]]) -> str:
+    return content.get("transient", {}).get("display_id", "")
+
+
 @dataclass
 class Ran:
     """What one cell gave."""
@@ -26,6 +30,8 @@ class Ran:
     error: tuple[str, str, str] | None = None
     messages: int = 0
     bytes: int = 0
+    others: list[dict[str, str]] = field(default_factory=list)
+    """Displays of earlier cells that were updated meanwhile."""
     live: list[str] = field(default_factory=list)
     """What widgets showed while the cell ran, each text as it came."""
 
@@ -69,6 +75,7 @@ class Kernel:
     def finish(self, message: str, timeout: float = 60, *, on_update=None) -> Ran:
         """Collect what a cell gives until it ends; `on_update` hears texts of displays and widgets."""
         ran = Ran("?")
+        own: set[str] = set()
         until = time.monotonic() + timeout
         while True:
             try:
@@ -85,7 +92,10 @@ class Kernel:
             if kind == "stream":
                 name = content["name"]
                 ran.streams[name] = ran.streams.get(name, "") + content["text"]
+            elif kind == "update_display_data" and _id_of(content) not in own:
+                ran.others.append(content["data"])
             elif kind in ("display_data", "update_display_data"):
+                own.add(_id_of(content))
                 ran.displays.append(content["data"])
                 if on_update is not None:
                     on_update(content["data"]["text/plain"])

@@ -23,7 +23,7 @@ class _Buffer(io.FileIO):
 
     def write(self, data: Any, /) -> int | None:
         """Write bytes after the text that came first."""
-        self._uplink.flush()
+        self._uplink.settle()
         return super().write(data)
 
 
@@ -51,7 +51,7 @@ class RankStream(io.TextIOBase):
 
     def flush(self) -> None:
         """Send the text now, so that it stands before what a child process writes next."""
-        self._uplink.flush()
+        self._uplink.settle()
 
     def close(self) -> None:
         """Stay open: the next cell prints, too."""

@@ -7,9 +7,13 @@ frame: while one is being written, `interrupted` remembers it.
 
 from __future__ import annotations
 
+import array
+import contextlib
+import fcntl
 import os
 import signal
 import socket
+import termios
 import threading
 import time
 from collections.abc import Iterable
@@ -19,6 +23,8 @@ from skyward_nb.wire.frames import frame
 from skyward_nb.words.messages import Display, Event, Metric, Output, Progress
 
 _PAUSE = 0.01
+_SETTLE = 0.005
+_BLINK = 0.00002
 _ENOUGH = 64 * 1024
 _MANY = 4096
 _CAN_WAIT = (Metric, Progress, Display)
@@ -83,6 +89,13 @@ class Uplink:
         else:
             for stream in list(self._rests):
                 self._write_to_pipe(stream, "", whole_lines=False)
+
+    def settle(self) -> None:
+        """Flush, and wait a moment until the agent has read it: what C code writes now comes after."""
+        self.flush()
+        until = time.monotonic() + _SETTLE
+        while self._alive and _unread(self._socket) and time.monotonic() < until:
+            time.sleep(_BLINK)
 
     def __enter__(self) -> None:
         """Let no other thread in, and let an interrupt of the main thread wait until the end."""
@@ -170,6 +183,14 @@ class Uplink:
         self._queue.clear()
         self._lock = threading.RLock()
         self._socket.close()
+
+
+def _unread(connection: socket.socket) -> int:
+    """Bytes that the other end has not read yet; 0 where the system does not tell."""
+    count = array.array("i", [0])
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(connection, termios.TIOCOUTQ, count)
+    return count[0]
 
 
 def encodable(text: str) -> str:

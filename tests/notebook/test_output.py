@@ -1,0 +1,304 @@
+"""What ranks print and display, in a real kernel: live, late, strange, huge, and on disk."""
+
+import queue
+import re
+import time
+
+import pytest
+from kernels import Ran, kernel
+
+from skyward_nb.notebook.record import MIME
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    with kernel() as running:
+        assert running.run("%sky up nodes=4").status == "ok"
+        yield running
+
+
+def ranks(notebook, body, options="", **keywords) -> Ran:
+    return notebook.run(f"%%sky_remote {options}\n{body}", **keywords)
+
+
+def said(ran: Ran) -> list[str]:
+    """The lines of output in a picture."""
+    return [line for line in ran.picture.splitlines() if line.startswith("[")]
+
+
+# ── live, and in the end ────────────────────────────────────────────────────────────────
+
+SLOW = """
+import time
+import skyward_nb as sky
+for i in sky.progress(range(12), desc="epoch"):
+    print("step", i)
+    sky.log(loss=1 / (i + 1))
+    time.sleep(0.1)
+"""
+
+
+def test_widgets_change_while_it_runs_and_one_bundle_is_kept(notebook):
+    heads = []
+    ran = ranks(
+        notebook,
+        SLOW,
+        on_update=lambda text: heads.append((time.monotonic(), text)) if "●" in text else None,
+    )
+    first, last = ran.displays
+    assert WIDGET in first
+    assert set(last) == {"text/html", "text/plain", MIME}
+    parts = [min(map(int, found)) for _, text in heads if (found := re.findall(r"(\d+)/12", text))]
+    assert parts == sorted(parts)
+    assert len(set(parts)) > 4
+    assert "epoch 12/12 · 100%" in ran.picture
+    for at, _ in heads:
+        assert sum(at <= other < at + 1 for other, _ in heads) <= 10
+    curves = [text for text in ran.live if "data:image/svg+xml" in text]
+    assert curves
+    assert any(re.search(r"[\d.]+ %", text) for _, text in heads), "no telemetry was shown"
+
+
+def test_whoever_takes_no_input_gets_bundles_and_no_widgets(notebook):
+    notebook.client.allow_stdin = False
+    try:
+        ran = ranks(notebook, SLOW)
+    finally:
+        notebook.client.allow_stdin = True
+    assert not ran.live
+    assert all(WIDGET not in data for data in ran.displays)
+    assert 2 <= len(ran.displays) <= 5
+    assert "epoch 12/12 · 100%" in ran.picture
+
+
+def test_a_quiet_cell_draws_nothing_and_is_logged(notebook):
+    ran = ranks(notebook, "print('nobody sees this')", "quiet")
+    assert (ran.displays, ran.live) == ([], [])
+    assert "[0] nobody sees this" in notebook.run("%sky logs").stdout
+
+
+def test_the_picture_says_what_a_new_pool_is_busy_with():
+    with kernel() as fresh:
+        seen = []
+        ran = fresh.run("%%sky_remote nodes=2 framework=torch\n1;", on_update=seen.append)
+        if ran.status != "ok":
+            pytest.skip("torch is not installed")
+        said = "".join(seen)
+        assert "agent" in said
+        assert "imports ▸ torch" in said
+        assert "ranks ready" in said
+        assert ran.picture.startswith("2 ranks finished")
+
+
+# ── what comes late ─────────────────────────────────────────────────────────────────────
+
+LATER = """
+import threading, time
+def later():
+    time.sleep({delay})
+    print("late from {name}")
+threading.Thread(target=later).start()
+print("in time from {name}")
+"""
+
+
+def updates_of(notebook, seconds: float) -> list[str]:
+    """Texts of displays that are updated while no cell runs."""
+    found = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            message = notebook.client.get_iopub_msg(timeout=0.1)
+        except queue.Empty:
+            continue
+        if message["msg_type"] == "update_display_data":
+            found.append(message["content"]["data"]["text/plain"])
+    return found
+
+
+def test_what_a_thread_prints_after_its_cell_appears_in_the_picture_of_its_cell(notebook):
+    ran = ranks(notebook, LATER.format(delay=0.5, name="A"))
+    assert "late" not in ran.picture
+    (late,) = updates_of(notebook, 2.5)
+    assert said(Ran("", displays=[{"text/plain": late}])) == [
+        "[0-3] in time from A",
+        "[0-3] late from A",
+    ]
+
+
+def test_two_cells_that_print_at_once_have_their_own_pictures(notebook):
+    first = ranks(notebook, LATER.format(delay=0.3, name="A"))
+    second = ranks(notebook, "time.sleep(1)\nprint('from B')")
+    assert said(second) == ["[0-3] from B"]
+    assert said(first) == ["[0-3] in time from A"]
+    (late,) = second.others
+    assert late["text/plain"].splitlines()[1:] == [
+        "[0-3] in time from A",
+        "[0-3] late from A",
+    ]
+    assert "late from A" in notebook.run("%sky logs run=" + run_of(first)).stdout
+
+
+def run_of(ran: Ran) -> str:
+    return ran.displays[-1][MIME]["run"]
+
+
+def test_a_rank_that_prints_between_cells_does_not_wait_for_anybody(notebook):
+    body = """
+    import threading
+    written = []
+    def work():
+        for i in range(200):
+            print("x" * 10_000)
+            written.append(i)
+    threading.Thread(target=work).start()
+    """
+    ranks(notebook, re.sub("^    ", "", body, flags=re.M), "ranks=0")
+    for _ in range(50):
+        updates_of(notebook, 0.2)
+        ran = ranks(notebook, "len(written)", "ranks=0")
+        if ran.result == "[0] 200":
+            break
+    assert ran.result == "[0] 200"
+
+
+# ── strange and huge ────────────────────────────────────────────────────────────────────
+
+
+def test_bytes_that_are_no_text_break_nothing(notebook):
+    body = "import os\nos.write(1, bytes(range(256)))\nos.write(2, b'\\xff\\xfe\\n')\nprint('\\ud800 after')"
+    ran = ranks(notebook, body)
+    assert ran.status == "ok"
+    assert any(line.endswith("\\ud800 after") for line in said(ran))
+    assert not set(ran.picture) & {chr(code) for code in (*range(9), 11, 12, *range(14, 32))}
+
+
+def test_a_line_of_a_hundred_megabytes_is_counted(notebook):
+    ran = ranks(notebook, "print('y' * 100_000_000)", "ranks=0", timeout=100)
+    assert "99,998,000 more characters" in ran.picture
+    assert len(ran.html) < 20_000
+
+
+def test_a_repr_that_raises_is_told_and_the_cell_goes_on(notebook):
+    body = """
+class Bad:
+    def __repr__(self): raise ValueError("no repr today")
+display(Bad())
+class Worse:
+    def _repr_html_(self): raise KeyError("html")
+    def __repr__(self): return "Worse()"
+display(Worse())
+print("after")
+"""
+    ran = ranks(notebook, body)
+    assert ran.status == "ok"
+    for line in ("ValueError: no repr today", "KeyError: 'html'", "Worse()", "after"):
+        assert f"[0-3] {line}" in said(ran)
+
+
+def test_a_widget_of_a_rank_is_a_note(notebook):
+    ran = ranks(notebook, "import ipywidgets\ndisplay(ipywidgets.IntSlider(value=3))")
+    assert ran.status == "ok"
+    assert "IntSlider(value=3)" in ran.html
+    assert "widget" in ran.html
+    assert WIDGET not in ran.displays[-1]
+
+
+def test_a_huge_figure_is_named_instead(notebook):
+    body = "from IPython.display import Image\ndisplay(Image(data=bytes(50_000_000), format='png'))"
+    ran = ranks(notebook, body)
+    assert ran.status == "ok"
+    assert "50 MB" in ran.picture
+    assert len(ran.html) < 20_000
+
+
+def test_markup_that_is_printed_is_text(notebook):
+    ran = ranks(notebook, "print('<script>alert(1)</script><b>x</b>')")
+    assert "<script>" not in ran.html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in ran.html
+
+
+def test_html_that_is_displayed_stays_in_its_box(notebook):
+    body = "from IPython.display import HTML\ndisplay(HTML('</div></div></form><b>bold'))\nprint('after')"
+    ran = ranks(notebook, body)
+    assert "<b>bold</b>" in ran.html
+    assert ran.html.count("<div") == ran.html.count("</div>")
+
+
+def test_warnings_logging_c_code_and_children_are_heard_in_order(notebook):
+    body = """
+import ctypes, logging, subprocess, sys, warnings
+print("one")
+warnings.warn("two", stacklevel=1)
+logging.warning("three")
+sys.stdout.flush(); ctypes.CDLL(None).puts(b"four"); ctypes.CDLL(None).fflush(None)
+subprocess.run(["echo", "five"])
+print("six")
+"""
+    ran = ranks(notebook, body, "ranks=0")
+    found = re.findall("one|two|three|four|five|six", " ".join(said(ran)))
+    assert list(dict.fromkeys(found)) == ["one", "two", "three", "four", "five", "six"]
+
+
+def test_colours_and_bars_act_as_in_a_terminal(notebook):
+    body = "print('\\x1b[31mred\\x1b[0m'); print('10%\\r100%'); print('a\\nb\\x1b[1A\\rA\\n')"
+    ran = ranks(notebook, body)
+    assert said(ran)[:3] == ["[0-3] red", "[0-3] 100%", "[0-3] A"]
+    assert "color:" in ran.html.partition("red</span>")[0][-60:]
+
+
+# ── bounds and logs ─────────────────────────────────────────────────────────────────────
+
+
+def test_much_output_is_bounded_and_the_rest_is_in_the_logs(notebook, tmp_path):
+    ran = ranks(
+        notebook,
+        "for i in range(50_000): print('line', i, 'of', os.environ['RANK'])"
+        if False
+        else "import os\nfor i in range(50_000): print('line', i, 'of', os.environ['RANK'])",
+    )
+    cut = next(part for part in ran.displays[-1][MIME]["output"] if part["type"] == "cut")
+    shown = sum(
+        len(part["lines"]) * len(part["ranks"])
+        for part in ran.displays[-1][MIME]["output"]
+        if part["type"] == "text"
+    )
+    assert shown + cut["lines"] == 200_000
+    assert len(ran.displays[-1]["text/plain"]) < 400_000
+    assert ran.bytes < 1.1 * sum(len(str(part)) for part in ran.displays[-1].values())
+    command = re.search(r"%sky logs run=\d+", ran.picture)[0]
+    path = tmp_path / "all.log"
+    told = notebook.run(f"{command} rank=2 save={path}").stdout
+    assert "50,000 lines" in told
+    assert path.read_text().splitlines() == [f"[2] line {i} of 2" for i in range(50_000)]
+    again = notebook.run(f"{command} save={path}")
+    assert "there is such a file already" in again.stderr
+    tail = notebook.run(f"{command} rank=0,3 lines=4").stdout.splitlines()
+    assert sorted(tail)[-1] == "[3] line 49999 of 3"
+
+
+def test_the_text_that_is_kept_can_be_chosen(notebook):
+    ran = ranks(notebook, "for i in range(5000): print(i)", "text=2kB")
+    assert len(ran.picture) < 4000
+    assert "… " in ran.picture
+    assert " lines not shown: %sky logs run=" in ran.picture
+
+
+def test_logs_of_a_run_that_is_not_there(notebook):
+    wrong = notebook.run("%sky logs run=4711")
+    assert wrong.status == "ok" or wrong.error[0] == "UsageError"
+    assert (
+        "run=4711: nothing that it printed is on disk; there is" in wrong.stderr + wrong.traceback
+    )
+
+
+def test_hidden_output_is_in_the_logs(notebook):
+    ran = ranks(
+        notebook,
+        "print('secret')\nimport sys\nprint('err', file=sys.stderr)",
+        "stdout=none stderr=1",
+    )
+    assert said(ran) == ["[1] err"]
+    assert notebook.run("%sky logs rank=0").stdout == "[0] secret\n[0] err\n"
