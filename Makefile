@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
 
-test: $(STAMPS)/test  ## what the tests need, and the tests
+test: $(STAMPS)/test $(STAMPS)/chromium  ## what the tests need, and the tests
 	$(BIN)/python -m pytest
 
 check: lint types imports test notebooks  ## all that CI asks for
@@ -54,9 +54,13 @@ $(STAMPS)/demo: pyproject.toml constraints.txt | $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test,arrays]'
+	$(PIP) --editable '.[demo,test,arrays,lab-test]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test,arrays,lint]'
+	$(PIP) --editable '.[demo,test,arrays,lab-test,lint]'
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/chromium: .ci/chromium | $(BIN)/python
+	@.ci/chromium
 	@mkdir -p $(STAMPS) && touch $@

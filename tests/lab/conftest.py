@@ -1,0 +1,68 @@
+"""JupyterLab and Chromium for the tests of this folder, where both are installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from lab import labs, pages
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="session")
+def lab(runtime_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[labs.LabServer]:
+    """One JupyterLab for all tests of a session, with folders, a port and a token of its own."""
+    if reason := pages.missing():
+        pytest.skip(reason)
+    with labs.lab_server(tmp_path_factory.mktemp("lab")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser(lab: labs.LabServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Chromium with a profile of its own.
+
+    It ends with each module: Playwright keeps an event loop running in this thread as long as it
+    lives, over which tests that use asyncio would stumble.
+    """
+    from playwright.sync_api import sync_playwright
+
+    before = set(psutil.Process().children(recursive=True))
+    home = tmp_path_factory.mktemp("chromium")
+    # Profile, certificates and caches: whatever it writes, it writes here.
+    env = {**os.environ, "HOME": str(home), "TMPDIR": str(home)}
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=pages.chromium(), args=pages.browser_flags(), env=env
+        )
+        yield chromium
+        started = set(psutil.Process().children(recursive=True)) - before
+        chromium.close()
+    left = psutil.wait_procs(started, timeout=10)[1]
+    assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+def open_notebook(
+    browser: Browser, lab: labs.LabServer, no_leaks: set[str], request: pytest.FixtureRequest
+) -> Iterator[Callable[[list[str]], pages.NotebookPage]]:
+    """Opens notebooks in fresh pages; they, their kernels and pools are gone after the test."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    opened: list[pages.NotebookPage] = []
+
+    def open_it(cells: list[str]) -> pages.NotebookPage:
+        name = f"{request.node.name}-{len(opened)}.ipynb"
+        pages.write_notebook(lab.root / name, cells)
+        opened.append(pages.NotebookPage(lab, context, name))
+        return opened[-1]
+
+    yield open_it
+    context.close()
+    lab.end_kernels()
+    assert [notebook.asked_elsewhere for notebook in opened] == [[]] * len(opened)

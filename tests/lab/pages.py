@@ -1,0 +1,177 @@
+"""Notebooks in real Chromium: opened, run, read, saved, and opened again."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+from lab.labs import LabServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, Request
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+_MS = 60_000
+
+# A cell is run by Lab's own command, and counted until Lab says that it is over.
+_RUN = """index => {
+  const panel = jupyterapp.shell.currentWidget;
+  panel.content.activeCellIndex = index;
+  panel.content.deselectAll();
+  window.cellsRunning = (window.cellsRunning || 0) + 1;
+  jupyterapp.commands.execute('notebook:run-cell').finally(() => { window.cellsRunning -= 1; });
+}"""
+# The kernel's status alone does not tell: Lab makes a subshell for the first widget it meets, takes
+# the end of that request for the end of the cell, and shows an idle kernel while the cell runs.
+_IDLE = """() => {
+  const panel = window.jupyterapp?.shell.currentWidget;
+  const kernel = panel?.sessionContext?.session?.kernel;
+  const prompts = [...document.querySelectorAll('.jp-InputPrompt')];
+  return kernel?.status === 'idle' && !window.cellsRunning
+    && !prompts.some(prompt => prompt.textContent.includes('*'));
+}"""
+
+
+def missing() -> str:
+    """Why there can be no JupyterLab in a browser here; empty if there can."""
+    for package in ("jupyterlab", "ipywidgets", "playwright"):
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed"
+    return "" if chromium() else "chromium is not installed"
+
+
+def chromium() -> str | None:
+    """Chromium, or what is built from it, where it is installed."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def browser_flags() -> list[str]:
+    """Flags of Chromium under which it talks to nobody but our server."""
+    return [
+        *(["--no-sandbox"] if os.geteuid() == 0 else []),
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-gpu",
+        "--disable-quic",
+        "--disable-sync",
+        "--no-first-run",
+    ]
+
+
+@dataclass
+class NotebookPage:
+    """One notebook, open in a page of its own."""
+
+    server: LabServer
+    context: BrowserContext
+    name: str
+    page: Page = field(init=False)
+    console_errors: list[str] = field(default_factory=list[str])
+    """What the page reported as errors. A plain notebook reports none, so nothing is left out."""
+    asked_elsewhere: list[str] = field(default_factory=list[str])
+    """What it asked of others than our server."""
+
+    def __post_init__(self) -> None:
+        self._open()
+
+    def _open(self) -> None:
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(_MS)
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.console_errors.append(f"{error.stack}"))
+        self.page.on("request", self._on_request)
+        # One document and nothing around it: lighter than the whole of Lab, and the same notebook.
+        self.page.goto(f"{self.server.url}doc/tree/{self.name}?token={self.server.token}")
+        self.wait_idle()
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.console_errors.append(message.text)
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith((self.server.url, "data:", "blob:")):
+            self.asked_elsewhere.append(request.url)
+
+    def run_cell(self, index: int, *, wait: bool = True) -> None:
+        """Run a cell, and wait until it is over unless told otherwise."""
+        self.page.evaluate(_RUN, index)
+        if wait:
+            self.wait_idle()
+
+    def wait_idle(self) -> None:
+        """Wait until no cell runs and the kernel is idle."""
+        self.page.wait_for_function(_IDLE)
+
+    @property
+    def running(self) -> bool:
+        """Whether a cell runs."""
+        return not self.page.evaluate(_IDLE)
+
+    def interrupt(self) -> None:
+        """Press the square button."""
+        self.page.evaluate("jupyterapp.commands.execute('notebook:interrupt-kernel')")
+
+    def output(self, index: int) -> Locator:
+        """The output area of a cell, scrolled to, since Lab does not lay out what is far away."""
+        cell = self.page.locator(f'.jp-Cell[data-windowed-list-index="{index}"]')
+        cell.scroll_into_view_if_needed()
+        return cell.locator(".jp-Cell-outputArea")
+
+    def output_html(self, index: int) -> str:
+        """The output area of a cell as the page has it."""
+        return self.output(index).inner_html()
+
+    def output_text(self, index: int) -> str:
+        """What is to be read under a cell, without Lab's prompts."""
+        parts = self.output(index).locator(".jp-OutputArea-output").all()
+        return "\n".join(part.inner_text() for part in parts)
+
+    def save(self) -> None:
+        """Save, and wait until it is on disk."""
+        self.page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+
+    @property
+    def path(self) -> Path:
+        """Where the notebook lies."""
+        return self.server.root / self.name
+
+    def saved(self) -> nbformat.NotebookNode:
+        """The notebook as it lies on disk."""
+        return nbformat.read(self.path, as_version=4)
+
+    def reopen(self, *, trusted: bool = True) -> None:
+        """Close the page and open the saved file in a fresh one, with a new kernel.
+
+        Not `trusted`: as it is seen by somebody who got the file from elsewhere.
+        """
+        self.page.close()
+        self.server.end_kernels()
+        if not trusted:
+            # The server's signature is of what the file said before.
+            notebook = self.saved()
+            notebook.metadata["from"] = "elsewhere"
+            nbformat.write(notebook, self.path)
+        self._open()
+
+    def screenshot(self, name: str) -> Path:
+        """Keep a picture of the page in `build/screenshots`."""
+        path = SCREENSHOTS / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path
+
+
+def write_notebook(path: Path, cells: list[str]) -> None:
+    """Write a notebook of code cells."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    notebook.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    nbformat.write(notebook, path)
