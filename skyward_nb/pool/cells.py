@@ -2,7 +2,7 @@ r"""A row of a terminal as cells, while it is typed over. Pure.
 
 One cell per column: the letter with the marks combined with it, and its style. A wide letter has a
 second cell with nothing in it, a tab is blanks. A blank in a style that does not show on blanks has
-none, and blanks at the end of a row are not there; so a row read back from its text is the same.
+none. Read back from its text, a row is the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import unicodedata
 from functools import lru_cache
 from itertools import groupby
 
-from skyward_nb.pool.sgr import RESET, SGR, seen_on_blanks, style_of, turn
+from skyward_nb.pool.sgr import RESET, SGR, ink, seen_on_blanks, style_of
 
 TAB = 8
 MOST_MARKS = 16
@@ -74,27 +74,25 @@ class Cells:
     def __len__(self) -> int:
         return len(self.letters)
 
-    def text(self, *, whole: bool = False) -> str:
-        """The row as normalised text; with the blanks at its end if `whole`."""
+    def text(self) -> str:
+        """The row as normalised text."""
         if not any(self.styles):
-            text = "".join(self.letters)
-            return text if whole else text.rstrip(" ")
+            return "".join(self.letters)
         out: list[str] = []
         inked, at = "", 0
         for style, same in groupby(self.styles):
             end = at + len(list(same))
-            part = "".join(self.letters[at:end])
+            inked = ink(out, "".join(self.letters[at:end]), inked, style)
             at = end
-            # Blanks between words of one style are left in it, where that cannot be seen.
-            blank = not style and not part.strip(" ") and not seen_on_blanks(inked)
-            if style != inked and not (blank and end < len(self.letters)):
-                out.append(turn(inked, style))
-                inked = style
-            out.append(part)
         if inked:
             out.append(RESET)
-        text = "".join(out)
-        return text if whole else text.rstrip(" ")
+        return "".join(out)
+
+    def trim(self) -> None:
+        """Drop the blanks at the end."""
+        while self.letters and self.letters[-1] == " " and not self.styles[-1]:
+            self.letters.pop()
+            self.styles.pop()
 
     def type(self, at: int, text: str, style: str) -> int:
         """Put text without escapes, tabs and line ends; returns the column after it."""
@@ -149,9 +147,7 @@ class Cells:
 
     def insert(self, at: int, count: int) -> None:
         """Put blanks in; what follows moves right, but not the blanks at the end."""
-        while self.letters and self.letters[-1] == " " and not self.styles[-1]:
-            self.letters.pop()
-            self.styles.pop()
+        self.trim()
         if at < len(self.letters):
             self._part(at)
             self.letters[at:at] = [" "] * count

@@ -117,15 +117,14 @@ class Pen:
     def _append(self, text: str) -> None:
         """The usual: the cursor stands at the end of all there is."""
         added = text
-        if self.style or "\x1b" in text:
+        if self.style or "\x1b" in text or self.row.endswith(RESET):
             text, self.style = flow(self.row, text, self.style)
-            added = plain(added)
             lines = text.split("\n")
         else:
             lines = text.split("\n")
             lines[0] = self.row + lines[0]
         if len(lines) == 1:
-            self.width += columns(added, self.width)
+            self.width += columns(plain(added), self.width)
         else:
             self.width = columns(plain(lines[-1]))
             self.above = min(self.above + len(lines) - 1, HEIGHT - 1)
@@ -176,7 +175,11 @@ class Pen:
     # ── rows ──
 
     def _text(self) -> str:
-        return self.cells.text(whole=bool(self.over)) if self.cells is not None else self.row
+        if self.cells is None:
+            return self.row
+        if not self.over:
+            self.cells.trim()
+        return self.cells.text()
 
     def _enter(self, text: str) -> None:
         """The cursor comes to a row that was there before."""

@@ -4,7 +4,7 @@ A style is spelled as the parameters of the one escape that sets all of it: `"1;
 red, `""` is none. Marks come first, in order, then the colour of letters, then that behind them;
 one of the 16 named colours is always spelled as such. Normalised text changes styles by
 `ESC[...m` from none, by `ESC[0;...m` from another, and by `ESC[0m` back to none, where letters
-differ and nowhere else; so lines that look equal are equal strings.
+differ, as late as can be, and nowhere else; so lines that look equal are equal strings.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ SGR = re.compile(r"\x1b\[([0-9;:]*)m")
 _LONGEST_CHANGE = 256
 _ON = {1: 1, 2: 2, 3: 3, 4: 4, 7: 7, 9: 9, 21: 4, 53: 53}
 _OFF = {22: (1, 2), 23: (3,), 24: (4,), 27: (7,), 29: (9,), 55: (53,)}
+_BLANK = ("", " ")
 _SEEN_ON_BLANKS = frozenset((4, 7, 9, 53))
 
 
@@ -85,13 +86,13 @@ def flow(row: str, text: str, style: str) -> tuple[str, str]:
     out, inked = _reopened(row)
     parts = SGR.split(text)
     for part, change in zip_longest(parts[::2], parts[1::2]):
-        if style and "\n" in part:
+        if "\n" in part and (style or inked):
             inked = _flow_on(out, part, inked, style)
-        elif part:
-            if inked != style:
-                out.append(turn(inked, style))
-                inked = style
-            out.append(part)
+        elif style == inked or part[:1] in _BLANK:
+            inked = ink(out, part, inked, style)
+        else:
+            out += (turn(inked, style), part)
+            inked = style
         if change is not None:
             style = restyle(style, change)
     if inked:
@@ -99,18 +100,31 @@ def flow(row: str, text: str, style: str) -> tuple[str, str]:
     return "".join(out), style
 
 
-def _flow_on(out: list[str], part: str, inked: str, style: str) -> str:
-    """Add text in a style, ended and begun anew at each line end; what is inked at its end."""
-    for number, piece in enumerate(part.split("\n")):
-        if number:
-            out.append(RESET + "\n" if inked else "\n")
-            inked = ""
-        if piece:
-            if inked != style:
-                out.append(turn(inked, style))
-                inked = style
-            out.append(piece)
+def _flow_on(out: list[str], text: str, inked: str, style: str) -> str:
+    """Add lines in a style, each of them reset at its end; returns what the last one ends in."""
+    first, *others = text.split("\n") if style else text.split("\n", 1)
+    inked = ink(out, first, inked, style)
+    for line in others:
+        out.append(RESET + "\n" if inked else "\n")
+        inked = ink(out, line, "", style)
     return inked
+
+
+def ink(out: list[str], text: str, inked: str, style: str) -> str:
+    """Add text in a style to what ends in the style `inked`; returns the style it then ends in.
+
+    Where blanks look the same in both, the style changes at the first letter that is none.
+    """
+    if style != inked:
+        if text[:1] == " " and not seen_on_blanks(inked) and not seen_on_blanks(style):
+            letters = text.lstrip(" ")
+            out.append(text[: len(text) - len(letters)])
+            text = letters
+        if not text:
+            return inked
+        out.append(turn(inked, style))
+    out.append(text)
+    return style
 
 
 def _reopened(row: str) -> tuple[list[str], str]:
