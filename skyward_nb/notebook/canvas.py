@@ -142,26 +142,30 @@ class WidgetCanvas:
 
 
 class _Widgets:
-    """The live picture in stock widgets: HTML, Tab and VBox."""
+    """The live picture in stock widgets: HTML pieces, each sent when it has changed, in a VBox.
+
+    Whose lines are shown is chosen by radio buttons and a style sheet, as in what is kept: a
+    stock Tab cannot be switched by keyboard in JupyterLab.
+    """
 
     def __init__(self) -> None:
         import ipywidgets
 
         self._new = ipywidgets
         self._layout = ipywidgets.Layout(margin="0", padding="0")
-        self._style = ipywidgets.HTML().style
+        self._style: Any = None
         self._curves_due = 0.0
         self._all: list[Any] = []
         self._head, self._curves, self._foot = self._html(), self._html(), self._html()
-        self._output = self._html()
-        self._tabs: dict[int, Any] = {}
-        self._tab: Any = None
+        self._panes: dict[int | None, Any] = {}
+        self._tabs: Any = None
         self._figures: list[Any] = []
         self._shown: list[Shown] = []
         edge = "1px solid var(--jp-border-color2,rgba(128,128,128,.35))"
         frame = ipywidgets.Layout(border=edge, max_width="960px", overflow="hidden")
         sheet = self._html(page.STYLE)
         self._box = ipywidgets.VBox([sheet, self._head, self._curves], layout=frame)
+        self._box.add_class("sky-live")
         self._all += [self._box, frame, self._layout, self._style]
 
     def bundle(self) -> dict[str, Any]:
@@ -180,25 +184,27 @@ class _Widgets:
         self._renew_output(view)
         self._renew_figures(view)
         self._put(self._foot, page.foot(view))
-        parts = [*self._box.children[:3]]
-        if view.entries or any(any(s.rows) for s in view.screens.values()):
-            parts.append(self._tab or self._output)
-        parts += [*self._figures, self._foot]
+        parts = [*self._box.children[:3], *([self._tabs] if self._tabs else [])]
+        parts += [*self._panes.values(), *self._figures, self._foot]
         if len(parts) != len(self._box.children):
             self._box.children = parts
 
     def _renew_output(self, view: View) -> None:
-        self._put(self._output, page.lines_html(tail(view)))
-        if self._tab is None and 1 < len(view.ranks) <= _MOST_TABS and view.entries:
-            self._tabs = {rank: self._html() for rank in sorted(view.ranks)}
-            self._tab = self._new.Tab(
-                [self._output, *self._tabs.values()],
-                titles=["all ranks", *map(str, self._tabs)],
-                selected_index=0,
-            )
-            self._all.append(self._tab)
-        for rank, pane in self._tabs.items():
+        if not self._panes and (view.entries or open_lines(view)):
+            self._panes[None] = self._pane("all")
+            if 1 < len(view.ranks) <= _MOST_TABS:
+                there = sorted(view.ranks)
+                self._tabs = self._html()
+                self._put(self._tabs, page.live_tabs(there))
+                self._panes |= {rank: self._pane(str(rank)) for rank in there}
+        for rank, pane in self._panes.items():
             self._put(pane, page.lines_html(tail(view, rank)))
+
+    def _pane(self, name: str) -> Any:
+        pane = self._html()
+        pane.add_class("sky-pane")
+        pane.add_class(f"sky-pane-{name}")
+        return pane
 
     def _renew_figures(self, view: View) -> None:
         """The last figures, each sent once."""
@@ -215,7 +221,9 @@ class _Widgets:
             self._put(pane, "")
 
     def _html(self, value: str = "") -> Any:
-        widget = self._new.HTML(value, layout=self._layout, style=self._style)
+        style = {"style": self._style} if self._style else {}
+        widget = self._new.HTML(value, layout=self._layout, **style)
+        self._style = widget.style
         self._all.append(widget)
         return widget
 

@@ -40,6 +40,7 @@ _STYLE = f"""
 .sky-run{{border:{_EDGE};border-radius:6px;overflow:hidden;max-width:960px;font-size:13px;line-height:1.45;font-variant-numeric:tabular-nums}}
 .sky-run .bar{{display:flex;gap:4px 10px;align-items:baseline;flex-wrap:wrap;padding:6px 12px;background:rgba(128,128,128,.1)}}
 .sky-run.live{{border:0;border-radius:0;max-width:none}}
+.sky-live .widget-html,.sky-live .widget-html-content{{width:auto;max-width:none;margin:0;line-height:inherit}}
 .sky-run .m{{opacity:.7}}
 .sky-run .r{{margin-left:auto}}
 .sky-run .sec{{padding:5px 12px;border-top:{_EDGE}}}
@@ -233,14 +234,26 @@ def output(view: View) -> str:
         f'.sky-run form:has(input[value="{rank}"]:checked) .g:not(.a):not(.r{rank}){{display:none}}'
         for rank in there
     )
-    tabs = "".join(
-        f'<label><input type="radio" name="rank" value="{rank}">{rank}</label>' for rank in there
+    return f"<style>{rules}</style><form>{_tabs(there)}{body}</form>"
+
+
+def live_tabs(there: Sequence[int]) -> str:
+    """Tabs for panes that are other widgets of the same box."""
+    rules = "".join(
+        f'.sky-live:has(input[value="{each}"]:checked) .sky-pane:not(.sky-pane-{each})'
+        "{display:none}"
+        for each in ("all", *there)
     )
+    return f"<style>{rules}</style><form>{_tabs(there)}</form>"
+
+
+def _tabs(there: Sequence[int]) -> str:
+    """Radio buttons that look like tabs; in JupyterLab the arrow keys are theirs, not the notebook's."""
+    attributes = 'type="radio" name="rank" data-lm-suppress-shortcuts="true"'
+    tabs = "".join(f'<label><input {attributes} value="{rank}">{rank}</label>' for rank in there)
     return (
-        f"<style>{rules}</style>"
-        '<form><fieldset aria-label="whose output is shown">'
-        '<label><input type="radio" name="rank" value="all" checked>all ranks</label>'
-        f"{tabs}</fieldset>{body}</form>"
+        '<fieldset aria-label="whose output is shown">'
+        f'<label><input {attributes} value="all" checked>all ranks</label>{tabs}</fieldset>'
     )
 
 
