@@ -25,7 +25,7 @@ from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.shell import RankShell
 from skyward_nb.node.uplink import Uplink, encodable
 from skyward_nb.plugins.base import Place, find_plugin
-from skyward_nb.runtime import outlet
+from skyward_nb.runtime import hooks, outlet
 from skyward_nb.wire import arrivals, definitions, foreign
 from skyward_nb.wire.blobs import BlobStore, Damaged
 from skyward_nb.wire.explain import kind_in_short
@@ -99,6 +99,7 @@ class Rank:
         self._mailbox.close()
         _fresh_randomness()
         with ExitStack() as frameworks:
+            frameworks.enter_context(hooks.installed())
             try:
                 for use in plugins:
                     entered = find_plugin(use.name).enter(self._place, use.options)
@@ -153,6 +154,7 @@ class Rank:
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
             self._mailbox.close()
             error = raised
+        hooks.settle()
         self._capture.repair()
         assigned = _assigned(namespace, before, command.sure if error is None else ())
         if command.opaque:

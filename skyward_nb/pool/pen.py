@@ -1,4 +1,8 @@
-"""The cursor of a terminal, and the rows it moves and writes on; what escapes mean is not known here."""
+"""The cursor of a terminal, and the rows it moves and writes on. Pure.
+
+What escapes mean is not known here, but for those of styles within text. As long as everything is
+added at the end, rows are text; one that is typed over becomes `Cells`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from skyward_nb.pool.sgr import RESET, SGR, flow, plain, restyle
 LONGEST_LINE = 2000
 HEIGHT = 200
 
-_MORE = re.compile(r" … ([\d,]+) more characters\Z")
+_MORE = re.compile(r" … ([0-9][0-9,]*) more characters\Z")
 
 TakeBack = Callable[[], str | None]
 

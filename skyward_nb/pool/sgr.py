@@ -19,7 +19,7 @@ import msgspec
 RESET = "\x1b[0m"
 SGR = re.compile(r"\x1b\[([0-9;:]*)m")
 
-_LONGEST_CHANGE = 256
+_LONGEST_CHANGE = 250
 _ON = {1: 1, 2: 2, 3: 3, 4: 4, 7: 7, 9: 9, 21: 4, 53: 53}
 _OFF = {22: (1, 2), 23: (3,), 24: (4,), 27: (7,), 29: (9,), 55: (53,)}
 _BLANK = ("", " ")

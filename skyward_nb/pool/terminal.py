@@ -86,8 +86,9 @@ def _held_back(text: str) -> tuple[str, str]:
     cut = found[0]
     if cut[1:2] in ("]", "P", "X", "^", "_") and len(cut) > 2:
         cut = cut[:2] + "\x1b" * cut.endswith("\x1b")
-    elif len(cut) > _LONGEST_ESCAPE + 2:
-        cut = cut[: _LONGEST_ESCAPE + 1] + cut[-1]
+    elif len(cut) > _LONGEST_ESCAPE:
+        # Still too long to mean anything, and it ends as it did.
+        cut = cut[:_LONGEST_ESCAPE] + cut[-1]
     return text[: found.start()], cut
 
 
