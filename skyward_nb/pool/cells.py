@@ -26,8 +26,11 @@ _NARROW = re.compile(
 @lru_cache(8192)
 def width(letter: str) -> int:
     """How many columns a letter takes: 2 for wide ones, 0 for marks combined with it."""
-    if unicodedata.category(letter) in ("Mn", "Me", "Cf") and letter != "\xad":
+    kind = unicodedata.category(letter)
+    if kind in ("Mn", "Me", "Cf") and letter != "\xad":
         return 0
+    if kind == "Cn":  # newer than the tables of this Python: pictures, as likely as not
+        return 2 if "\U0001f300" <= letter <= "\U0001faff" else 1
     if "\u1160" <= letter <= "\u11ff":  # vowels and finals of a Korean syllable in parts
         return 0
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1

@@ -256,7 +256,7 @@ def test_an_escape_that_goes_on_and_on_is_not_kept():
 def test_letters_known_to_be_narrow_are():
     letters = [chr(code) for code in range(0x20, 0x3000) if cells._NARROW.fullmatch(chr(code))]
     assert len(letters) > 1000
-    assert {cells.width(letter) for letter in letters} == {1}
+    assert [letter for letter in letters if cells.width(letter) != 1] == []
 
 
 def test_marks_on_a_letter_are_bounded():
