@@ -1,0 +1,114 @@
+"""A `Bar` as the loops of other packages need it, and their values as numbers and words."""
+
+from __future__ import annotations
+
+import operator
+import re
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from skyward_nb.runtime.progress import Bar, log
+
+PERIOD = 0.1
+_DUE = 0.08  # packages keep a period of their own, and should not just miss ours
+_LONGEST = 200
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Loop(Bar):
+    """A bar that can begin anew, and that several threads may tell of."""
+
+    def __init__(
+        self,
+        total: float | None,
+        text: str = "",
+        *,
+        unit: str = "it",
+        keeping: bool = True,
+        done: float = 0,
+    ) -> None:
+        # What is told last must be what is true last.
+        self._order = threading.RLock()
+        super().__init__(total, text, unit=unit, keeping=keeping)
+        if done:
+            self.done = done
+            self.tell()
+
+    @property
+    def run(self) -> int:
+        """The run that it belongs to."""
+        return self._run
+
+    def is_due(self) -> bool:
+        """Whether it is time to tell again."""
+        return time.perf_counter() - self._told >= _DUE
+
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self._over
+
+    def restart(self, total: float | None, text: str) -> None:
+        """Begin anew, as the next of several loops in its place."""
+        self.total, self.text, self.note, self.done = total, text, "", 0
+        self.be_as_old_as(0.0)
+        if self.is_due():
+            self.tell()
+
+    def be_as_old_as(self, seconds: float) -> None:
+        """Have begun so many seconds ago."""
+        self._began = time.perf_counter() - seconds
+
+    def be_kept(self, keeping: bool) -> None:
+        """Be worth keeping once over, or not."""
+        self._keeping = keeping
+
+    def tell(self) -> None:
+        """Tell now, and not again for a while."""
+        self._told = time.perf_counter()
+        self.renew()
+
+    def _tell(self, now: float) -> None:
+        with self._order:
+            super()._tell(now)
+
+
+def number(value: Any) -> float:
+    """A count as it can travel, whatever kind of number it is."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return float(value)
+
+
+def words(text: object) -> str:
+    """Text as it can be shown beside a bar: one line, no escapes, not too long."""
+    line = " ".join(_ESCAPES.sub("", str(text)).split())
+    line = line.encode("utf-8", "backslashreplace").decode()
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Those of a package's logs that are one number each."""
+    found: dict[str, float] = {}
+    for name, value in logs.items():
+        try:
+            item = getattr(value, "item", None)
+            found[str(name)] = float(value if item is None else item())
+        except (TypeError, ValueError, RuntimeError):
+            continue  # a text or an array has no place on a curve
+    return found
+
+
+def note_of(values: Mapping[str, float]) -> str:
+    """Values in a few words, as tqdm puts them: `loss=0.25, lr=0.001`."""
+    return words(", ".join(f"{name}={value:.4g}" for name, value in values.items()))
+
+
+def report(values: Mapping[str, float], step: int) -> None:
+    """Report values as `sky.log` does."""
+    # What `log` calls its own argument cannot be a metric's name.
+    named = {name: value for name, value in values.items() if name != "step"}
+    if named:
+        log(step=step, **named)
