@@ -27,6 +27,7 @@ _HOOKS = {
     "tqdm.rich": "tqdm_bars",
     "tqdm.gui": "tqdm_bars",
     "tqdm.tk": "tqdm_bars",
+    "keras.src.utils.progbar": "keras_bars",
     "keras.src.callbacks.progbar_logger": "keras_bars",
     "transformers.trainer_callback": "transformers_bars",
     "transformers.trainer": "transformers_bars",
@@ -68,7 +69,8 @@ def installed() -> Generator[None]:
 
 def settle(*, closing: bool = False) -> None:
     """Have loops that go on tell how far they are, as at the end of a run; or close them."""
-    for name in {"tqdm_bars"}:
+    # What is not imported has no loops; what tqdm knows comes first.
+    for name in ("tqdm_bars", "loops"):
         if (ours := sys.modules.get(_HERE + name)) is not None:
             ours.settle(closing=closing)
 

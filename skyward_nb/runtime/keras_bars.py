@@ -1,18 +1,20 @@
 """Keras 3: `fit`, `evaluate` and `predict` as bars, an epoch's logs as metrics at that epoch.
 
 Keras's own callback that draws is patched, so that whoever turned it off (`verbose=0`) is heeded.
-With `verbose=2` Keras's line per epoch stays, and the bar counts epochs alone.
+With `verbose=2` Keras's line per epoch stays, and the bar counts epochs alone. Its `Progbar`, which
+people use in loops of their own, is a bar, too.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from skyward_nb.runtime.hooks import Changes, careful, is_shown
-from skyward_nb.runtime.loops import Loop, note_of, numbers_in, report
+from skyward_nb.runtime.loops import Loop, note_of, numbers_in, report, words
 
 _LOOPS = "_skyward_loops"
 _STEPS, _VALIDATION = "step", "validation"
@@ -21,7 +23,11 @@ Logs = Mapping[str, Any] | None
 
 
 def patch(module: ModuleType, changes: Changes) -> None:
-    """Patch `ProgbarLogger`."""
+    """Patch `ProgbarLogger`, or `Progbar`."""
+    if hasattr(module, "Progbar") and not hasattr(module, "ProgbarLogger"):
+        changes.put(module.Progbar, _LOOPS, None)
+        changes.put(module.Progbar, "update", _update(vars(module.Progbar)["update"]))
+        return
     logger: Any = module.ProgbarLogger
     changes.put(logger, _LOOPS, None)
     for name in (
@@ -51,23 +57,61 @@ def _instead(name: str, draw: Callable[..., None]) -> Callable[..., None]:
             weakref.finalize(self, loops.end).atexit = False
         if loops is None or self.verbose != 1:
             draw(self, *args, **kwargs)
-        if loops is not None:
+        if loops is not None and is_shown():
             with careful("keras"):
                 getattr(loops, name)(*args, **kwargs)
 
     return method
 
 
+def _update(draw: Callable[..., None]) -> Callable[..., None]:
+    """`Progbar.update`, which goes on averaging what it is given."""
+
+    def update(self: Any, current: int, values: Any = None, finalize: bool | None = None) -> None:
+        if self.verbose != 1 or not is_shown():
+            draw(self, current, values, finalize)
+            return
+        self.verbose = 0
+        try:
+            draw(self, current, values, finalize)
+        finally:
+            self.verbose = 1
+        with careful("keras"):
+            _advance(self, current, finalize)
+
+    return update
+
+
+def _advance(bar: Any, current: int, finalize: bool | None) -> None:
+    if (loop := bar._skyward_loops) is None:
+        loop = bar._skyward_loops = Loop(bar.target, unit=words(bar.unit_name))
+        weakref.finalize(bar, loop.end).atexit = False
+    over = finalize or (finalize is None and bar.target is not None and current >= bar.target)
+    if over or loop.is_due():
+        means = {name: total / max(1, count) for name, (total, count) in bar._values.items()}
+        loop.note = note_of(numbers_in(means))
+    loop.advance(current)
+    if over:
+        loop.end()
+
+
 class _Loops:
-    """The loops of one call: epochs, and in each of them steps, then those of its validation."""
+    """The loops of one call: epochs, and in each of them steps, then those of its validation.
+
+    Steps of every epoch are shown in one bar. Some backends tell of them from other threads, and
+    of the last ones when the next loop has begun already.
+    """
 
     def __init__(self, logger: Any) -> None:
-        self._verbose: int = logger.verbose
+        self._is_detailed = logger.verbose == 1
         self._epochs: int = logger.epochs
-        self._steps: int | None = logger.target
-        self._validation: int | None = None
+        self._totals: dict[str, int | None] = {
+            kind: logger.target for kind in (_STEPS, "evaluate", "predict")
+        }
+        self._done: dict[str, int] = {}
         self._outer: Loop | None = None
         self._inner: Loop | None = None
+        self._lock = threading.Lock()
 
     def end(self) -> None:
         """Whatever goes on does so no more."""
@@ -83,15 +127,14 @@ class _Loops:
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         if self._outer is not None and epoch > self._outer.done:
             self._outer.advance(epoch)  # it goes on from an epoch that is not the first
-        self._begin(self._steps, _STEPS)
+        self._begin(_STEPS)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        self._advance(batch, logs)
+        self._advance(_STEPS, batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         values = numbers_in(logs or {})
-        if self._inner is not None and self._inner.text == _STEPS:
-            self._steps = self._steps or int(self._inner.done)
+        self._totals[_STEPS] = self._totals[_STEPS] or self._done.get(_STEPS)
         if self._outer is not None:
             self._outer.note = note_of(values)
             self._outer.advance(epoch + 1)
@@ -103,50 +146,51 @@ class _Loops:
     # ── evaluate, predict ───────────────────────────────────────────────────────────────
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        if self._outer is None:
-            self._begin(self._steps, "evaluate")
-            return
-        if self._inner is not None:
-            self._steps = self._steps or int(self._inner.done)
-        self._begin(self._validation, _VALIDATION)
+        self._begin(self._testing)
 
     def on_test_batch_end(self, batch: int, logs: Logs = None) -> None:
-        self._advance(batch, logs)
+        self._advance(self._testing, batch, logs)
 
     def on_test_end(self, logs: Logs = None) -> None:
+        self._totals[_VALIDATION] = self._done.get(_VALIDATION)
         if self._outer is None:
             self._end_with(logs)
-        elif self._inner is not None:
-            self._validation = int(self._inner.done)
 
     def on_predict_begin(self, logs: Logs = None) -> None:
-        self._begin(self._steps, "predict")
+        self._begin("predict")
 
     def on_predict_batch_end(self, batch: int, logs: Logs = None) -> None:
-        self._advance(batch, None)
+        self._advance("predict", batch, None)
 
     def on_predict_end(self, logs: Logs = None) -> None:
         self._end_with(None)
 
     # ── steps ───────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, total: int | None, text: str) -> None:
-        """Steps begin, in the one bar that shows those of every epoch."""
-        if self._verbose != 1:
-            return
-        if self._inner is None:
-            self._inner = Loop(total, text, unit="step", keeping=self._outer is None)
-        else:
-            self._inner.restart(total, text)
+    @property
+    def _testing(self) -> str:
+        return "evaluate" if self._outer is None else _VALIDATION
 
-    def _advance(self, batch: int, logs: Logs) -> None:
-        if (loop := self._inner) is None:
+    def _begin(self, kind: str) -> None:
+        if not self._is_detailed:
             return
-        # Some backends tell of steps from several threads.
-        done = max(loop.done, batch + 1)
-        if logs and loop.is_due():
-            loop.note = note_of(numbers_in(logs))
-        loop.advance(done)
+        with self._lock:
+            self._done[kind] = 0
+            total = self._totals.get(kind)
+            if self._inner is None:
+                self._inner = Loop(total, kind, unit="step", keeping=self._outer is None)
+            else:
+                self._inner.restart(total, kind)
+
+    def _advance(self, kind: str, batch: int, logs: Logs) -> None:
+        with self._lock:
+            done = self._done[kind] = max(self._done.get(kind, 0), batch + 1)
+            loop = self._inner
+            if loop is None or loop.text != kind:
+                return
+            if logs and loop.is_due():
+                loop.note = note_of(numbers_in(logs))
+            loop.advance(done)
 
     def _end_with(self, logs: Logs) -> None:
         if self._inner is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 import threading
@@ -9,7 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from skyward_nb.runtime.progress import Bar, log
+from skyward_nb.runtime.hooks import careful, is_shown
+from skyward_nb.runtime.progress import Bar, _going, log
 
 PERIOD = 0.1
 _DUE = 0.08  # packages keep a period of their own, and should not just miss ours
@@ -28,13 +30,20 @@ class Loop(Bar):
         unit: str = "it",
         keeping: bool = True,
         done: float = 0,
+        note: str = "",
     ) -> None:
         # What is told last must be what is true last.
         self._order = threading.RLock()
+        self._complete = False
         super().__init__(total, text, unit=unit, keeping=keeping)
-        if done:
-            self.done = done
+        self.done, self.note = done, note
+        self._complete = True
+        try:
             self.tell()
+        except Exception:
+            with contextlib.suppress(Exception):
+                self.end()
+            raise
 
     @property
     def run(self) -> int:
@@ -44,10 +53,6 @@ class Loop(Bar):
     def is_due(self) -> bool:
         """Whether it is time to tell again."""
         return time.perf_counter() - self._told >= _DUE
-
-    def is_over(self) -> bool:
-        """Whether it has ended."""
-        return self._over
 
     def restart(self, total: float | None, text: str) -> None:
         """Begin anew, as the next of several loops in its place."""
@@ -60,9 +65,9 @@ class Loop(Bar):
         """Have begun so many seconds ago."""
         self._began = time.perf_counter() - seconds
 
-    def be_kept(self, keeping: bool) -> None:
-        """Be worth keeping once over, or not."""
-        self._keeping = keeping
+    def be_in(self, unit: str, *, keeping: bool) -> None:
+        """Count in this unit, and be worth keeping once over or not."""
+        self._unit, self._keeping = unit, keeping
 
     def tell(self) -> None:
         """Tell now, and not again for a while."""
@@ -70,8 +75,18 @@ class Loop(Bar):
         self.renew()
 
     def _tell(self, now: float) -> None:
-        with self._order:
-            super()._tell(now)
+        # A forked child has our locks as they were.
+        if self._complete and is_shown():
+            with self._order:
+                super()._tell(now)
+
+
+def settle(*, closing: bool) -> None:
+    """Have every loop that goes on tell how far it is; or end it."""
+    for loop in list(_going):
+        if isinstance(loop, Loop):
+            with careful("skyward_nb"):
+                loop.end() if closing else loop.tell()
 
 
 def number(value: Any) -> float:

@@ -24,6 +24,7 @@ _ONLY_FOR_DRAWING = ("display", "progress", "options", "grab", "tk_parent", "can
 _DRAWING = ("display", "close", "reset", "update", "__iter__")
 _DRAWING_TOO = ("set_description", "set_description_str")
 _all: weakref.WeakSet[_Shown] = weakref.WeakSet()
+_all_lock = threading.Lock()
 
 
 def patch(module: ModuleType, changes: Changes) -> None:
@@ -42,7 +43,9 @@ def patch(module: ModuleType, changes: Changes) -> None:
 
 def settle(*, closing: bool) -> None:
     """Have every bar that goes on tell how far it is; or close it."""
-    for shown in list(_all):
+    with _all_lock:
+        everything = list(_all)
+    for shown in everything:
         if (bar := shown.bar()) is not None and not bar.disable:
             with careful("tqdm"):
                 if closing:
@@ -59,10 +62,13 @@ class _Shown:
         self._loop: Loop | None = None
         self._seen: tuple[object, ...] = ()
         self._timer: threading.Timer | None = None
-        _all.add(self)
+        with _all_lock:
+            _all.add(self)
 
     def look(self, bar: Any) -> None:
-        """tqdm would draw: tell, now or within a tenth of a second."""
+        """Where tqdm would draw: tell, now or within a tenth of a second."""
+        if not is_shown():
+            return  # a child that was forked while this went on
         with careful("tqdm"):
             seen = bar.n, bar.total, bar.desc, bar.postfix
             loop = self._loop
@@ -81,37 +87,46 @@ class _Shown:
 
     def tell(self, bar: Any) -> None:
         """Tell what tqdm knows now, if it is something new."""
-        loop, before = self._loop, self._told()
-        self._take(bar.format_dict)
-        if loop is self._loop and before != self._told():
+        before = self._loop, self._told()
+        loop = self._take(bar, bar.format_dict)
+        if loop is before[0] and self._told() != before[1]:
             loop.tell()
 
     def end(self, bar: Any) -> None:
-        """tqdm has closed it; one that was never to be drawn is not told of at all."""
+        """Tell that tqdm has closed it; of one that was never to be drawn, nothing."""
         with careful("tqdm"):
-            if self._loop is not None:
-                self._take(bar.format_dict)
-                self._loop.be_kept(bar.pos == 0 if bar.leave is None else bool(bar.leave))
-                self._loop.end()
+            if self._loop is None:
+                return
+            # One of an earlier run, closed or forgotten now, is not this run's.
+            if outlet.run() <= self._loop.run:
+                self._take(bar, bar.format_dict)
+            self._loop.end()
 
     def _told(self) -> tuple[object, ...]:
         loop = self._loop
         return () if loop is None else (loop.done, loop.total, loop.text, loop.note)
 
-    def _take(self, fields: dict[str, Any]) -> None:
+    def _take(self, bar: Any, fields: dict[str, Any]) -> Loop:
         """Take what tqdm draws from, as a subclass may have changed it."""
         scale = fields.get("unit_scale")
         scale = 1 if scale is True or not scale else scale
         total, done = fields.get("total"), number((fields.get("n") or 0) * scale)
         total = None if total is None else number(total * scale)
         text = words((fields.get("prefix") or "").rstrip().removesuffix(":"))
-        if self._loop is None or outlet.run() > self._loop.run:
+        unit = words(fields.get("unit") or "")
+        keeping = bar.pos == 0 if bar.leave is None else bool(bar.leave)
+        note = words(fields.get("postfix") or "")
+        if self._loop is not None and outlet.run() > self._loop.run:
             # What an earlier run left open is, when it goes on, a loop of the run that goes on.
-            self._loop = Loop(total, text, unit=words(fields.get("unit") or "it"), done=done)
+            self._loop.end()
+            self._loop = None
+        if self._loop is None:
+            self._loop = Loop(total, text, unit=unit, keeping=keeping, done=done, note=note)
         loop = self._loop
-        loop.done, loop.total, loop.text = done, total, text
-        loop.note = words(fields.get("postfix") or "")
+        loop.be_in(unit, keeping=keeping)
+        loop.done, loop.total, loop.text, loop.note = done, total, text, note
         loop.be_as_old_as(fields.get("elapsed") or 0.0)
+        return loop
 
     def _tell_late(self) -> None:
         self._timer = None

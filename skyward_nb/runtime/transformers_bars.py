@@ -15,6 +15,7 @@ from skyward_nb.runtime.hooks import Changes, careful, is_shown
 from skyward_nb.runtime.loops import note_of, numbers_in, report
 
 _NAMES = {"training_bar": "train", "prediction_bar": "evaluate"}
+_ALONE = "predict"  # the callback does not hear which of the two it is
 # What a run costs, which makes no curve.
 _NO_CURVES = ("epoch", "total_flos")
 _NO_CURVES_EITHER = ("_runtime", "_per_second", "_time")
@@ -26,8 +27,8 @@ def patch(module: ModuleType, changes: Changes) -> None:
         changes.put(module, "DEFAULT_PROGRESS_CALLBACK", module.ProgressCallback)
         return
     drawing: Any = module.ProgressCallback
+    changes.put(drawing, "on_train_begin", _begun(_on_every_rank(drawing.on_train_begin)))
     for name in (
-        "on_train_begin",
         "on_step_end",
         "on_prediction_step",
         "on_evaluate",
@@ -59,6 +60,21 @@ def _on_every_rank(draw: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def _begun(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Training that goes on from a checkpoint has its bar begin there, rather than jump."""
+
+    def on_train_begin(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        answer = draw(self, args, state, control, **kwargs)
+        if is_shown() and state.global_step:
+            with careful("transformers"):
+                bar = self.training_bar
+                bar.n = bar.last_print_n = self.current_step = state.global_step
+                bar.refresh()
+        return answer
+
+    return on_train_begin
+
+
 def _bars(callback: Any) -> dict[str, Any]:
     return {name: getattr(callback, name, None) for name in _NAMES}
 
@@ -68,7 +84,8 @@ def _name(before: dict[str, Any], after: dict[str, Any]) -> None:
     for name, bar in after.items():
         if bar is not None and bar is not before[name]:
             bar.unit = "step"
-            bar.set_description(_NAMES[name])
+            nested = name == "training_bar" or after["training_bar"] is not None
+            bar.set_description(_NAMES[name] if nested else _ALONE)
 
 
 def _noted(write: Callable[..., Any]) -> Callable[..., Any]:
