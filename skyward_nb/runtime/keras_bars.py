@@ -105,9 +105,9 @@ class _Loops:
     def __init__(self, logger: Any) -> None:
         self._is_detailed = logger.verbose == 1
         self._epochs: int = logger.epochs
-        self._totals: dict[str, int | None] = {
-            kind: logger.target for kind in (_STEPS, "evaluate", "predict")
-        }
+        self._totals: dict[str, int | None] = dict.fromkeys(
+            (_STEPS, "evaluate", "predict"), logger.target
+        )
         self._done: dict[str, int] = {}
         self._outer: Loop | None = None
         self._inner: Loop | None = None
