@@ -1,0 +1,64 @@
+"""MIME bundles of what ranks display: which of it is small enough to travel. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from skyward_nb.words.errors import spell_size
+
+LARGEST_PART = 10_000_000
+LONGEST_TEXT = 100_000
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+_BINARY = ("image/", "audio/", "video/", "application/pdf", "application/octet-stream")
+_WORDS = {
+    "image": "a figure",
+    "video": "a video",
+    "audio": "a sound",
+    "text/html": "HTML",
+    "application/json": "JSON",
+}
+
+
+def fitting(data: Mapping[str, str], limit: int = LARGEST_PART) -> dict[str, str]:
+    """The bundle without its parts of more than `limit` bytes, told in its text if that is all.
+
+    A size is that of the thing itself: of the bytes that stand in it as base64, or of its text
+    in UTF-8. `text/plain` always stays, and is cut when it is long.
+    """
+    sizes = {mime: part_size(mime, text) for mime, text in data.items() if mime != "text/plain"}
+    kept = {mime: data[mime] for mime, size in sizes.items() if size <= limit}
+    text = data.get("text/plain")
+    told = "" if kept else "\n".join(_refusal(mime, sizes[mime], limit) for mime in sizes)
+    if text is not None:
+        text = shortened(text, LONGEST_TEXT)
+        told = f"{text}\n{told}" if told else text
+    if text is not None or told:
+        kept["text/plain"] = told
+    return kept
+
+
+def part_size(mime: str, text: str) -> int:
+    """The bytes of one part of a bundle."""
+    if is_binary(mime):
+        return len(text) * 3 // 4 - text[-2:].count("=")
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def is_binary(mime: str) -> bool:
+    """Whether parts of this type stand in bundles as base64."""
+    return mime.startswith(_BINARY) and not mime.endswith("+xml")
+
+
+def shortened(text: str, most: int) -> str:
+    """The text cut after so many characters, with the number of those left out."""
+    more = len(text) - most
+    return f"{text[:most]}\n… {more:,} more characters" if more > 0 else text
+
+
+def _refusal(mime: str, size: int, limit: int) -> str:
+    what = _WORDS.get(mime) or _WORDS.get(mime.partition("/")[0]) or "something"
+    return (
+        f"{what} of {spell_size(size)} ({mime}) is not shown: more than {spell_size(limit)}. "
+        f"Save it to a file there, or {'draw' if what == 'a figure' else 'make'} it smaller."
+    )
