@@ -32,6 +32,7 @@ from traitlets.config import Config
 
 from skyward_nb.node.uplink import encodable
 from skyward_nb.runtime import outlet
+from skyward_nb.words.bundles import fitting
 from skyward_nb.words.messages import Clear, Display, Event, Frame, Run, SourceFile
 
 _NOT_THE_USERS = (
@@ -69,7 +70,7 @@ class _Displays(DisplayPublisher):
         """Send one MIME bundle; binary parts as base64, parts that are no text as JSON."""
         if self.emit is not None:
             name = (transient or {}).get("display_id")
-            bundle = {mime: _as_text(part) for mime, part in data.items()}
+            bundle = fitting({mime: _as_text(part) for mime, part in data.items()})
             self.emit(Display(self.rank, bundle, name, update, outlet.run()))
 
     def clear_output(self, wait: bool = False) -> None:

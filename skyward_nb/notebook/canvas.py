@@ -193,10 +193,9 @@ class _Widgets:
         if not self._panes and (view.entries or open_lines(view)):
             self._panes[None] = self._pane("all")
             if 1 < len(view.ranks) <= _MOST_TABS:
-                there = sorted(view.ranks)
                 self._tabs = self._html()
-                self._put(self._tabs, page.live_tabs(there))
-                self._panes |= {rank: self._pane(str(rank)) for rank in there}
+                self._put(self._tabs, page.live_tabs(view))
+                self._panes |= {rank: self._pane(str(rank)) for rank in sorted(view.ranks)}
         for rank, pane in self._panes.items():
             self._put(pane, page.lines_html(tail(view, rank)))
 
@@ -234,8 +233,11 @@ class _Widgets:
 
     def close(self) -> None:
         """Take them away, here and in the front end."""
+        # A closed widget leaves its layout and style open.
         for widget in self._all:
-            widget.close()
+            for each in (widget, *(getattr(widget, name, None) for name in ("layout", "style"))):
+                if each is not None:
+                    each.close()
 
 
 class TerminalCanvas:

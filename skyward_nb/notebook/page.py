@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from skyward_nb.notebook.colours import coloured
 from skyward_nb.notebook.curves import curve, suits_log, title
-from skyward_nb.notebook.record import anchor
+from skyward_nb.notebook.record import anchor, group
 from skyward_nb.notebook.rich import rich_html
 from skyward_nb.notebook.wording import (
     MANIFEST_COLUMNS,
@@ -56,7 +56,7 @@ _STYLE = f"""
 .sky-run .tag{{font-size:11px;border-radius:9px;padding:1px 7px;border:1px solid #bf8700;color:inherit;background:rgba(191,135,0,.15)}}
 .sky-run .wide{{overflow-x:auto}}
 .sky-run .curves{{display:flex;flex-wrap:wrap;gap:6px 24px;padding:6px 12px;border-top:{_EDGE}}}
-.sky-run form{{margin:0;border-top:{_EDGE}}}
+.sky-run .tabs{{margin:0;border-top:{_EDGE}}}
 .sky-run fieldset{{display:flex;flex-wrap:wrap;gap:2px;margin:0;padding:6px 12px 0;border:0;min-width:0}}
 .sky-run label{{padding:2px 10px;margin:0;font-size:12.5px;border:1px solid transparent;border-bottom:0;border-radius:5px 5px 0 0;cursor:pointer;opacity:.7}}
 .sky-run label:has(:checked){{border-color:rgba(128,128,128,.5);opacity:1;font-weight:600}}
@@ -231,25 +231,29 @@ def output(view: View) -> str:
     if not 1 < len(there) <= MOST_TABS:
         return f'<div style="border-top:{_EDGE}">{body}</div>'
     rules = "".join(
-        f'.sky-run form:has(input[value="{rank}"]:checked) .g:not(.a):not(.r{rank}){{display:none}}'
+        f'.sky-run .tabs:has(input[value="{rank}"]:checked) .g:not(.a):not(.r{rank})'
+        "{display:none}"
         for rank in there
     )
-    return f"<style>{rules}</style><form>{_tabs(there)}{body}</form>"
+    tabs = _tabs(there, group(view))
+    return f'<style>{rules}</style><div class="tabs">{tabs}{body}</div>'
 
 
-def live_tabs(there: Sequence[int]) -> str:
+def live_tabs(view: View) -> str:
     """Tabs for panes that are other widgets of the same box."""
+    there = sorted(view.ranks)
     rules = "".join(
         f'.sky-live:has(input[value="{each}"]:checked) .sky-pane:not(.sky-pane-{each})'
         "{display:none}"
         for each in ("all", *there)
     )
-    return f"<style>{rules}</style><form>{_tabs(there)}</form>"
+    tabs = _tabs(there, f"{group(view)}-live")
+    return f'<style>{rules}</style><div class="tabs">{tabs}</div>'
 
 
-def _tabs(there: Sequence[int]) -> str:
+def _tabs(there: Sequence[int], name: str) -> str:
     """Radio buttons that look like tabs; in JupyterLab the arrow keys are theirs, not the notebook's."""
-    attributes = 'type="radio" name="rank" data-lm-suppress-shortcuts="true"'
+    attributes = f'type="radio" name="{name}" data-lm-suppress-shortcuts="true"'
     tabs = "".join(f'<label><input {attributes} value="{rank}">{rank}</label>' for rank in there)
     return (
         '<fieldset aria-label="whose output is shown">'
@@ -313,9 +317,14 @@ def _line(line: Line) -> str:
 
 def shown(entry: Shown, classes: str = "", name: str = "") -> str:
     """What ranks displayed, as their own, in an element with a `name` to be found by."""
-    body = rich_html(entry.data, f"figure of {count_ranks(entry.ranks)}")
+    body = _rich(tuple(entry.data.items()), f"figure of {count_ranks(entry.ranks)}")
     known = f' id="{html.escape(name)}"' if name else ""
     return f'<div class="g {classes} fig"{known}><b>{label(entry.ranks)}</b> {body}</div>'
+
+
+@lru_cache(maxsize=8)
+def _rich(data: tuple[tuple[str, str], ...], what: str) -> str:
+    return rich_html(dict(data), what)
 
 
 def lines_html(lines: Iterable[Line | str]) -> str:

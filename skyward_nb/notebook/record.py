@@ -169,7 +169,12 @@ def schema() -> bytes:
 
 def anchor(view: View, index: int) -> str:
     """The id of the element that shows entry `index` in the HTML."""
-    return f"sky-{view.run or 'run'}-{index}"
+    return f"{group(view)}-{index}"
+
+
+def group(view: View) -> str:
+    """A name for what belongs to this run in a page."""
+    return f"sky-{view.run.replace('/', '-') or 'run'}"
 
 
 def _rank(view: View, rank: int, late: str) -> RankRecord:

@@ -10,7 +10,9 @@ from skyward_nb.words.messages import Progress
 from skyward_nb.words.ranks import spell_ranks
 
 _BEHIND = 0.1
-"""A rank is behind that lacks so much of what most ranks have done, and two items at least."""
+"""A rank is behind that lacks so much of what most ranks have done, and two items at least,"""
+_SECONDS = 0.5
+"""and as much as they do in this time: loops tell only ten times a second how far they are."""
 _LONGER = 1.25
 """A rank took longer whose time is so many times that of most ranks, and a second more at least."""
 
@@ -27,9 +29,11 @@ def behind(ranks: Mapping[int, RankView]) -> dict[int, str]:
         if len(bars) < 2:
             continue
         for rank, bar in bars.items():
-            most = statistics.median(other.done for r, other in bars.items() if r != rank)
+            others = [other for r, other in bars.items() if r != rank]
+            most = statistics.median(other.done for other in others)
+            rate = statistics.median(other.done / (other.seconds or 1) for other in others)
             lack = most - bar.done
-            if lack >= max(2, _BEHIND * most) and not bar.over:
+            if lack >= max(2, _BEHIND * most, _SECONDS * rate) and not bar.over:
                 found[rank] = f"{lack:,.0f} {_many(bar.unit)} behind"
     return found
 

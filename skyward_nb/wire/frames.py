@@ -87,7 +87,7 @@ class Frames(Generic[M]):
             end = at + _HEAD + int.from_bytes(whole[at : at + _HEAD], "big")
             try:
                 message = self._decode(memoryview(whole)[at + _HEAD : end])
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise FrameError(str(error)) from error
             yield message, whole[at:end]
             at = end

@@ -52,7 +52,7 @@ def test_bars_curves_tabs_and_figures(notebook):
     out = notebook.output(1)
 
     # While it runs: bars move, the slow rank is named, tabs switch by click and by keyboard.
-    out.get_by_text("steps behind").wait_for()
+    out.get_by_text("steps behind").first.wait_for()
     before = widths(notebook)
     assert len(before) == 4
     assert max(before) > min(before)

@@ -8,7 +8,7 @@ from skyward_nb.words.messages import Progress
 
 
 def at(done, total=100, *, over=False, level=0, text="", unit="it"):
-    return RankView(bars=(Progress(0, 1 + level, done, total, text, 1.0, level, unit, over=over),))
+    return RankView(bars=(Progress(0, 1 + level, done, total, text, 20.0, level, unit, over=over),))
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,12 @@ def test_loops_that_differ_are_not_compared():
 
 def test_a_loop_that_was_left_is_not_behind():
     assert behind({0: at(90), 1: at(10, over=True), 2: at(90)}) == {}
+
+
+def test_fast_loops_are_not_compared_within_a_blink():
+    fast = {rank: RankView(bars=(Progress(0, 1, done, 10_000, "", 1.0),)) for rank, done in
+            enumerate((1000, 600, 1000))}  # fmt: skip
+    assert behind(fast) == {}
 
 
 def test_the_unit_of_the_loop_is_said():
