@@ -15,10 +15,6 @@ from jupyter_client.manager import KernelManager
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def _id_of(content: dict[str, dict[str, str]]) -> str:
-    return content.get("transient", {}).get("display_id", "")
-
-
 @dataclass
 class Ran:
     """What one cell gave."""
@@ -34,6 +30,38 @@ class Ran:
     """Displays of earlier cells that were updated meanwhile."""
     live: list[str] = field(default_factory=list)
     """What widgets showed while the cell ran, each text as it came."""
+
+    own: set[str] = field(default_factory=set)
+
+    def hear(self, kind: str, content: dict) -> str:
+        """Take a message; returns what a display or widget shows by it, as text."""
+        self.messages += 1
+        if kind in ("display_data", "update_display_data"):
+            return self._show(content, is_new=kind == "display_data")
+        if kind in ("comm_open", "comm_msg"):
+            self.bytes += len(json.dumps(content))
+            text = content["data"].get("state", {}).get("value", "")
+            self.live += [text] if text else []
+            return text
+        if kind == "stream":
+            name = content["name"]
+            self.streams[name] = self.streams.get(name, "") + content["text"]
+        elif kind == "execute_result":
+            self.result = content["data"]["text/plain"]
+        elif kind == "error":
+            text = _ANSI.sub("", "\n".join(content["traceback"]))
+            self.error = (content["ename"], content["evalue"], text)
+        return ""
+
+    def _show(self, content: dict, *, is_new: bool) -> str:
+        name = content.get("transient", {}).get("display_id", "")
+        if not is_new and name not in self.own:
+            self.others.append(content["data"])
+            return ""
+        self.own.add(name)
+        self.displays.append(content["data"])
+        self.bytes += len(json.dumps(content))
+        return content["data"].get("text/plain", "")
 
     @property
     def picture(self) -> str:
@@ -75,7 +103,6 @@ class Kernel:
     def finish(self, message: str, timeout: float = 60, *, on_update=None) -> Ran:
         """Collect what a cell gives until it ends; `on_update` hears texts of displays and widgets."""
         ran = Ran("?")
-        own: set[str] = set()
         until = time.monotonic() + timeout
         while True:
             try:
@@ -86,31 +113,10 @@ class Kernel:
             if got["parent_header"].get("msg_id") != message:
                 continue
             kind, content = got["msg_type"], got["content"]
-            ran.messages += 1
-            if kind.startswith(("comm_", "display", "update")):
-                ran.bytes += len(json.dumps(content))
-            if kind == "stream":
-                name = content["name"]
-                ran.streams[name] = ran.streams.get(name, "") + content["text"]
-            elif kind == "update_display_data" and _id_of(content) not in own:
-                ran.others.append(content["data"])
-            elif kind in ("display_data", "update_display_data"):
-                own.add(_id_of(content))
-                ran.displays.append(content["data"])
-                if on_update is not None:
-                    on_update(content["data"]["text/plain"])
-            elif kind in ("comm_open", "comm_msg"):
-                text = content["data"].get("state", {}).get("value", "")
-                if text:
-                    ran.live.append(text)
-                    if on_update is not None:
-                        on_update(text)
-            elif kind == "execute_result":
-                ran.result = content["data"]["text/plain"]
-            elif kind == "error":
-                text = _ANSI.sub("", "\n".join(content["traceback"]))
-                ran.error = (content["ename"], content["evalue"], text)
-            elif kind == "status" and content["execution_state"] == "idle":
+            text = ran.hear(kind, content)
+            if text and on_update is not None:
+                on_update(text)
+            if kind == "status" and content["execution_state"] == "idle":
                 break
         ran.status = self.client.get_shell_msg(timeout=timeout)["content"]["status"]
         return ran

@@ -170,7 +170,7 @@ class _Widgets:
 
     def bundle(self) -> dict[str, Any]:
         """The MIME type by which a front end shows them."""
-        return self._box._repr_mimebundle_()
+        return self._box._repr_mimebundle_() or {}
 
     def renew(self, view: View) -> None:
         """Say what has changed."""

@@ -35,6 +35,9 @@ from skyward_nb.words.ranks import count_ranks
 MOST_CURVES = 12
 MOST_TABS = 128
 
+_LEFT = 'style="text-align:left"'
+_TD = f"<td {_LEFT}>"
+
 _EDGE = "1px solid var(--jp-border-color2,rgba(128,128,128,.35))"
 _STYLE = f"""
 .sky-run{{border:{_EDGE};border-radius:6px;overflow:hidden;max-width:960px;font-size:13px;line-height:1.45;font-variant-numeric:tabular-nums}}
@@ -46,17 +49,15 @@ _STYLE = f"""
 .sky-run .sec{{padding:5px 12px;border-top:{_EDGE}}}
 .sky-run .small{{font-size:12px}}
 .sky-run table{{border-collapse:collapse;margin:4px 0;font-size:13px;border:0;color:inherit}}
-.sky-run th,.sky-run td{{padding:2px 12px;text-align:left;vertical-align:top;white-space:nowrap;border:0;background:none}}
-.sky-run th{{font-weight:500;font-size:12px;opacity:.7}}
+.sky-run table th,.sky-run table td{{padding:2px 12px;text-align:left;vertical-align:top;white-space:nowrap;border:0;background:none}}
+.sky-run table th{{font-weight:500;font-size:12px;opacity:.7}}
 .sky-run tr{{background:none!important}}
-.sky-run .t{{width:200px;height:8px;margin:5px 0 3px;border-radius:4px;overflow:hidden;background:rgba(128,128,128,.25)}}
-.sky-run .t.in{{height:4px}}
-.sky-run .t i{{display:block;height:100%;background:#2f81f7}}
-.sky-run .t.ok i{{background:#2da44e}}.sky-run .t.slow i{{background:#bf8700}}.sky-run .t.bad i{{background:#d1242f}}
+.sky-run .t{{margin:5px 0 3px;border-radius:4px;overflow:hidden}}
 .sky-run .tag{{font-size:11px;border-radius:9px;padding:1px 7px;border:1px solid #bf8700;color:inherit;background:rgba(191,135,0,.15)}}
 .sky-run .wide{{overflow-x:auto}}
 .sky-run .curves{{display:flex;flex-wrap:wrap;gap:6px 24px;padding:6px 12px;border-top:{_EDGE}}}
 .sky-run .tabs{{margin:0;border-top:{_EDGE}}}
+.sky-run .who{{display:block!important}}
 .sky-run fieldset{{display:flex;flex-wrap:wrap;gap:2px;margin:0;padding:6px 12px 0;border:0;min-width:0}}
 .sky-run label{{padding:2px 10px;margin:0;font-size:12.5px;border:1px solid transparent;border-bottom:0;border-radius:5px 5px 0 0;cursor:pointer;opacity:.7}}
 .sky-run label:has(:checked){{border-color:rgba(128,128,128,.5);opacity:1;font-weight:600}}
@@ -102,7 +103,7 @@ def head(view: View) -> str:
     if view.state != "starting" or view.ended is not None:
         return bar
     rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        "<tr>" + "".join(f"{_TD}{html.escape(cell)}</td>" for cell in row) + "</tr>"
         for row in step_rows(view)
     )
     return f"{bar}<table>{rows}</table>" if rows else bar
@@ -128,7 +129,8 @@ def ranks(view: View) -> str:
     if not any(row.bars for row in rows):
         heads = [name for name in heads if name not in ("progress", "")]
     cells = "".join(
-        f'<th scope="col">{html.escape(name if name != "remark" else "")}</th>' for name in heads
+        f'<th scope="col" {_LEFT}>{html.escape(name if name != "remark" else "")}</th>'
+        for name in heads
     )
     body = "".join(_rank_row(row, heads) for row in rows)
     return f'<div class="wide"><table><tr>{cells}</tr>{body}</table></div>{said}'
@@ -150,7 +152,7 @@ def _rank_row(row: RankRow, heads: Sequence[str]) -> str:
             cells.append(html.escape(row.metrics[name]))
         else:
             cells.append(html.escape(str(getattr(row, name, ""))))
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"{_TD}{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _bar_words(bar: BarRow) -> str:
@@ -161,12 +163,24 @@ def _bar_words(bar: BarRow) -> str:
 def _bar(bar: BarRow, row: RankRow) -> str:
     if bar.part is None:
         return ""
-    tone = "ok" if bar.part >= 1 else "bad" if row.state else "slow" if row.remark else ""
-    inner = " in" if bar.level else ""
+    is_late = bool(row.remark)
+    colour = _DOTS[
+        "finished"
+        if bar.part >= 1
+        else "failed"
+        if row.state
+        else "interrupted"
+        if is_late
+        else "running"
+    ]
+    height = 4 if bar.level else 8
     percent = int(bar.part * 100)
+    # Styled in place: so it is a bar also where a notebook is not trusted.
     return (
-        f'<div class="t {tone}{inner}" role="progressbar" aria-valuenow="{percent}" '
-        f'aria-label="{html.escape(bar.words)}"><i style="width:{percent}%"></i></div>'
+        f'<div class="t" role="progressbar" aria-valuenow="{percent}" '
+        f'aria-label="{html.escape(bar.words)}" '
+        f'style="width:200px;height:{height}px;background:rgba(128,128,128,.25)">'
+        f'<div style="width:{percent}%;height:{height}px;background:{colour}"></div></div>'
     )
 
 
@@ -255,9 +269,10 @@ def _tabs(there: Sequence[int], name: str) -> str:
     """Radio buttons that look like tabs; in JupyterLab the arrow keys are theirs, not the notebook's."""
     attributes = f'type="radio" name="{name}" data-lm-suppress-shortcuts="true"'
     tabs = "".join(f'<label><input {attributes} value="{rank}">{rank}</label>' for rank in there)
+    # Hidden but for the style sheet: without it nothing can be chosen.
     return (
-        '<fieldset aria-label="whose output is shown">'
-        f'<label><input {attributes} value="all" checked>all ranks</label>{tabs}</fieldset>'
+        '<div class="who" style="display:none"><fieldset aria-label="whose output is shown">'
+        f'<label><input {attributes} value="all" checked>all ranks</label>{tabs}</fieldset></div>'
     )
 
 
@@ -361,9 +376,9 @@ def foot(view: View) -> str:
 def _manifest(view: View) -> str:
     if not view.manifest:
         return ""
-    heads = "".join(f'<th scope="col">{column}</th>' for column in MANIFEST_COLUMNS)
+    heads = "".join(f'<th scope="col" {_LEFT}>{column}</th>' for column in MANIFEST_COLUMNS)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>"
+        "<tr>" + "".join(f"{_TD}{html.escape(text)}</td>" for text in row) + "</tr>"
         for row in manifest_rows(view)
     )
     return f'<div class="wide"><table><tr>{heads}</tr>{rows}</table></div>'

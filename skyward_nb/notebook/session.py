@@ -25,9 +25,9 @@ from msgspec.structs import replace
 
 from skyward_nb.api.failures import show
 from skyward_nb.cell.source import Cell, compile_cell
+from skyward_nb.notebook.canvas import BundleCanvas, Canvas, TerminalCanvas, WidgetCanvas
 from skyward_nb.notebook.defaults import Default, with_defaults
 from skyward_nb.notebook.defaults import defaults as read_defaults
-from skyward_nb.notebook.canvas import BundleCanvas, Canvas, TerminalCanvas, WidgetCanvas
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.ending import Ending
 from skyward_nb.notebook.options import Asked, near_words

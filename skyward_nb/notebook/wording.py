@@ -75,9 +75,9 @@ def time_words(view: View) -> str:
     left = [
         bar.seconds / bar.done * (bar.total - bar.done)
         for now in view.ranks.values()
-        if now.state == "running" and (bar := current(now)) and bar.total and 0 < bar.done
+        if now.state == "running" and (bar := current(now)) and bar.total and bar.done > 0
     ]
-    if view.ended is None and left and max(left) > 0:
+    if view.ended is None and left and max(left) >= 1:
         return f"{clock(view.took)} · about {clock(max(left))} left"
     return clock(view.took)
 
@@ -182,7 +182,8 @@ def _bar_row(bars: Sequence[Progress], state: str) -> BarRow:
     part = done / first.total if first.total else 1.0
     left = ""
     if state == "running" and 0 < done < first.total and not first.over:
-        left = f" · {clock(seconds / done * (first.total - done))} left"
+        rest = seconds / done * (first.total - done)
+        left = f" · {clock(rest)} left" if rest >= 1 else ""
     low, high = min(bar.done for bar in bars), max(bar.done for bar in bars)
     counts = _count(low) if low == high else f"{_count(low)} to {_count(high)}"
     words = f"{name}{counts}/{_count(first.total)} · {int(part * 100)}%{rate}{left}{note}"

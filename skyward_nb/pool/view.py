@@ -187,7 +187,8 @@ class _Folding:
 
     def view(self) -> View:
         """What has come of it."""
-        for rank in list(self._texts):
+        # The last first: each finds its place before what is there.
+        for rank in sorted(self._texts, reverse=True):
             self._print(rank)
         self._draw_series()
         return replace(
@@ -381,16 +382,20 @@ class _Folding:
     def _find(
         self, at: int, rank: int, stream: str, text: str
     ) -> tuple[int, tuple[int, ...]] | None:
-        """Where other ranks have the same line, soon after `at`, and those ranks with this one."""
+        """Where other ranks have the same line, and those ranks with this one.
+
+        It is looked for soon after `at`, and in what has just come.
+        """
         entries = self._entries
-        index, last = at, min(at + _LOOK_AHEAD, len(entries))
-        while index < last:
-            entry = entries[index]
-            if type(entry) is Line and entry.text == text and entry.stream == stream:
-                ranks = _joined(entry.ranks, rank)
-                if ranks is not None:
-                    return index, ranks
-            index += 1
+        for begin in (at,) if at >= self._fresh else (at, self._fresh):
+            index, last = begin, min(begin + _LOOK_AHEAD, len(entries))
+            while index < last:
+                entry = entries[index]
+                if type(entry) is Line and entry.text == text and entry.stream == stream:
+                    ranks = _joined(entry.ranks, rank)
+                    if ranks is not None:
+                        return index, ranks
+                index += 1
         return None
 
     def _known_texts(self) -> set[str]:

@@ -37,7 +37,7 @@ def notebook(open_notebook):
 
 def widths(notebook):
     """How far the bars are, in percent."""
-    found = re.findall(r'<i style="width: ?(\d+)%', notebook.output_html(1))
+    found = re.findall(r'"width: ?(\d+)%', notebook.output_html(1))
     return [int(each) for each in found]
 
 

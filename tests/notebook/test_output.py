@@ -58,7 +58,7 @@ def test_widgets_change_while_it_runs_and_one_bundle_is_kept(notebook):
         assert sum(at <= other < at + 1 for other, _ in heads) <= 10
     curves = [text for text in ran.live if "data:image/svg+xml" in text]
     assert curves
-    assert any(re.search(r"[\d.]+ %", text) for _, text in heads), "no telemetry was shown"
+    assert any(re.search(r"[\d.]+ [MG]B", text) for _, text in heads), "no telemetry was shown"
 
 
 def test_whoever_takes_no_input_gets_bundles_and_no_widgets(notebook):
@@ -276,7 +276,8 @@ def test_much_output_is_bounded_and_the_rest_is_in_the_logs(notebook, tmp_path):
     again = notebook.run(f"{command} save={path}")
     assert "there is such a file already" in again.stderr
     tail = notebook.run(f"{command} rank=0,3 lines=4").stdout.splitlines()
-    assert sorted(tail)[-1] == "[3] line 49999 of 3"
+    assert len(tail) == 4
+    assert {line[:3] for line in tail} <= {"[0]", "[3]"}
 
 
 def test_the_text_that_is_kept_can_be_chosen(notebook):
@@ -288,10 +289,7 @@ def test_the_text_that_is_kept_can_be_chosen(notebook):
 
 def test_logs_of_a_run_that_is_not_there(notebook):
     wrong = notebook.run("%sky logs run=4711")
-    assert wrong.status == "ok" or wrong.error[0] == "UsageError"
-    assert (
-        "run=4711: nothing that it printed is on disk; there is" in wrong.stderr + wrong.traceback
-    )
+    assert "run=4711: nothing that it printed is on disk; there is" in wrong.stderr
 
 
 def test_hidden_output_is_in_the_logs(notebook):

@@ -53,7 +53,7 @@ def test_every_rank_keeps_its_order():
 
 def test_lines_that_come_together_fold_around_those_that_differ():
     view = fold(View(), out(0, "I am 0\nsame\n"), out(1, "I am 1\nsame\n"))
-    assert lines(view) == [((1,), "I am 1"), ((0,), "I am 0"), ((0, 1), "same")]
+    assert lines(view) == [((0,), "I am 0"), ((1,), "I am 1"), ((0, 1), "same")]
 
 
 def test_what_came_earlier_stays_before_what_came_later():
