@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/.stamps
 
-.PHONY: demo test check format lint types imports notebooks bench minors clean
+.PHONY: demo test check format lint types imports schema notebooks bench minors clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -28,6 +28,9 @@ types: $(STAMPS)/lint
 
 imports: $(STAMPS)/lint
 	$(BIN)/lint-imports
+
+schema: $(STAMPS)/demo  ## the JSON schema of the record for front ends, made from its types
+	$(BIN)/python -m skyward_nb.notebook.record > skyward_nb/notebook/run.schema.json
 
 notebooks: $(STAMPS)/demo
 	$(BIN)/python notebooks/execute.py notebooks/*.ipynb

@@ -7,6 +7,7 @@ bundle, in the element with the `anchor` as its id.
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, Literal
 
@@ -45,14 +46,17 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank; `cpu` in percent of a core, `memory` and `peak` in bytes; null where not known."""
+    """One rank; `cpu` in percent of a core, `memory` and `peak` in bytes; null where not known.
+
+    A metric that is not finite is null.
+    """
 
     rank: int
     node: int
     state: RankState
     stage: str
     bars: tuple[Bar, ...]
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     curves: dict[str, Curve]
     cpu: float | None
     memory: int | None
@@ -189,7 +193,9 @@ def _rank(view: View, rank: int, late: str) -> RankRecord:
             Bar(b.text, b.done, b.total, b.unit, round(b.seconds, 3), b.level, b.note, b.over)
             for b in now.bars
         ),
-        metrics=now.metrics,
+        metrics={
+            name: value if math.isfinite(value) else None for name, value in now.metrics.items()
+        },
         curves={
             name: Curve(series.steps, series.means, series.stride, series.missing)
             for name, series in now.series.items()

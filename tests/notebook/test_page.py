@@ -1,0 +1,136 @@
+"""The picture as HTML: well formed, escaped, whole without script or style."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from msgspec.structs import replace
+from notebook import views
+
+from skyward_nb.notebook import page
+from skyward_nb.notebook.picture import as_text
+from skyward_nb.pool.view import RankView, View, fold
+from skyward_nb.words.messages import Display, Output
+
+VOID = {"img", "br", "input", "meta", "hr"}
+
+
+class Tags(HTMLParser):
+    """Notes every tag that is opened and not closed, or closed and not opened."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.wrong, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in VOID
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+def read(html):
+    tags = Tags()
+    tags.feed(html)
+    assert not tags.wrong, tags.wrong
+    assert not tags.open, tags.open
+    return "".join(tags.text)
+
+
+ALL = [views.starting, views.running, views.finished, views.busy, lambda: views.running(64)]
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_is_well_formed_and_needs_no_script(make):
+    html = page.as_html(make())
+    read(html)
+    assert "<script" not in html
+    assert not re.search(r'(src|href)="(?!data:)', html)
+
+
+def test_everything_that_text_says_is_on_the_page():
+    view = views.finished()
+    said = re.sub(r"\s+", " ", read(page.as_html(view)))
+    for word in ("4 ranks finished", "epoch 100/100", "epoch 6 done", "saved checkpoint <6>",
+                 "UserWarning: slow", "a note <of ours>", "sent x (12 MB)", "ndarray", "0.01943",
+                 "memory of a rank at most 600 MB", "1.5 times as long"):  # fmt: skip
+        assert word in said, word
+        if word != "ndarray":
+            assert word in as_text(view) or word.startswith("sent"), word
+
+
+def test_bars_are_full_in_the_end_and_images_inlined():
+    html = page.as_html(views.finished())
+    assert re.findall(r'"width:(\d+)%', html) == ["100"]
+    assert 'src="data:image/png;base64,iVBORw0KGgo="' in html
+    assert html.count("data:image/svg+xml") == 2, "a curve, and the other scale"
+
+
+def test_each_rank_has_a_tab_that_needs_no_script():
+    html = page.as_html(views.finished())
+    assert re.findall(r'<input[^>]* value="(\w+)"', html) == ["all", "0", "1", "2", "3"]
+    assert html.count('name="sky-default-ab12cd-7"') == 5
+    for rank in range(4):
+        assert f':has(input[value="{rank}"]:checked) .g:not(.a):not(.r{rank})' in html
+    assert '<span class="g a"><b>[0-3]</b> epoch 6 done\n' in html
+    assert '<span class="g r2">' in html
+
+
+def test_one_rank_alone_has_no_tabs():
+    view = fold(View(ranks={0: RankView()}), Output(0, "stdout", "x\n"))
+    assert "<input" not in page.as_html(view)
+
+
+def test_what_is_printed_is_escaped_and_what_is_displayed_is_not():
+    view = fold(
+        View(ranks={0: RankView()}),
+        Output(0, "stdout", '<script>alert("x")</script>&amp;\n'),
+        Display(0, {"text/html": "<i>rich</i>"}),
+    )
+    html = page.as_html(view)
+    assert "<script>" not in html
+    assert "&amp;amp;" in html
+    assert "<i>rich</i>" in html
+
+
+def test_names_of_metrics_and_loops_are_escaped():
+    from skyward_nb.words.messages import Metric, Progress
+
+    view = fold(
+        View(ranks={0: RankView()}),
+        Progress(0, 1, 1, 2, "<b>loop", note="<b>note"),
+        *(Metric(0, step, {"<b>loss": 1.0}) for step in range(3)),
+    )
+    html = page.as_html(view)
+    assert "<b>loop" not in html
+    assert "<b>note" not in html
+    assert "<b>loss" not in html
+
+
+def test_where_lines_are_left_out_is_said_how_to_get_them():
+    view = fold(replace(views.running(), most_text=1000), Output(0, "stdout", "line\n" * 1000))
+    said = read(page.as_html(view))
+    assert re.search(r"… [\d,]+ lines not shown: %sky logs run=7 …", said)
+
+
+def test_the_manifest_is_folded_away_unless_it_was_asked_for():
+    html = page.as_html(views.finished())
+    assert re.search(r"<details><summary>sent x \(12 MB\)", html)
+    opened = page.as_html(replace(views.finished(), manifest_open=True))
+    assert "would be sent" in opened
+    assert "<summary>sent x" not in opened
+
+
+def test_a_page_of_many_lines_is_not_much_larger_than_they_are():
+    text = "".join(f"line {number}\n" for number in range(10_000))
+    view = fold(View(ranks={0: RankView(), 1: RankView()}), Output(0, "stdout", text))
+    assert len(page.as_html(view)) < len(text) + 10_000 * 20

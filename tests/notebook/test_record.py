@@ -1,0 +1,54 @@
+"""The record for front ends: its schema is that of the file, and it says what the picture says."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from notebook import views
+
+from skyward_nb.notebook import record
+from skyward_nb.notebook.page import as_html
+from skyward_nb.pool.view import RankView, View, fold
+from skyward_nb.words.messages import Metric, Output
+
+SCHEMA = Path(record.__file__).with_name("run.schema.json")
+GOLDEN = Path(__file__).with_name("golden")
+KINDS = {"starting": views.starting, "running": views.running, "finished": views.finished}
+
+
+def test_the_schema_is_made_from_the_types():
+    assert SCHEMA.read_bytes() == record.schema(), "run: make schema"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_are_as_they_were(kind):
+    found = record.as_json(KINDS[kind]())
+    path = GOLDEN / f"{kind}.json"
+    assert found == json.loads(path.read_text()), f"if that is meant, write it anew: {path}"
+
+
+@pytest.mark.parametrize("make", [*KINDS.values(), views.busy, lambda: views.running(64)])
+def test_records_follow_the_schema(make):
+    jsonschema.validate(record.as_json(make()), json.loads(SCHEMA.read_text()))
+
+
+def test_what_is_not_finite_is_null():
+    view = fold(View(ranks={0: RankView()}), Metric(0, 0, {"loss": float("nan")}))
+    found = record.as_json(view)
+    assert found["ranks"][0]["metrics"] == {"loss": None}
+    jsonschema.validate(found, json.loads(SCHEMA.read_text()))
+    json.dumps(found, allow_nan=False)
+
+
+def test_figures_are_found_in_the_page_by_their_anchor():
+    view = views.finished()
+    (figure,) = [part for part in record.as_json(view)["output"] if part["type"] == "display"]
+    assert figure["types"] == ["image/png", "text/plain"]
+    assert figure["data"] == {"text/plain": "<Figure>"}
+    assert f'id="{figure["anchor"]}"' in as_html(view)
+
+
+def test_lines_of_the_same_ranks_are_one_block():
+    view = fold(View(), Output(0, "stdout", "a\nb\n"), Output(0, "stderr", "c\n"))
+    assert [part["lines"] for part in record.as_json(view)["output"]] == [["a", "b"], ["c"]]

@@ -1,0 +1,115 @@
+"""A view in words and rows."""
+
+import math
+
+import pytest
+from msgspec.structs import replace
+from notebook import views
+
+from skyward_nb.notebook import wording
+from skyward_nb.pool.view import RankView, View, fold
+from skyward_nb.words.messages import Metric, Progress, RankLost
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0084, "8 ms"),
+        (0.9999, "1.0 s"),
+        (3.14, "3.1 s"),
+        (59.96, "1:00"),
+        (727, "12:07"),
+        (3600, "1:00:00"),
+        (90061, "25:01:01"),
+    ],
+)
+def test_clock(seconds, words):
+    assert wording.clock(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([0.5], "0.5"),
+        ([0.5, 0.5], "0.5"),
+        ([1.0, 3.0], "2 (1 – 3)"),
+        ([1.0, math.nan], "nan"),
+        ([math.inf, 1.0], "inf (1 – inf)"),
+    ],
+)
+def test_metrics_of_several_ranks(values, words):
+    assert wording.spread(values) == words
+
+
+def test_few_ranks_that_run_have_a_row_each():
+    rows = wording.rank_rows(views.running())
+    assert [row.ranks for row in rows] == [(0,), (1,), (2,), (3,)]
+    assert rows[2].remark == "15 steps behind"
+    assert [row.node for row in rows] == ["0", "1", "2", "3"]
+    outer, inner = rows[0].bars
+    assert outer.words == "epoch 66/100 · 66% · 3.3 it/s · 10.3 s left"
+    assert (inner.words, inner.level) == ("batch 3/10 · 30% · 3 batch/s · 2.3 s left", 1)
+    assert (rows[0].cpu, rows[0].memory) == ("97 %", "600 MB")
+    assert rows[0].gpu == "90 % · 1 GB of 8 GB · 61 °C"
+    assert wording.time_words(views.running()) == "20.0 s · about 19.2 s left"
+
+
+def test_many_ranks_share_rows_and_those_behind_have_their_own():
+    view = views.running(64)
+    rows = wording.rank_rows(view)
+    assert [len(row.ranks) for row in rows] == [63, 1]
+    assert rows[0].bars[0].words.startswith("epoch 66/100")
+    assert wording.remarks(view) == ("behind the others: rank 2",)
+
+
+def test_in_the_end_ranks_that_tell_the_same_share_a_row():
+    (row,) = wording.rank_rows(views.finished())
+    assert row.ranks == (0, 1, 2, 3)
+    assert row.bars[0].part == 1
+    assert row.metrics == {"loss": "0.01943 (0.01887 – 0.02)"}
+    assert (row.cpu, row.memory, row.gpu) == ("", "", "")
+    assert wording.remarks(views.finished()) == (
+        "rank 2 took 1.5 times as long as the others (32.0 s, 21.0 s)",
+    )
+    assert wording.peak_words(views.finished()) == ("memory of a rank at most 600 MB",)
+
+
+def test_a_rank_that_was_lost_has_a_row():
+    view = fold(View(ranks={0: RankView(), 1: RankView()}, ended=1.0), RankLost(1, 1, "killed"))
+    assert [(row.ranks, row.state) for row in wording.rank_rows(view)] == [((1,), "lost")]
+
+
+@pytest.mark.parametrize(
+    ("bar", "words"),
+    [
+        (Progress(0, 1, 3, None, "", 1.0), "3 done · 3 it/s"),
+        (Progress(0, 1, 0, 0, "", 0.0), "0/0 · 100%"),
+        (Progress(0, 1, 1, 4, "x", 10.0), "x 1/4 · 25% · 10 s/it · 30.0 s left"),
+        (Progress(0, 1, 0.5, 2.0, "", 0.0), "0.5/2 · 25%"),
+        (Progress(0, 1, 12, 10, "", 0.0), "12/10 · 120%"),
+        (Progress(0, 1, 1, 2, "", 0.0, note="loss=3"), "1/2 · 50% · loss=3"),
+        (Progress(0, 1, 2_000_000, 4_000_000, "", 0.0), "2,000,000/4,000,000 · 50%"),
+    ],
+)
+def test_loops_in_words(bar, words):
+    (row,) = wording.rank_rows(fold(View(ranks={0: RankView()}), bar))
+    assert row.bars[0].words == words
+    assert row.bars[0].part is None or 0 <= row.bars[0].part <= 1
+
+
+def test_steps_of_nodes():
+    assert wording.step_rows(views.starting()) == [
+        ("nodes 0-3", "agent ✓ 500 ms", "imports ▸ torch … 1.5 s"),
+        ("1 of 4 ranks ready",),
+    ]
+
+
+def test_what_all_ranks_are_busy_with_is_in_the_headline():
+    assert wording.headline(views.busy()) == "Running on 4 ranks: taking in 512 MB"
+    some = replace(views.busy(), phase="packing x")
+    assert wording.headline(some) == "Running on 4 ranks: packing x"
+
+
+def test_a_metric_of_some_ranks_alone():
+    view = fold(View(ranks={0: RankView(), 1: RankView()}, ended=1.0), Metric(1, 0, {"acc": 0.5}))
+    assert [row.metrics for row in wording.rank_rows(view)] == [{"acc": "0.5"}]
