@@ -30,7 +30,7 @@ imports: $(STAMPS)/lint
 	$(BIN)/lint-imports
 
 schema: $(STAMPS)/demo  ## the JSON schema of the record for front ends, made from its types
-	$(BIN)/python -m skyward_nb.notebook.record > skyward_nb/notebook/run.schema.json
+	$(BIN)/python -m skyward_nb.picture.record > skyward_nb/picture/run.schema.json
 
 notebooks: $(STAMPS)/demo
 	$(BIN)/python notebooks/execute.py notebooks/*.ipynb

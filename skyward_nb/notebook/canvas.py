@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from skyward_nb.notebook import page
-from skyward_nb.notebook.picture import as_text, closing_text, rank_text
-from skyward_nb.notebook.record import MIME, as_json
-from skyward_nb.notebook.wording import headline
+from skyward_nb.picture import page
+from skyward_nb.picture.record import MIME, as_json
+from skyward_nb.picture.text import as_text, closing_text, rank_text
+from skyward_nb.picture.wording import headline
 from skyward_nb.pool.view import Entry, Line, Shown, View, open_lines
 from skyward_nb.words.messages import Display, Output
 

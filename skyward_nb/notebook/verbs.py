@@ -11,7 +11,7 @@ from skyward_nb.notebook.help import VERBS, help_text
 from skyward_nb.notebook.logs import print_log, save_log
 from skyward_nb.notebook.options import TAKES, near_words, parse, parse_settings
 from skyward_nb.notebook.session import Session
-from skyward_nb.notebook.wording import clock, columns
+from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size

@@ -7,7 +7,7 @@ import time
 import pytest
 from kernels import Ran, kernel
 
-from skyward_nb.notebook.record import MIME
+from skyward_nb.picture.record import MIME
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from skyward_nb.notebook.rich import MOST_JSON, rich_html
+from skyward_nb.picture.rich import MOST_JSON, rich_html
 from skyward_nb.words.bundles import WIDGET
 
 PNG = base64.b64encode(b"\x89PNG not really").decode()

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from skyward_nb.notebook.colours import coloured, contrast, plain
+from skyward_nb.picture.colours import coloured, contrast, plain
 
 PAGES = {"white": (255, 255, 255), "JupyterLab dark": (17, 17, 17), "VS Code dark": (30, 30, 30)}
 NAMED = [*range(30, 38), *range(90, 98)]

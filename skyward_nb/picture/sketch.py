@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from skyward_nb.notebook.legend import COLOURS, FONT, LETTER, MEAN, ROW, TEXT, legend, stroke
-from skyward_nb.notebook.scales import Scale, Tick, compact
-from skyward_nb.notebook.strokes import band_path, line_path
+from skyward_nb.picture.legend import COLOURS, FONT, LETTER, MEAN, ROW, TEXT, legend, stroke
+from skyward_nb.picture.scales import Scale, Tick, compact
+from skyward_nb.picture.strokes import band_path, line_path
 from skyward_nb.pool.series import Series
 
 _BOLD_LETTER = 13.6

@@ -9,7 +9,7 @@ Source: the HTML standard, "Tree construction", html.spec.whatwg.org.
 
 from __future__ import annotations
 
-from skyward_nb.notebook.elements import (
+from skyward_nb.picture.elements import (
     BREAKS_OUT,
     BUTTON_SCOPE,
     CELL_SCOPE,
@@ -40,7 +40,7 @@ from skyward_nb.notebook.elements import (
     TEMPLATE,
     VOID,
 )
-from skyward_nb.notebook.markup import Cursor, Tag, Text
+from skyward_nb.picture.markup import Cursor, Tag, Text
 
 DEEPEST = 200
 

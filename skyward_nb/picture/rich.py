@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from xml.parsers import expat
 
-from skyward_nb.notebook.balance import balanced
+from skyward_nb.picture.balance import balanced
 from skyward_nb.words.bundles import WIDGET, shortened
 
 MOST_JSON = 20_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from skyward_nb.notebook.colours import plain
-from skyward_nb.notebook.wording import (
+from skyward_nb.picture.colours import plain
+from skyward_nb.picture.wording import (
     MANIFEST_COLUMNS,
     columns,
     cut_words,

@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 from msgspec.structs import replace
-from notebook import views
+from picture import views
 
-from skyward_nb.notebook import page
-from skyward_nb.notebook.picture import as_text
+from skyward_nb.picture import page
+from skyward_nb.picture.text import as_text
 from skyward_nb.pool.view import RankView, View, fold
 from skyward_nb.words.messages import Display, Output
 

@@ -10,11 +10,11 @@ import html
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from skyward_nb.notebook.colours import coloured
-from skyward_nb.notebook.curves import curve, suits_log, title
-from skyward_nb.notebook.record import anchor, group
-from skyward_nb.notebook.rich import rich_html
-from skyward_nb.notebook.wording import (
+from skyward_nb.picture.colours import coloured
+from skyward_nb.picture.curves import curve, suits_log, title
+from skyward_nb.picture.record import anchor, group
+from skyward_nb.picture.rich import rich_html
+from skyward_nb.picture.wording import (
     MANIFEST_COLUMNS,
     BarRow,
     RankRow,

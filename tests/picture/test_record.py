@@ -5,10 +5,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from notebook import views
+from picture import views
 
-from skyward_nb.notebook import record
-from skyward_nb.notebook.page import as_html
+from skyward_nb.picture import record
+from skyward_nb.picture.page import as_html
 from skyward_nb.pool.view import RankView, View, fold
 from skyward_nb.words.messages import Metric, Output
 

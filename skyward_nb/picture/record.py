@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from skyward_nb.notebook.wording import headline, remarks
+from skyward_nb.picture.wording import headline, remarks
 from skyward_nb.pool.stragglers import behind
 from skyward_nb.pool.view import Line, RankState, RunState, Shown, View, open_lines
 from skyward_nb.words.messages import Gpu

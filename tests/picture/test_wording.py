@@ -4,9 +4,9 @@ import math
 
 import pytest
 from msgspec.structs import replace
-from notebook import views
+from picture import views
 
-from skyward_nb.notebook import wording
+from skyward_nb.picture import wording
 from skyward_nb.pool.view import RankView, View, fold
 from skyward_nb.words.messages import Metric, Progress, RankLost
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skyward_nb.notebook.balance import DEEPEST, balanced
+from skyward_nb.picture.balance import DEEPEST, balanced
 
 GOOD = [
     "",
