@@ -1,37 +1,67 @@
-"""The pictures of a pool's runs: what a rank shows goes to that of its own run, however late."""
+"""What the ranks of a pool show: to the picture of its own run, however late, and to the logbook."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import deque
 
 from skyward_nb.notebook.display import RunDisplay
+from skyward_nb.pool.logbook import Logbook
+from skyward_nb.pool.pool import Pool
+from skyward_nb.words.errors import PoolError
 from skyward_nb.words.messages import Clear, Display, Event, Metric, Output, Progress, Stage
 
 _KEPT = 8
+_IDLE_PERIOD = 0.25
 _OF_A_RUN = (Output, Display, Clear, Progress, Metric, Stage)
 
 
 class Pictures:
-    """The displays of one pool, the last few of which can still be drawn anew."""
+    """The displays of one pool's runs, the last few of which can still be drawn anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool) -> None:
+        self.pool_id = pool.pool_id
+        self._pool = pool
         self._displays: deque[RunDisplay] = deque(maxlen=_KEPT)
+        self._book = Logbook(pool.pool_id)
+        self._renewal: asyncio.TimerHandle | None = None
+        pool.before_close.append(self._book.close)
+        self._listen_when_idle()
+
+    # ── a run ───────────────────────────────────────────────────────────────────────────
 
     def begin(self, display: RunDisplay) -> None:
         """A run begins, and has this display."""
+        display.keep = self._book.write
         self._displays.append(display)
 
     def watch(self, event: Event | None) -> None:
         """Give an event to the display of its run; of others, to the one of the run going on."""
-        if not self._displays:
-            return
         now = self._displays[-1]
         if isinstance(event, _OF_A_RUN) and 0 < event.run < now.first_run:
-            self.late(event)
+            self._late(event)
         else:
             now.watch(event)
 
-    def late(self, event: Event | None) -> None:
+    def end(self) -> str:
+        """The run is over: what it printed is on disk; what went wrong with that, in words."""
+        self._book.end(self._pool.next_run - 1)
+        trouble, self._book.trouble = self._book.trouble, ""
+        return trouble
+
+    def renew(self) -> None:
+        """Draw those to which something came late."""
+        for display in self._displays:
+            display.renew()
+
+    def flush(self) -> None:
+        """Let the logs be read."""
+        self._book.flush()
+
+    # ── between runs ────────────────────────────────────────────────────────────────────
+
+    def _late(self, event: Event | None) -> None:
         """Give what came after its run's end to the display of that run, if it is still known."""
         if not isinstance(event, _OF_A_RUN):
             return
@@ -39,8 +69,33 @@ class Pictures:
             if 0 < display.first_run <= event.run:
                 display.late(event)
                 return
+        if isinstance(event, Output | Display):
+            self._book.write(event)
 
-    def renew(self) -> None:
-        """Draw those to which something came late."""
-        for display in self._displays:
-            display.renew()
+    def _listen_when_idle(self) -> None:
+        """Take what ranks show between cells, on the kernel's own loop, so that none has to wait."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # plain IPython: the next cell takes it
+        descriptors = self._pool.sockets()
+        for descriptor in descriptors:
+            loop.add_reader(descriptor, self._look, loop)
+
+        def leave() -> None:
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)
+            if self._renewal is not None:
+                self._renewal.cancel()
+
+        self._pool.before_close.append(leave)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(PoolError):  # the next cell tells it
+            self._pool.look(self._late)
+            if self._renewal is None:
+                self._renewal = loop.call_later(_IDLE_PERIOD, self._renew_when_idle)
+
+    def _renew_when_idle(self) -> None:
+        self._renewal = None
+        self.renew()

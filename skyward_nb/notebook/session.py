@@ -6,7 +6,6 @@ Between the magics, which only parse and delegate, and the pool, which knows not
 from __future__ import annotations
 
 import ast
-import asyncio
 import atexit
 import contextlib
 import dataclasses
@@ -33,7 +32,6 @@ from skyward_nb.notebook.ending import Ending
 from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.notebook.pictures import Pictures
 from skyward_nb.pool.ledger import Ledger
-from skyward_nb.pool.logbook import Logbook
 from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunRequest, plan_of
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.base import Provider
@@ -49,7 +47,6 @@ from skyward_nb.words.spec import PoolSpec
 
 PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
 _ROOM_LASTS = 1.0
-_IDLE_PERIOD = 0.25
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -72,7 +69,6 @@ class Session:
         self.settings: dict[str, str] = {}
         self._lost: dict[str, PoolSpec] = {}
         self._pictures: dict[str, Pictures] = {}
-        self._books: dict[str, Logbook] = {}
         self._pool_ids: dict[str, list[str]] = {}
         self._defaults: list[Default] | None = None
         self._room = (float("-inf"), 0)
@@ -151,50 +147,17 @@ class Session:
         pool = Pool(spec, PROVIDERS[spec.provider](), self._source_of)
         pool.start(display.watch)
         self.pools[spec.name] = pool
-        self._pictures[spec.name] = Pictures()
-        self._books[spec.name] = book = Logbook(pool.pool_id)
+        self._pictures[spec.name] = Pictures(pool)
         self._pool_ids.setdefault(spec.name, []).append(pool.pool_id)
-        pool.before_close.append(book.close)
         self._lost.pop(spec.name, None)
-        self._listen_when_idle(pool)
         return pool
 
     def pool_ids(self, name: str | None = None) -> list[str]:
         """The pools that this notebook has had, or those of one name, whose logs are readable now."""
-        for book in self._books.values():
-            book.flush()
+        for pictures in self._pictures.values():
+            pictures.flush()
         names = self._pool_ids if name is None else [name]
         return [each for known in names for each in self._pool_ids.get(known, [])]
-
-    def _listen_when_idle(self, pool: Pool) -> None:
-        """Take what ranks show between cells, on the kernel's own loop, so that none has to wait."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return  # plain IPython: the next cell takes it
-        pictures = self._pictures[pool.spec.name]
-        due: list[asyncio.TimerHandle] = []
-
-        def renew() -> None:
-            due.clear()
-            pictures.renew()
-
-        def look() -> None:
-            with contextlib.suppress(PoolError):
-                pool.look(pictures.late)
-                if not due:
-                    due.append(loop.call_later(_IDLE_PERIOD, renew))
-
-        def leave() -> None:
-            for each in due:
-                each.cancel()
-            for descriptor in descriptors:
-                loop.remove_reader(descriptor)
-
-        descriptors = pool.sockets()
-        for descriptor in descriptors:
-            loop.add_reader(descriptor, look)
-        pool.before_close.append(leave)
 
     def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:
         """A display of the running cell."""
@@ -277,16 +240,13 @@ class Session:
             number=number,
             nodes=nodes,
         )
-        pictures, book = self._pictures[pool.spec.name], self._books[pool.spec.name]
-        display.keep = book.write
+        pictures = self._pictures[pool.spec.name]
         pictures.begin(display)
         try:
             return pool.run(request, pictures.watch)
         finally:
-            book.end(pool.next_run - 1)
-            if book.trouble:
-                display.change(notes=(book.trouble,))
-                book.trouble = ""
+            if trouble := pictures.end():
+                display.change(notes=(trouble,))
 
     def _conclude(
         self,
