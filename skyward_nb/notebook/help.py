@@ -16,7 +16,7 @@ VERBS = {
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
     "logs": (
         "[run=] [rank=]",
-        "all that ranks printed, which the picture shows in part; also lines=, save=",
+        "all that ranks printed in a run; also lines=, save=",
     ),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
     "config": (

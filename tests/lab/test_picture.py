@@ -12,7 +12,7 @@ import skyward_nb as sky
 from tqdm.auto import tqdm
 
 rank = sky.instance_info().rank
-go = pathlib.Path("go")
+go = pathlib.Path("GO")
 print("\\x1b[32mhello\\x1b[0m from rank", rank)
 for step in tqdm(range(40), desc="epoch"):
     if step == (12 if rank == 2 else 30):
@@ -32,7 +32,8 @@ def notebook(open_notebook):
     pytest.importorskip("matplotlib")
     notebook = open_notebook(["%load_ext skyward_nb", TRAIN, "%sky down"])
     notebook.run_cell(0)
-    return notebook
+    yield notebook
+    (notebook.path.parent / "GO").unlink(missing_ok=True)
 
 
 def widths(notebook):
@@ -65,7 +66,7 @@ def test_bars_curves_tabs_and_figures(notebook):
     assert lines(pane)[-1].endswith("step 29")
     out.locator("img[alt*='loss']").wait_for()
     notebook.screenshot("running")
-    (notebook.path.parent / "go").touch()
+    (notebook.path.parent / "GO").touch()
     notebook.wait_idle()
 
     # The end: bars at 100 %, the figure, every line, colours.
@@ -107,7 +108,7 @@ def test_dark_theme(notebook):
         "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
     )
     notebook.run_cell(1, wait=False)
-    (notebook.path.parent / "go").touch()
+    (notebook.path.parent / "GO").touch()
     notebook.wait_idle()
     notebook.screenshot("dark")
     assert not notebook.console_errors

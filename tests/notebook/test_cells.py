@@ -792,5 +792,8 @@ def test_figures_of_ranks_are_inlined(no_leaks):
             "%%sky_remote nodes=2\nimport matplotlib.pyplot as plt\n"
             "plt.plot([1, 2, 3]);\nprint('after')"
         )
+        assert ran.html.count("data:image/png;base64,") == 1, "equal ones are one"
+        assert 'alt="figure of ranks 0-1"' in ran.html
+        ran = notebook.run("%%sky_remote\nimport os\nplt.plot([1, int(os.environ['RANK'])]);")
         assert ran.html.count("data:image/png;base64,") == 2
         assert 'alt="figure of rank 1"' in ran.html
