@@ -452,11 +452,15 @@ class _Folding:
         self._text_size -= sum(len(line.text) + _PER_LINE for line in lines)
         self._gap = first
         self._entries = [*entries[:first], *kept, *entries[last:]]
-        gone = len(lines)
-        self._fresh = max(first, self._fresh - gone)
-        self._cursors = {
-            rank: at if at <= first else max(first, at - gone) for rank, at in self._cursors.items()
-        }
+        # Where the border before each entry is now: nothing may come before what was displayed.
+        borders = [*range(first)]
+        at = first
+        for entry in middle:
+            borders.append(at)
+            at += isinstance(entry, Shown)
+        borders += range(at, len(self._entries) + 1)
+        self._fresh = borders[self._fresh]
+        self._cursors = {rank: borders[at] for rank, at in self._cursors.items()}
 
     # ── rich output ─────────────────────────────────────────────────────────────────────
 

@@ -166,6 +166,15 @@ def test_figures_stay_when_lines_around_them_are_left_out():
     assert accounted(view) == 5000
 
 
+def test_a_figure_shown_after_lines_were_left_out_stands_after_those_before_it():
+    text = "".join(f"line {i}\n" for i in range(40))
+    figures = Display(1, {"text/plain": "x"}), Display(0, {"text/plain": "y"})
+    view = folded(out(2, text), *figures, out(2, text), most_text=300)
+    view = fold(view, Display(0, {"text/plain": "x"}))
+    shown = [entry for entry in view.entries if isinstance(entry, Shown)]
+    assert [entry.data["text/plain"] for entry in shown if 0 in entry.ranks] == ["y", "x"]
+
+
 def test_rich_output_is_bounded_and_says_so(monkeypatch):
     monkeypatch.setattr(view_module, "MOST_RICH", 100_000)
     view = folded(*(Display(0, {"image/png": f"{i}" + "A" * 20_000}) for i in range(10)))
