@@ -412,6 +412,8 @@ class _Folding:
             entries += new
             return
         entries[at:at] = new
+        self._fresh += len(new) * (at < self._fresh)
+        self._gap += len(new) * (at < self._gap)
         for rank, cursor in self._cursors.items():
             if cursor > at:
                 self._cursors[rank] = cursor + len(new)
@@ -442,7 +444,10 @@ class _Folding:
         """Keep the head and the tail of the lines; what was displayed between them stays, too."""
         most = self._before.most_text
         entries = self._entries
-        first = _within(entries, int(most * _HEAD_PART)) if not self._cut else self._gap
+        first = _within(entries, int(most * _HEAD_PART))
+        if self._cut:
+            # Ranks that lag behind put lines into the head: it must not grow by them.
+            first = min(first, self._gap)
         rest = entries[first:]
         last = first + len(rest) - _within(reversed(rest), int(most * (1 - _HEAD_PART)))
         middle = entries[first:last]

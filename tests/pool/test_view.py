@@ -175,6 +175,16 @@ def test_a_figure_shown_after_lines_were_left_out_stands_after_those_before_it()
     assert [entry.data["text/plain"] for entry in shown if 0 in entry.ranks] == ["y", "x"]
 
 
+def test_a_rank_that_lags_behind_does_not_make_the_head_grow():
+    view = fold(View(most_text=10_000), out(0, "".join(f"step {i}\n" for i in range(2000))))
+    for i in range(200):
+        view = fold(view, out(1, f"{'y' * 1000}{i}\nstep {i}\n"))
+    assert accounted(view) == 2400
+    assert sum(len(text) for _, text in lines(view)) < 1.3 * view.most_text
+    first, second = lines(view)[view.gap - 1 : view.gap + 1]
+    assert int(first[1].split()[-1][-3:]) < int(second[1].split()[-1][-3:])
+
+
 def test_rich_output_is_bounded_and_says_so(monkeypatch):
     monkeypatch.setattr(view_module, "MOST_RICH", 100_000)
     view = folded(*(Display(0, {"image/png": f"{i}" + "A" * 20_000}) for i in range(10)))
