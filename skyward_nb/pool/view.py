@@ -420,15 +420,21 @@ class _Folding:
 
     def _take_back(self, rank: int, stream: str) -> str | None:
         """The last line of a rank's stream, which is its own again: the cursor went up to it."""
+        is_last = True
         for index in range(len(self._entries) - 1, self._gap - 1, -1):
             entry = self._entries[index]
-            if isinstance(entry, Line) and entry.stream == stream and rank in entry.ranks:
+            if rank not in entry.ranks:
+                continue
+            if not isinstance(entry, Line) or entry.stream != stream:
+                is_last = False
+            else:
                 left = _without(entry, rank)
                 if left is not None:
                     self._entries[index] = left
                 else:
                     self._remove_line(index, entry)
-                self._cursors[rank] = min(self._cursors.get(rank, 0), index)
+                if is_last:
+                    self._cursors[rank] = min(self._cursors.get(rank, 0), index)
                 return entry.text
         return None
 

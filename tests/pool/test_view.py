@@ -3,6 +3,8 @@
 from functools import reduce
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skyward_nb.pool import view as view_module
 from skyward_nb.pool.view import Line, RankView, Shown, View, fold, open_lines
@@ -194,6 +196,57 @@ def test_rich_output_is_bounded_and_says_so(monkeypatch):
     left = [entry.data["text/plain"] for entry in view.entries if "text/plain" in entry.data]
     assert left[0] == "(left out here: image/png, 20 kB)"
     assert view.rich_size <= 100_000
+
+
+def test_a_line_of_one_stream_taken_back_leaves_the_other_stream_in_order():
+    view = folded(
+        out(0, "a\n", "stderr"), out(1, "c\n"), out(0, "b\n"), out(0, "\x1b[1A", "stderr")
+    )
+    assert lines(fold(view, out(0, "c\n"))) == [((1,), "c"), ((0,), "b"), ((0,), "c")]
+
+
+_TEXTS = st.lists(
+    st.sampled_from(["a\n", "b\n", "c" * 20 + "\n", "d", "\x1b[1A", "\x1b[2A\r", "\r"]),
+    min_size=1,
+    max_size=6,
+).map("".join)
+_EVENTS = st.one_of(
+    st.builds(Output, st.integers(0, 3), st.sampled_from(["stdout", "stderr"]), _TEXTS),
+    st.builds(Output, st.integers(0, 3), st.just("stdout"), _TEXTS),
+    st.builds(Clear, st.integers(0, 3), st.booleans()),
+    st.builds(
+        lambda rank, text, name: Display(rank, {"text/plain": text}, name),
+        st.integers(0, 3),
+        st.sampled_from(["p", "q"]),
+        st.sampled_from([None, "id"]),
+    ),
+)
+
+
+def of_rank(view, rank):
+    """What a view has of one rank, in order, as that rank alone would have it."""
+    return [
+        view_module.replace(entry, ranks=(rank,)) for entry in view.entries if rank in entry.ranks
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(_EVENTS, max_size=10), max_size=8), st.sampled_from([10**6, 200]))
+def test_whatever_comes_each_rank_is_as_if_alone_and_sizes_are_right(batches, most_text):
+    view = View(most_text=most_text)
+    alone = {rank: View(most_text=10**6) for rank in range(4)}
+    for batch in batches:
+        view = fold(view, *batch)
+        for rank in alone:
+            alone[rank] = fold(alone[rank], *(event for event in batch if event.rank == rank))
+        assert view.text_size == sum(len(text) + 8 for _, text in lines(view))
+        assert view.rich_size == sum(e.size for e in view.entries if isinstance(e, Shown))
+        assert 0 <= view.gap <= len(view.entries)
+        for rank, cursor in view.cursors.items():
+            assert cursor <= len(view.entries)
+            assert not any(rank in entry.ranks for entry in view.entries[cursor:])
+        if not view.cut:
+            assert all(of_rank(view, rank) == of_rank(alone[rank], rank) for rank in alone)
 
 
 # ── rich output ─────────────────────────────────────────────────────────────────────────
