@@ -70,13 +70,14 @@ class _Displays(DisplayPublisher):
         """Send one MIME bundle; binary parts as base64, parts that are no text as JSON."""
         if self.emit is not None:
             name = (transient or {}).get("display_id")
-            bundle = fitting({mime: _as_text(part) for mime, part in data.items()})
-            self.emit(Display(self.rank, bundle, name, update, outlet.run()))
+            name = None if name is None else encodable(str(name))
+            bundle = fitting({encodable(str(mime)): _as_text(part) for mime, part in data.items()})
+            self.emit(Display(self.rank, bundle, name, bool(update), outlet.run()))
 
     def clear_output(self, wait: bool = False) -> None:
         """Tell that the rank's output so far is to go."""
         if self.emit is not None:
-            self.emit(Clear(self.rank, wait, outlet.run()))
+            self.emit(Clear(self.rank, bool(wait), outlet.run()))
 
 
 def _as_text(part: object) -> str:

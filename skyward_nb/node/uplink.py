@@ -122,13 +122,23 @@ class Uplink:
         del queue[:many]
         data = b""
         for event in self._events(taken):
-            data += frame(event)
+            data += self._framed(event)
             if len(data) > _ENOUGH:
                 self._socket.sendall(data)
                 data = b""
         if data:
             self._socket.sendall(data)
         self._flushed = time.monotonic()
+
+    def _framed(self, event: Event) -> bytes:
+        """An event as bytes; in place of one that holds what cannot travel, a word on that."""
+        try:
+            return frame(event)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            if not isinstance(event, _CAN_WAIT):
+                raise
+            text = f"{type(event).__name__} could not be sent: {error}\n"
+            return frame(Output(self._rank, "stderr", encodable(text), event.run))
 
     def _events(self, taken: list[Written | Event]) -> Iterable[Event]:
         """Events in order, with text that was written in a row in as few of them as can be."""

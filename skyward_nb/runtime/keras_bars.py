@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from skyward_nb.runtime.hooks import Changes, careful, is_shown
-from skyward_nb.runtime.loops import Loop, note_of, numbers_in, report, words
+from skyward_nb.runtime.loops import Loop, note_of, numbers_in, report
+from skyward_nb.runtime.progress import words
 
 _LOOPS = "_skyward_loops"
 _STEPS, _VALIDATION = "step", "validation"

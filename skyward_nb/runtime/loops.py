@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import operator
-import re
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from skyward_nb.runtime.hooks import careful, is_shown
-from skyward_nb.runtime.progress import Bar, _going, log
+from skyward_nb.runtime.progress import Bar, _going, log, words
 
 PERIOD = 0.1
 _DUE = 0.08  # packages keep a period of their own, and should not just miss ours
-_LONGEST = 200
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Loop(Bar):
@@ -87,21 +83,6 @@ def settle(*, closing: bool) -> None:
         if isinstance(loop, Loop):
             with careful("skyward_nb"):
                 loop.end() if closing else loop.tell()
-
-
-def number(value: Any) -> float:
-    """A count as it can travel, whatever kind of number it is."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        return float(value)
-
-
-def words(text: object) -> str:
-    """Text as it can be shown beside a bar: one line, no escapes, not too long."""
-    line = " ".join(_ESCAPES.sub("", str(text)).split())
-    line = line.encode("utf-8", "backslashreplace").decode()
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:

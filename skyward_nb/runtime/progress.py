@@ -6,9 +6,12 @@ A `Bar` is one loop as it is shown; what hooks into other packages' loops uses i
 from __future__ import annotations
 
 import itertools
+import math
+import operator
+import re
 import time
 from collections.abc import Iterable, Iterator, Sized
-from typing import SupportsFloat, TypeVar
+from typing import Any, SupportsFloat, TypeVar
 
 from skyward_nb.runtime import outlet
 from skyward_nb.runtime.here import instance_info
@@ -17,6 +20,9 @@ from skyward_nb.words.messages import Metric, Progress
 T = TypeVar("T")
 
 _PERIOD = 0.1
+_MOST_COUNT = 1 << 63
+_LONGEST = 200
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _numbers = itertools.count(1)
 _steps: dict[tuple[int, frozenset[str]], int] = {}
 _going: list[Bar] = []
@@ -72,8 +78,8 @@ class Bar:
             Progress(
                 instance_info().rank,
                 self._number,
-                self.done,
-                self.total,
+                self.done if math.isfinite(self.done) else 0,
+                self.total if self.total is not None and math.isfinite(self.total) else None,
                 self.text,
                 now - self._began,
                 self._level,
@@ -86,6 +92,22 @@ class Bar:
         )
 
 
+def number(value: Any) -> float:
+    """A count as it can travel, whatever kind of number it is."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        return float(value)
+    return found if -_MOST_COUNT <= found < _MOST_COUNT else float(found)
+
+
+def words(text: object) -> str:
+    """Text as it can be shown beside a bar: one line, no escapes, not too long."""
+    line = " ".join(_ESCAPES.sub("", str(text)).split())
+    line = line.encode("utf-8", "backslashreplace").decode()
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
 def progress(items: Iterable[T], *, total: int | None = None, desc: str = "") -> Iterator[T]:
     """Yield from `items` and show how far this rank is, at most ten times a second.
 
@@ -94,7 +116,7 @@ def progress(items: Iterable[T], *, total: int | None = None, desc: str = "") ->
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    bar = Bar(total, desc)
+    bar = Bar(None if total is None else number(total), words(desc))
     done = 0
     try:
         for item in items:
@@ -116,10 +138,12 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
         try:
             # Arrays and tensors of one element give it by `item`, gradients or not.
             item = getattr(value, "item", None)
-            values[name] = float(value if item is None else item())
+            values[words(name)] = float(value if item is None else item())
         except (TypeError, ValueError, RuntimeError) as error:
             kind = type(value).__name__
             raise TypeError(f"sky.log({name}=...): a {kind} is not one number") from error
+    if step is not None and not -_MOST_COUNT <= (step := int(step)) < _MOST_COUNT:
+        raise ValueError(f"sky.log(step={step}): too far from 0")
     run = outlet.run()
     if step is None:
         # Metrics that are logged apart are counted apart.
@@ -129,4 +153,4 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
                 del _steps[old]
         step = _steps.get(names, 0)
         _steps[names] = step + 1
-    outlet.emit(Metric(instance_info().rank, int(step), values, run))
+    outlet.emit(Metric(instance_info().rank, step, values, run))

@@ -15,7 +15,8 @@ from typing import Any
 
 from skyward_nb.runtime import outlet
 from skyward_nb.runtime.hooks import Changes, careful, is_console, is_shown
-from skyward_nb.runtime.loops import PERIOD, Loop, number, words
+from skyward_nb.runtime.loops import PERIOD, Loop
+from skyward_nb.runtime.progress import number, words
 
 _SHOWN = "_skyward_shown"
 _FILE_AT = 4

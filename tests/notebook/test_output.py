@@ -198,6 +198,23 @@ print("after")
         assert f"[0-3] {line}" in said(ran)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in range(2): list(sky.progress(range(2), desc=i))",
+        "list(sky.progress(range(2), total='2', desc='\\ud800'))",
+        "display('x', display_id=5)",
+        "display('x', display_id='\\ud800')",
+        "display({'\\ud800': 'x', 3: 'y'}, raw=True)",
+        "from IPython.display import clear_output\nclear_output(wait='yes')",
+    ],
+)
+def test_what_code_on_a_rank_hands_over_does_not_break_the_wire(notebook, body):
+    ran = ranks(notebook, f"import skyward_nb as sky\nstill_here = 1\n{body}\nprint('after')")
+    assert (ran.status, said(ran)[-1].endswith("] after")) == ("ok", True)
+    assert ranks(notebook, "still_here", "ranks=0").result == "[0] 1"
+
+
 def test_a_widget_of_a_rank_is_a_note(notebook):
     ran = ranks(notebook, "import ipywidgets\ndisplay(ipywidgets.IntSlider(value=3))")
     assert ran.status == "ok"

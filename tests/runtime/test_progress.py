@@ -4,6 +4,7 @@ import pytest
 
 import skyward_nb as sky
 from skyward_nb.runtime import outlet
+from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.messages import Metric
 
 
@@ -47,6 +48,29 @@ def test_metrics_are_numbers(heard):
     assert heard == [Metric(0, 7, {"loss": 1.0, "accuracy": 0.5})]
     with pytest.raises(TypeError, match=r"sky\.log\(loss=\.\.\.\): a list is not one number"):
         sky.log(loss=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("total", "desc", "told", "text"),
+    [
+        (3, 5, 3, "5"),
+        (1 << 70, "\ud800", float(1 << 70), "\\ud800"),
+        (float("nan"), "", None, ""),
+        (float("inf"), None, None, "None"),
+    ],
+)
+def test_what_a_loop_is_given_can_travel(heard, total, desc, told, text):
+    list(sky.progress(range(3), total=total, desc=desc))
+    assert (heard[-1].total, heard[-1].text) == (told, text)
+    frames = event_frames()
+    assert [event for each in heard for event in frames.feed(frame(each))] == heard
+
+
+def test_a_metric_that_cannot_travel_is_refused_where_it_is_logged(heard):
+    with pytest.raises(ValueError, match=r"sky\.log\(step=\d+\): too far from 0"):
+        sky.log(step=1 << 70, loss=1)
+    sky.log(**{"\ud800": 1})
+    assert heard[-1].values == {"\\ud800": 1.0}
 
 
 def test_silent_without_a_pool(capsys):
