@@ -496,7 +496,10 @@ class _Folding:
             self._cut_rich()
 
     def _put_shown(self, rank: int, shown: Shown) -> None:
-        """Put what a rank displayed: with the same of other ranks after its last, or at the end."""
+        """Put what a rank displayed: with the same of other ranks after its last, or by itself.
+
+        Those of several ranks that come together stand together, in order of ranks.
+        """
         entries = self._entries
         at = self._cursors.get(rank, 0)
         for index in range(at, min(at + _LOOK_AHEAD, len(entries))):
@@ -507,8 +510,11 @@ class _Folding:
                     entries[index] = replace(entry, ranks=ranks)
                     self._cursors[rank] = index + 1
                     return
-        self._insert(len(entries), [shown])
-        self._cursors[rank] = len(entries)
+        at = max(at, self._fresh)
+        while at < len(entries) and _is_shown_before(entries[at], rank):
+            at += 1
+        self._insert(at, [shown])
+        self._cursors[rank] = at + 1
         self._rich_size += shown.size
 
     def _end_open(self, rank: int) -> None:
@@ -566,6 +572,11 @@ def _without(entry: Entry, rank: int) -> Entry | None:
         return entry
     others = tuple(other for other in entry.ranks if other != rank)
     return replace(entry, ranks=others) if others else None
+
+
+def _is_shown_before(entry: Entry, rank: int) -> bool:
+    """Whether an entry is what ranks before this one displayed."""
+    return isinstance(entry, Shown) and entry.ranks[0] < rank
 
 
 def _alike(a: Progress, b: Progress) -> bool:

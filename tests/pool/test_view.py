@@ -273,6 +273,25 @@ def test_equal_displays_of_several_ranks_are_one():
     assert [entry.ranks for entry in view.entries] == [(0, 2), (0, 2), (1,)]
 
 
+def test_lines_fold_around_displays_that_differ():
+    view = fold(
+        View(),
+        *(
+            event
+            for rank in (0, 1, 2)
+            for event in (
+                out(rank, "before\n"),
+                Display(rank, {"text/plain": f"figure {rank}"}),
+                out(rank, "after\n"),
+                RankDone(run=1, rank=rank),
+            )
+        ),
+    )
+    assert [getattr(entry, "text", entry.ranks) for entry in view.entries] == [
+        "before", (0,), (1,), (2,), "after",
+    ]  # fmt: skip
+
+
 def test_clear_output_is_of_one_rank():
     view = folded(out(0, "a\n"), out(1, "a\nb\n"), Clear(0), out(0, "c\n"))
     assert lines(view) == [((1,), "a"), ((1,), "b"), ((0,), "c")]
