@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from skyward_nb.notebook.canvas import Canvas
 from skyward_nb.pool.ledger import Row
-from skyward_nb.pool.view import Line, RankView, RunState, View, fold
+from skyward_nb.pool.view import Line, RankView, RunState, Shown, View, fold
 from skyward_nb.words.messages import Display, Event, Output, Phase
 from skyward_nb.words.ranks import spell_ranks
 
@@ -103,6 +103,17 @@ class RunDisplay:
     def late(self, event: Event) -> None:
         """Something of its run came after its end; `renew` draws it."""
         self._take(event)
+
+    def update(self, event: Display) -> None:
+        """A later run updates what was displayed: `renew` draws it, if it was here."""
+        for entry in self.view.entries:
+            if (
+                isinstance(entry, Shown)
+                and entry.display_id == event.display_id
+                and event.rank in entry.ranks
+            ):
+                self._waiting.append(event)
+                return
 
     def renew(self) -> None:
         """Draw again what has ended, when something came late."""

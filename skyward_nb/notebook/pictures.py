@@ -39,6 +39,8 @@ class Pictures:
     def watch(self, event: Event | None) -> None:
         """Give an event to the display of its run; of others, to the one of the run going on."""
         now = self._displays[-1]
+        if isinstance(event, Display) and event.update:
+            self._update(event, now)
         if isinstance(event, _OF_A_RUN) and 0 < event.run < now.first_run:
             self._late(event)
         else:
@@ -99,3 +101,9 @@ class Pictures:
     def _renew_when_idle(self) -> None:
         self._renewal = None
         self.renew()
+
+    def _update(self, event: Display, now: RunDisplay) -> None:
+        """Have the earlier runs that displayed something renew it."""
+        for display in self._displays:
+            if display is not now and display.first_run != event.run:
+                display.update(event)

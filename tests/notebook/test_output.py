@@ -164,6 +164,15 @@ def test_a_rank_that_prints_between_cells_does_not_wait_for_anybody(notebook):
     assert ran.result == "[0] 200"
 
 
+def test_a_display_is_updated_by_a_later_cell_where_it_stands(notebook):
+    first = ranks(notebook, "handle = display('one', display_id=True)", "ranks=0")
+    second = ranks(notebook, "handle.update('two')\nprint('updated')", "ranks=0")
+    assert said(first) == ["[0] 'one'"]
+    assert said(second) == ["[0] updated"]
+    (changed,) = second.others
+    assert changed["text/plain"].splitlines()[1:] == ["[0] 'two'"]
+
+
 # ── strange and huge ────────────────────────────────────────────────────────────────────
 
 
