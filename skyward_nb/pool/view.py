@@ -178,6 +178,7 @@ class _Folding:
         self._points: dict[int, dict[str, list[tuple[int, float]]]] = {}
         self._texts: dict[int, tuple[str, list[str]]] = {}
         self._known: set[str] | None = None
+        self._updates: dict[tuple[int, str], Shown] = {}
         self._clearing = set(view.clearing)
         self._steps = dict(view.steps)
         self._phase = view.phase
@@ -191,6 +192,7 @@ class _Folding:
         for rank in sorted(self._texts, reverse=True):
             self._print(rank)
         self._draw_series()
+        self._update_shown()
         return replace(
             self._before,
             phase=self._phase,
@@ -480,18 +482,29 @@ class _Folding:
         self._clear_if_due(rank)
         size = sum(map(len, event.data.values()))
         shown = Shown((rank,), event.data, event.display_id, size)
+        name = event.display_id
         if event.update:
-            for index, entry in enumerate(self._entries):
-                if (
-                    isinstance(entry, Shown)
-                    and (entry.ranks, entry.display_id) == ((rank,), event.display_id)
-                    and event.display_id is not None
-                ):
-                    self._entries[index] = shown
-                    self._rich_size += size - entry.size
-        else:
-            self._end_open(rank)
-            self._put_shown(rank, shown)
+            if name is not None:
+                self._updates[rank, name] = shown
+            return
+        if name is not None and (rank, name) in self._updates:
+            self._update_shown()
+        self._end_open(rank)
+        self._put_shown(rank, shown)
+        if self._rich_size > MOST_RICH:
+            self._cut_rich()
+
+    def _update_shown(self) -> None:
+        """Renew what was displayed and updated since: of many updates of one, the last counts."""
+        if not self._updates:
+            return
+        for index, entry in enumerate(self._entries):
+            if isinstance(entry, Shown) and entry.display_id is not None:
+                new = self._updates.get((entry.ranks[0], entry.display_id))
+                if new is not None:
+                    self._entries[index] = new
+                    self._rich_size += new.size - entry.size
+        self._updates.clear()
         if self._rich_size > MOST_RICH:
             self._cut_rich()
 

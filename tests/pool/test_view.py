@@ -264,6 +264,19 @@ def test_displays_stand_between_lines_and_are_updated_in_place():
     assert view.entries[1].data == {"text/plain": "2"}
 
 
+def test_updates_are_of_what_was_displayed_before_them():
+    view = fold(
+        View(),
+        Display(0, {"text/plain": "1"}, "id"),
+        Display(0, {"text/plain": "2"}, "id", update=True),
+        Display(0, {"text/plain": "3"}, "id", update=True),
+        Display(0, {"text/plain": "4"}, "id"),
+        Display(1, {"text/plain": "of nothing"}, "id", update=True),
+    )
+    assert [entry.data["text/plain"] for entry in view.entries] == ["3", "4"]
+    assert view.rich_size == 2
+
+
 def test_equal_displays_of_several_ranks_are_one():
     shown = {"text/html": "<b>x</b>"}
     events = [e for rank in range(3) for e in (Display(rank, shown), out(rank, "after\n"))]
