@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
+from collections.abc import Mapping
 
 from skyward_nb.notebook.display import RunDisplay
 from skyward_nb.pool.logbook import Logbook
 from skyward_nb.pool.pool import Pool
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.messages import Clear, Display, Event, Metric, Output, Progress, Stage
+from skyward_nb.words.messages import (
+    Clear,
+    Display,
+    Event,
+    Metric,
+    Output,
+    Progress,
+    RankLost,
+    Stage,
+)
 
 _KEPT = 8
 _IDLE_PERIOD = 0.25
@@ -63,6 +74,13 @@ class Pictures:
 
     # ── between runs ────────────────────────────────────────────────────────────────────
 
+    def look(self) -> Mapping[int, RankLost]:
+        """Take notice of what came between cells, which earlier runs show; the ranks that are gone.
+
+        Raises `PoolError` when the pool is.
+        """
+        return self._pool.look(self._late)
+
     def _late(self, event: Event | None) -> None:
         """Give what came after its run's end to the display of that run, if it is still known."""
         if not isinstance(event, _OF_A_RUN):
@@ -76,13 +94,15 @@ class Pictures:
 
     def _listen_when_idle(self) -> None:
         """Take what ranks show between cells, on the kernel's own loop, so that none has to wait."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # a subshell's loop would read while a cell runs: the next cell takes it
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # plain IPython: the next cell takes it
         descriptors = self._pool.sockets()
         for descriptor in descriptors:
-            loop.add_reader(descriptor, self._look, loop)
+            loop.add_reader(descriptor, self._look_when_idle, loop)
 
         def leave() -> None:
             for descriptor in descriptors:
@@ -92,9 +112,9 @@ class Pictures:
 
         self._pool.before_close.append(leave)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _look_when_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(PoolError):  # the next cell tells it
-            self._pool.look(self._late)
+            self.look()
             if self._renewal is None:
                 self._renewal = loop.call_later(_IDLE_PERIOD, self._renew_when_idle)
 

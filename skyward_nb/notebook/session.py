@@ -41,7 +41,7 @@ from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.info import InstanceInfo, environment
-from skyward_nb.words.messages import SourceFile
+from skyward_nb.words.messages import RankLost, SourceFile
 from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
 
@@ -89,11 +89,27 @@ class Session:
         pool = self.pools.get(name)
         if pool is not None and not pool.closed:
             with contextlib.suppress(PoolError):
-                pool.look(lambda _: None)
+                self.look(pool)
         if pool is not None and pool.closed:
             self._lost[name] = self.pools.pop(name).spec
             return None
         return pool
+
+    def take_down(self, name: str) -> int:
+        """End a pool that is up, once what its ranks said last is shown; how many ranks it had."""
+        pool = self.pools.pop(name)
+        with contextlib.suppress(PoolError):
+            self.look(pool)
+        pool.close()
+        self._pictures[name].renew()
+        return pool.spec.world_size
+
+    def look(self, pool: Pool) -> Mapping[int, RankLost]:
+        """Take notice of what came between cells; the ranks that are gone.
+
+        Raises `PoolError` when the pool is.
+        """
+        return self._pictures[pool.spec.name].look()
 
     def spec(self, base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
         """`base` with what is asked for; raises `OptionError` where options contradict one another."""

@@ -74,9 +74,7 @@ def down(session: Session, line: str) -> None:
     if not names:
         print("no pool is up")
     for name in names:
-        pool = session.pools.pop(name)
-        count = pool.spec.world_size
-        pool.close()
+        count = session.take_down(name)
         print(f"pool {name} is down: {count} rank{'s' * (count != 1)} ended, nothing left running")
 
 
@@ -91,7 +89,7 @@ def status(session: Session, line: str) -> None:
         print("no pool is up; a %%sky_remote cell or %sky up makes one")
     for name in names:
         pool = session.pools[name]
-        gone = pool.look(lambda _: None)
+        gone = session.look(pool)
         age = clock(time.time() - pool.started)
         print(f"{name}: {pool.spec} · up {age} · generation {pool.generation}")
         for info in pool.infos:

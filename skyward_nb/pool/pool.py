@@ -10,9 +10,10 @@ import contextlib
 import marshal
 import secrets
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
@@ -123,6 +124,7 @@ class Pool:
         self._runs = 0
         self._plugins = [find_plugin(name) for name in spec.framework]
         self._ledger: Ledger | None = None
+        self._lock = threading.RLock()
         self.before_close: list[Callable[[], None]] = []
 
     @property
@@ -173,7 +175,7 @@ class Pool:
 
     def restart(self, watch: Watch) -> None:
         """Begin a new generation: ranks forked anew, their namespaces empty."""
-        with self._board.interrupts():
+        with self._turn(), self._board.interrupts():
             self._new_generation(watch)
 
     def clean(self, outcome: Outcome | None = None) -> None:
@@ -291,6 +293,21 @@ class Pool:
         What `look` took notice of before is put right first. Raises `PayloadError` before anything
         is sent, `PoolError` when the pool itself is lost.
         """
+        with self._turn():
+            return self._run(request, watch, again=again)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Generator[None]:
+        """One thread at a time: a subshell of the kernel may run a cell beside another."""
+        if not self._lock.acquire(blocking=False):
+            name = self.spec.name
+            raise PoolError(name, f"pool {name!r} is running another cell; wait, or use pool=other")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _run(self, request: RunRequest, watch: Watch, *, again: bool) -> Outcome:
         losses = dict(self._losses)
         names_lost: list[str] = []
         if not self._ready:
@@ -311,7 +328,7 @@ class Pool:
         ends = conductor.done.values()
         if again and not conductor.lost and all(e.rejected and e.rejected.gone for e in ends):
             # Nothing ran: ranks have dropped what it was to point at, so now it goes whole.
-            return self.run(request, watch, again=False)
+            return self._run(request, watch, again=False)
         return Outcome(
             ranks=request.ranks,
             plan=plan,
@@ -415,6 +432,15 @@ class Pool:
 
         Raises `PoolError` when the pool is.
         """
+        if not self._lock.acquire(blocking=False):
+            return self._losses  # a run in another thread takes it
+        try:
+            self._look(watch)
+        finally:
+            self._lock.release()
+        return self._losses
+
+    def _look(self, watch: Watch) -> None:
         while (event := self._next(0)) is not None:
             if isinstance(event, RankLost) and event.generation == self.generation:
                 self._ready = False
@@ -422,7 +448,6 @@ class Pool:
                 self.pids.pop(event.rank, None)
             if not isinstance(event, SigInt):
                 watch(event)
-        return self._losses
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────
 
