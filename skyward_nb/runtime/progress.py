@@ -5,6 +5,8 @@ A `Bar` is one loop as it is shown; what hooks into other packages' loops uses i
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import math
 import operator
@@ -20,9 +22,9 @@ from skyward_nb.words.messages import Metric, Progress
 T = TypeVar("T")
 
 _PERIOD = 0.1
-_MOST_COUNT = 1 << 63
 _LONGEST = 200
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_FAR = 2**63
 _numbers = itertools.count(1)
 _steps: dict[tuple[int, frozenset[str]], int] = {}
 _going: list[Bar] = []
@@ -74,17 +76,18 @@ class Bar:
             self._tell(time.perf_counter())
 
     def _tell(self, now: float) -> None:
+        total = None if self.total is None else number(self.total)
         outlet.emit(
             Progress(
                 instance_info().rank,
                 self._number,
-                self.done if math.isfinite(self.done) else 0,
-                self.total if self.total is not None and math.isfinite(self.total) else None,
-                self.text,
+                number(self.done) or 0,
+                total,
+                words(self.text),
                 now - self._began,
                 self._level,
-                self._unit,
-                self.note,
+                words(self._unit),
+                words(self.note),
                 self._over,
                 self._keeping,
                 self._run,
@@ -92,13 +95,18 @@ class Bar:
         )
 
 
-def number(value: Any) -> float:
-    """A count as it can travel, whatever kind of number it is."""
+def number(value: Any) -> float | None:
+    """A count as it can travel, whatever kind of number it is; None where it counts nothing."""
     try:
         found = operator.index(value)
     except TypeError:
-        return float(value)
-    return found if -_MOST_COUNT <= found < _MOST_COUNT else float(found)
+        found = float(value)
+    if abs(found) < _FAR:
+        return found
+    with contextlib.suppress(OverflowError):
+        if math.isfinite(found := float(found)):
+            return found
+    return None
 
 
 def words(text: object) -> str:
@@ -106,6 +114,9 @@ def words(text: object) -> str:
     line = " ".join(_ESCAPES.sub("", str(text)).split())
     line = line.encode("utf-8", "backslashreplace").decode()
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+_name = functools.lru_cache(maxsize=1024)(words)
 
 
 def progress(items: Iterable[T], *, total: int | None = None, desc: str = "") -> Iterator[T]:
@@ -116,7 +127,15 @@ def progress(items: Iterable[T], *, total: int | None = None, desc: str = "") ->
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    bar = Bar(None if total is None else number(total), words(desc))
+    if total is not None:
+        try:
+            number(total)
+        except (TypeError, ValueError) as error:
+            kind = type(total).__name__
+            raise TypeError(
+                f"sky.progress(total=...): a {kind} is not a number of items"
+            ) from error
+    bar = Bar(total, desc or "")
     done = 0
     try:
         for item in items:
@@ -138,13 +157,18 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
         try:
             # Arrays and tensors of one element give it by `item`, gradients or not.
             item = getattr(value, "item", None)
-            values[words(name)] = float(value if item is None else item())
-        except (TypeError, ValueError, RuntimeError) as error:
+            values[_name(name)] = float(value if item is None else item())
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             kind = type(value).__name__
             raise TypeError(f"sky.log({name}=...): a {kind} is not one number") from error
-    if step is not None and not -_MOST_COUNT <= (step := int(step)) < _MOST_COUNT:
-        raise ValueError(f"sky.log(step={step}): too far from 0")
     run = outlet.run()
+    if step is not None:
+        try:
+            step = int(step)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TypeError(f"sky.log(step={step!r}): not a whole number") from error
+        if abs(step) >= _FAR:
+            raise ValueError(f"sky.log(step=...): {step:.3g} is beyond 64 bits")
     if step is None:
         # Metrics that are logged apart are counted apart.
         names = run, frozenset(values)

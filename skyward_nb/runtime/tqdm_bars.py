@@ -111,7 +111,7 @@ class _Shown:
         """Take what tqdm draws from, as a subclass may have changed it."""
         scale = fields.get("unit_scale")
         scale = 1 if scale is True or not scale else scale
-        total, done = fields.get("total"), number((fields.get("n") or 0) * scale)
+        total, done = fields.get("total"), number((fields.get("n") or 0) * scale) or 0
         total = None if total is None else number(total * scale)
         text = words((fields.get("prefix") or "").rstrip().removesuffix(":"))
         unit = words(fields.get("unit") or "")
