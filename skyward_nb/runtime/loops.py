@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from skyward_nb.runtime import outlet
 from skyward_nb.runtime.hooks import careful, is_shown
 from skyward_nb.runtime.progress import Bar, _going, log, words
 
@@ -78,9 +79,9 @@ class Loop(Bar):
 
 
 def settle(*, closing: bool) -> None:
-    """Have every loop that goes on tell how far it is; or end it."""
+    """Have every loop of this run that goes on tell how far it is; or end all there are."""
     for loop in list(_going):
-        if isinstance(loop, Loop):
+        if isinstance(loop, Loop) and (closing or loop.run == outlet.run()):
             with careful("skyward_nb"):
                 loop.end() if closing else loop.tell()
 

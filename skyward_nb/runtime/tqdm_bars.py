@@ -71,7 +71,7 @@ class _Shown:
         if not is_shown():
             return  # a child that was forked while this went on
         with careful("tqdm"):
-            seen = bar.n, bar.total, bar.desc, bar.postfix
+            seen = _state(bar)
             loop = self._loop
             if loop is None or outlet.run() > loop.run:
                 self.tell(bar)
@@ -89,9 +89,18 @@ class _Shown:
     def tell(self, bar: Any) -> None:
         """Tell what tqdm knows now, if it is something new."""
         before = self._loop, self._told()
+        if self._is_of_before(bar):
+            return
+        self._seen = _state(bar)
         loop = self._take(bar, bar.format_dict)
         if loop is before[0] and self._told() != before[1]:
             loop.tell()
+
+    def _is_of_before(self, bar: Any) -> bool:
+        """Whether an earlier run left it open, and nothing was done with it since."""
+        if self._loop is None or outlet.run() <= self._loop.run:
+            return False
+        return self._seen == _state(bar)
 
     def end(self, bar: Any) -> None:
         """Tell that tqdm has closed it; of one that was never to be drawn, nothing."""
@@ -135,6 +144,11 @@ class _Shown:
         if bar is not None and not bar.disable:
             with careful("tqdm"):
                 self.tell(bar)
+
+
+def _state(bar: Any) -> tuple[object, ...]:
+    """What changes when something is done with it."""
+    return bar.n, bar.total, bar.desc, bar.postfix
 
 
 class _Silence:

@@ -190,6 +190,23 @@ def test_a_bar_left_open_tells_where_it_stands_when_its_run_ends(told):
         bar.close()
 
 
+def test_a_bar_left_open_is_not_told_again_by_runs_that_leave_it_alone(told):
+    bar = plain(total=5, mininterval=60)
+    bar.update(2)
+    hooks.settle()
+    outlet.begin(2)
+    try:
+        before = list(told)
+        hooks.settle()
+        assert told == before
+        bar.update(1)
+        hooks.settle()
+        assert (told[-1].done, told[-1].run) == (3, 2)
+    finally:
+        outlet.begin(0)
+        bar.close()
+
+
 def test_a_bar_of_an_earlier_run_that_is_forgotten_is_not_this_runs(told):
     bar = plain(total=3, desc="left")
     outlet.begin(2)
