@@ -51,6 +51,7 @@ from skyward_nb.words.messages import (
     Step,
     Stop,
 )
+from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
 
 T = TypeVar("T")
@@ -420,6 +421,9 @@ class Pool:
                     orders = conductor.died(event, now)
                 case SigInt():
                     orders = conductor.interrupt(now)
+                    if conductor.running:
+                        stopping = count_ranks(conductor.running)
+                        watch(Phase(f"interrupted, waiting for {stopping} to stop"))
                 case _:
                     orders = []
             for order in [*orders, *conductor.tick(now)]:

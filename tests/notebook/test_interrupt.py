@@ -67,6 +67,15 @@ def test_user_code_may_catch_it_and_give_its_value(notebook):
     assert ran.result == "[0-1] True"
 
 
+def test_it_is_said_that_ranks_are_waited_for(notebook):
+    ran, _ = interrupted(
+        notebook, "try: time.sleep(60)\nexcept KeyboardInterrupt: time.sleep(0.5)", after=1
+    )
+    assert ran.status == "ok"
+    assert any("interrupted, waiting for ranks 0-1 to stop" in text for text in ran.live)
+    assert "waiting" not in ran.picture
+
+
 def test_what_ignores_it_is_killed_after_the_grace_and_begun_anew(notebook):
     notebook.run("sent = 3")
     notebook.run("%%sky_remote\nkept = 7\nsent")
