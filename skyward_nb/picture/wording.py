@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from skyward_nb.notebook.scales import compact
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.stragglers import behind, current, imbalance
 from skyward_nb.pool.view import RankView, View
@@ -170,27 +171,32 @@ def _bar_row(bars: Sequence[Progress], state: str) -> BarRow:
     name = f"{first.text} " if first.text else ""
     done = sum(bar.done for bar in bars) / len(bars)
     seconds = sum(bar.seconds for bar in bars) / len(bars)
-    rate = ""
-    if done and seconds > 0.05:
-        speed = done / seconds
-        rate = (
-            f" · {speed:.3g} {first.unit}/s" if speed >= 1 else f" · {1 / speed:.3g} s/{first.unit}"
-        )
+    rate = f" · {_rate(done / seconds, first.unit)}" if done > 0 and seconds > 0.05 else ""
     note = f" · {first.note}" if first.note and len(bars) == 1 else ""
-    if first.total is None:
-        return BarRow(None, f"{name}{_count(done)} done{rate}{note}", first.level, first.over)
+    low, high = min(bar.done for bar in bars), max(bar.done for bar in bars)
+    counts = _count(low, first.unit)
+    counts += f" to {_count(high, first.unit)}" if low != high else ""
+    if first.total is None or first.total < 0:
+        return BarRow(None, f"{name}{counts} done{rate}{note}", first.level, first.over)
     part = done / first.total if first.total else 1.0
     left = ""
     if state == "running" and 0 < done < first.total and not first.over:
         rest = seconds / done * (first.total - done)
         left = f" · {clock(rest)} left" if rest >= 1 else ""
-    low, high = min(bar.done for bar in bars), max(bar.done for bar in bars)
-    counts = _count(low) if low == high else f"{_count(low)} to {_count(high)}"
-    words = f"{name}{counts}/{_count(first.total)} · {int(part * 100)}%{rate}{left}{note}"
+    total = _count(first.total, first.unit)
+    words = f"{name}{counts}/{total} · {int(part * 100)}%{rate}{left}{note}"
     return BarRow(min(1.0, max(0.0, part)), words, first.level, first.over)
 
 
-def _count(value: float) -> str:
+def _rate(speed: float, unit: str) -> str:
+    if unit == "B":
+        return f"{spell_size(speed)}/s"
+    return f"{compact(speed)} {unit}/s" if speed >= 1 else f"{compact(1 / speed)} s/{unit}"
+
+
+def _count(value: float, unit: str) -> str:
+    if unit == "B":
+        return spell_size(value)
     return f"{int(value):,}" if value == int(value) else f"{value:,.4g}"
 
 

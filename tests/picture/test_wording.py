@@ -89,6 +89,13 @@ def test_a_rank_that_was_lost_has_a_row():
         (Progress(0, 1, 12, 10, "", 0.0), "12/10 · 120%"),
         (Progress(0, 1, 1, 2, "", 0.0, note="loss=3"), "1/2 · 50% · loss=3"),
         (Progress(0, 1, 2_000_000, 4_000_000, "", 0.0), "2,000,000/4,000,000 · 50%"),
+        (Progress(0, 1, 3, -5, "", 0.0), "3 done"),
+        (Progress(0, 1, 2_220, None, "", 1.0), "2,220 done · 2220 it/s"),
+        (Progress(0, 1, 6_850_000, None, "", 1.0), "6,850,000 done · 6.85M it/s"),
+        (
+            Progress(0, 1, 5e9, 1e10, "", 10.0, unit="B"),
+            "5 GB/10 GB · 50% · 500 MB/s · 10.0 s left",
+        ),
     ],
 )
 def test_loops_in_words(bar, words):
