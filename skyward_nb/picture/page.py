@@ -65,11 +65,12 @@ _STYLE = f"""
 .sky-run label input{{position:absolute;opacity:0;width:1px;height:1px;margin:0}}
 .sky-run .out{{max-height:32em;overflow:auto;padding:6px 12px}}
 .sky-run pre{{margin:0;padding:0;border:0;background:none;color:inherit;font:12.5px/1.45 var(--jp-code-font-family,ui-monospace,SFMono-Regular,Menlo,Consolas,monospace);white-space:pre-wrap;overflow-wrap:anywhere}}
-.sky-run .out b{{color:#8957e5;font-weight:400}}
-.sky-run .e{{color:#b35900}}
+.sky-run .out b{{color:#8957e5;color:color-mix(in srgb,#8957e5 70%,currentColor);font-weight:400}}
+.sky-run .e{{color:#b35900;color:color-mix(in srgb,#b35900 70%,currentColor)}}
 .sky-run .fig{{padding:4px 0}}
-.sky-run .fig img{{max-width:100%}}
+.sky-run .fig img{{max-width:100%;vertical-align:top}}
 .sky-run summary{{cursor:pointer}}
+@media (max-width:640px){{.sky-run table th,.sky-run table td{{padding:2px 6px}}.sky-run .t{{width:70px!important}}.sky-run table td.w{{white-space:normal;min-width:11em}}}}
 """
 STYLE = "<style>" + "".join(line.strip() for line in _STYLE.splitlines()) + "</style>"
 
@@ -124,8 +125,10 @@ def ranks(view: View) -> str:
         for name in ("node", "cpu", "memory", "gpu", "remark")
         if any(getattr(row, name) for row in rows)
     ]
+    # What is remarked stands by the loop that it is about: what is to the right may be out of sight.
     heads = ["rank", *(name for name in extra if name == "node"), "progress", ""]
-    heads += [*metrics, *(name for name in extra if name != "node")]
+    heads += [name for name in extra if name == "remark"]
+    heads += [*metrics, *(name for name in extra if name not in ("node", "remark"))]
     if not any(row.bars for row in rows):
         heads = [name for name in heads if name not in ("progress", "")]
     cells = "".join(
@@ -152,7 +155,9 @@ def _rank_row(row: RankRow, heads: Sequence[str]) -> str:
             cells.append(html.escape(row.metrics[name]))
         else:
             cells.append(html.escape(str(getattr(row, name, ""))))
-    return "<tr>" + "".join(f"{_TD}{cell}</td>" for cell in cells) + "</tr>"
+    starts = (_TD if name else f'<td class="w" {_LEFT}>' for name in heads)
+    pairs = zip(starts, cells, strict=True)
+    return "<tr>" + "".join(f"{start}{cell}</td>" for start, cell in pairs) + "</tr>"
 
 
 def _bar_words(bar: BarRow) -> str:
@@ -163,14 +168,13 @@ def _bar_words(bar: BarRow) -> str:
 def _bar(bar: BarRow, row: RankRow) -> str:
     if bar.part is None:
         return ""
-    is_late = bool(row.remark)
     colour = _DOTS[
         "finished"
         if bar.part >= 1
         else "failed"
         if row.state
         else "interrupted"
-        if is_late
+        if row.is_late
         else "running"
     ]
     height = 4 if bar.level else 8
@@ -241,7 +245,7 @@ def output(view: View) -> str:
     if not entries and not view.cut:
         return ""
     there = sorted(view.ranks)
-    body = f'<div class="out" tabindex="0" aria-label="output">{_entries(view, entries)}</div>'
+    body = f'<div class="out" role="region" tabindex="0" aria-label="output">{_entries(view, entries)}</div>'
     if not 1 < len(there) <= MOST_TABS:
         return f'<div style="border-top:{_EDGE}">{body}</div>'
     rules = "".join(

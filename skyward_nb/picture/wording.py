@@ -43,6 +43,7 @@ class RankRow:
     memory: str
     gpu: str
     remark: str
+    is_late: bool = False
 
 
 def clock(seconds: float) -> str:
@@ -133,6 +134,7 @@ def _rank_row(view: View, ranks: tuple[int, ...], late: dict[int, str]) -> RankR
         memory=spell_size(max(sample.rss for sample in samples)) if samples else "",
         gpu=_gpu_words(gpus),
         remark=views[0].stage or next((late[rank] for rank in ranks if rank in late), ""),
+        is_late=any(rank in late for rank in ranks),
     )
 
 

@@ -134,3 +134,16 @@ def test_a_page_of_many_lines_is_not_much_larger_than_they_are():
     text = "".join(f"line {number}\n" for number in range(10_000))
     view = fold(View(ranks={0: RankView(), 1: RankView()}), Output(0, "stdout", text))
     assert len(page.as_html(view)) < len(text) + 10_000 * 20
+
+
+def test_who_is_behind_is_said_beside_its_loop_and_shown_in_its_bar_alone():
+    html = page.ranks(views.running())
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", html)
+    assert heads.index("cpu") > heads.index("", heads.index("") + 1)
+    late = next(row for row in html.split("<tr>") if "15 steps behind" in row)
+    assert late.index("steps behind") < late.index("97 %")
+    amber = "background:#bf8700"
+    assert html.count(amber) == late.count(amber) > 0
+    # What ranks are busy with is no reason for amber.
+    busy = views.busy()
+    assert page.ranks(busy).count(amber) == html.count(amber)
