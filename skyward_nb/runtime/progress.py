@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 import re
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, SupportsFloat, TypeVar
@@ -33,7 +34,8 @@ _going: list[Bar] = []
 class Bar:
     """One loop as it is shown; tells the pool at most ten times a second, and its end.
 
-    `total` is None where it is not known. One that is begun while others go on is within them.
+    `total` is None where it is not known. One that is begun while others of its thread go on is
+    within them; those of several threads stand side by side.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class Bar:
         self._number = next(_numbers)
         self._run = outlet.run()
         _going[:] = [bar for bar in _going if bar._run == self._run]
-        self._level = max((bar._level + 1 for bar in _going), default=0)
+        self._thread = threading.get_ident()
+        around = (bar for bar in _going if bar._thread == self._thread)
+        self._level = max((bar._level + 1 for bar in around), default=0)
         _going.append(self)
         self._began = self._told = time.perf_counter()
         self._over = False

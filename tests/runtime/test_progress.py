@@ -1,5 +1,7 @@
 """`sky.progress` and `sky.log` tell the pool, and are silent without one."""
 
+import threading
+
 import pytest
 
 import skyward_nb as sky
@@ -87,6 +89,24 @@ def test_names_of_metrics_are_one_short_line(heard):
 def test_a_value_beyond_floats_names_its_metric(heard):
     with pytest.raises(TypeError, match=r"sky\.log\(loss="):
         sky.log(loss=10**400)
+
+
+def test_loops_of_several_threads_stand_side_by_side_and_those_within_them_below(heard):
+    both = threading.Barrier(2)
+
+    def work(name):
+        for _ in sky.progress("a", desc=name):
+            both.wait(10)
+            list(sky.progress("b", desc=f"in {name}"))
+            both.wait(10)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "xy"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    levels = {event.text: event.level for event in heard}
+    assert levels == {"x": 0, "y": 0, "in x": 1, "in y": 1}
 
 
 def test_silent_without_a_pool(capsys):
