@@ -10,7 +10,7 @@ from functools import lru_cache
 from skyward_nb.notebook.scales import compact
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.stragglers import behind, current, imbalance
-from skyward_nb.pool.view import RankView, View
+from skyward_nb.pool.view import MOST_METRICS, RankView, View
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.messages import Gpu, Progress
 from skyward_nb.words.ranks import spell_ranks
@@ -210,6 +210,8 @@ def remarks(view: View) -> tuple[str, ...]:
             found.append(slow)
     elif len(view.ranks) > EACH_RANK and (late := behind(view.ranks)):
         found.append(f"behind the others: rank{'s' * (len(late) > 1)} {spell_ranks(late)}")
+    if any(now.logs_more for now in view.ranks.values()):
+        found.append(f"more metrics were logged than the {MOST_METRICS} of a rank that are kept")
     return tuple(found)
 
 

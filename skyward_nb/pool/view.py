@@ -38,6 +38,8 @@ MOST_TEXT = 256_000
 """Bytes of text that are kept of a run unless it is told otherwise."""
 MOST_RICH = 16_000_000
 """Bytes of figures and other rich output that are kept of a run."""
+MOST_METRICS = 100
+"""Metrics that are kept of a rank: the first so many that it logs."""
 _HEAD_PART = 0.25
 _SLACK = 1.25
 _PER_LINE = 8
@@ -71,7 +73,7 @@ Entry = Line | Shown
 class RankView(msgspec.Struct, frozen=True):
     """How one rank is doing; `bars` from the outermost loop on, `ended` on the view's clock.
 
-    `peak` is the most bytes of memory that were seen.
+    `peak` is the most bytes of memory that were seen; it `logs_more` when metrics are left out.
     """
 
     state: RankState = "running"
@@ -79,6 +81,7 @@ class RankView(msgspec.Struct, frozen=True):
     bars: tuple[Progress, ...] = ()
     metrics: dict[str, float] = {}
     series: dict[str, Series] = {}
+    logs_more: bool = False
     telemetry: Telemetry | None = None
     peak: int = 0
     ended: float | None = None
@@ -298,10 +301,14 @@ class _Folding:
         for rank, points in self._points.items():
             now = self._rank(rank)
             metrics, series = dict(now.metrics), dict(now.series)
+            more = now.logs_more
             for name, values in points.items():
+                if name not in metrics and len(metrics) >= MOST_METRICS:
+                    more = True
+                    continue
                 metrics[name] = values[-1][1]
                 series[name] = extended(series.get(name, Series()), values)
-            self._set(rank, metrics=metrics, series=series)
+            self._set(rank, metrics=metrics, series=series, logs_more=more)
 
     # ── text ────────────────────────────────────────────────────────────────────────────
 

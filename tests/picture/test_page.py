@@ -10,7 +10,7 @@ from picture import views
 from skyward_nb.picture import page
 from skyward_nb.picture.text import as_text
 from skyward_nb.pool.view import RankView, View, fold
-from skyward_nb.words.messages import Display, Output
+from skyward_nb.words.messages import Display, Metric, Output
 
 VOID = {"img", "br", "input", "meta", "hr"}
 
@@ -147,3 +147,14 @@ def test_who_is_behind_is_said_beside_its_loop_and_shown_in_its_bar_alone():
     # What ranks are busy with is no reason for amber.
     busy = views.busy()
     assert page.ranks(busy).count(amber) == html.count(amber)
+
+
+def test_metrics_without_end_are_bounded_and_it_is_said():
+    view = View(ranks={0: RankView()}, title="x")
+    for step in range(3):
+        many = {f"m{step}.{name}": 1.0 for name in range(5000)}
+        view = fold(view, Metric(0, step, many), Metric(0, step, {"m0.7": step}))
+    assert view.ranks[0].metrics["m0.7"] == 2
+    html = page.as_html(view)
+    assert len(html) < 100_000
+    assert "more metrics were logged than the 100 of a rank that are kept" in read(html)
