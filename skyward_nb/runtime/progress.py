@@ -28,6 +28,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _FAR = 2**63
 _numbers = itertools.count(1)
 _steps: dict[tuple[int, frozenset[str]], int] = {}
+_counted = 0
 _going: list[Bar] = []
 
 
@@ -150,6 +151,15 @@ def progress(items: Iterable[T], *, total: int | None = None, desc: str = "") ->
         bar.end()
 
 
+def _forget_others(run: int) -> None:
+    """Forget how often other runs logged; once, however many names this one has."""
+    global _counted
+    if run != _counted:
+        _counted = run
+        for old in [key for key in _steps if key[0] != run]:
+            del _steps[old]
+
+
 def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
     """Report metrics of this rank at `step`; left out, each run's calls are counted from 0.
 
@@ -177,8 +187,7 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
         # Metrics that are logged apart are counted apart.
         names = run, frozenset(values)
         if names not in _steps:
-            for old in [key for key in _steps if key[0] != run]:
-                del _steps[old]
+            _forget_others(run)
         step = _steps.get(names, 0)
         _steps[names] = step + 1
     outlet.emit(Metric(instance_info().rank, step, values, run))

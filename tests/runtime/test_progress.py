@@ -1,11 +1,12 @@
 """`sky.progress` and `sky.log` tell the pool, and are silent without one."""
 
 import threading
+import time
 
 import pytest
 
 import skyward_nb as sky
-from skyward_nb.runtime import outlet
+from skyward_nb.runtime import outlet, progress
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.messages import Metric
 
@@ -107,6 +108,20 @@ def test_loops_of_several_threads_stand_side_by_side_and_those_within_them_below
         thread.join()
     levels = {event.text: event.level for event in heard}
     assert levels == {"x": 0, "y": 0, "in x": 1, "in y": 1}
+
+
+def test_names_that_are_always_new_cost_no_more_each_time(heard):
+    began = time.perf_counter()
+    for name in range(20_000):
+        sky.log(**{f"m{name}": 1})
+    assert time.perf_counter() - began < 2
+    outlet.begin(2)
+    try:
+        sky.log(m1=1)
+        assert heard[-1].step == 0
+        assert len(progress._steps) == 1
+    finally:
+        outlet.begin(0)
 
 
 def test_silent_without_a_pool(capsys):
