@@ -54,6 +54,8 @@ def test_bars_curves_tabs_and_figures(notebook):
 
     # While it runs: bars move, the slow rank is named, tabs switch by click and by keyboard.
     out.get_by_text("steps behind").first.wait_for()
+    out.locator(".sky-pane-3").get_by_text("step 29").wait_for(state="attached")
+    out.locator(".sky-pane-all").get_by_text("step 29").wait_for()
     before = widths(notebook)
     assert len(before) == 4
     assert max(before) > min(before)
