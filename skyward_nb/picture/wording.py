@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from skyward_nb.notebook.scales import compact
+from skyward_nb.picture.scales import compact
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.stragglers import behind, current, imbalance
 from skyward_nb.pool.view import MOST_METRICS, RankView, View

@@ -1,6 +1,7 @@
 """The view: folded from events, bounded, and what a terminal would show."""
 
 from functools import reduce
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -419,3 +420,25 @@ def test_folding_changes_no_view():
     kept = view_module.replace(before)
     fold(before, out(1, "a\n"), out(0, "b\n"), Metric(0, 2, {"x": 2.0}), bar(1, 2), Clear(0))
     assert before == kept
+
+
+def test_what_a_rank_displayed_stays_between_its_lines_when_lines_are_cut():
+    for seed in range(300):
+        random = Random(seed)
+        view = View(most_text=random.choice((50, 100, 300)))
+        said = {rank: [] for rank in range(4)}
+        for _ in range(30):
+            events = []
+            for _ in range(random.randrange(1, 4)):
+                rank = random.randrange(4)
+                texts = random.choices(("a", "b", "c"), k=random.randrange(6))
+                said[rank] += [*texts, "shown"]
+                events.append(out(rank, "".join(f"{text}\n" for text in texts)))
+                events.append(Display(rank, {"text/plain": "shown"}))
+            view = fold(view, *events)
+        for rank, all_said in said.items():
+            left = iter(all_said)
+            for entry in view.entries:
+                if rank in entry.ranks:
+                    text = entry.text if isinstance(entry, Line) else "shown"
+                    assert text in left, f"{seed}: rank {rank} did not say {text} there"
