@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
+import fcntl
 import os
 import socket
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from skyward_nb.wire.frames import Cutter, frame
 from skyward_nb.words.messages import Output
 
 _CHUNK = 1 << 16
+_PIPE_SIZE = 1 << 20
 _PAUSE = 0.02
 _PIPES = ("stdout", "stderr")
 _BUFFER = memoryview(bytearray(1 << 18))
@@ -61,6 +64,7 @@ class RankLine(asyncio.BufferedProtocol):
         for name in _PIPES:
             read, write = os.pipe()
             os.set_blocking(read, False)
+            _widen(read)
             self._pipes[name] = read
             self._loop.add_reader(read, self._on_pipe, name)
             writes.append(write)
@@ -70,7 +74,12 @@ class RankLine(asyncio.BufferedProtocol):
 
     def begin(self, run: int) -> None:
         """What is written from now on is this run's."""
-        self._listener.heard(self._drain())
+        found = self._drain()
+        for name, decoder in self._decoders.items():
+            # A letter begun in one run does not end in another.
+            if rest := decoder.decode(b"", final=True):
+                found += frame(Output(self.rank, name, rest, self.run))
+        self._listener.heard(found)
         self.run = run
 
     def send(self, data: bytes) -> None:
@@ -132,8 +141,12 @@ class RankLine(asyncio.BufferedProtocol):
     # ── the pipes ───────────────────────────────────────────────────────────────────────
 
     def _on_pipe(self, name: str) -> None:
-        """Read once, then rest a little: many small writes become few events."""
-        self._listener.heard(self._read(name)[0])
+        """Read what there is, then rest a little: many small writes become few events."""
+        for _ in range(_PIPE_SIZE // _CHUNK):
+            text, more = self._read(name)
+            self._listener.heard(text)
+            if not more:
+                break
         if name in self._pipes:
             self._loop.remove_reader(self._pipes[name])
             self._later(_PAUSE, lambda: self._listen_again(name))
@@ -172,3 +185,9 @@ class RankLine(asyncio.BufferedProtocol):
             return b"", False
         text = self._decoders[name].decode(data)
         return frame(Output(self.rank, name, text, self.run)) if text else b"", len(data) == _CHUNK
+
+
+def _widen(pipe: int) -> None:
+    """Let more be written between two reads, where the system allows it: pipe(7)."""
+    with contextlib.suppress(AttributeError, OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)

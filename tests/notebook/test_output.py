@@ -345,3 +345,20 @@ def test_hidden_output_is_in_the_logs(notebook):
     )
     assert said(ran) == ["[1] err"]
     assert notebook.run("%sky logs rank=0").stdout == "[0] secret\n[0] err\n"
+
+
+
+def test_a_child_that_writes_much_is_not_held_up(notebook):
+    body = "import subprocess\nsubprocess.run('head -c 60000000 /dev/zero | tr \"\\\\0\" z', shell=True);"
+    began = time.monotonic()
+    ran = ranks(notebook, body, "ranks=0")
+    assert time.monotonic() - began < 8
+    assert "59,998,000 more characters" in ran.picture
+
+
+
+def test_a_letter_begun_in_one_cell_does_not_end_in_the_next(notebook):
+    first = ranks(notebook, "import os\nos.write(1, b'\\xe2\\x82');", "ranks=0")
+    second = ranks(notebook, "os.write(1, b'ok\\n');", "ranks=0")
+    assert said(second) == ["[0] ok"]
+    assert len(said(first)) <= 1
