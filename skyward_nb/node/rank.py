@@ -81,6 +81,7 @@ class Rank:
         store: BlobStore,
     ) -> None:
         self.info = place.info
+        self._pid = os.getpid()
         self._place = place
         self._shell = shell
         self._store = store
@@ -154,6 +155,7 @@ class Rank:
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
             self._mailbox.close()
             error = raised
+        self._end_if_forked(error)
         hooks.settle()
         self._capture.repair()
         assigned = _assigned(namespace, before, command.sure if error is None else ())
@@ -184,6 +186,21 @@ class Rank:
             self._mailbox.close()
             return replace(done, failure=self._failure(interrupt), interrupted=True)
         return with_values
+
+    def _end_if_forked(self, error: BaseException | None) -> None:
+        """End a process that the cell forked and that has come to the cell's end, as a script."""
+        if os.getpid() == self._pid:
+            return
+        code = 0 if error is None else 1
+        if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+            code = error.code or 0
+        elif isinstance(error, SystemExit):
+            print(error.code, file=sys.stderr)
+        elif error is not None:
+            print("\n".join(self._shell.shown), file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code & 0xFF)
 
     def _arrive(self, command: Run) -> RankDone | None:
         """Bind what came with a command; how that ended, if it did not go well."""

@@ -362,3 +362,23 @@ def test_a_letter_begun_in_one_cell_does_not_end_in_the_next(notebook):
     second = ranks(notebook, "os.write(1, b'ok\\n');", "ranks=0")
     assert said(second) == ["[0] ok"]
     assert len(said(first)) <= 1
+
+
+
+def test_a_process_that_a_cell_forks_ends_with_the_cell(notebook):
+    body = """
+import os, sys
+pid = os.fork()
+if pid == 0:
+    {}
+else:
+    print("status", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert said(ranks(notebook, body.format("print('child')"), "ranks=0")) == [
+        "[0] child",
+        "[0] status 0",
+    ]
+    assert said(ranks(notebook, body.format("sys.exit(3)"), "ranks=0")) == ["[0] status 3"]
+    failed = said(ranks(notebook, body.format("raise ValueError('child')"), "ranks=0"))
+    assert failed[-2:] == ["[0] ValueError: child", "[0] status 1"]
+    assert not any("skyward_nb" in line for line in failed)
