@@ -57,6 +57,13 @@ class Pictures:
         else:
             now.watch(event)
 
+    def beside(self, display: RunDisplay, event: Event | None) -> None:
+        """Give an event to a display that is no run's, unless it is one of a run."""
+        if isinstance(event, _OF_A_RUN) and event.run:
+            self._late(event)
+        else:
+            display.watch(event)
+
     def end(self) -> str:
         """The run is over: what it printed is on disk; what went wrong with that, in words."""
         self._book.end(self._pool.next_run - 1)

@@ -101,15 +101,19 @@ class Session:
         with contextlib.suppress(PoolError):
             self.look(pool)
         pool.close()
-        self._pictures[name].renew()
+        self.pictures(pool).renew()
         return pool.spec.world_size
+
+    def pictures(self, pool: Pool) -> Pictures:
+        """The pictures of a pool's runs."""
+        return self._pictures[pool.spec.name]
 
     def look(self, pool: Pool) -> Mapping[int, RankLost]:
         """Take notice of what came between cells; the ranks that are gone.
 
         Raises `PoolError` when the pool is.
         """
-        return self._pictures[pool.spec.name].look()
+        return self.pictures(pool).look()
 
     def spec(self, base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
         """`base` with what is asked for; raises `OptionError` where options contradict one another."""
@@ -256,7 +260,7 @@ class Session:
             number=number,
             nodes=nodes,
         )
-        pictures = self._pictures[pool.spec.name]
+        pictures = self.pictures(pool)
         pictures.begin(display)
         try:
             return pool.run(request, pictures.watch)
@@ -276,7 +280,7 @@ class Session:
             return Ending(self.shell.user_ns, pool, outcome, display).conclude(options, writes)
         finally:
             pool.clean(outcome)
-            self._pictures[pool.spec.name].renew()
+            self.pictures(pool).renew()
 
     def _dry_run(
         self, request: RunRequest, pool: Pool | None, spec: PoolSpec, display: RunDisplay

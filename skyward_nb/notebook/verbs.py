@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from pathlib import Path
@@ -189,12 +190,14 @@ def restart(session: Session, line: str) -> None:
     lost = pool.ledger.names_made_on_ranks()
     began = time.monotonic()
     display = session.display(f"Restarting {pool.spec}")
+    pictures = session.pictures(pool)
     try:
-        pool.restart(display.watch)
+        pool.restart(functools.partial(pictures.beside, display))
     except (SkyError, KeyboardInterrupt) as error:
         display.end("failed", str(error).partition("\n")[0] or "Interrupted; no rank is ready")
         raise
     pool.clean()
+    pictures.renew()
     took = clock(time.monotonic() - began)
     notes = (f"gone with the old ranks: {', '.join(lost)}",) if lost else ()
     words = f"Generation {pool.generation} of pool {pool.spec.name} is ready after {took}"

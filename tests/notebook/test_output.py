@@ -382,3 +382,27 @@ else:
     failed = said(ranks(notebook, body.format("raise ValueError('child')"), "ranks=0"))
     assert failed[-2:] == ["[0] ValueError: child", "[0] status 1"]
     assert not any("skyward_nb" in line for line in failed)
+
+
+
+def test_an_update_of_an_earlier_cells_display_changes_that_cells_picture(notebook):
+    first = ranks(notebook, "handle = display('before', display_id=True)", "ranks=0")
+    second = ranks(notebook, "handle.update('after')\nprint('B')", "ranks=0")
+    assert said(first) == ["[0] 'before'"]
+    assert said(second) == ["[0] B"]
+    (other,) = second.others
+    assert "[0] 'after'" in other["text/plain"]
+
+
+
+def test_what_a_thread_prints_while_ranks_begin_anew_is_not_the_verbs(notebook):
+    body = """
+import threading
+def flood():
+    for i in range(10**7): print("spam", i)
+threading.Thread(target=flood).start()
+"""
+    ranks(notebook, body, "ranks=0")
+    restarted = notebook.run("%sky restart")
+    assert "spam" not in restarted.picture
+    assert "spam" in restarted.others[-1]["text/plain"]
