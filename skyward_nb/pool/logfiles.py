@@ -137,7 +137,7 @@ def _folders() -> list[Path]:
     try:
         with os.scandir(log_root()) as entries:
             return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: below a home that nobody has
         return []
 
 

@@ -507,3 +507,8 @@ def test_a_run_that_is_not_there_is_told_with_those_that_are(some_runs, words, p
 def test_where_there_is_nothing_at_all_it_says_so():
     with pytest.raises(OptionError, match="there is no output of any run"):
         find("1", ["a-1"])
+
+
+def test_a_folder_below_a_home_that_nobody_has_holds_no_runs(monkeypatch):
+    monkeypatch.setenv("SKYWARD_LOG_DIR", "~nobody-has-this-home/logs")
+    assert logfiles.runs() == []
