@@ -34,6 +34,7 @@ _ESCAPE = re.compile(
     r"|(?!\[)"
     "))"
 )
+_MORE_THAN_RETURNS = re.compile("[^\n\r -~]")
 _UNFINISHED = re.compile(
     "\x1b(?:"
     r"\[[0-?]*[ -/]*"
@@ -57,6 +58,8 @@ def feed(screen: Screen, text: str, take_back: TakeBack) -> tuple[Screen, list[s
     if not screen.pending and not _CONTROL.search(text):
         pen.write(text)
         return pen.screen(""), pen.lines
+    if not screen.pending and text.count("\r") > 1 and not _MORE_THAN_RETURNS.search(text):
+        text = "\n".join(map(_without_typed_over, text.split("\n")))
     text, pending = _held_back(screen.pending + text)
     stretch, *rest = _ESCAPE.split(text)
     pen.write(stretch)
@@ -72,6 +75,19 @@ def seen(screen: Screen) -> list[str]:
     while rows and not rows[-1]:
         rows.pop()
     return rows
+
+
+def _without_typed_over(line: str) -> str:
+    """A line of plain letters without those parts that a later one is typed over whole."""
+    *parts, last = line.split("\r")
+    # Two that have letters stay: then it is known that something was typed over.
+    heads = [at for at, part in enumerate(parts) if part][:2]
+    first = heads[-1] + 1 if heads else 1
+    kept = [last]
+    for part in reversed(parts[first:]):
+        if len(part) > len(kept[-1]):
+            kept.append(part)
+    return "\r".join([*parts[:first], *reversed(kept)])
 
 
 def _held_back(text: str) -> tuple[str, str]:

@@ -347,7 +347,6 @@ def test_hidden_output_is_in_the_logs(notebook):
     assert notebook.run("%sky logs rank=0").stdout == "[0] secret\n[0] err\n"
 
 
-
 def test_a_child_that_writes_much_is_not_held_up(notebook):
     body = "import subprocess\nsubprocess.run('head -c 60000000 /dev/zero | tr \"\\\\0\" z', shell=True);"
     began = time.monotonic()
@@ -356,13 +355,11 @@ def test_a_child_that_writes_much_is_not_held_up(notebook):
     assert "59,998,000 more characters" in ran.picture
 
 
-
 def test_a_letter_begun_in_one_cell_does_not_end_in_the_next(notebook):
     first = ranks(notebook, "import os\nos.write(1, b'\\xe2\\x82');", "ranks=0")
     second = ranks(notebook, "os.write(1, b'ok\\n');", "ranks=0")
     assert said(second) == ["[0] ok"]
     assert len(said(first)) <= 1
-
 
 
 def test_a_process_that_a_cell_forks_ends_with_the_cell(notebook):
@@ -384,7 +381,6 @@ else:
     assert not any("skyward_nb" in line for line in failed)
 
 
-
 def test_an_update_of_an_earlier_cells_display_changes_that_cells_picture(notebook):
     first = ranks(notebook, "handle = display('before', display_id=True)", "ranks=0")
     second = ranks(notebook, "handle.update('after')\nprint('B')", "ranks=0")
@@ -392,7 +388,6 @@ def test_an_update_of_an_earlier_cells_display_changes_that_cells_picture(notebo
     assert said(second) == ["[0] B"]
     (other,) = second.others
     assert "[0] 'after'" in other["text/plain"]
-
 
 
 def test_what_a_thread_prints_while_ranks_begin_anew_is_not_the_verbs(notebook):

@@ -338,3 +338,11 @@ def test_any_text_is_taken(one, other):
 def test_lines_shown_again_are_the_same(words):
     for line in show("".join(words))[0]:
         assert show(line + "\n")[0] == [line]
+
+
+@given(
+    st.lists(st.sampled_from(["\r", "\r", "\n", "a", "bc ", " ", "x" * LONGEST_LINE]), max_size=30)
+)
+def test_what_is_typed_over_at_once_reads_as_when_it_is_typed_letter_by_letter(parts):
+    text = "".join(parts)
+    assert told(text) == told(*parts)
