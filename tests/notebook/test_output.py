@@ -401,3 +401,15 @@ threading.Thread(target=flood).start()
     restarted = notebook.run("%sky restart")
     assert "spam" not in restarted.picture
     assert "spam" in restarted.others[-1]["text/plain"]
+
+
+def test_a_bundle_whose_types_are_no_text_is_shown(notebook):
+    body = """
+class Odd:
+    def _repr_mimebundle_(self, **_): return {3: "x", "text/plain": 5}
+display(Odd())
+print("after")
+"""
+    ran = ranks(notebook, body)
+    assert ran.status == "ok"
+    assert "[0-3] after" in said(ran)
