@@ -15,7 +15,7 @@ from skyward_nb.wire.frames import Cutter, frame
 from skyward_nb.words.messages import Output
 
 _CHUNK = 1 << 16
-_PIPE_SIZE = 1 << 20
+_PIPE_SIZE = 1 << 18
 _PAUSE = 0.02
 _PIPES = ("stdout", "stderr")
 _BUFFER = memoryview(bytearray(1 << 18))
