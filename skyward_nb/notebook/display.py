@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from skyward_nb.notebook.canvas import Canvas
+from skyward_nb.pool.folding import fold, trimmed
 from skyward_nb.pool.ledger import Row
-from skyward_nb.pool.view import Line, RankView, RunState, Shown, View, fold
+from skyward_nb.pool.view import Line, RankView, RunState, Shown, View
 from skyward_nb.words.messages import Display, Event, Output, Phase
 from skyward_nb.words.ranks import spell_ranks
 
@@ -169,6 +170,7 @@ class RunDisplay:
             manifest=manifest,
             manifest_open=is_dry,
         )
+        self._view = trimmed(self._view)
         if not self._quiet or state == "failed" or self._view.notes:
             self._draw(now)
 

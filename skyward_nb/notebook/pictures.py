@@ -17,6 +17,7 @@ from skyward_nb.words.messages import (
     Display,
     Event,
     Metric,
+    Metrics,
     Output,
     Progress,
     RankLost,
@@ -25,7 +26,7 @@ from skyward_nb.words.messages import (
 
 _KEPT = 8
 _IDLE_PERIOD = 0.25
-_OF_A_RUN = (Output, Display, Clear, Progress, Metric, Stage)
+_OF_A_RUN = (Output, Display, Clear, Progress, Metric, Metrics, Stage)
 
 
 class Pictures:

@@ -29,7 +29,7 @@ from skyward_nb.picture.wording import (
     time_words,
 )
 from skyward_nb.pool.series import Series
-from skyward_nb.pool.view import Entry, Line, Shown, View, open_lines
+from skyward_nb.pool.view import Line, Shown, View, laid_out
 from skyward_nb.words.ranks import count_ranks
 
 MOST_CURVES = 12
@@ -241,11 +241,11 @@ def _is_positive(series: Iterable[Series]) -> bool:
 
 def output(view: View) -> str:
     """Everything printed and displayed, with a tab for each rank when there are several."""
-    entries = [*view.entries, *open_lines(view)]
-    if not entries and not view.cut:
+    entries = _entries(view)
+    if not entries:
         return ""
     there = sorted(view.ranks)
-    body = f'<div class="out" role="region" tabindex="0" aria-label="output">{_entries(view, entries)}</div>'
+    body = f'<div class="out" role="region" tabindex="0" aria-label="output">{entries}</div>'
     if not 1 < len(there) <= MOST_TABS:
         return f'<div style="border-top:{_EDGE}">{body}</div>'
     rules = "".join(
@@ -280,7 +280,7 @@ def _tabs(there: Sequence[int], name: str) -> str:
     )
 
 
-def _entries(view: View, entries: Sequence[Entry]) -> str:
+def _entries(view: View) -> str:
     """Lines as preformatted text in groups of the same ranks, figures between them."""
     parts: list[str] = []
     group: list[str] = []
@@ -299,11 +299,11 @@ def _entries(view: View, entries: Sequence[Entry]) -> str:
             parts.append(f"<pre>{''.join(groups)}</pre>")
             groups.clear()
 
-    for index, entry in enumerate(entries):
-        if view.cut and index == view.gap:
+    for index, entry in laid_out(view):
+        if entry is None:
             end_group()
             groups.append(_cut(view))
-        if isinstance(entry, Line):
+        elif isinstance(entry, Line):
             if entry.ranks != of:
                 end_group()
                 of = entry.ranks
@@ -311,9 +311,6 @@ def _entries(view: View, entries: Sequence[Entry]) -> str:
         else:
             end_text()
             parts.append(shown(entry, _classes(entry.ranks, everybody), anchor(view, index)))
-    if view.cut and view.gap >= len(entries):
-        end_group()
-        groups.append(_cut(view))
     end_text()
     return "".join(parts)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from skyward_nb.picture.wording import headline, remarks
 from skyward_nb.pool.stragglers import behind
-from skyward_nb.pool.view import Line, RankState, RunState, Shown, View, open_lines
+from skyward_nb.pool.view import Line, RankState, RunState, Shown, View, laid_out
 from skyward_nb.words.messages import Gpu
 
 MIME = "application/vnd.skyward.run+json"
@@ -218,12 +218,11 @@ def _output(view: View) -> tuple[Text | Figure | Cut, ...]:
             found.append(Text(*of, tuple(lines)))
             lines.clear()
 
-    entries = [*view.entries, *open_lines(view)]
-    for index, entry in enumerate(entries):
-        if view.cut and index == view.gap:
+    for index, entry in laid_out(view):
+        if entry is None:
             end_lines()
             found.append(Cut(view.cut, view.logs))
-        if isinstance(entry, Line):
+        elif isinstance(entry, Line):
             if (entry.ranks, entry.stream) != of:
                 end_lines()
                 of = entry.ranks, entry.stream
@@ -232,8 +231,6 @@ def _output(view: View) -> tuple[Text | Figure | Cut, ...]:
             end_lines()
             found.append(_figure(view, index, entry))
     end_lines()
-    if view.cut and view.gap >= len(entries):
-        found.append(Cut(view.cut, view.logs))
     return tuple(found)
 
 

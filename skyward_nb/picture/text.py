@@ -16,7 +16,7 @@ from skyward_nb.picture.wording import (
     step_rows,
     time_words,
 )
-from skyward_nb.pool.view import Entry, Line, View, open_lines
+from skyward_nb.pool.view import Entry, Line, View, laid_out
 
 
 def as_text(view: View) -> str:
@@ -50,14 +50,7 @@ def rank_text(view: View) -> list[str]:
 
 def output_text(view: View) -> list[str]:
     """Every line with its ranks, and a word on what was displayed."""
-    lines: list[str] = []
-    for index, entry in enumerate((*view.entries, *open_lines(view))):
-        if view.cut and index == view.gap:
-            lines.append(cut_words(view))
-        lines.append(_entry_text(entry))
-    if view.cut and view.gap >= len(view.entries):
-        lines.append(cut_words(view))
-    return lines
+    return [cut_words(view) if entry is None else _entry_text(entry) for _, entry in laid_out(view)]
 
 
 def _entry_text(entry: Entry) -> str:

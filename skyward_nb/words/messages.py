@@ -266,6 +266,15 @@ class Metric(msgspec.Struct, frozen=True, tag=True):
     run: int = 0
 
 
+class Metrics(msgspec.Struct, frozen=True, tag=True):
+    """What `Metric` says, many times: of each metric one value for each of the steps."""
+
+    rank: int
+    steps: list[int]
+    values: dict[str, list[float]]
+    run: int = 0
+
+
 class Gpu(msgspec.Struct, frozen=True):
     """An accelerator as its driver tells: bytes of memory, percent in use, degrees Celsius.
 
@@ -409,6 +418,7 @@ Event = (
     | Clear
     | Progress
     | Metric
+    | Metrics
     | Telemetry
     | Spread
     | RankDone

@@ -9,7 +9,8 @@ from picture import views
 
 from skyward_nb.picture import page
 from skyward_nb.picture.text import as_text
-from skyward_nb.pool.view import RankView, View, fold
+from skyward_nb.pool.folding import fold
+from skyward_nb.pool.view import RankView, View
 from skyward_nb.words.messages import Display, Metric, Output
 
 VOID = {"img", "br", "input", "meta", "hr"}

@@ -9,7 +9,8 @@ from picture import views
 
 from skyward_nb.picture import record
 from skyward_nb.picture.page import as_html
-from skyward_nb.pool.view import RankView, View, fold
+from skyward_nb.pool.folding import fold
+from skyward_nb.pool.view import RankView, View
 from skyward_nb.words.messages import Metric, Output
 
 SCHEMA = Path(record.__file__).with_name("run.schema.json")

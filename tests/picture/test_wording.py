@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from picture import views
 
 from skyward_nb.picture import wording
-from skyward_nb.pool.view import RankView, View, fold
+from skyward_nb.pool.folding import fold
+from skyward_nb.pool.view import RankView, View
 from skyward_nb.words.messages import Metric, Progress, RankLost
 
 

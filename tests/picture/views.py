@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from skyward_nb.pool.folding import fold
 from skyward_nb.pool.ledger import Row
-from skyward_nb.pool.view import RankView, View, fold
+from skyward_nb.pool.view import RankView, View
 from skyward_nb.words.messages import (
     Display,
     Gpu,

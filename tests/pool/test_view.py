@@ -6,9 +6,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from skyward_nb.pool import view as view_module
-from skyward_nb.pool.view import Line, RankView, Shown, View, fold, open_lines
+from skyward_nb.pool import board as board_module
+from skyward_nb.pool.folding import fold
+from skyward_nb.pool.view import Line, RankView, Shown, View, open_lines
 from skyward_nb.words.messages import (
     Clear,
     Display,
@@ -189,7 +191,7 @@ def test_a_rank_that_lags_behind_does_not_make_the_head_grow():
 
 
 def test_rich_output_is_bounded_and_says_so(monkeypatch):
-    monkeypatch.setattr(view_module, "MOST_RICH", 100_000)
+    monkeypatch.setattr(board_module, "MOST_RICH", 100_000)
     view = folded(*(Display(0, {"image/png": f"{i}" + "A" * 20_000}) for i in range(10)))
     kept = [entry.data["image/png"][0] for entry in view.entries if "image/png" in entry.data]
     assert kept[:2] == ["0", "1"]
@@ -226,9 +228,7 @@ _EVENTS = st.one_of(
 
 def of_rank(view, rank):
     """What a view has of one rank, in order, as that rank alone would have it."""
-    return [
-        view_module.replace(entry, ranks=(rank,)) for entry in view.entries if rank in entry.ranks
-    ]
+    return [replace(entry, ranks=(rank,)) for entry in view.entries if rank in entry.ranks]
 
 
 @settings(max_examples=100, deadline=None)
@@ -403,7 +403,7 @@ def test_what_a_rank_is_busy_with_ends_with_it():
 
 def test_steps_of_nodes_have_times():
     view = folded(Step((0, 1), "agent"), now=1.0)
-    view = fold(view_module.replace(view, now=3.0), Step((0, 1), "agent", done=True))
+    view = fold(replace(view, now=3.0), Step((0, 1), "agent", done=True))
     view = fold(view, Step((0, 1), "imports", "torch"), RankReady(1, 0, 7))
     agent, imports = view.steps[(0, 1)]
     assert (agent.began, agent.ended) == (1.0, 3.0)
@@ -417,7 +417,7 @@ def test_a_phase_is_words():
 
 def test_folding_changes_no_view():
     before = folded(out(0, "a\n"), Metric(0, 1, {"x": 1.0}), bar(1, 1))
-    kept = view_module.replace(before)
+    kept = replace(before)
     fold(before, out(1, "a\n"), out(0, "b\n"), Metric(0, 2, {"x": 2.0}), bar(1, 2), Clear(0))
     assert before == kept
 
