@@ -8,7 +8,6 @@ import os
 import random
 import socket
 import sys
-import time
 import traceback
 import weakref
 from collections.abc import Callable
@@ -50,10 +49,6 @@ from skyward_nb.words.messages import (
 )
 
 _MISSING = object()
-_TELL_FROM = 8_000_000
-"""Bytes that may take a moment to be mapped and rebuilt, so that it is told."""
-_TELL_AFTER = 0.2
-"""Seconds that a cell took before it is told, too, that its values are on their way."""
 
 
 class _NotRebuilt(Exception):
@@ -147,7 +142,6 @@ class Rank:
         before = {name: _remember(name, namespace, command.sure) for name in watched}
         value: object = None
         error: BaseException | None = None
-        began = time.monotonic()
         try:
             self._mailbox.open(command.run)
             value = self._shell.run(command)
@@ -178,8 +172,7 @@ class Rank:
             return done
         try:
             self._mailbox.open(command.run)
-            if time.monotonic() - began > _TELL_AFTER:
-                self._uplink.emit(Stage(rank, "returning values", command.run))
+            self._uplink.emit(Stage(rank, "returning values", command.run))
             with_values = self._with_values(done, command, value)
             self._mailbox.close()
         except KeyboardInterrupt as interrupt:
@@ -208,15 +201,15 @@ class Rank:
         outlet.begin(command.run)
         self._uplink.run = command.run
         foreign.running = frozenset(command.ranks)
-        size = sum(parcel.value.size for parcel in command.parcels)
         try:
             if command.parcels or command.modules or command.imports:
                 self._mailbox.open(command.run)
-            if size > _TELL_FROM:
-                self._uplink.emit(Stage(rank, f"taking in {spell_size(size)}", command.run))
-            self._install(command)
-            if size > _TELL_FROM:
+                size = spell_size(sum(parcel.value.size for parcel in command.parcels))
+                self._uplink.emit(Stage(rank, f"taking in {size}", command.run))
+                self._install(command)
                 self._uplink.emit(Stage(rank, "", command.run))
+            else:
+                self._install(command)
             self._mailbox.close()
         except _NotRebuilt as error:
             self._mailbox.close()

@@ -20,14 +20,14 @@ from collections.abc import Iterable
 
 from skyward_nb.runtime import outlet
 from skyward_nb.wire.frames import frame
-from skyward_nb.words.messages import Display, Event, Metric, Output, Progress
+from skyward_nb.words.messages import Display, Event, Metric, Metrics, Output, Progress, Stage
 
 _PAUSE = 0.01
 _SETTLE = 0.005
 _BLINK = 0.00002
 _ENOUGH = 64 * 1024
 _MANY = 4096
-_CAN_WAIT = (Metric, Progress, Display)
+_CAN_WAIT = (Metric, Metrics, Progress, Display, Stage)
 
 Written = tuple[str, int, str]
 """Stream, run and text."""
@@ -70,7 +70,7 @@ class Uplink:
             return
         self._queue.append(event)
         must_not_wait = not isinstance(event, _CAN_WAIT) or len(self._queue) >= _MANY
-        self._flush_if_due(now=must_not_wait, soon=True)
+        self._flush_if_due(now=must_not_wait, soon=not isinstance(event, Stage))
 
     def _flush_if_due(self, *, now: bool, soon: bool) -> None:
         """Send at once `now`, or when nothing was sent for a while; else see that it is sent late."""
@@ -141,10 +141,16 @@ class Uplink:
             return frame(Output(self._rank, "stderr", encodable(text), event.run))
 
     def _events(self, taken: list[Written | Event]) -> Iterable[Event]:
-        """Events in order, with text that was written in a row in as few of them as can be."""
+        """Events in order, with text that was written in a row in as few of them as can be.
+
+        Metrics come first, all of a kind as one: where they stand among text is not told.
+        """
+        yield from _metrics([each for each in taken if isinstance(each, Metric)])
         texts: list[str] = []
         held, stream, run = 0, "", 0
         for each in taken:
+            if isinstance(each, Metric):
+                continue
             if isinstance(each, tuple):
                 same = each[0] == stream and each[1] == run
                 if texts and (not same or held > _ENOUGH):
@@ -193,6 +199,20 @@ class Uplink:
         self._queue.clear()
         self._lock = threading.RLock()
         self._socket.close()
+
+
+def _metrics(single: list[Metric]) -> Iterable[Event]:
+    """What was logged, as one event for all that names the same metrics."""
+    alike: dict[tuple[int, tuple[str, ...]], list[Metric]] = {}
+    for each in single:
+        alike.setdefault((each.run, tuple(each.values)), []).append(each)
+    for (run, names), logged in alike.items():
+        if len(logged) == 1:
+            yield logged[0]
+        else:
+            steps = [each.step for each in logged]
+            values = {name: [each.values[name] for each in logged] for name in names}
+            yield Metrics(logged[0].rank, steps, values, run)
 
 
 def _unread(connection: socket.socket) -> int:

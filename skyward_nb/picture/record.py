@@ -14,12 +14,15 @@ from typing import Any, Literal
 import msgspec
 
 from skyward_nb.picture.wording import headline, remarks
+from skyward_nb.pool.series import Series, thinned
 from skyward_nb.pool.stragglers import behind
 from skyward_nb.pool.view import Line, RankState, RunState, Shown, View, laid_out
 from skyward_nb.words.messages import Gpu
 
 MIME = "application/vnd.skyward.run+json"
 _MOST_TEXT = 10_000
+_MOST_POINTS = 20_000
+_FEWEST_POINTS = 4
 _TEXTUAL = ("text/plain", "text/markdown", "text/latex", "application/json")
 
 
@@ -48,7 +51,7 @@ class Curve(msgspec.Struct, frozen=True):
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One rank; `cpu` in percent of a core, `memory` and `peak` in bytes; null where not known.
 
-    A metric that is not finite is null.
+    A metric that is not finite is null. Of very many metrics there are no curves.
     """
 
     rank: int
@@ -181,8 +184,16 @@ def group(view: View) -> str:
     return f"sky-{view.run.replace('/', '-') or 'run'}"
 
 
+def _most_points(view: View) -> int:
+    """Points of each curve, so that there are not too many in all; 0 for none at all."""
+    curves = sum(len(now.series) for now in view.ranks.values())
+    most = _MOST_POINTS // max(1, curves)
+    return most if most >= _FEWEST_POINTS else 0
+
+
 def _rank(view: View, rank: int, late: str) -> RankRecord:
     now = view.ranks[rank]
+    most = _most_points(view)
     sample = now.telemetry
     return RankRecord(
         rank=rank,
@@ -196,16 +207,17 @@ def _rank(view: View, rank: int, late: str) -> RankRecord:
         metrics={
             name: value if math.isfinite(value) else None for name, value in now.metrics.items()
         },
-        curves={
-            name: Curve(series.steps, series.means, series.stride, series.missing)
-            for name, series in now.series.items()
-        },
+        curves={name: _curve(thinned(series, most)) for name, series in now.series.items() if most},
         cpu=sample.cpu if sample else None,
         memory=sample.rss if sample else None,
         peak=now.peak or None,
         gpu=sample.gpu if sample else None,
         remark=late,
     )
+
+
+def _curve(series: Series) -> Curve:
+    return Curve(series.steps, series.means, series.stride, series.missing)
 
 
 def _output(view: View) -> tuple[Text | Figure | Cut, ...]:

@@ -18,6 +18,8 @@ from skyward_nb.words.ranks import spell_ranks
 EACH_RANK = 16
 """So many ranks have a row each while they run; of more, those that do alike share one."""
 MOST_ROWS = 100
+_RESTS = 3.0
+"""A loop that has not gone on for so many seconds, and three of its steps, is said to rest."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,14 @@ def _stages(view: View) -> str:
 
 def time_words(view: View) -> str:
     """How long it took, or has taken, and how long it may still take."""
-    left = [
-        bar.seconds / bar.done * (bar.total - bar.done)
+    going = [
+        (now, bar)
         for now in view.ranks.values()
         if now.state == "running" and (bar := current(now)) and bar.total and bar.done > 0
     ]
-    if view.ended is None and left and max(left) >= 1:
+    left = [bar.seconds / bar.done * (bar.total - bar.done) for _, bar in going if bar.total]
+    stuck = any(_rests(bar, view.now - now.told) for now, bar in going)
+    if view.ended is None and not stuck and left and max(left) >= 1:
         return f"{clock(view.took)} · about {clock(max(left))} left"
     return clock(view.took)
 
@@ -125,7 +129,7 @@ def _rank_row(view: View, ranks: tuple[int, ...], late: dict[int, str]) -> RankR
         ranks=ranks,
         node=spell_ranks(nodes) if len(set(view.nodes.values())) > 1 else "",
         state="" if state in ("done", "running") else state,
-        bars=_bar_rows(views),
+        bars=_bar_rows(views, view.now),
         metrics={
             name: spread([now.metrics[name] for now in views if name in now.metrics])
             for name in names
@@ -160,15 +164,23 @@ def spread(values: Sequence[float]) -> str:
     return f"{sum(values) / len(values):.4g} ({low:.4g} – {high:.4g})"
 
 
-def _bar_rows(views: Sequence[RankView]) -> tuple[BarRow, ...]:
-    """The loops of ranks that are in the same ones."""
-    if len(views) == 1:
-        return tuple(_bar_row([bar], views[0].state) for bar in views[0].bars)
-    each = zip(*(now.bars for now in views), strict=False)
-    return tuple(_bar_row(bars, views[0].state) for bars in each)
+def _bar_rows(views: Sequence[RankView], now: float) -> tuple[BarRow, ...]:
+    """The loops of ranks that are in the same ones, and how many more there were."""
+    idle = min(now - view.told for view in views) if views[0].state == "running" else 0.0
+    rows = [
+        _bar_row(bars, views[0].state, idle) for bars in zip(*(v.bars for v in views), strict=False)
+    ]
+    if more := max(view.bars_left_out for view in views):
+        rows.append(BarRow(None, f"and {more:,} loops more", 1, over=True))
+    return tuple(rows)
 
 
-def _bar_row(bars: Sequence[Progress], state: str) -> BarRow:
+def _rests(bar: Progress, idle: float) -> bool:
+    """Whether a loop has not gone on for much longer than its steps take."""
+    return idle > max(_RESTS, 3 * bar.seconds / bar.done if bar.done else 0.0)
+
+
+def _bar_row(bars: Sequence[Progress], state: str, idle: float) -> BarRow:
     first = bars[0]
     name = f"{first.text} " if first.text else ""
     done = sum(bar.done for bar in bars) / len(bars)
@@ -182,7 +194,11 @@ def _bar_row(bars: Sequence[Progress], state: str) -> BarRow:
         return BarRow(None, f"{name}{counts} done{rate}{note}", first.level, first.over)
     part = done / first.total if first.total else 1.0
     left = ""
-    if state == "running" and 0 < done < first.total and not first.over:
+    if first.over or state != "running" or not 0 < done < first.total:
+        pass
+    elif _rests(first, idle):
+        left = f" · no step for {clock(idle)}"
+    else:
         rest = seconds / done * (first.total - done)
         left = f" · {clock(rest)} left" if rest >= 1 else ""
     total = _count(first.total, first.unit)
@@ -210,6 +226,8 @@ def remarks(view: View) -> tuple[str, ...]:
             found.append(slow)
     elif len(view.ranks) > EACH_RANK and (late := behind(view.ranks)):
         found.append(f"behind the others: rank{'s' * (len(late) > 1)} {spell_ranks(late)}")
+    if view.unshown:
+        found.append(f"{view.unshown:,} of what ranks displayed is left out between the rest")
     if any(now.logs_more for now in view.ranks.values()):
         found.append(f"more metrics were logged than the {MOST_METRICS} of a rank that are kept")
     return tuple(found)

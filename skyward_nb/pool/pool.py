@@ -23,6 +23,7 @@ from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder, results_in_store
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP
+from skyward_nb.pool.pace import Pace
 from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
 from skyward_nb.providers.base import Machine, Provider
 from skyward_nb.wire.blobs import BlobStore
@@ -58,8 +59,6 @@ T = TypeVar("T")
 Watch = Callable[[Event | None], None]
 _TICK = 0.1
 _CONNECT_LIMIT = 60.0
-_FIRST_SAMPLE = 0.3
-_SAMPLE_PERIOD = 1.0
 WARN_FROM = 256_000_000
 TELL_FROM = 8_000_000
 """Bytes that may take a moment to move, so that it is told."""
@@ -406,11 +405,13 @@ class Pool:
         return path
 
     def _conduct(self, conductor: Conductor, watch: Watch) -> None:
-        sample_due = time.monotonic() + _FIRST_SAMPLE
-        for event in self._pump(watch, None, conductor.next_due, interrupts=True):
-            now = time.monotonic()
-            if now >= sample_due:
-                sample_due = now + _SAMPLE_PERIOD
+        pace = Pace(watch)
+        pump = self._pump(
+            pace.watch, None, lambda: pace.real(conductor.next_due()), interrupts=True
+        )
+        for event in pump:
+            now = pace.now()
+            if pace.is_sample_due():
                 self._send(Sample())
             match event:
                 case RankDone():

@@ -42,6 +42,20 @@ def extended(series: Series, points: Iterable[tuple[int, float]]) -> Series:
     return _series(stride, sums, missing)
 
 
+def thinned(series: Series, most: int) -> Series:
+    """The series in at most so many points, as if fewer had been kept from the first on."""
+    if len(series.steps) <= most:
+        return series
+    stride = series.stride
+    sums = {
+        step: (mean * count, count)
+        for step, mean, count in zip(series.steps, series.means, series.counts, strict=True)
+    }
+    while len(sums) > most:
+        stride, sums = _halved(stride, sums)
+    return _series(stride, sums, series.missing)
+
+
 def mean_of(series: Sequence[Series]) -> Series:
     """The mean over several ranks at each step, every rank counting the same."""
     if not series:

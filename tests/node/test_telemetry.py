@@ -297,7 +297,7 @@ def run(pool, body):
 
 
 def test_an_agent_tells_of_its_ranks_when_it_is_asked(pool, monkeypatch):
-    monkeypatch.setattr("skyward_nb.pool.pool._FIRST_SAMPLE", 60)  # the run's own would be between
+    monkeypatch.setattr("skyward_nb.pool.pace._FIRST_SAMPLE", 60)  # the run's own would be between
     begun = time.monotonic()
     first = told(pool, {0, 1})
     assert {rank: each.cpu for rank, each in first.items()} == {0: None, 1: None}

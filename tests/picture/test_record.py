@@ -53,3 +53,14 @@ def test_figures_are_found_in_the_page_by_their_anchor():
 def test_lines_of_the_same_ranks_are_one_block():
     view = fold(View(), Output(0, "stdout", "a\nb\n"), Output(0, "stderr", "c\n"))
     assert [part["lines"] for part in record.as_json(view)["output"]] == [["a", "b"], ["c"]]
+
+
+def test_a_record_of_many_metrics_is_bounded():
+    events = [
+        Metric(rank, step, {f"m{n}": 1.0 * step for n in range(20)})
+        for rank in range(16)
+        for step in range(400)
+    ]
+    found = record.as_json(fold(View(ranks={rank: RankView() for rank in range(16)}), *events))
+    assert all(len(rank["curves"]) == 20 for rank in found["ranks"])
+    assert sum(len(c["steps"]) for rank in found["ranks"] for c in rank["curves"].values()) <= 20000

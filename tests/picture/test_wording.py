@@ -121,3 +121,16 @@ def test_what_all_ranks_are_busy_with_is_in_the_headline():
 def test_a_metric_of_some_ranks_alone():
     view = fold(View(ranks={0: RankView(), 1: RankView()}, ended=1.0), Metric(1, 0, {"acc": 0.5}))
     assert [row.metrics for row in wording.rank_rows(view)] == [{"acc": "0.5"}]
+
+
+def test_a_loop_that_does_not_go_on_says_so_and_promises_no_end():
+    view = replace(views.running(), now=60.0)
+    rows = wording.rank_rows(view)
+    assert rows[0].bars[0].words == "epoch 66/100 · 66% · 3.3 it/s · no step for 40.0 s"
+    assert "left" not in wording.time_words(view)
+
+
+def test_loops_that_are_not_kept_are_told():
+    loops = [Progress(0, n, 1, 1, f"loop {n}", over=True) for n in range(30)]
+    (row,) = wording.rank_rows(fold(View(ranks={0: RankView()}), *loops))
+    assert row.bars[-1].words == "and 22 loops more"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from skyward_nb.pool.series import MOST_POINTS, Series, extended, mean_of
+from skyward_nb.pool.series import MOST_POINTS, Series, extended, mean_of, thinned
 
 
 def test_few_points_are_kept_as_they_are():
@@ -56,3 +56,11 @@ def test_ranks_of_different_strides_have_a_mean():
     mean = mean_of([long, short])
     assert mean.means[0] == pytest.approx(2.0)
     assert mean.means[-1] == pytest.approx(1.0)
+
+
+def test_a_thinned_series_has_the_same_values_in_fewer_points():
+    series = extended(Series(), [(i, float(i)) for i in range(300)])
+    thin = thinned(series, 40)
+    assert len(thin.steps) <= 40
+    assert sum(thin.counts) == 300
+    assert thinned(series, 400) is series

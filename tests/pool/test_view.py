@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from skyward_nb.pool import board as board_module
-from skyward_nb.pool.folding import fold
+from skyward_nb.pool.folding import fold, trimmed
 from skyward_nb.pool.view import Line, RankView, Shown, View, open_lines
 from skyward_nb.words.messages import (
     Clear,
     Display,
     Gpu,
     Metric,
+    Metrics,
     Output,
     Phase,
     Progress,
@@ -442,3 +443,33 @@ def test_what_a_rank_displayed_stays_between_its_lines_when_lines_are_cut():
                 if rank in entry.ranks:
                     text = entry.text if isinstance(entry, Line) else "shown"
                     assert text in left, f"{seed}: rank {rank} did not say {text} there"
+
+
+def test_so_many_displays_are_bounded_in_number_and_counted():
+    view = folded(*(Display(0, {"text/plain": str(number)}) for number in range(3000)))
+    assert view.shown + view.unshown == 3000
+    assert view.shown == sum(isinstance(entry, Shown) for entry in view.entries)
+    assert view.shown <= 1.25 * board_module.MOST_SHOWN
+    assert view.entries[0].data == {"text/plain": "0"}
+    assert view.entries[-1].data == {"text/plain": "2999"}
+
+
+def test_in_the_end_there_is_no_more_text_than_asked_for():
+    text = "".join(f"ligne {i} · é\n" for i in range(1000))
+    view = folded(out(0, text), most_text=10_000)
+    end = trimmed(view)
+    assert accounted(end) == 1000
+    assert sum(len(text.encode()) for _, text in lines(end)) < 10_000
+    assert trimmed(end) is end
+
+
+def test_loops_that_are_not_kept_are_counted():
+    view = folded(*(bar(i, 10, text=f"loop {i}", over=True) for i in range(20)))
+    assert len(view.ranks[0].bars) + view.ranks[0].bars_left_out == 20
+
+
+def test_many_metrics_in_one_message_are_as_many_messages():
+    one = folded(*(Metric(0, step, {"a": step, "b": -step}) for step in range(50)))
+    steps = list(range(50))
+    many = folded(Metrics(0, steps, {"a": [*steps], "b": [-s for s in steps]}))
+    assert one.ranks == many.ranks
