@@ -30,7 +30,7 @@ RankState = Literal["waiting", "running", "done", "failed", "stopped", "lost"]
 RunState = Literal["starting", "running", "finished", "failed", "interrupted"]
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """One line of output, with its colours as SGR; several ranks when they wrote the same."""
 
     ranks: tuple[int, ...]
