@@ -7,8 +7,9 @@ carry the meaning. Colours of text are the page's own; the others suit light and
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from skyward_nb.picture.colours import coloured
 from skyward_nb.picture.curves import curve, suits_log, title
@@ -33,9 +34,11 @@ from skyward_nb.pool.view import Line, Shown, View, laid_out
 from skyward_nb.words.ranks import count_ranks
 
 MOST_CURVES = 12
+MOST_METRIC_COLUMNS = 12
 MOST_TABS = 128
 
 _LEFT = 'style="text-align:left"'
+_PLAIN = 'style="text-align:left;font-weight:inherit"'
 _TD = f"<td {_LEFT}>"
 
 _EDGE = "1px solid var(--jp-border-color2,rgba(128,128,128,.35))"
@@ -49,11 +52,13 @@ _STYLE = f"""
 .sky-run .sec{{padding:5px 12px;border-top:{_EDGE}}}
 .sky-run .small{{font-size:12px}}
 .sky-run table{{border-collapse:collapse;margin:4px 0;font-size:13px;border:0;color:inherit}}
-.sky-run table th,.sky-run table td{{padding:2px 12px;text-align:left;vertical-align:top;white-space:nowrap;border:0;background:none}}
+.sky-run table th,.sky-run table td{{padding:2px 9px;text-align:left;vertical-align:top;white-space:nowrap;border:0;background:none}}
 .sky-run table th{{font-weight:500;font-size:12px;opacity:.7}}
+.sky-run table tr>:first-child{{padding-left:12px!important}}
+.sky-run table th[scope=row]{{font-size:inherit;opacity:1}}
 .sky-run tr{{background:none!important}}
 .sky-run .t{{margin:5px 0 3px;border-radius:4px;overflow:hidden}}
-.sky-run .tag{{font-size:11px;border-radius:9px;padding:1px 7px;border:1px solid #bf8700;color:inherit;background:rgba(191,135,0,.15)}}
+.sky-run .tag{{display:inline-block;font-size:11px;line-height:1.4;border-radius:9px;padding:1px 7px;border:1px solid #bf8700;color:inherit;background:rgba(191,135,0,.15)}}
 .sky-run .wide{{overflow-x:auto}}
 .sky-run .curves{{display:flex;flex-wrap:wrap;gap:6px 24px;padding:6px 12px;border-top:{_EDGE}}}
 .sky-run .tabs{{margin:0;border-top:{_EDGE}}}
@@ -70,7 +75,7 @@ _STYLE = f"""
 .sky-run .fig{{padding:4px 0}}
 .sky-run .fig img{{max-width:100%;vertical-align:top}}
 .sky-run summary{{cursor:pointer}}
-@media (max-width:640px){{.sky-run table th,.sky-run table td{{padding:2px 6px}}.sky-run .t{{width:70px!important}}.sky-run table td.w{{white-space:normal;min-width:11em}}}}
+@media (max-width:640px){{.sky-run table th,.sky-run table td{{padding:2px 6px}}.sky-run .t{{width:48px!important}}.sky-run table td.w{{white-space:normal;min-width:9em}}}}
 """
 STYLE = "<style>" + "".join(line.strip() for line in _STYLE.splitlines()) + "</style>"
 
@@ -113,51 +118,94 @@ def head(view: View) -> str:
 # ── ranks ───────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True)
+class _Column:
+    """A column of the table of ranks: its header, and what it says of a rank, as HTML."""
+
+    title: str
+    cell: Callable[[RankRow], str]
+    css: str = ""
+
+
 def ranks(view: View) -> str:
     """A table of ranks with loops and figures, and what is to be remarked of them."""
     rows = rank_rows(view)
-    said = "".join(f'<div class="sec small">{html.escape(r)}</div>' for r in remarks(view))
+    said = [*remarks(view)]
     if not rows:
-        return said
+        return _sentences(said)
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
-    extra = [
-        name
-        for name in ("node", "cpu", "memory", "gpu", "remark")
-        if any(getattr(row, name) for row in rows)
-    ]
-    # What is remarked stands by the loop that it is about: what is to the right may be out of sight.
-    heads = ["rank", *(name for name in extra if name == "node"), "progress", ""]
-    heads += [name for name in extra if name == "remark"]
-    heads += [*metrics, *(name for name in extra if name not in ("node", "remark"))]
-    if not any(row.bars for row in rows):
-        heads = [name for name in heads if name not in ("progress", "")]
-    cells = "".join(
-        f'<th scope="col" {_LEFT}>{html.escape(name if name != "remark" else "")}</th>'
-        for name in heads
+    more = len(metrics) - MOST_METRIC_COLUMNS
+    if more > 0:
+        said.insert(0, f"{more} more metric{'s are' if more > 1 else ' is'} not in this table")
+    columns = list(_columns(view, rows, metrics[:MOST_METRIC_COLUMNS]))
+    heads = "".join(
+        f'<th scope="col" {_LEFT}>{html.escape(column.title)}</th>' for column in columns
     )
-    body = "".join(_rank_row(row, heads) for row in rows)
-    return f'<div class="wide"><table><tr>{cells}</tr>{body}</table></div>{said}'
+    body = "".join(_rank_row(row, columns) for row in rows)
+    return _wide("ranks", f"<tr>{heads}</tr>{body}") + _sentences(said)
 
 
-def _rank_row(row: RankRow, heads: Sequence[str]) -> str:
-    cells: list[str] = []
-    for name in heads:
-        if name == "rank":
-            state = f" <i>{row.state}</i>" if row.state else ""
-            cells.append(f"{html.escape(label(row.ranks)[1:-1])}{state}")
-        elif name == "progress":
-            cells.append("".join(_bar(bar, row) for bar in row.bars))
-        elif not name:
-            cells.append("<br>".join(_bar_words(bar) for bar in row.bars))
-        elif name == "remark":
-            cells.append(f'<span class="tag">{html.escape(row.remark)}</span>' * bool(row.remark))
-        elif name in row.metrics:
-            cells.append(html.escape(row.metrics[name]))
-        else:
-            cells.append(html.escape(str(getattr(row, name, ""))))
-    starts = (_TD if name else f'<td class="w" {_LEFT}>' for name in heads)
-    pairs = zip(starts, cells, strict=True)
-    return "<tr>" + "".join(f"{start}{cell}</td>" for start, cell in pairs) + "</tr>"
+def _sentences(said: Iterable[str]) -> str:
+    return "".join(f'<div class="sec small">{html.escape(each)}</div>' for each in said)
+
+
+def _wide(what: str, rows: str) -> str:
+    """A table in a box that scrolls, by the keyboard, too."""
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{what}">'
+        f"<table>{rows}</table></div>"
+    )
+
+
+def _columns(view: View, rows: Sequence[RankRow], metrics: Iterable[str]) -> Iterator[_Column]:
+    yield _Column("rank", _who)
+    # With a node for each rank the numbers would stand there twice.
+    if any(view.nodes.get(rank, 0) != rank for rank in view.ranks):
+        yield from _figures(rows, "node")
+    if any(bar.part is not None for row in rows for bar in row.bars):
+        yield _Column("progress", lambda row: "".join(_bar(bar, row) for bar in row.bars))
+    if any(row.bars for row in rows):
+        yield _Column("loop", lambda row: "<br>".join(map(_bar_words, row.bars)), "w")
+    # What is remarked stands by the loop that it is about: what is to the right may be out of sight.
+    if any(row.remark for row in rows):
+        yield _Column("remark", _remark)
+    for name in metrics:
+        yield _Column(name, partial(_metric, name))
+    yield from _figures(rows, "cpu", "memory", "gpu")
+
+
+def _figures(rows: Sequence[RankRow], *names: str) -> Iterator[_Column]:
+    """Columns of fields of rows, those that any row has."""
+    for name in names:
+        if any(getattr(row, name) for row in rows):
+            yield _Column(name, partial(_field, name))
+
+
+def _field(name: str, row: RankRow) -> str:
+    return html.escape(getattr(row, name))
+
+
+def _metric(name: str, row: RankRow) -> str:
+    return html.escape(row.metrics.get(name, ""))
+
+
+def _who(row: RankRow) -> str:
+    head = ' <span class="m">· head</span>' if row.ranks == (0,) else ""
+    state = f" <i>{row.state}</i>" if row.state else ""
+    return f"{html.escape(label(row.ranks)[1:-1])}{head}{state}"
+
+
+def _remark(row: RankRow) -> str:
+    return f'<span class="tag">{html.escape(row.remark)}</span>' if row.remark else ""
+
+
+def _rank_row(row: RankRow, columns: Sequence[_Column]) -> str:
+    first, *others = columns
+    cells = [f'<th scope="row" {_PLAIN}>{first.cell(row)}</th>']
+    for column in others:
+        css = f'class="{column.css}" ' if column.css else ""
+        cells.append(f"<td {css}{_LEFT}>{column.cell(row)}</td>")
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _bar_words(bar: BarRow) -> str:
@@ -179,11 +227,11 @@ def _bar(bar: BarRow, row: RankRow) -> str:
     ]
     height = 4 if bar.level else 8
     percent = int(bar.part * 100)
-    # Styled in place: so it is a bar also where a notebook is not trusted.
+    # Hidden from who listens: the words beside it say the same. Styled in place: so it is a bar
+    # also where a notebook is not trusted.
     return (
-        f'<div class="t" role="progressbar" aria-valuenow="{percent}" '
-        f'aria-label="{html.escape(bar.words)}" '
-        f'style="width:200px;height:{height}px;background:rgba(128,128,128,.25)">'
+        '<div class="t" aria-hidden="true" '
+        f'style="width:140px;height:{height}px;background:rgba(128,128,128,.25)">'
         f'<div style="width:{percent}%;height:{height}px;background:{colour}"></div></div>'
     )
 
@@ -382,4 +430,4 @@ def _manifest(view: View) -> str:
         "<tr>" + "".join(f"{_TD}{html.escape(text)}</td>" for text in row) + "</tr>"
         for row in manifest_rows(view)
     )
-    return f'<div class="wide"><table><tr>{heads}</tr>{rows}</table></div>'
+    return _wide("names", f"<tr>{heads}</tr>{rows}")

@@ -139,8 +139,8 @@ def test_a_page_of_many_lines_is_not_much_larger_than_they_are():
 
 def test_who_is_behind_is_said_beside_its_loop_and_shown_in_its_bar_alone():
     html = page.ranks(views.running())
-    heads = re.findall(r"<th[^>]*>([^<]*)</th>", html)
-    assert heads.index("cpu") > heads.index("", heads.index("") + 1)
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', html)
+    assert heads == ["rank", "progress", "loop", "remark", "loss", "cpu", "memory", "gpu"]
     late = next(row for row in html.split("<tr>") if "15 steps behind" in row)
     assert late.index("steps behind") < late.index("97 %")
     amber = "background:#bf8700"
@@ -159,3 +159,39 @@ def test_metrics_without_end_are_bounded_and_it_is_said():
     html = page.as_html(view)
     assert len(html) < 100_000
     assert "more metrics were logged than the 100 of a rank that are kept" in read(html)
+
+
+def test_the_table_of_ranks_can_be_listened_to():
+    html = page.ranks(views.running())
+    assert re.findall(r'<th scope="row"[^>]*>(.*?)</th>', html) == [
+        '0 <span class="m">· head</span>', "1", "2", "3",
+    ]  # fmt: skip
+    assert "" not in re.findall(r"<th[^>]*>(.*?)</th>", html)
+    assert "epoch 66/100" not in "".join(re.findall(r'aria-label="(.*?)"', html))
+    drawn = re.findall(r'<div class="t"[^>]*>', html)
+    assert len(drawn) == 8
+    assert all('aria-hidden="true"' in each for each in drawn)
+    assert html.startswith('<div class="wide" role="region" tabindex="0" aria-label="ranks">')
+
+
+def test_nodes_are_told_where_they_are_not_the_ranks():
+    view = views.running()
+    assert ">node<" not in page.ranks(view)
+    html = page.ranks(replace(view, nodes={0: 0, 1: 0, 2: 1, 3: 1}))
+    assert re.findall(r"</th><td[^>]*>(\d)</td>", html) == ["0", "0", "1", "1"]
+
+
+def test_a_table_of_many_metrics_shows_the_first_and_counts_the_others():
+    view = View(ranks={0: RankView()})
+    view = fold(view, Metric(0, 1, {f"m{number}": 1.0 for number in range(13)}))
+    html = page.ranks(view)
+    assert re.findall(r'<th scope="col"[^>]*>(\w+)</th>', html)[1:] == [f"m{n}" for n in range(12)]
+    assert "1 more metric is not in this table" in read(html)
+
+
+def test_a_metric_may_have_the_name_of_a_column():
+    view = replace(fold(views.running(1), Metric(0, 50, {"rank": 7.5, "cpu": 0.25})), nodes={0: 3})
+    html = page.ranks(view)
+    said = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", html)
+    assert said.count("7.5") == said.count("0.25") == 1
+    assert said.count("97 %") == 1
