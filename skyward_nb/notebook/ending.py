@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from skyward_nb.api.failures import died, exception_of, show
@@ -15,8 +15,11 @@ from skyward_nb.pool.pool import TELL_FROM, Outcome, Pool
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
 from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
-from skyward_nb.words.messages import Packed, Phase, Rejected
+from skyward_nb.words.messages import Failure, Packed, Phase, RankDone, Rejected
 from skyward_nb.words.ranks import count_ranks
+
+_MOST_TOLD = 120
+_MOST_OTHERS = 3
 
 
 class Ending:
@@ -169,12 +172,11 @@ class Ending:
         failed = self._outcome.failed
         world = self._pool.spec.world_size
         error = exception_of(failed, world, self._store, notes)
-        ranks = count_ranks(end.rank for end in failed)
-        kind = failed[0].failure.type_name if failed[0].failure else "error"
+        headline, told = _tell(failed, world)
         self._display.end(
             "failed",
-            f"{kind} on {ranks} of {world}",
-            notes=notes,
+            headline,
+            notes=(*told, *notes),
             foot=self._foot(),
             manifest=self._rows(),
         )
@@ -256,6 +258,44 @@ class Ending:
         others = ("unchanged", "kept on ranks", "removed")
         foot += [f"{len(counts[status])} {status}" for status in others if counts[status]]
         return tuple(foot)
+
+
+def _tell(failed: Sequence[RankDone], world: int) -> tuple[str, tuple[str, ...]]:
+    """A headline on what failed first, and notes: its place, and what else failed."""
+    alike: dict[tuple[str, str], list[RankDone]] = {}
+    for end in failed:
+        kind = end.failure.type_name if end.failure else "error"
+        message = _first_line(end.failure.message) if end.failure else ""
+        alike.setdefault((kind, message), []).append(end)
+    told: list[str] = []
+    places: list[str] = []
+    for (kind, message), ends in alike.items():
+        what = f"{kind} on {count_ranks(end.rank for end in ends)} of {world}"
+        told.append(f"{what}: {message}" if message else what)
+        places.append(_place(ends[0].failure))
+    headline, *others = told
+    notes = [places[0]] if places[0] else []
+    rest = zip(others[:_MOST_OTHERS], places[1:], strict=False)
+    notes += [f"{what} ({place})" if place else what for what, place in rest]
+    if (more := len(others) - _MOST_OTHERS) > 0:
+        notes.append(f"{more} more, each told below")
+    return headline, tuple(notes)
+
+
+def _first_line(text: str) -> str:
+    """The first line that says something, cut where it is long."""
+    return _cut(next((line for line in text.splitlines() if line.strip()), "").strip())
+
+
+def _place(failure: Failure | None) -> str:
+    if failure is None or failure.at is None:
+        return ""
+    at = failure.at
+    return _cut(f"{at.where}, line {at.line}" + (f": {at.text.strip()}" if at.text else ""))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 1].rstrip()}…"
 
 
 def _how_to_rebuild(rejected: Rejected) -> str:

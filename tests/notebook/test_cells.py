@@ -289,6 +289,36 @@ def test_the_users_exception_with_its_line(notebook):
     assert f"Cell In[{number}], line 5" in ran.traceback
     assert "---->" in ran.traceback
     assert "raised on ranks 0-3 of 4" in ran.traceback
+    head, place = (
+        ran.picture.splitlines()[0],
+        f"Cell In[{number}], line 5: raise ValueError('mine')",
+    )
+    assert "ValueError on ranks 0-3 of 4: mine" in head
+    assert place in ran.picture
+
+
+def test_the_picture_of_a_failed_run_says_what_failed_first_and_what_else(notebook):
+    ran = rank_cell(
+        notebook,
+        """
+        import time
+        if os.environ["RANK"] == "2":
+            time.sleep(0.2)
+            raise RuntimeError("\\n" + "long " * 100 + "\\nand more")
+        try:
+            time.sleep(60)
+        finally:
+            if os.environ["RANK"] < "2":
+                raise KeyError
+        """,
+    )
+    head = ran.picture.splitlines()[0]
+    assert "RuntimeError on rank 2 of 4: long long" in head
+    assert "and more" not in head
+    assert "…" in head
+    assert len(head) < 200
+    assert ", line 5: raise RuntimeError(" in ran.picture
+    assert "KeyError on ranks 0-1 of 4 (Cell In[" in ran.picture
     assert "skyward_nb" not in ran.traceback
 
 
