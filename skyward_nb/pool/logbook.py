@@ -35,7 +35,8 @@ _CLOSED = -1
 class Logbook:
     """Writes what the ranks of one pool print; for the main thread alone.
 
-    `trouble` says in words what went wrong first, and is empty when all is well.
+    `trouble` says in words what went wrong first, and is empty when all is well. Whoever has shown
+    it empties it; what went wrong for one reason is said once.
     """
 
     def __init__(self, pool_id: str, limits: Limits = LIMITS) -> None:
@@ -44,6 +45,7 @@ class Logbook:
         self._limits = limits
         self._runs: dict[int, _RunLog] = {}
         self._given_up: set[int] = set()
+        self._told: set[str] = set()
         self._begun = 0
         self._grown = 0
 
@@ -94,11 +96,14 @@ class Logbook:
             log.close()
             self._runs.pop(log.run, None)
             self._given_up.add(log.run)
-            why = getattr(error, "strerror", None) or str(error)
-            self.trouble = self.trouble or (
-                f"what ranks print in run {log.run} is not kept whole for %sky logs: {why} "
-                f"({_spell_root()}). Make room there, or name another folder by SKYWARD_LOG_DIR "
-                "before the kernel starts."
+            why = f"{getattr(error, 'strerror', None) or error} ({_spell_root()})"
+            if self.trouble or why in self._told:
+                return
+            self._told.add(why)
+            self.trouble = (
+                f"what ranks print in run {log.run} is not kept whole for %sky logs: {why}; nor, "
+                "while that lasts, in later runs. Make room there, or name another folder by "
+                "SKYWARD_LOG_DIR before the kernel starts."
             )
 
     def _make_room(self) -> None:
@@ -115,7 +120,7 @@ class Logbook:
 def _spell_root() -> str:
     try:
         return str(log_root())
-    except RuntimeError:
+    except (OSError, RuntimeError):  # OSError: the folder it is relative to is gone
         return os.environ.get("SKYWARD_LOG_DIR", "")
 
 
@@ -207,7 +212,7 @@ class _RunLog:
             self._size = os.fstat(descriptor).st_size
             if self._size == 0:
                 self._make_room()
-                _write(descriptor, header(self._dropped))
+                _begin(descriptor, path, header(self._dropped))
                 self._size = HEADER_SIZE
         except OSError:
             os.close(descriptor)
@@ -236,6 +241,18 @@ def _make_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user")
+
+
+def _begin(descriptor: int, path: Path, data: bytes) -> None:
+    """Write a file's header; a file that has no room for it goes, so that none seems damaged."""
+    try:
+        _write(descriptor, data)
+    except OSError:
+        # What cannot be removed stays; that the disk is full is what is to be said.
+        with contextlib.suppress(OSError):
+            path.unlink()
+            path.parent.rmdir()
+        raise
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import struct
@@ -66,13 +67,22 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def log_root() -> Path:
-    """Where the output of all runs of this user lies: `SKYWARD_LOG_DIR`, or the user's cache."""
+    """Where the output of all runs of this user lies: `SKYWARD_LOG_DIR`, or the user's cache.
+
+    A relative path is one to the folder that was current when it was first asked for.
+    """
     asked = os.environ.get("SKYWARD_LOG_DIR")
     if asked:
-        return Path(asked).expanduser().absolute()
+        return _resolve(asked)
     import platformdirs  # a notebook whose cells print nothing never needs it
 
     return platformdirs.user_cache_path("skyward_nb") / "logs"
+
+
+@functools.cache
+def _resolve(asked: str) -> Path:
+    # Once: a cell that changes the current folder moves no logs.
+    return Path(asked).expanduser().absolute()
 
 
 def part_path(pool_id: str, run: int, part: int) -> Path:

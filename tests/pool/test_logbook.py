@@ -357,6 +357,71 @@ def test_a_disk_that_is_full_breaks_nothing():
     assert texts("p-1", 2) == ["short"]
 
 
+def test_a_disk_without_room_for_a_header_is_left_without_a_file(root):
+    code = """
+        import resource
+        from skyward_nb.pool.logbook import Logbook
+        from skyward_nb.words.messages import Output
+        book = Logbook("p-1")
+        for most in (10, 100_000):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, 100_000))
+            book.write(Output(0, "stdout", "line\\n", most))
+            book.end(most)
+            print(book.trouble)
+            book.trouble = ""
+        book.close()
+    """
+    with other(code) as process:
+        said, _ = process.communicate(timeout=30)
+    first, second = said.splitlines()
+    assert first.startswith("what ranks print in run 10 is not kept whole")
+    assert second == ""
+    assert [path.name for path in root.rglob("*.log*")] == ["100000.log"]
+    assert texts("p-1", 100_000) == ["line"]
+
+
+def test_what_is_wrong_is_said_once_for_each_reason(root, tmp_path):
+    book = Logbook("p-1", SMALL)
+
+    def said(run):
+        book.write(Output(0, "stdout", "lost\n", run))
+        book.end(run)
+        trouble, book.trouble = book.trouble, ""
+        return trouble
+
+    root.write_text("in the way")
+    assert "run 1" in said(1)
+    assert [said(2), said(3)] == ["", ""]
+    root.unlink()
+    root.symlink_to(tmp_path / "nowhere" / "at all")
+    assert "run 4" in said(4)
+    assert said(5) == ""
+
+
+def test_a_relative_folder_stays_where_it_was_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKYWARD_LOG_DIR", f"logs-of-{tmp_path.name}")
+    monkeypatch.chdir(tmp_path)
+    written("p-1", Output(0, "stdout", "one\n", 1))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    written("p-1", Output(0, "stdout", "two\n", 2))
+    assert [texts("p-1", run) for run in (1, 2)] == [["one"], ["two"]]
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_relative_folder_below_one_that_is_gone_breaks_nothing(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("SKYWARD_LOG_DIR", f"logs-below-{tmp_path.name}")
+    book = Logbook("p-1", SMALL)
+    book.write(Output(0, "stdout", "lost\n", 1))
+    book.close()
+    assert f"(logs-below-{tmp_path.name})" in book.trouble
+    assert runs() == []
+
+
 def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path):
     target = tmp_path / "precious"
     target.write_text("precious")
