@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import reprlib
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from typing import Generic, TypeVar, overload
 
-from IPython.lib.pretty import pretty
+from IPython.lib.pretty import RepresentationPrinter, _repr_pprint
 
 from skyward_nb.words.ranks import spell_ranks
 
@@ -104,24 +105,138 @@ class RankResults(Sequence[T], Generic[T]):
         return "\n".join(lines)
 
 
-_SHORT = reprlib.Repr()
-_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 6
-_SHORT.maxstring = _SHORT.maxother = 200
 _MOST_LINES = 12
+_MOST_LINES_OF_EACH = 6
 _MOST_CHARACTERS = 4000
+_MOST_OF_EACH = 200
+_MOST_ITEMS = 6
+_MOST_PRINTED = 100_000
+_MOST_OBJECTS = 2000
+_WIDE = 1 << 30
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+
+
+class _Enough(Exception):
+    """As much is printed as is going to be shown."""
+
+
+class _Page(StringIO):
+    """What is printed, up to so many characters and lines."""
+
+    def __init__(self, most_lines: int = _MOST_PRINTED) -> None:
+        super().__init__()
+        self._left = _MOST_PRINTED
+        self._lines_left = most_lines
+
+    def write(self, text: str, /) -> int:
+        self._left -= len(text)
+        self._lines_left -= text.count("\n")
+        if self._left < 0 or self._lines_left <= 0:
+            raise _Enough
+        return super().write(text)
+
+
+class _Printer(RepresentationPrinter):
+    """IPython's, which cuts each long repr before it is taken apart, line by line, to be printed."""
+
+    def __init__(self, page: _Page, width: int, items: int, most: int) -> None:
+        super().__init__(page, max_width=width, max_seq_length=items)
+        self._most = most
+        self._left = _MOST_OBJECTS
+        for kind, known in list(self.type_pprinters.items()):
+            if known is _repr_pprint:
+                self.type_pprinters[kind] = self._print_repr
+
+    def pretty(self, obj: object) -> None:
+        """Print an object in its own way; raises `_Enough` after a great many."""
+        self._left -= 1
+        if self._left < 0:
+            raise _Enough
+        self.takes_repr(type(obj))
+        super().pretty(obj)
+
+    def takes_repr(self, kind: type) -> bool:
+        """Whether objects of this class are printed by their `__repr__`."""
+        for each in kind.__mro__:
+            if each in self.type_pprinters:
+                return self.type_pprinters[each] == self._print_repr
+            if (each.__module__, each.__name__) in self.deferred_pprinters:
+                return False
+            if "_repr_pretty_" in each.__dict__:
+                return False
+            if "__repr__" in each.__dict__ and each is not object:
+                self.type_pprinters[each] = self._print_repr
+                return True
+        return False
+
+    def _print_repr(self, obj: object, p: object, cycle: bool) -> None:
+        first, *others = _cut_repr(obj, self._most, _MOST_LINES_OF_EACH).split("\n")
+        with self.group():
+            self.text(first)
+            for line in others:
+                self.break_()
+                self.text(line)
 
 
 def _repr(value: object) -> str:
     """A value in few lines: long containers shortened, long reprs cut with a word about it."""
     try:
-        text = pretty(value, max_width=100)
-        if "\n" in text and isinstance(value, list | tuple | dict | set | frozenset | deque):
-            return _SHORT.repr(value)
+        return _print(value)
     except Exception as error:  # noqa: BLE001 - a user's broken __repr__ must not hide the others
         return f"<{type(value).__name__}, its repr raises {type(error).__name__}>"
-    lines = text.splitlines()
-    if len(lines) > _MOST_LINES:
-        lines = [*lines[:_MOST_LINES], f"… {len(lines) - _MOST_LINES} more lines"]
-    text = "\n".join(lines)
-    more = len(text) - _MOST_CHARACTERS
-    return f"{text[:_MOST_CHARACTERS]} … {more:,} more characters" if more > 0 else text
+
+
+def _print(value: object) -> str:
+    is_container = isinstance(value, _CONTAINERS)
+    page = _Page(1 if is_container else _MOST_PRINTED)
+    printer = _Printer(page, 100, 1000, _MOST_CHARACTERS)
+    if printer.takes_repr(type(value)):
+        return _cut_repr(value, _MOST_CHARACTERS)
+    if _fill(page, printer, value):
+        return _cut(page.getvalue())
+    if is_container:
+        # One that takes more than a line is shown by its first items.
+        page = _Page()
+        if _fill(page, _Printer(page, _WIDE, _MOST_ITEMS, _MOST_OF_EACH), value):
+            return _cut(page.getvalue())
+    return _cut(page.getvalue(), at_least=True)
+
+
+def _fill(page: _Page, printer: _Printer, value: object) -> bool:
+    """Print a value; whether all of it had room."""
+    try:
+        printer.pretty(value)
+        printer.flush()
+    except _Enough:
+        with contextlib.suppress(_Enough):
+            printer.flush()
+        return False
+    return True
+
+
+def _cut_repr(value: object, most: int, most_lines: int = _MOST_LINES) -> str:
+    """A value's repr, of which only the beginning is made where it is that of a long text."""
+    if isinstance(value, str | bytes) and type(value) in (str, bytes) and len(value) > most:
+        return f"{value[:most]!r} … {len(value) - most:,} more characters"
+    return _cut(repr(value), most, most_lines)
+
+
+def _cut(
+    text: str,
+    most: int = _MOST_CHARACTERS,
+    most_lines: int = _MOST_LINES,
+    *,
+    at_least: bool = False,
+) -> str:
+    """The first lines and characters of a text, with a word about the others."""
+    suffix = " at least" if at_least else ""
+    lines = text[: most + 1].split("\n", most_lines)
+    if len(lines) > most_lines:
+        begun = "\n".join(lines[:most_lines])
+        more = text.count("\n", len(begun)) - text.endswith("\n")
+        if more > 0:
+            return f"{begun}\n… {more:,} more lines{suffix}"
+    more = len(text) - most
+    if more > 0:
+        return f"{text[:most]} … {more:,} more characters{suffix}"
+    return f"{text} … more" if at_least else text
