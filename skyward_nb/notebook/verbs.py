@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from skyward_nb.notebook.help import VERBS, help_text
-from skyward_nb.notebook.logs import print_log, save_log
+from skyward_nb.notebook.logs import print_log, save_log, spell_run
 from skyward_nb.notebook.options import TAKES, near_words, parse, parse_settings
 from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
@@ -179,6 +179,8 @@ def logs(session: Session, line: str) -> None:
     if "save" in options:
         print(save_log(kept, ranks, Path(options["save"])))
     else:
+        if "run" not in options:
+            print(spell_run(kept, time.time()))
         print_log(kept, ranks, options.get("lines"))
 
 

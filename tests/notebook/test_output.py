@@ -344,7 +344,21 @@ def test_hidden_output_is_in_the_logs(notebook):
         "stdout=none stderr=1",
     )
     assert said(ran) == ["[1] err"]
-    assert notebook.run("%sky logs rank=0").stdout == "[0] secret\n[0] err\n"
+    first, *lines = notebook.run("%sky logs rank=0").stdout.splitlines()
+    assert re.fullmatch(r"run default-\w+/\d+, (just now|\d+ s ago)", first)
+    assert lines == ["[0] secret", "[0] err"]
+
+
+def test_logs_of_ranks_that_printed_nothing_say_so(notebook):
+    run = run_of(ranks(notebook, "import os\nif os.environ['RANK'] != '3': print('x')"))
+
+    def told(which):
+        return notebook.run(f"%sky logs run={run} rank={which}").stdout
+
+    assert told("2,3,9") == f"[2] x\nnothing of ranks 3,9 in run {run}\n"
+    assert told("3") == f"nothing of rank 3 in run {run}\n"
+    assert told("all") == told("0-2")
+    assert told("7:") == f"nothing of these ranks in run {run}\n"
 
 
 def test_a_child_that_writes_much_is_not_held_up(notebook):
