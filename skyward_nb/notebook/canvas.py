@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from skyward_nb.picture import page
+from skyward_nb.picture import page, sheet, table
 from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.text import as_text, closing_text, rank_text
 from skyward_nb.picture.wording import headline
@@ -163,8 +163,8 @@ class _Widgets:
         self._shown: list[Shown] = []
         edge = "1px solid var(--jp-border-color2,rgba(128,128,128,.35))"
         frame = ipywidgets.Layout(border=edge, max_width="960px", overflow="hidden")
-        sheet = self._html(page.STYLE)
-        self._box = ipywidgets.VBox([sheet, self._head, self._curves], layout=frame)
+        styles = self._html(sheet.STYLE)
+        self._box = ipywidgets.VBox([styles, self._head, self._curves], layout=frame)
         self._box.add_class("sky-live")
         self._all += [self._box, frame, self._layout, self._style]
 
@@ -174,7 +174,7 @@ class _Widgets:
 
     def renew(self, view: View) -> None:
         """Say what has changed."""
-        self._put(self._head, page.head(view) + page.ranks(view))
+        self._put(self._head, page.head(view) + table.ranks(view))
         now = time.monotonic()
         if now >= self._curves_due:
             self._put(self._curves, page.curves(view))

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from picture import views
 
-from skyward_nb.picture import page
+from skyward_nb.picture import page, table
 from skyward_nb.picture.text import as_text
 from skyward_nb.pool.folding import fold
 from skyward_nb.pool.view import RankView, View
@@ -138,7 +138,7 @@ def test_a_page_of_many_lines_is_not_much_larger_than_they_are():
 
 
 def test_who_is_behind_is_said_beside_its_loop_and_shown_in_its_bar_alone():
-    html = page.ranks(views.running())
+    html = table.ranks(views.running())
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', html)
     assert heads == ["rank", "progress", "loop", "remark", "loss", "cpu", "memory", "gpu"]
     late = next(row for row in html.split("<tr>") if "15 steps behind" in row)
@@ -147,7 +147,7 @@ def test_who_is_behind_is_said_beside_its_loop_and_shown_in_its_bar_alone():
     assert html.count(amber) == late.count(amber) > 0
     # What ranks are busy with is no reason for amber.
     busy = views.busy()
-    assert page.ranks(busy).count(amber) == html.count(amber)
+    assert table.ranks(busy).count(amber) == html.count(amber)
 
 
 def test_metrics_without_end_are_bounded_and_it_is_said():
@@ -162,7 +162,7 @@ def test_metrics_without_end_are_bounded_and_it_is_said():
 
 
 def test_the_table_of_ranks_can_be_listened_to():
-    html = page.ranks(views.running())
+    html = table.ranks(views.running())
     assert re.findall(r'<th scope="row"[^>]*>(.*?)</th>', html) == [
         '0 <span class="m">· head</span>', "1", "2", "3",
     ]  # fmt: skip
@@ -176,22 +176,22 @@ def test_the_table_of_ranks_can_be_listened_to():
 
 def test_nodes_are_told_where_they_are_not_the_ranks():
     view = views.running()
-    assert ">node<" not in page.ranks(view)
-    html = page.ranks(replace(view, nodes={0: 0, 1: 0, 2: 1, 3: 1}))
+    assert ">node<" not in table.ranks(view)
+    html = table.ranks(replace(view, nodes={0: 0, 1: 0, 2: 1, 3: 1}))
     assert re.findall(r"</th><td[^>]*>(\d)</td>", html) == ["0", "0", "1", "1"]
 
 
 def test_a_table_of_many_metrics_shows_the_first_and_counts_the_others():
     view = View(ranks={0: RankView()})
     view = fold(view, Metric(0, 1, {f"m{number}": 1.0 for number in range(13)}))
-    html = page.ranks(view)
+    html = table.ranks(view)
     assert re.findall(r'<th scope="col"[^>]*>(\w+)</th>', html)[1:] == [f"m{n}" for n in range(12)]
     assert "1 more metric is not in this table" in read(html)
 
 
 def test_a_metric_may_have_the_name_of_a_column():
     view = replace(fold(views.running(1), Metric(0, 50, {"rank": 7.5, "cpu": 0.25})), nodes={0: 3})
-    html = page.ranks(view)
+    html = table.ranks(view)
     said = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", html)
     assert said.count("7.5") == said.count("0.25") == 1
     assert said.count("97 %") == 1
