@@ -31,15 +31,6 @@ _LONGEST_NAME = 80
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One metric to be shown: its name, a title with the newest values, and the image."""
-
-    name: str
-    title: str
-    image: str
-
-
-@dataclass(frozen=True)
 class _Metric:
     """One metric made ready: ranks that have a finite value, in order, their mean and ends."""
 
@@ -55,16 +46,6 @@ class _Metric:
         if not self.ranks or self.low <= 0:
             return False
         return math.log10(self.high) - math.log10(self.low) > _LOG_DECADES
-
-
-def figures(metrics: Mapping[str, Mapping[int, Series]]) -> tuple[Figure, ...]:
-    """A figure of each metric, in their order; on a log scale where that suits its values."""
-    made: list[Figure] = []
-    for name, by_rank in metrics.items():
-        metric = _metric(by_rank)
-        image = _image(name, metric, metric.spans_decades, 420, 150)
-        made.append(Figure(name, _title(name, metric), image))
-    return tuple(made)
 
 
 def suits_log(by_rank: Mapping[int, Series]) -> bool:
