@@ -68,10 +68,12 @@ class Plan:
         rows = sorted((row for row in self.rows if row.status == "sent"), key=lambda row: -row.size)
         return ", ".join(f"{row.name} {spell_size(row.size)}" for row in rows[:3])
 
-    def stow(self, stores: Iterable[BlobStore]) -> tuple[Parcel, ...]:
+    def stow(
+        self, stores: Iterable[BlobStore], tick: Callable[[], None] = lambda: None
+    ) -> tuple[Parcel, ...]:
         """The parcels, large ones by way of each machine's store.
 
-        Raises `PayloadError` where there is no room.
+        `tick` is called now and then while those are written. Raises `PayloadError` where there is no room.
         """
         stores = tuple(stores)
         parcels: list[Parcel] = []
@@ -82,7 +84,7 @@ class Plan:
         }
         for unit, ranks in self.sending:
             try:
-                packed, *_ = [unit.bundle.stow(store) for store in stores]
+                packed, *_ = [unit.bundle.stow(store, tick) for store in stores]
             except OSError as error:
                 for store in stores:
                     store.drop({parcel.value.digest for parcel in parcels} - there)

@@ -358,7 +358,7 @@ class Pool:
                 which = f": {plan.largest()}"
             told.append("sending")
             watch(Phase(f"sending {spell_size(plan.sent_bytes)}{which}"))
-        parcels = plan.stow(stores)
+        parcels = plan.stow(stores, lambda: watch(None))
         if told:
             watch(Phase(""))
         return plan, parcels

@@ -12,7 +12,7 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import xxhash
@@ -74,9 +74,12 @@ class BlobStore:
         found = self._find(digest)
         return found is not None and found.parent == self.disk
 
-    def put(self, digest: str, parts: Sequence[Buffer]) -> None:
+    def put(
+        self, digest: str, parts: Sequence[Buffer], tick: Callable[[], None] = lambda: None
+    ) -> None:
         """Write a blob from its parts, all or nothing; one that is there is only marked as used.
 
+        `tick` is called now and then, as writing may take seconds.
         Raises OSError (ENOSPC) when neither memory nor disk has room; nothing is left of an
         attempt that fails. Whether the bytes have the digest, who reads them verifies.
         """
@@ -88,7 +91,7 @@ class BlobStore:
                     return
         if size + _RESERVE <= memory_room(self.memory):
             try:
-                self._write(self.memory, digest, parts)
+                self._write(self.memory, digest, parts, tick)
             except OSError as error:
                 if error.errno != errno.ENOSPC or self.disk is None:
                     raise
@@ -99,9 +102,11 @@ class BlobStore:
             if self.disk is not None:
                 rooms += f", {spell_size(disk_room(self.disk))} on disk"
             raise OSError(errno.ENOSPC, f"it is {spell_size(size)}, and there are {rooms}")
-        self._write(self.disk, digest, parts)
+        self._write(self.disk, digest, parts, tick)
 
-    def _write(self, folder: Path, digest: str, parts: Sequence[Buffer]) -> None:
+    def _write(
+        self, folder: Path, digest: str, parts: Sequence[Buffer], tick: Callable[[], None]
+    ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder, prefix=".part-")
         try:
@@ -110,6 +115,7 @@ class BlobStore:
                     view = memoryview(part).cast("B")
                     while view:
                         view = view[file.write(view[:_STEP]) or 0 :]
+                        tick()
             Path(name).rename(folder / digest)
         except BaseException:
             Path(name).unlink(missing_ok=True)

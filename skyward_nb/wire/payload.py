@@ -12,7 +12,7 @@ import io
 import os
 import struct
 import types
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,14 +54,14 @@ class Bundle:
     own_objects: int | None = None
     """How many objects its pickler had come across when it was done; None: not looked at."""
 
-    def stow(self, store: BlobStore) -> Packed:
+    def stow(self, store: BlobStore, tick: Callable[[], None] = lambda: None) -> Packed:
         """As a message: small ones inline, large ones by way of the machine's store.
 
-        Raises OSError when it does not fit.
+        `tick` is called now and then while that is written. Raises OSError when it does not fit.
         """
         if not self.is_stowed:
             return Packed(self.digest, self.size, b"".join(self.parts))
-        store.put(self.digest, self.parts)
+        store.put(self.digest, self.parts, tick)
         return Packed(self.digest, self.size, on_disk=store.on_disk(self.digest))
 
     @property

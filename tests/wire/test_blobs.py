@@ -63,10 +63,10 @@ def test_no_room_in_memory_goes_to_disk(store, monkeypatch):
 def test_memory_that_fills_up_meanwhile_goes_to_disk(store, monkeypatch):
     write = store._write
 
-    def full(folder, digest, parts):
+    def full(folder, digest, parts, tick):
         if folder == store.memory:
             raise OSError(errno.ENOSPC, "full")
-        write(folder, digest, parts)
+        write(folder, digest, parts, tick)
 
     monkeypatch.setattr(store, "_write", full)
     assert store.on_disk(put(store, b"y" * 100))
@@ -117,3 +117,11 @@ def there_in(folder):
 def test_rooms_are_what_the_system_says(tmp_path):
     assert 0 < blobs.memory_room(tmp_path) <= blobs.disk_room(tmp_path)
     assert blobs.disk_room(tmp_path / "not" / "there") > 0
+
+
+def test_writing_much_lets_others_know_that_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("skyward_nb.wire.blobs._STEP", 100)
+    ticks = []
+    store = BlobStore(tmp_path)
+    store.put("d", [b"x" * 950, b"y"], lambda: ticks.append(1))
+    assert len(ticks) == 11
