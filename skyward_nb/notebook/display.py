@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from skyward_nb.notebook.canvas import Canvas
+from skyward_nb.picture.wording import sent_words
 from skyward_nb.pool.folding import fold, trimmed
-from skyward_nb.pool.ledger import Row
+from skyward_nb.pool.ledger import Plan
 from skyward_nb.pool.view import Line, RankView, RunState, Shown, View
 from skyward_nb.words.messages import Display, Event, Output, Phase
 from skyward_nb.words.ranks import spell_ranks
@@ -86,6 +87,11 @@ class RunDisplay:
             ran_from=time.monotonic(),
         )
 
+    def sending(self, plan: Plan) -> None:
+        """This is what the run sends."""
+        if plan.rows:
+            self.change(foot=sent_words(plan.rows, plan.sent_bytes), manifest=tuple(plan.rows))
+
     def watch(self, event: Event | None) -> None:
         """Take an event, or a tick of time, and draw if it is time to."""
         if event is not None:
@@ -151,8 +157,6 @@ class RunDisplay:
         words: str,
         *,
         notes: tuple[str, ...] = (),
-        foot: tuple[str, ...] = (),
-        manifest: tuple[Row, ...] = (),
         is_dry: bool = False,
     ) -> None:
         """Draw the final state, which the notebook keeps.
@@ -166,8 +170,6 @@ class RunDisplay:
             now=now,
             ended=now,
             notes=(*self._view.notes, *notes),
-            foot=foot,
-            manifest=manifest,
             manifest_open=is_dry,
         )
         self._view = trimmed(self._view)

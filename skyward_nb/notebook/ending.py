@@ -10,7 +10,6 @@ from typing import Any
 from skyward_nb.api.failures import died, exception_of, show
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
-from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.pool import TELL_FROM, Outcome, Pool
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
@@ -43,9 +42,7 @@ class Ending:
             raise self._interrupted(notes)
         if (rejected := self._rejected()) is not None:
             headline = rejected.message.partition("\n")[0]
-            self._display.end(
-                "failed", headline, notes=notes, foot=self._foot(), manifest=self._rows()
-            )
+            self._display.end("failed", headline, notes=notes)
             raise rejected
         if outcome.failed:
             raise self._failed(notes)
@@ -54,14 +51,10 @@ class Ending:
         value = self._bind(options, writes)
         if (error := self._not_returned()) is not None:
             headline = str(error).partition("\n")[0]
-            self._display.end(
-                "failed", headline, notes=notes, foot=self._foot(), manifest=self._rows()
-            )
+            self._display.end("failed", headline, notes=notes)
             raise error
         ran = spell_result(outcome.ranks, self._pool.spec.world_size)
-        self._display.end(
-            "finished", f"{ran} finished", notes=notes, foot=self._foot(), manifest=self._rows()
-        )
+        self._display.end("finished", f"{ran} finished", notes=notes)
         return value
 
     def _rejected(self) -> PayloadError | None:
@@ -173,13 +166,7 @@ class Ending:
         world = self._pool.spec.world_size
         error = exception_of(failed, world, self._store, notes)
         headline, told = _tell(failed, world)
-        self._display.end(
-            "failed",
-            headline,
-            notes=(*told, *notes),
-            foot=self._foot(),
-            manifest=self._rows(),
-        )
+        self._display.end("failed", headline, notes=(*told, *notes))
         # An exception with __slots__ has no room for them.
         with contextlib.suppress(AttributeError):
             error.results = self._finished()  # type: ignore[attr-defined]
@@ -190,16 +177,14 @@ class Ending:
         words = {rank: self._display.last_words(rank) for rank in lost}
         error = died(lost, words, "\n".join(notes))
         headline = error.message.partition("\n")[0]
-        self._display.end("failed", headline, notes=notes, foot=self._foot(), manifest=self._rows())
+        self._display.end("failed", headline, notes=notes)
         error.results = self._finished()
         return error
 
     def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
         kept = "" if self._outcome.lost else "; namespaces kept on all ranks"
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
-        self._display.end(
-            "interrupted", words, notes=aftermath, foot=self._foot(), manifest=self._rows()
-        )
+        self._display.end("interrupted", words, notes=aftermath)
         error = KeyboardInterrupt()
         show(error, [f"KeyboardInterrupt: {words}", *aftermath])
         return error
@@ -239,25 +224,6 @@ class Ending:
         ]
         if back:
             yield f"no room in memory for what {count_ranks(back)} sent back: put on disk"
-
-    def _rows(self) -> tuple[Row, ...]:
-        return tuple(self._outcome.plan.rows)
-
-    def _foot(self) -> tuple[str, ...]:
-        rows = self._outcome.plan.rows
-        counts = {
-            status: [row for row in rows if row.status == status]
-            for status in ("sent", "unchanged", "kept on ranks", "removed")
-        }
-        foot: list[str] = []
-        if counts["sent"]:
-            largest = sorted(counts["sent"], key=lambda row: -row.size)
-            names = ", ".join(row.name for row in largest[:6])
-            more = f" and {len(counts['sent']) - 6} more" if len(counts["sent"]) > 6 else ""
-            foot.append(f"sent {names}{more} ({spell_size(self._outcome.plan.sent_bytes)})")
-        others = ("unchanged", "kept on ranks", "removed")
-        foot += [f"{len(counts[status])} {status}" for status in others if counts[status]]
-        return tuple(foot)
 
 
 def _tell(failed: Sequence[RankDone], world: int) -> tuple[str, tuple[str, ...]]:

@@ -263,7 +263,7 @@ class Session:
         pictures = self.pictures(pool)
         pictures.begin(display)
         try:
-            return pool.run(request, pictures.watch)
+            return pool.run(request, pictures.watch, display.sending)
         finally:
             if trouble := pictures.end():
                 display.change(notes=(trouble,))
@@ -304,8 +304,8 @@ class Session:
             blind = ", ".join(request.cell.names.blind)
             notes.append(f"not followed, so names that only this reads would be missing: {blind}")
         notes += [f"project module {file.name} would travel as source" for file in plan.modules]
-        rows = tuple(plan.rows)
-        display.end("finished", words, notes=tuple(notes), manifest=rows, is_dry=True)
+        display.sending(plan)
+        display.end("finished", words, notes=tuple(notes), is_dry=True)
 
     def _request(self, cell: Cell | None, options: Mapping[str, Any], spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.get("ranks", "all"), spec.world_size)

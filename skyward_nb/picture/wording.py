@@ -18,6 +18,7 @@ from skyward_nb.words.ranks import spell_ranks
 EACH_RANK = 16
 """So many ranks have a row each while they run; of more, those that do alike share one."""
 MOST_ROWS = 100
+_MOST_NAMES = 6
 _RESTS = 3.0
 """A loop that has not gone on for so many seconds, and three of its steps, is said to rest."""
 
@@ -259,6 +260,21 @@ def step_rows(view: View) -> list[tuple[str, ...]]:
         words = f"{view.ready} of {view.awaited} ranks ready" if waiting else "ranks ready ✓"
         rows.append((words,))
     return rows
+
+
+def sent_words(rows: Sequence[Row], size: int) -> tuple[str, ...]:
+    """What of a manifest was sent, `size` bytes in all, and how many names were not, and why."""
+    by_status: dict[str, list[Row]] = {}
+    for row in rows:
+        by_status.setdefault(row.status, []).append(row)
+    words: list[str] = []
+    if sent := sorted(by_status.get("sent", ()), key=lambda row: -row.size):
+        names = ", ".join(row.name for row in sent[:_MOST_NAMES])
+        more = f" and {len(sent) - _MOST_NAMES} more" if len(sent) > _MOST_NAMES else ""
+        words.append(f"sent {names}{more} ({spell_size(size)})")
+    others = ("unchanged", "kept on ranks", "removed")
+    words += [f"{len(by_status[status])} {status}" for status in others if status in by_status]
+    return tuple(words)
 
 
 # ── manifest ────────────────────────────────────────────────────────────────────────────

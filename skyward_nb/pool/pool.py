@@ -287,14 +287,16 @@ class Pool:
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 
-    def run(self, request: RunRequest, watch: Watch, *, again: bool = True) -> Outcome:
-        """Send what the cell needs and run it; returns however it ended.
+    def run(
+        self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None] = lambda _: None
+    ) -> Outcome:
+        """Send what the cell needs and run it; returns however it ended. `planned` hears what is sent.
 
         What `look` took notice of before is put right first. Raises `PayloadError` before anything
         is sent, `PoolError` when the pool itself is lost.
         """
         with self._turn():
-            return self._run(request, watch, again=again)
+            return self._run(request, watch, planned)
 
     @contextlib.contextmanager
     def _turn(self) -> Generator[None]:
@@ -307,13 +309,20 @@ class Pool:
         finally:
             self._lock.release()
 
-    def _run(self, request: RunRequest, watch: Watch, *, again: bool) -> Outcome:
+    def _run(
+        self,
+        request: RunRequest,
+        watch: Watch,
+        planned: Callable[[Plan], None],
+        *,
+        again: bool = True,
+    ) -> Outcome:
         losses = dict(self._losses)
         names_lost: list[str] = []
         if not self._ready:
             names_lost = self.ledger.names_made_on_ranks()
             self.restart(watch)
-        plan, parcels = self._pack(request, watch)
+        plan, parcels = self._pack(request, watch, planned)
         self._runs += 1
         command = self._command(request, plan, parcels)
         conductor = Conductor(self._runs, request.ranks, self.spec.grace)
@@ -328,7 +337,7 @@ class Pool:
         ends = conductor.done.values()
         if again and not conductor.lost and all(e.rejected and e.rejected.gone for e in ends):
             # Nothing ran: ranks have dropped what it was to point at, so now it goes whole.
-            return self._run(request, watch, again=False)
+            return self._run(request, watch, planned, again=False)
         return Outcome(
             ranks=request.ranks,
             plan=plan,
@@ -342,7 +351,9 @@ class Pool:
             limit=request.limit,
         )
 
-    def _pack(self, request: RunRequest, watch: Watch) -> tuple[Plan, tuple[Parcel, ...]]:
+    def _pack(
+        self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]
+    ) -> tuple[Plan, tuple[Parcel, ...]]:
         """What a run sends, stowed where the ranks find it; raises `PayloadError`."""
         stores = [machine.store() for machine in self._machines]
         told: list[str] = []
@@ -352,6 +363,7 @@ class Pool:
             watch(Phase(f"packing {name}"))
 
         plan = plan_of(request, self.ledger, tell)
+        planned(plan)
         if plan.sent_bytes > TELL_FROM:
             which = ""
             if not self._provider.shares_files and plan.sent_bytes > WARN_FROM:

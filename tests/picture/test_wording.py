@@ -8,6 +8,7 @@ from picture import views
 
 from skyward_nb.picture import wording
 from skyward_nb.pool.folding import fold
+from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.view import RankView, View
 from skyward_nb.words.messages import Metric, Progress, RankLost
 
@@ -103,6 +104,17 @@ def test_loops_in_words(bar, words):
     (row,) = wording.rank_rows(fold(View(ranks={0: RankView()}), bar))
     assert row.bars[0].words == words
     assert row.bars[0].part is None or 0 <= row.bars[0].part <= 1
+
+
+def test_what_was_sent():
+    rows = [Row(f"n{n}", "sent", "int", 1000 * n) for n in range(8)]
+    rows += [Row("x", "unchanged"), Row("y", "kept on ranks"), Row("z", "kept on ranks")]
+    assert wording.sent_words(rows, 28_000) == (
+        "sent n7, n6, n5, n4, n3, n2 and 2 more (28 kB)",
+        "1 unchanged",
+        "2 kept on ranks",
+    )
+    assert wording.sent_words([], 0) == ()
 
 
 def test_steps_of_nodes():
