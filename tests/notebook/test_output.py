@@ -377,8 +377,10 @@ def test_a_letter_begun_in_one_cell_does_not_end_in_the_next(notebook):
 
 
 def test_a_process_that_a_cell_forks_ends_with_the_cell(notebook):
+    # Newer Pythons warn of forking beside threads, one of which a rank has.
     body = """
-import os, sys
+import os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
 pid = os.fork()
 if pid == 0:
     {}
