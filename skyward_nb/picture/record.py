@@ -7,6 +7,7 @@ bundle, in the element with the `anchor` as its id.
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from typing import Any, Literal
@@ -170,8 +171,12 @@ def as_json(view: View) -> dict[str, Any]:
 
 
 def schema() -> bytes:
-    """The JSON schema of the MIME type, made from the types."""
-    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(Record)), indent=2) + b"\n"
+    """The JSON schema of the MIME type, made from the types; the same on every Python."""
+    made = msgspec.json.schema(Record)
+    for each in made["$defs"].values():
+        # Only newer Pythons take the indentation out of docstrings.
+        each["description"] = inspect.cleandoc(each["description"])
+    return msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n"
 
 
 def anchor(view: View, index: int) -> str:
