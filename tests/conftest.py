@@ -7,11 +7,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
 from skyward_nb.providers import folders
 from skyward_nb.wire import home
+
+
+# No timed assertion in a test: machines are busy.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)
