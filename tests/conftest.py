@@ -14,7 +14,6 @@ import pytest
 from skyward_nb.providers import folders
 from skyward_nb.wire import home
 
-
 # No timed assertion in a test: machines are busy.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
