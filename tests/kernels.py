@@ -98,7 +98,8 @@ class Kernel:
 
     def begin(self, code: str) -> str:
         """Send a cell; returns the message's id."""
-        return self.client.execute(code)
+        # Else what is sent soon after a cell that failed is aborted now and then.
+        return self.client.execute(code, stop_on_error=False)
 
     def finish(self, message: str, timeout: float = 60, *, on_update=None) -> Ran:
         """Collect what a cell gives until it ends; `on_update` hears texts of displays and widgets."""

@@ -41,7 +41,7 @@ class Uplink:
         self._rank = rank
         self._lock = threading.RLock()
         self._queue: list[Written | Event] = []
-        self._flushed = 0.0
+        self._flushed = self._text_flushed = 0.0
         self._flush_is_due = False
         self._rests: dict[str, str] = {}
         self._wake = threading.Event()
@@ -62,7 +62,9 @@ class Uplink:
         run = self.run if threading.get_ident() == self._main else outlet.run()
         queue.append((stream, run, text))
         is_much = len(queue) >= _MANY or len(text) > _ENOUGH
-        self._flush_if_due(now=is_much, soon=text[-1] == "\n")
+        # A line after a while leaves at once; only what follows it closely is gathered.
+        rested = text[-1] == "\n" and time.monotonic() - self._text_flushed > _PAUSE
+        self._flush_if_due(now=is_much or rested)
 
     def emit(self, event: Event) -> None:
         """Send an event after all that was said before it; what many may follow, a little later."""
@@ -70,12 +72,12 @@ class Uplink:
             return
         self._queue.append(event)
         must_not_wait = not isinstance(event, _CAN_WAIT) or len(self._queue) >= _MANY
-        self._flush_if_due(now=must_not_wait, soon=not isinstance(event, Stage))
+        rested = not isinstance(event, Stage) and time.monotonic() - self._flushed > _PAUSE
+        self._flush_if_due(now=must_not_wait or rested)
 
-    def _flush_if_due(self, *, now: bool, soon: bool) -> None:
-        """Send at once `now`, or when nothing was sent for a while; else see that it is sent late."""
-        # A line after a while leaves at once; only what follows it closely is gathered.
-        if now or (soon and time.monotonic() - self._flushed > _PAUSE):
+    def _flush_if_due(self, *, now: bool) -> None:
+        """Send at once `now`; else see that it is sent late."""
+        if now:
             self.flush()
         elif not self._flush_is_due:
             self._flush_is_due = True
@@ -129,6 +131,8 @@ class Uplink:
         if data:
             self._socket.sendall(data)
         self._flushed = time.monotonic()
+        if any(isinstance(each, tuple) for each in taken):
+            self._text_flushed = self._flushed
 
     def _framed(self, event: Event) -> bytes:
         """An event as bytes; in place of one that holds what cannot travel, a word on that."""

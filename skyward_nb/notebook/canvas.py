@@ -27,6 +27,8 @@ _LIVE_FIGURES = 4
 _MOST_TABS = 16
 _CURVES_PERIOD = 0.5
 _SLOW_PERIOD = 1.0
+_FLOW = 500
+_FLOW_PERIOD = 0.5
 
 
 class Canvas(Protocol):
@@ -158,6 +160,7 @@ class _Widgets:
         self._all: list[Any] = []
         self._head, self._curves, self._foot = self._html(), self._html(), self._html()
         self._panes: dict[int | None, Any] = {}
+        self._panes_due, self._lines = 0.0, 0
         self._tabs: Any = None
         self._figures: list[Any] = []
         self._shown: list[Shown] = []
@@ -196,6 +199,12 @@ class _Widgets:
                 self._tabs = self._html()
                 self._put(self._tabs, page.live_tabs(view))
                 self._panes |= {rank: self._pane(str(rank)) for rank in sorted(view.ranks)}
+        now, lines = time.monotonic(), view.cut + len(view.entries)
+        if now < self._panes_due:
+            return
+        # What flows by faster than it can be read is shown less often.
+        flows = lines - self._lines > _FLOW
+        self._panes_due, self._lines = now + (_FLOW_PERIOD if flows else 0.0), lines
         for rank, pane in self._panes.items():
             self._put(pane, page.lines_html(tail(view, rank)))
 
