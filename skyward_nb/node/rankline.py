@@ -7,6 +7,7 @@ import codecs
 import contextlib
 import fcntl
 import os
+import select
 import socket
 from collections.abc import Callable
 from typing import Protocol
@@ -52,6 +53,7 @@ class RankLine(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in _PIPES}
         self._pipes: dict[str, int] = {}
+        self._ready = select.poll()
         self._timers: set[asyncio.TimerHandle] = set()
         self._held = False
         self.closed = False
@@ -66,6 +68,7 @@ class RankLine(asyncio.BufferedProtocol):
             os.set_blocking(read, False)
             _widen(read)
             self._pipes[name] = read
+            self._ready.register(read, select.POLLIN)
             self._loop.add_reader(read, self._on_pipe, name)
             writes.append(write)
         ours.setblocking(False)
@@ -110,6 +113,7 @@ class RankLine(asyncio.BufferedProtocol):
         for timer in self._timers:
             timer.cancel()
         for pipe in self._pipes.values():
+            self._ready.unregister(pipe)
             self._loop.remove_reader(pipe)
             os.close(pipe)
         self._pipes.clear()
@@ -164,6 +168,9 @@ class RankLine(asyncio.BufferedProtocol):
         self._timers.add(timer)
 
     def _drain(self) -> bytes:
+        # Looked at first: a read of nothing is an exception, and there is seldom anything.
+        if not self._ready.poll(0):
+            return b""
         found = b""
         for name in _PIPES:
             more = name in self._pipes
@@ -181,6 +188,7 @@ class RankLine(asyncio.BufferedProtocol):
             return b"", False
         if not data:
             self._loop.remove_reader(pipe)
+            self._ready.unregister(pipe)
             os.close(self._pipes.pop(name))
             return b"", False
         text = self._decoders[name].decode(data)
