@@ -119,7 +119,11 @@ class Kernel:
                 on_update(text)
             if kind == "status" and content["execution_state"] == "idle":
                 break
-        ran.status = self.client.get_shell_msg(timeout=timeout)["content"]["status"]
+        while (reply := self.client.get_shell_msg(timeout=timeout))["parent_header"].get(
+            "msg_id"
+        ) != message:
+            """An answer to something else, such as what the kernel is."""
+        ran.status = reply["content"]["status"]
         return ran
 
     def run(self, code: str, timeout: float = 60, *, on_update=None) -> Ran:
