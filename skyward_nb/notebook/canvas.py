@@ -90,16 +90,21 @@ class BundleCanvas:
 
     def draw(self, view: View) -> None:
         """Publish the bundle."""
-        from IPython.display import display
-
         data = bundle(view if view.ended is not None else _short(view))
-        if self._handle is None:
-            self._handle = display(data, raw=True, display_id=True)
-        else:
-            self._handle.update(data, raw=True)
+        self._handle = _published(data, self._handle)
 
     def output(self, event: Output | Display) -> None:
         """Nothing: the view holds it."""
+
+
+def _published(data: dict[str, Any], handle: Any) -> Any:
+    """Display a bundle, or put it in the place of the one with this handle; returns the handle."""
+    from IPython.display import display
+
+    if handle is None:
+        return display(data, raw=True, display_id=True)
+    handle.update(data, raw=True)
+    return handle
 
 
 def _short(view: View) -> View:
@@ -120,13 +125,8 @@ class WidgetCanvas:
 
     def draw(self, view: View) -> None:
         """Change the widgets; when the view has ended, put the bundle in their place."""
-        from IPython.display import display
-
         if view.ended is not None:
-            if self._handle is None:
-                self._handle = display(bundle(view), raw=True, display_id=True)
-            else:
-                self._handle.update(bundle(view), raw=True)
+            self._handle = _published(bundle(view), self._handle)
             if self._parts is not None:
                 self._parts.close()
                 self._parts = None
@@ -135,7 +135,7 @@ class WidgetCanvas:
             self._parts = _Widgets()
             self._parts.renew(view)
             data = {**self._parts.bundle(), **bundle(_short(view))}
-            self._handle = display(data, raw=True, display_id=True)
+            self._handle = _published(data, None)
         elif self._parts is not None:
             self._parts.renew(view)
 
@@ -164,8 +164,7 @@ class _Widgets:
         self._tabs: Any = None
         self._figures: list[Any] = []
         self._shown: list[Shown] = []
-        edge = "1px solid var(--jp-border-color2,rgba(128,128,128,.35))"
-        frame = ipywidgets.Layout(border=edge, max_width="960px", overflow="hidden")
+        frame = ipywidgets.Layout(border=sheet.EDGE, max_width="960px", overflow="hidden")
         styles = self._html(sheet.STYLE)
         self._box = ipywidgets.VBox([styles, self._head, self._curves], layout=frame)
         self._box.add_class("sky-live")

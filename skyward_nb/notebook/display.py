@@ -70,18 +70,18 @@ class RunDisplay:
         title: str,
         about: str,
         *,
-        run: str = "",
-        number: int = 0,
-        nodes: Mapping[int, int] | None = None,
+        run: str,
+        number: int,
+        nodes: Mapping[int, int],
     ) -> None:
         """The pool is up, and the cell begins on these ranks as run `number`."""
         self.first_run = number
         self.change(
             state="running",
             run=run,
-            logs=f"%sky logs run={number}" if number else "",
+            logs=f"%sky logs run={number}",
             ranks={rank: RankView() for rank in ranks},
-            nodes={rank: (nodes or {}).get(rank, 0) for rank in ranks},
+            nodes={rank: nodes.get(rank, 0) for rank in ranks},
             title=title,
             about=about,
             ran_from=time.monotonic(),

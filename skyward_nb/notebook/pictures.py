@@ -33,7 +33,6 @@ class Pictures:
     """The displays of one pool's runs, the last few of which can still be drawn anew."""
 
     def __init__(self, pool: Pool) -> None:
-        self.pool_id = pool.pool_id
         self._pool = pool
         self._displays: deque[RunDisplay] = deque(maxlen=_KEPT)
         self._book = Logbook(pool.pool_id)

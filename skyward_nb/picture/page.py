@@ -239,7 +239,7 @@ def foot(view: View) -> str:
     notes = "".join(f'<div class="sec">{html.escape(note)}</div>' for note in view.notes)
     if view.manifest_open:
         return notes + _manifest(view)
-    words = [*view.foot, *(peak_words(view) if view.ended is not None else ())]
+    words = [*view.foot, *peak_words(view)]
     if not words:
         return notes
     small = " · ".join(map(html.escape, words))

@@ -30,7 +30,7 @@ def as_text(view: View) -> str:
     lines += output_text(view)
     lines += manifest_text(view)
     lines += view.notes
-    return "\n".join([*lines, *(() if view.manifest_open else foot_text(view))])
+    return "\n".join([*lines, *(() if view.manifest_open else peak_words(view))])
 
 
 def rank_text(view: View) -> list[str]:
@@ -75,8 +75,3 @@ def closing_text(view: View) -> list[str]:
     if view.state == "finished" and not view.notes and not view.manifest_open:
         return rank_text(view)
     return [headline(view), *rank_text(view), *manifest_text(view), *view.notes]
-
-
-def foot_text(view: View) -> tuple[str, ...]:
-    """Small print: the most memory that was used."""
-    return peak_words(view) if view.ended is not None else ()

@@ -235,7 +235,9 @@ def remarks(view: View) -> tuple[str, ...]:
 
 
 def peak_words(view: View) -> tuple[str, ...]:
-    """The most memory that a rank was seen to use."""
+    """The most memory that a rank was seen to use, told in the end."""
+    if view.ended is None:
+        return ()
     peak = max((now.peak for now in view.ranks.values()), default=0)
     return (f"memory of a rank at most {spell_size(peak)}",) if peak else ()
 

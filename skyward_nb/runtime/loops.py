@@ -10,7 +10,7 @@ from typing import Any
 
 from skyward_nb.runtime import outlet
 from skyward_nb.runtime.hooks import careful, is_shown
-from skyward_nb.runtime.progress import Bar, _going, log, words
+from skyward_nb.runtime.progress import Bar, _going, log, one_number, words
 
 PERIOD = 0.1
 _DUE = 0.08  # packages keep a period of their own, and should not just miss ours
@@ -91,8 +91,7 @@ def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in logs.items():
         try:
-            item = getattr(value, "item", None)
-            found[str(name)] = float(value if item is None else item())
+            found[str(name)] = one_number(value)
         except (TypeError, ValueError, RuntimeError):
             continue  # a text or an array has no place on a curve
     return found

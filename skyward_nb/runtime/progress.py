@@ -114,6 +114,13 @@ def number(value: Any) -> float | None:
     return None
 
 
+def one_number(value: Any) -> float:
+    """The number that a value is; raises TypeError, ValueError, RuntimeError or OverflowError."""
+    # Arrays and tensors of one element give it by `item`, gradients or not.
+    item = getattr(value, "item", None)
+    return float(value if item is None else item())
+
+
 def words(text: object) -> str:
     """Text as it can be shown beside a bar: one line, no escapes, not too long."""
     line = " ".join(_ESCAPES.sub("", str(text)).split())
@@ -169,9 +176,7 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
     values: dict[str, float] = {}
     for name, value in metrics.items():
         try:
-            # Arrays and tensors of one element give it by `item`, gradients or not.
-            item = getattr(value, "item", None)
-            values[_name(name)] = float(value if item is None else item())
+            values[_name(name)] = one_number(value)
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             kind = type(value).__name__
             raise TypeError(f"sky.log({name}=...): a {kind} is not one number") from error
