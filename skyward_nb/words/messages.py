@@ -20,7 +20,69 @@ class Packed(msgspec.Struct, frozen=True):
     on_disk: bool = False
 
 
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """Who conducts a pool: a process by its number and start, and the notebook it runs.
+
+    `key` is drawn anew by each client: one that comes again with the same key goes on.
+    """
+
+    key: str
+    pid: int
+    host: str
+    since: float
+    notebook: str = ""
+
+
+class RunCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What whoever attaches must know to show a run and to end it: the cell and its options.
+
+    `values` says whether the cell ends with a value, `began` when it did (seconds since 1970).
+    """
+
+    number: int = 0
+    filename: str = ""
+    text: str = ""
+    began: float = 0.0
+    values: bool = False
+    out: str = ""
+    pull: tuple[str, ...] = ()
+    gather: str = "all"
+    stdout: str = "all"
+    stderr: str = "all"
+    most_text: int | None = None
+    limit: int | None = None
+    writes: tuple[str, ...] = ()
+    detached: bool = False
+    timeout: float | None = None
+    on_error: str = "stop"
+
+
 # ── down ────────────────────────────────────────────────────────────────────────────────
+
+
+class Attach(msgspec.Struct, frozen=True, tag=True):
+    """A client's first word: it conducts from now on, unless another one does; answered by `Hello`.
+
+    It goes on after `offset` bytes of the journal; with None, where the first run begins whose end
+    nobody has `Seen`, or at the journal's end.
+    """
+
+    client: Client
+    offset: int | None = None
+
+
+class Look(msgspec.Struct, frozen=True, tag=True):
+    """A passer-by's first word, answered by `Condition`; it may go on to `Inspect`, and no more."""
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    """To an agent that has not been heard of for a while; answered by `Pong`."""
+
+
+class Seen(msgspec.Struct, frozen=True, tag=True):
+    """To an agent: all of this run, and its result, has come home, and need not be told again."""
+
+    run: int
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):
@@ -112,6 +174,7 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     pull: tuple[str, ...] = ()
     limit: int | None = None
     lists_names: bool = False
+    card: RunCard = RunCard()
     path: tuple[str, ...] = ()
     """Folders to import from, when the notebook's have changed and are the machine's, too."""
 
@@ -137,6 +200,29 @@ class Kill(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...]
 
 
+class Cut(msgspec.Struct, frozen=True, tag=True):
+    """To ranks: if the main thread waits in a collective, cut its communication, so that it raises.
+
+    Ranks that run nothing cut theirs, too: the group is of no use any more. Each answers by `WasCut`.
+    """
+
+    run: int
+    ranks: tuple[int, ...]
+
+
+class Reform(msgspec.Struct, frozen=True, tag=True):
+    """To an agent: its ranks live on, and form the process group of a new generation at these places."""
+
+    generation: int
+    places: tuple[InstanceInfo, ...]
+
+
+class Inspect(msgspec.Struct, frozen=True, tag=True):
+    """To an agent: tell by `Stack` where the threads of these ranks are, even if stuck in native code."""
+
+    ranks: tuple[int, ...]
+
+
 class Sample(msgspec.Struct, frozen=True, tag=True):
     """To an agent: say once how its ranks are doing, by `Telemetry`."""
 
@@ -145,16 +231,90 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     """To an agent: end everything, remove every file, and go."""
 
 
-Command = Reserve | Fork | Run | Interrupt | Gather | Kill | Sample | Stop
+Command = (
+    Attach
+    | Look
+    | Ping
+    | Seen
+    | Reserve
+    | Fork
+    | Reform
+    | Run
+    | Interrupt
+    | Gather
+    | Cut
+    | Kill
+    | Inspect
+    | Sample
+    | Stop
+)
 
 # ── up ──────────────────────────────────────────────────────────────────────────────────
 
 
-class Hello(msgspec.Struct, frozen=True, tag=True):
-    """An agent's first word to a client."""
+class Began(msgspec.Struct, frozen=True, tag=True):
+    """A run was given to these ranks: the journal's first word on it."""
+
+    run: int
+    generation: int
+    ranks: tuple[int, ...]
+    card: RunCard
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An agent's answer to `Attach`.
+
+    The journal goes on at `offset` on this line; `received` commands of this client came before.
+    `places` and `pids` are of the ranks that live in this `generation`, `runs` the last run's number.
+    `unseen` is the run that goes on, or whose end nobody has seen.
+    """
 
     pid: int
     python: str
+    offset: int = 0
+    received: int = 0
+    generation: int = 0
+    places: tuple[InstanceInfo, ...] = ()
+    pids: dict[int, int] = {}
+    runs: int = 0
+    unseen: Began | None = None
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """An agent's answer to `Attach` while another client conducts."""
+
+    client: Client
+
+
+class Condition(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An agent's answer to `Look`: who conducts, which run goes on or was not seen, who still runs it."""
+
+    pid: int
+    client: Client | None = None
+    left: float | None = None
+    """Seconds until it ends itself for want of a client."""
+    generation: int = 0
+    ranks: tuple[int, ...] = ()
+    unseen: Began | None = None
+    running: tuple[int, ...] = ()
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True):
+    """An agent is there."""
+
+
+class Stack(msgspec.Struct, frozen=True, tag=True):
+    """Where a rank's threads are, as `faulthandler` writes it; empty when it did not answer."""
+
+    rank: int
+    text: str
+
+
+class LeftOut(msgspec.Struct, frozen=True, tag=True):
+    """So many bytes of what ranks showed were more than the journal keeps, and are not told here."""
+
+    size: int
+    run: int = 0
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
@@ -372,6 +532,9 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     A rank that `rejected` what was sent bound nothing and ran nothing.
 
+    It `waited_in` this collective when it was stopped. `steps` counts the collectives of each of
+    its process groups: where ranks differ in it, they are out of step.
+
     Of the names the cell writes, `assigned` are those it bound anew, modules aside; `dropped`
     those that are not there now; of the names to pull, `missing` are those it does not have.
     """
@@ -388,6 +551,17 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     variables: tuple[Variable, ...] = ()
     failure: Failure | None = None
     interrupted: bool = False
+    waited_in: str = ""
+    steps: tuple[int, ...] = ()
+
+
+class WasCut(msgspec.Struct, frozen=True, tag=True):
+    """A rank's answer to `Cut`: the collective its main thread waits in, and whether it was cut off."""
+
+    run: int
+    rank: int
+    waited_in: str = ""
+    cut: bool = False
 
 
 class RankLost(msgspec.Struct, frozen=True, tag=True):
@@ -407,6 +581,12 @@ class Leaving(msgspec.Struct, frozen=True, tag=True):
 
 Event = (
     Hello
+    | Refused
+    | Condition
+    | Pong
+    | Stack
+    | LeftOut
+    | Began
     | Reserved
     | Phase
     | Step
@@ -422,6 +602,10 @@ Event = (
     | Telemetry
     | Spread
     | RankDone
+    | WasCut
     | RankLost
     | Leaving
 )
+
+Aside = Hello | Refused | Condition | Pong | Stack | Telemetry
+"""Events that are said on one line at one time, and are no part of the journal."""
