@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import psutil
@@ -13,6 +14,9 @@ import pytest
 
 from skyward_nb.providers import folders
 from skyward_nb.wire import home
+
+if TYPE_CHECKING:
+    from skyward_nb.pool.pool import Pool
 
 # No timed assertion in a test: machines are busy.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -77,3 +81,19 @@ def home_namespace() -> Iterator[dict[str, object]]:
     home.set_home(namespace)
     yield namespace
     home.set_home(before)
+
+
+@pytest.fixture
+def make(no_leaks: set[str]) -> Iterator[Callable[..., Pool]]:
+    """Makes pools, which are closed after the test."""
+    from pools import start
+
+    made: list[Pool] = []
+
+    def make_one(**options: object) -> Pool:
+        made.append(start(**options))
+        return made[-1]
+
+    yield make_one
+    for pool in made:
+        pool.close()

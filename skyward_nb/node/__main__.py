@@ -1,4 +1,4 @@
-"""What a machine is told to run: `python -m skyward_nb.node FOLDER STORE SPILL IDLE [MODULE ...]`.
+"""What a machine is told to run: `python -m skyward_nb.node FOLDER STORE SPILL IDLE TTL [MODULE ...]`.
 
 Starts the forge before anything else, so that it imports frameworks while the agent starts.
 """
@@ -23,9 +23,9 @@ def start_forge(arguments: list[str]) -> tuple[int, socket.socket]:
 
 
 if __name__ == "__main__":
-    folder, store, spill, idle, *modules = sys.argv[1:]
+    folder, store, spill, idle, ttl, *modules = sys.argv[1:]
     pid, control = start_forge([folder, store, spill, *modules])
 
-    from skyward_nb.node.agent import run
+    from skyward_nb.node.agent import Terms, run
 
-    run(folder, (store, spill), float(idle), pid, control)
+    run(folder, (store, spill), Terms(float(idle), float(ttl)), pid, control)

@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -26,43 +27,77 @@ import msgspec
 from skyward_nb.node import forge
 from skyward_nb.node.clientline import ClientLine
 from skyward_nb.node.gpus import gpu_of
+from skyward_nb.node.journal import Journal
 from skyward_nb.node.rankline import RankLine
 from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.plugins.base import find_plugin
-from skyward_nb.wire.frames import frame
+from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.messages import (
+    Aside,
+    Attach,
+    Began,
+    Client,
     Command,
+    Condition,
     Event,
     Fork,
     Gather,
     Hello,
+    Inspect,
     Interrupt,
     Kill,
     Leaving,
+    RankDone,
     RankLost,
     RankRefused,
+    Refused,
     Reserve,
     Reserved,
     Run,
     Sample,
+    Seen,
+    Stack,
     Step,
     Stop,
 )
 
 _HANG_UP = 0.5
+_DONE = b"\xa8RankDone"
+_MOST_BEHIND = 1 << 20
+"""Bytes that an attached client may be behind with before ranks have to wait for it."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the agent keeps to: seconds without a client, and of its whole life (0: no limit)."""
+
+    idle: float
+    ttl: float = 0.0
 
 
 class Agent:
     """Serves one client at a time until told to stop, or until its lease is over."""
 
-    def __init__(self, folder: Path, idle: float, forge_pid: int, control: socket.socket) -> None:
+    def __init__(
+        self, folder: Path, journal: Journal, terms: Terms, forge_pid: int, control: socket.socket
+    ) -> None:
         self._folder = folder
-        self._idle = idle
+        self._journal = journal
+        self._terms = terms
         self._forge_pid = forge_pid
         self._forge = control
         self._lines: dict[int, RankLine] = {}
-        self._client: ClientLine | None = None
+        self._line: ClientLine | None = None
+        self._client: Client | None = None
+        self._visitors: set[ClientLine] = set()
+        self._inspecting: set[ClientLine] = set()
+        self._generation = 0
+        self._runs = 0
+        self._run: Began | None = None
+        self._running: set[int] = set()
+        self._held = False
+        self._received = 0
         self._lease: asyncio.TimerHandle | None = None
         self._imported = asyncio.Event()
         self._changed = asyncio.Event()
@@ -87,14 +122,17 @@ class Agent:
             self._loop.add_signal_handler(number, self._leave, "it was told to end")
         self._loop.add_signal_handler(signal.SIGINT, lambda: None)
         self._renew_lease()
+        if self._terms.ttl:
+            why = f"its time is over (ttl={self._terms.ttl:g}s)"
+            self._loop.call_later(self._terms.ttl, self._leave, why)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         os.dup2(2, 1)
         await self._gone.wait()
         server.close()
         await self._end_forge()
-        if self._client is not None:
-            await self._client.finish()
+        for line in [*self._visitors, *([self._line] if self._line else [])]:
+            await line.finish()
         for task in self._tasks:
             task.cancel()
 
@@ -163,8 +201,16 @@ class Agent:
 
     def heard(self, frames: bytes) -> None:
         """Pass on what a rank says, without looking into it."""
-        if frames and self._client is not None:
-            self._client.send(frames)
+        if frames:
+            self._log(frames)
+            # A look into it only where there may be one: what ranks print passes as it is.
+            if self._running and _DONE in frames:
+                self._note_done(frames)
+
+    def _note_done(self, frames: bytes) -> None:
+        for event in event_frames().feed(frames):
+            if isinstance(event, RankDone) and self._run and event.run == self._run.run:
+                self._running.discard(event.rank)
 
     def hung_up(self, line: RankLine) -> None:
         """A rank closed its socket: it died, or made itself useless."""
@@ -213,6 +259,7 @@ class Agent:
             rank = order.places[0].rank
             self._tell(RankRefused(order.generation, rank, text, why))
             return
+        self._generation = order.generation
         self._kill(tuple(self._lines))
         while self._lines:
             self._changed.clear()
@@ -221,6 +268,7 @@ class Agent:
         plugins = [find_plugin(use.name) for use in order.plugins]
         for place in order.places:
             line = RankLine(self._loop, place.rank, order.generation, self)
+            line.place = place
             self._lines[place.rank] = line
             theirs, stdout, stderr = await line.open()
             env = environment(place)
@@ -259,26 +307,81 @@ class Agent:
         address, port = self._reserved.getsockname()
         self._tell(Reserved(generation, address, port))
 
-    # ── the client ──────────────────────────────────────────────────────────────────────
+    # ── clients ─────────────────────────────────────────────────────────────────────────
 
-    def attached(self, client: ClientLine) -> bool:
-        """Take a client, unless there is one."""
-        if self._client is not None:
-            return False
-        self._client = client
+    def attach(self, line: ClientLine, command: Attach) -> None:
+        """Take the client, unless another one is there; one that comes again takes its own place."""
+        client = command.client
+        known = self._client is not None and self._client.key == client.key
+        if self._line is not None and self._client is not None:
+            if not known:
+                line.say(Refused(self._client))
+                return
+            line.received = self._line.received
+            self._line.hang_up()
+        elif known:
+            line.received = self._received
+        self._line, self._client = line, client
         self._renew_lease()
-        self._tell(Hello(os.getpid(), platform.python_version()))
-        return True
+        offset = command.offset
+        if offset is None:
+            start = self._journal.start_of(self._run.run) if self._run else None
+            offset = self._journal.end if start is None else start
+        line.say(self._hello(offset, line.received))
+        line.follow(self._journal, offset)
 
-    def detached(self, client: ClientLine) -> None:
-        """The client hung up; the lease begins to run out."""
-        if self._client is client:
-            self._client = None
+    def _hello(self, offset: int, received: int) -> Hello:
+        return Hello(
+            pid=os.getpid(),
+            python=platform.python_version(),
+            offset=offset,
+            received=received,
+            generation=self._generation,
+            places=tuple(line.place for _, line in sorted(self._lines.items())),
+            pids={rank: line.pid for rank, line in self._lines.items() if line.pid},
+            runs=self._runs,
+            unseen=self._run,
+        )
+
+    def look(self, line: ClientLine) -> None:
+        """Tell a passer-by how things are."""
+        self._visitors.add(line)
+        left = None if self._lease is None else self._lease.when() - self._loop.time()
+        line.say(
+            Condition(
+                pid=os.getpid(),
+                client=self._client if self._line else None,
+                left=left,
+                generation=self._generation,
+                ranks=tuple(sorted(self._lines)),
+                unseen=self._run,
+                running=tuple(sorted(self._running)),
+            )
+        )
+
+    def hung_up_on(self, line: ClientLine) -> None:
+        """If it was the client, the lease begins to run out."""
+        self._visitors.discard(line)
+        self._inspecting.discard(line)
+        if self._line is line:
+            self._received = line.received
+            self._line = None
             self._renew_lease()
-            self.hold(False)
+            self._hold(False)
 
-    def hold(self, held: bool) -> None:
+    def inspect_for(self, line: ClientLine, command: Inspect) -> None:
+        """Have ranks tell where their threads are, to this line."""
+        self._inspecting.add(line)
+        self._inspect(command.ranks)
+
+    def caught_up(self, line: ClientLine) -> None:
+        """The client is less far behind: ranks may go on."""
+        if self._held and self._journal.end - line.cursor < _MOST_BEHIND // 2:
+            self._hold(False)
+
+    def _hold(self, held: bool) -> None:
         """Let ranks wait while the client is behind with reading."""
+        self._held = held
         for line in self._lines.values():
             line.hold(held)
 
@@ -286,6 +389,7 @@ class Agent:
         """Do what the client says."""
         match command:
             case Run(ranks=ranks, generation=generation):
+                self._begin(command)
                 for rank in ranks:
                     line = self._lines.get(rank)
                     if line is not None and line.generation == generation:
@@ -314,8 +418,23 @@ class Agent:
                 task = self._loop.create_task(self._fork(command))
                 self._tasks.add(task)
                 task.add_done_callback(functools.partial(self._forked, command.generation))
+            case Seen(run=run, offset=offset):
+                if self._run is not None and self._run.run <= run:
+                    self._run = None
+                self._journal.forget(offset)
             case Stop():
                 self._leave("it was told to stop")
+
+    def _begin(self, command: Run) -> None:
+        """Log that a run begins: whoever comes later is told from here on."""
+        self._runs = command.run
+        self._run = Began(command.run, command.generation, command.ranks, command.card)
+        self._running = set(command.ranks)
+        self._journal.begin(command.run)
+        self._tell(self._run)
+
+    def _inspect(self, ranks: tuple[int, ...]) -> None:
+        raise NotImplementedError
 
     def _forked(self, generation: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -329,16 +448,34 @@ class Agent:
             self._order(forge.Signal(line.pid, signal.SIGURG))
 
     def _tell(self, event: Event) -> None:
-        if self._client is not None:
-            self._client.send(frame(event))
+        """Log an event for the client; what is said aside goes to whoever is there."""
+        if isinstance(event, Stack):
+            for line in self._inspecting:
+                line.say(event)
+        elif isinstance(event, Aside):
+            if self._line is not None:
+                self._line.say(event)
+        else:
+            if isinstance(event, RankLost):
+                self._running.discard(event.rank)
+            self._log(frame(event))
+
+    def _log(self, frames: bytes) -> None:
+        self._journal.append(frames)
+        line = self._line
+        if line is not None:
+            line.nudge()
+            is_behind = self._journal.end - line.cursor > _MOST_BEHIND
+            if is_behind and not self._held and not (self._run and self._run.card.detached):
+                self._hold(True)
 
     def _renew_lease(self) -> None:
         if self._lease is not None:
             self._lease.cancel()
             self._lease = None
-        if self._client is None:
-            why = f"no client for {self._idle:g} s"
-            self._lease = self._loop.call_later(self._idle, self._leave, why)
+        if self._line is None:
+            why = f"no client for {self._terms.idle:g} s"
+            self._lease = self._loop.call_later(self._terms.idle, self._leave, why)
 
     def _leave(self, why: str) -> None:
         self._tell(Leaving(why))
@@ -368,7 +505,11 @@ def _wait_for(pid: int) -> None:
 
 
 def run(
-    folder: str, stores: tuple[str, ...], idle: float, forge_pid: int, control: socket.socket
+    folder: str,
+    stores: tuple[str, ...],
+    terms: Terms,
+    forge_pid: int,
+    control: socket.socket,
 ) -> None:
     """Serve until the end, then remove the pool's folders; the forge has been started already.
 
@@ -376,14 +517,18 @@ def run(
     belongs to nobody.
     """
     own, values = Path(folder), [Path(store) for store in stores]
+    journal = Journal(values[-1])
     # Locked before it has its name: nobody can find it free.
     new = own / "lock.new"
     lock = new.open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.write(str(os.getpid()))
+    lock.flush()
     new.rename(own / "lock")
     try:
-        asyncio.run(Agent(own, idle, forge_pid, control).serve())
+        asyncio.run(Agent(own, journal, terms, forge_pid, control).serve())
     finally:
+        journal.close()
         for path in (*values, own):
             shutil.rmtree(path, ignore_errors=True)
         for path in values:

@@ -1,4 +1,8 @@
-"""The agent's end of its client: commands in, events out, and who waits when one is behind."""
+"""The agent's end of one who talks to it: the client that conducts, or a passer-by who looks.
+
+What a client is told comes out of the journal, from where it was when it came: what is new and
+what it missed are one reading, at the pace at which it takes it in.
+"""
 
 from __future__ import annotations
 
@@ -7,90 +11,161 @@ import contextlib
 from typing import Protocol
 
 from skyward_nb.wire.frames import FrameError, command_frames, frame
-from skyward_nb.words.messages import Command, Leaving
+from skyward_nb.words.messages import Aside, Attach, Command, Inspect, Leaving, Look, Ping, Pong
 
 _CHUNK = 1 << 18
+_UNCOUNTED = (Attach, Look, Ping)
+
+
+class Readable(Protocol):
+    """What can be read from an offset on."""
+
+    def read(self, offset: int, most: int = ...) -> tuple[bytes, int]:
+        """Whole frames from `offset` on, and the offset after them."""
+        ...
 
 
 class Servant(Protocol):
     """Who does what a client says."""
 
-    def attached(self, client: ClientLine) -> bool:
-        """Take a client, or refuse it."""
+    def attach(self, line: ClientLine, command: Attach) -> None:
+        """Take the client, or refuse it."""
         ...
 
-    def detached(self, client: ClientLine) -> None:
-        """The client hung up."""
+    def look(self, line: ClientLine) -> None:
+        """Tell a passer-by how things are."""
+        ...
+
+    def hung_up_on(self, line: ClientLine) -> None:
+        """Whoever it was is gone."""
         ...
 
     def obey(self, command: Command, data: bytes) -> None:
         """Do what a command says; `data` is its frame, to be passed on."""
         ...
 
-    def hold(self, held: bool) -> None:
-        """Let ranks wait while the client is behind with reading, or go on."""
+    def inspect_for(self, line: ClientLine, command: Inspect) -> None:
+        """Tell this line where the threads of ranks are."""
+        ...
+
+    def caught_up(self, line: ClientLine) -> None:
+        """The client has taken in what it was behind with."""
         ...
 
 
 class ClientLine(asyncio.BufferedProtocol):
-    """The agent's end of its client."""
+    """One connection to the agent."""
 
     def __init__(self, agent: Servant) -> None:
         self._agent = agent
         self._frames = command_frames()
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
-        self._outgoing: list[bytes] = []
+        self._asides: list[bytes] = []
         self._buffer = memoryview(bytearray(_CHUNK))
+        self._journal: Readable | None = None
+        self._is_paused = False
+        self._is_due = False
+        self._looks = False
+        self.cursor = 0
+        self.received = 0
+        """Commands that came by this client, also before this line."""
+
+    @property
+    def conducts(self) -> bool:
+        """Whether this is the client's line."""
+        return self._journal is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Introduce ourselves, or say that somebody is here already."""
+        """Wait for who it is."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if not self._agent.attached(self):
-            transport.write(frame(Leaving("another client is attached")))
-            transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop puts what comes in."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Obey; a client that speaks another language is hung up on."""
+        """Obey; one that speaks another language is hung up on."""
         try:
             for command, whole in self._frames.feed_both(bytes(self._buffer[:nbytes])):
-                self._agent.obey(command, whole)
+                self._take(command, whole)
         except FrameError:
-            if self._transport is not None:
-                self._transport.abort()
+            self.hang_up()
+
+    def _take(self, command: Command, whole: bytes) -> None:
+        match command:
+            case Attach() if not self.conducts:
+                self._agent.attach(self, command)
+            case Look():
+                self._looks = True
+                self._agent.look(self)
+            case Ping() if self.conducts or self._looks:
+                self.say(Pong())
+            case Inspect() if self.conducts or self._looks:
+                self.received += 1
+                self._agent.inspect_for(self, command)
+            case _ if self.conducts and not isinstance(command, _UNCOUNTED):
+                self.received += 1
+                self._agent.obey(command, whole)
+            case _:
+                raise FrameError("it did not say who it is")
 
     def pause_writing(self) -> None:
-        """The client reads too slowly."""
-        self._agent.hold(True)
+        """It reads too slowly: the rest waits in the journal."""
+        self._is_paused = True
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
-        self._agent.hold(False)
+        """It has caught up with what was written."""
+        self._is_paused = False
+        self._flush()
+        self._agent.caught_up(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone; the pool goes on for its lease."""
+        """It is gone; the pool goes on for its lease."""
         self._closed.set()
-        self._agent.detached(self)
+        self._agent.hung_up_on(self)
 
-    def send(self, data: bytes) -> None:
-        """Queue bytes for the client; what comes in one turn of the loop leaves in one write."""
-        if not self._outgoing:
+    def follow(self, journal: Readable, offset: int) -> None:
+        """Tell all of the journal from `offset` on, and what will come."""
+        self._journal = journal
+        self.cursor = offset
+        self.nudge()
+
+    def say(self, event: Aside | Leaving) -> None:
+        """Say something that is not in the journal."""
+        self._asides.append(frame(event))
+        self.nudge()
+
+    def nudge(self) -> None:
+        """There is something to tell; what comes in one turn of the loop leaves in one write."""
+        if not self._is_due:
+            self._is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(data)
 
     def _flush(self) -> None:
-        data = b"".join(self._outgoing)
-        self._outgoing.clear()
-        if self._transport is not None and not self._transport.is_closing():
+        self._is_due = False
+        if self._transport is None or self._transport.is_closing():
+            return
+        data = b"".join(self._asides)
+        self._asides.clear()
+        while self._journal is not None and not self._is_paused:
+            more, self.cursor = self._journal.read(self.cursor)
+            if not more:
+                break
+            # A small aside and a small event leave in one write.
+            self._transport.write(data + more if data else more)
+            data = b""
+        if data:
             self._transport.write(data)
 
+    def hang_up(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
     async def finish(self) -> None:
-        """Send what is queued and hang up."""
+        """Send what there is to tell, and hang up."""
         if self._transport is not None:
             self._flush()
             self._transport.close()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from skyward_nb.wire.frames import Cutter, frame
+from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.messages import Output
 
 _CHUNK = 1 << 16
@@ -41,6 +42,7 @@ class RankLine(asyncio.BufferedProtocol):
         self, loop: asyncio.AbstractEventLoop, rank: int, generation: int, listener: Listener
     ) -> None:
         self.rank = rank
+        self.place = InstanceInfo()
         self.run = 0
         self.generation = generation
         self.pid: int | None = None

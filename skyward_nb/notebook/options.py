@@ -175,6 +175,17 @@ OPTIONS: tuple[Option, ...] = (
         "idle", "pool", "10m", "the pool ends itself after so long without a client", read_duration
     ),
     Option(
+        "ttl", "pool", "4h", "the pool ends itself after so long, whatever it does", read_duration
+    ),
+    Option("keep", "pool", "", "the pool goes on when its notebook is shut down, for `idle`"),
+    Option(
+        "heartbeat",
+        "pool",
+        "2s",
+        "how long a machine may be silent before it is asked; after three times that it is cut off",
+        read_duration,
+    ),
+    Option(
         "grace",
         "pool",
         "2s",

@@ -2,9 +2,14 @@
 
 state          event                     what follows
 ─────          ─────                     ────────────
-running        a rank fails              after `settle`, the others are interrupted
+running        a rank fails              after `settle`, the others are interrupted; with
+                                         on_error=wait they go on
 running        a rank's process ends     the same, and the generation is broken
+running        `timeout` is over         ranks tell where they are, then they are interrupted
 running        the person interrupts     all ranks still running are interrupted
+interrupting   after a moment            those still running cut their communication if they wait
+                                         in a collective, and tell where they are
+interrupting   one did cut it            all the others cut theirs, too: the group is torn
 interrupting   `grace` is over           ranks still running are killed
 interrupting   the person, again         the same, at once
 any            no rank is left running   the run is over
@@ -14,28 +19,59 @@ any            all that run said what    they gather it together, if it is the s
 
 from __future__ import annotations
 
-from skyward_nb.words.messages import Command, Gather, Interrupt, Kill, RankDone, RankLost, Spread
+from skyward_nb.words.messages import (
+    Command,
+    Cut,
+    Gather,
+    Inspect,
+    Interrupt,
+    Kill,
+    RankDone,
+    RankLost,
+    Spread,
+    Stack,
+    WasCut,
+)
 from skyward_nb.words.ranks import count_ranks
 
 SETTLE = 0.25
+CUT_AFTER = 0.3
+_LOOK = 1.5
 
 
 class Conductor:
-    """Follows one run over `ranks`; `grace` in seconds."""
+    """Follows one run over `ranks` of the pool's ranks, which are `everyone`; times in seconds."""
 
-    def __init__(self, run: int, ranks: tuple[int, ...], grace: float) -> None:
+    def __init__(
+        self,
+        run: int,
+        ranks: tuple[int, ...],
+        grace: float,
+        *,
+        everyone: tuple[int, ...] = (),
+        waits: bool = False,
+        timeout_due: float | None = None,
+    ) -> None:
         self.run = run
         self.running = set(ranks)
         self.done: dict[int, RankDone] = {}
         self.lost: dict[int, RankLost] = {}
         self.killed: set[int] = set()
         self.interrupts = 0
+        self.timed_out = False
+        self.waited_in: dict[int, str] = {}
+        self.stacks: dict[int, str] = {}
+        self.was_cut = False
+        self._everyone = everyone or ranks
+        self._waits = waits
         self._order: list[int] = []
         self._spread: dict[int, tuple[str, ...]] = {}
         self._asked: set[int] = set()
         self._stopping = False
         self._grace = grace
+        self._timeout_due = timeout_due
         self._stop_due: float | None = None
+        self._cut_due: float | None = None
         self._kill_due: float | None = None
 
     @property
@@ -49,10 +85,26 @@ class Conductor:
         return bool(self.lost)
 
     @property
+    def torn(self) -> bool:
+        """Whether the ranks live and their process group does not: cut, or out of step.
+
+        Ranks that all came to the cell's end may have met as they liked; where one did not, those
+        that issued more collectives than others would meet the wrong ones next.
+        """
+        ends = self.done.values()
+        if self.was_cut or all(end.failure is None and end.rejected is None for end in ends):
+            return self.was_cut
+        return len({end.steps[0] for end in ends if end.steps}) > 1
+
+    @property
     def failed(self) -> list[RankDone]:
         """Ranks that raised something of their own, first in time first."""
         ends = (self.done[rank] for rank in self._order if rank in self.done)
-        return [end for end in ends if end.failure and end.rank not in self._asked]
+        raised = [end for end in ends if end.failure and end.rank not in self._asked]
+        if self.lost.keys() - self.killed:
+            # That a peer is gone, each finds in the collective in which it missed it.
+            return [end for end in raised if not end.waited_in]
+        return raised
 
     def finished(self, event: RankDone, now: float) -> list[Command]:
         """A rank said that it is done."""
@@ -61,10 +113,13 @@ class Conductor:
         self.running.discard(event.rank)
         self.done[event.rank] = event
         self._order.append(event.rank)
-        if event.interrupted and self._stopping:
+        if self._stopping and (event.interrupted or event.rank in self.waited_in):
+            # What a rank raises whose communication was cut is our doing.
             self._asked.add(event.rank)
         elif event.failure is not None or event.rejected is not None:
             self._trouble(now)
+        if event.waited_in and event.failure is not None:
+            self.waited_in[event.rank] = event.waited_in
         return self._gather()
 
     def spread(self, event: Spread) -> list[Command]:
@@ -98,6 +153,24 @@ class Conductor:
         self._trouble(now)
         return self._gather()
 
+    def cut(self, event: WasCut) -> list[Command]:
+        """A rank says whether it waited in a collective, and cut its communication."""
+        if event.run != self.run:
+            return []
+        if event.waited_in:
+            self.waited_in[event.rank] = event.waited_in
+        if not event.cut or self.was_cut:
+            return []
+        self.was_cut = True
+        others = tuple(rank for rank in self._everyone if rank not in {*self.running, *self.lost})
+        return [Cut(self.run, others)] if others else []
+
+    def told(self, event: Stack, now: float) -> None:
+        """A rank's threads were looked at."""
+        self.stacks[event.rank] = event.text
+        if self.timed_out and not self._stopping and self.running <= self.stacks.keys():
+            self._stop_due = now
+
     def interrupt(self, now: float) -> list[Command]:
         """The person pressed the square button."""
         self.interrupts += 1
@@ -107,30 +180,48 @@ class Conductor:
 
     def tick(self, now: float) -> list[Command]:
         """Time has passed."""
+        if self._timeout_due is not None and now >= self._timeout_due and self.running:
+            return self._time_out(now)
         if self._stop_due is not None and now >= self._stop_due:
             self._stop_due = None
             return self._stop(now)
+        if self._cut_due is not None and now >= self._cut_due:
+            self._cut_due = None
+            running = tuple(sorted(self.running))
+            return [Cut(self.run, running), Inspect(running)] if running else []
         if self._kill_due is not None and now >= self._kill_due:
             return self._kill()
         return []
 
     def next_due(self) -> float | None:
         """When `tick` has something to do next."""
-        times = [due for due in (self._stop_due, self._kill_due) if due is not None]
+        dues = (self._timeout_due, self._stop_due, self._cut_due, self._kill_due)
+        times = [due for due in dues if due is not None]
         return min(times) if times and self.running else None
 
+    def _time_out(self, now: float) -> list[Command]:
+        self._timeout_due = None
+        if self._stopping:
+            return []
+        self.timed_out = True
+        self.stacks.clear()
+        self._stop_due = now + _LOOK
+        return [Inspect(tuple(sorted(self.running)))]
+
     def _trouble(self, now: float) -> None:
-        if not self._stopping and self._stop_due is None:
+        if not self._stopping and self._stop_due is None and not self._waits:
             self._stop_due = now + SETTLE
 
     def _stop(self, now: float) -> list[Command]:
-        if not self.running:
+        if not self.running or self._stopping:
             return []
         self._stopping = True
+        self._stop_due = self._timeout_due = None
+        self._cut_due = now + min(CUT_AFTER, self._grace / 2)
         self._kill_due = now + self._grace
         return [Interrupt(self.run, tuple(sorted(self.running)))]
 
     def _kill(self) -> list[Command]:
-        self._kill_due = None
+        self._kill_due = self._cut_due = None
         self.killed |= self.running
         return [Kill(tuple(sorted(self.running)))] if self.running else []

@@ -1,14 +1,27 @@
 """The line to one machine's agent: commands out, events in. Used by one thread, which waits.
 
-Not reading is the back-pressure: an agent whose client is behind lets its ranks wait.
+It can be cut and opened anew: commands that the agent did not get are said again, and events go on
+where they were, none missing and none twice. What is counted is commands on the way down, and bytes
+of the agent's journal on the way up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
+from collections import deque
 
 from skyward_nb.wire.frames import FrameError, event_frames, frame
-from skyward_nb.words.messages import Command, Event
+from skyward_nb.words.messages import (
+    Aside,
+    Attach,
+    Client,
+    Command,
+    Event,
+    Hello,
+    Ping,
+)
 
 _CHUNK = 1 << 18
 
@@ -16,41 +29,130 @@ _CHUNK = 1 << 18
 class LinkLost(Exception):
     """A machine's line is cut; the text says why."""
 
+    def __init__(self, link: Link, why: str) -> None:
+        super().__init__(why)
+        self.link = link
+
 
 class Link:
-    """A stream socket to an agent."""
+    """A stream socket to an agent, for `client`; silent for `patience` seconds, it counts as cut.
 
-    def __init__(self, machine: str, connection: socket.socket) -> None:
+    Without an `offset` the agent says where the journal goes on.
+    """
+
+    def __init__(self, machine: str, client: Client, patience: float) -> None:
         self.machine = machine
-        self._socket = connection
-        self._socket.setblocking(True)
+        self.offset: int | None = None
+        self.heard = 0.0
+        self.is_asked = False
+        self._client = client
+        self._patience = patience
+        self._socket: socket.socket | None = None
+        self._greeted = False
         self._frames = event_frames()
         self._buffer = memoryview(bytearray(_CHUNK))
+        self._said = 0
+        self._kept: deque[bytes] = deque()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._socket is not None
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the agent has answered on this connection."""
+        return self._greeted
+
+    def open(self, connection: socket.socket) -> None:
+        """Speak on this connection from now on; raises `LinkLost`."""
+        self.close()
+        connection.settimeout(self._patience)
+        self._socket = connection
+        self._greeted = False
+        self._frames = event_frames()
+        self._write(frame(Attach(self._client, self.offset)))
 
     def fileno(self) -> int:
         """For selectors."""
+        assert self._socket is not None
         return self._socket.fileno()
 
     def send(self, command: Command) -> None:
-        """Write a command; raises `LinkLost`."""
-        try:
-            self._socket.sendall(frame(command))
-        except OSError as error:
-            raise LinkLost(f"the line to {self.machine} is cut: {error.strerror}") from error
+        """Say a command, or keep it for when the line is open; raises `LinkLost`, and keeps it then."""
+        data = frame(command)
+        self._kept.append(data)
+        self._said += 1
+        if self._greeted:
+            self._write(data)
+
+    def ask(self) -> None:
+        """Have the agent say that it is there; raises `LinkLost`."""
+        self.is_asked = True
+        self._write(frame(Ping()))
+
+    def arrived(self) -> None:
+        """All that was said so far has come, as is seen by what followed from it."""
+        self._kept.clear()
 
     def read(self) -> list[Event]:
         """What has come, once `fileno` is readable; raises `LinkLost`."""
+        assert self._socket is not None
         try:
             size = self._socket.recv_into(self._buffer)
-            events = self._frames.feed(bytes(self._buffer[:size]))
+            self.heard, self.is_asked = time.monotonic(), False
+            if not size:
+                raise LinkLost(self, f"the agent on {self.machine} is gone")
+            found: list[Event] = []
+            for event, whole in self._frames.feed_both(bytes(self._buffer[:size])):
+                if isinstance(event, Hello):
+                    self._greet(event)
+                elif self.offset is not None and not isinstance(event, Aside):
+                    self.offset += len(whole)
+                found.append(event)
         except OSError as error:
-            raise LinkLost(f"the line to {self.machine} is cut: {error.strerror}") from error
+            raise LinkLost(self, self._cut_by(error)) from error
         except FrameError as error:
-            raise LinkLost(f"{self.machine} sent what is no message: {error}") from error
-        if not size:
-            raise LinkLost(f"the agent on {self.machine} is gone")
-        return events
+            raise LinkLost(self, f"{self.machine} sent what is no message: {error}") from error
+        return found
+
+    def last_words(self) -> list[Event]:
+        """What had come before the line was cut."""
+        found: list[Event] = []
+        if self._socket is not None:
+            self._socket.setblocking(False)
+            with contextlib.suppress(LinkLost):
+                while True:
+                    found += self.read()
+        return found
 
     def close(self) -> None:
         """Hang up."""
-        self._socket.close()
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()
+            self._socket = None
+            self._greeted = False
+
+    def _greet(self, hello: Hello) -> None:
+        """Go on where the agent is: commands it did not get are said again."""
+        self.offset = hello.offset
+        self._greeted = True
+        missing = self._said - hello.received
+        again = list(self._kept)[-missing:] if missing > 0 else []
+        self._said = hello.received + len(again)
+        for data in again:
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if self._socket is None:
+            raise LinkLost(self, f"there is no line to {self.machine}")
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise LinkLost(self, self._cut_by(error)) from error
+
+    def _cut_by(self, error: OSError) -> str:
+        if isinstance(error, TimeoutError):
+            return f"{self.machine} has not taken in anything for {self._patience:g} s"
+        return f"the line to {self.machine} is cut: {error.strerror or error}"

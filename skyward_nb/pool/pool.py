@@ -1,41 +1,46 @@
 """A pool, as the main thread sees it: start it, run cells on it, close it.
 
-Everything waits in one place, `_pump`, on one switchboard; whoever called gets each event through
-`watch`, and `watch(None)` when a tick of time has passed.
+Everything waits in one place, `Lines.pump`; whoever called gets each event through `watch`, and
+`watch(None)` when a tick of time has passed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import marshal
+import os
 import secrets
+import socket
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
+
+import psutil
 
 from skyward_nb.cell.source import Cell
 from skyward_nb.plugins.base import check_plugin, find_plugin
+from skyward_nb.pool import registry
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder, results_in_store
-from skyward_nb.pool.link import Link, LinkLost
+from skyward_nb.pool.lines import Lines, Watch
+from skyward_nb.pool.link import Link
 from skyward_nb.pool.loop import LOOP
 from skyward_nb.pool.pace import Pace
-from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
-from skyward_nb.providers.base import Machine, Provider
+from skyward_nb.pool.switchboard import Incoming, SigInt
+from skyward_nb.providers.base import AgentGone, Machine, Provider
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.pickler import code_names
 from skyward_nb.words.errors import PoolError, StartError, spell_size
 from skyward_nb.words.info import InstanceInfo, place
 from skyward_nb.words.messages import (
+    Began,
+    Client,
     Command,
-    Event,
     Fork,
     Hello,
-    Leaving,
     Parcel,
     Phase,
     PluginUse,
@@ -43,22 +48,25 @@ from skyward_nb.words.messages import (
     RankLost,
     RankReady,
     RankRefused,
+    Reform,
     Reserve,
     Reserved,
     Run,
+    RunCard,
     Sample,
+    Seen,
     SourceFile,
     Spread,
+    Stack,
     Step,
     Stop,
+    WasCut,
 )
 from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
 
-T = TypeVar("T")
-Watch = Callable[[Event | None], None]
-_TICK = 0.1
 _CONNECT_LIMIT = 60.0
+_REFORM_LIMIT = 10.0
 WARN_FROM = 256_000_000
 TELL_FROM = 8_000_000
 """Bytes that may take a moment to move, so that it is told."""
@@ -83,6 +91,21 @@ class RunRequest:
     limit: int | None = None
     """Most bytes that a value may have to come back."""
     lists_names: bool = False
+    card: RunCard = field(default_factory=RunCard)
+    """What whoever attaches has to know of it, its `timeout` and `on_error` among that."""
+
+
+@dataclass(frozen=True)
+class Going:
+    """A run that goes on."""
+
+    ranks: tuple[int, ...]
+    plan: Plan
+    conductor: Conductor
+    namespace: Mapping[str, Any]
+    lost_before: dict[int, RankLost]
+    names_lost: list[str]
+    limit: int | None
 
 
 @dataclass(frozen=True)
@@ -99,14 +122,28 @@ class Outcome:
     lost_before: dict[int, RankLost] = field(default_factory=dict)
     names_lost: list[str] = field(default_factory=list)
     limit: int | None = None
+    timed_out: bool = False
+    was_reformed: bool = False
+    waited_in: dict[int, str] = field(default_factory=dict)
+    """The collectives in which ranks waited that were stopped."""
+    stacks: dict[int, str] = field(default_factory=dict)
+    """Where ranks were before they were stopped, in faulthandler's words."""
 
 
 class Pool:
     """A set of ranks that live between cells. Not thread-safe: one run at a time."""
 
-    def __init__(self, spec: PoolSpec, provider: Provider, sources: SourceFinder) -> None:
+    def __init__(
+        self,
+        spec: PoolSpec,
+        provider: Provider,
+        sources: SourceFinder,
+        *,
+        notebook: str = "",
+        pool_id: str = "",
+    ) -> None:
         self.spec = spec
-        self.pool_id = f"{spec.name}-{secrets.token_hex(3)}"
+        self.pool_id = pool_id or f"{spec.name}-{secrets.token_hex(3)}"
         self.generation = 0
         self.started = time.time()
         self.infos: tuple[InstanceInfo, ...] = ()
@@ -115,16 +152,25 @@ class Pool:
         self._ready = False
         self._provider = provider
         self._sources = sources
-        self._board = Switchboard()
-        self._early: deque[Incoming] = deque()
+        self._client = Client(
+            key=secrets.token_hex(8),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            since=psutil.Process().create_time(),
+            notebook=notebook,
+        )
+        self._lines = Lines(
+            self._client, spec.heartbeat, spec.idle, self._gone, self._cut_off, self._refused
+        )
         self._losses: dict[int, RankLost] = {}
         self._path: tuple[str, ...] = ()
         self._machines: tuple[Machine, ...] = ()
-        self._links: list[Link] = []
         self._runs = 0
         self._plugins = [find_plugin(name) for name in spec.framework]
         self._ledger: Ledger | None = None
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self.unseen: Began | None = None
+        """The run that went on, or whose end nobody had seen, when this pool was attached."""
         self.before_close: list[Callable[[], None]] = []
 
     @property
@@ -151,7 +197,7 @@ class Pool:
 
     def sockets(self) -> list[int]:
         """Descriptors that have something to read when there is something to `look` at."""
-        return [link.fileno() for link in self._links]
+        return self._lines.sockets()
 
     @property
     def store(self) -> BlobStore:
@@ -166,7 +212,7 @@ class Pool:
             check_plugin(plugin, self.spec.backend)
         self._provider.check(self.spec)
         try:
-            with self._board.interrupts():
+            with self._lines.interrupts():
                 self._connect(watch)
                 self._new_generation(watch)
         except BaseException:
@@ -175,8 +221,53 @@ class Pool:
 
     def restart(self, watch: Watch) -> None:
         """Begin a new generation: ranks forked anew, their namespaces empty."""
-        with self._turn(), self._board.interrupts():
+        with self._turn(), self._lines.interrupts():
             self._new_generation(watch)
+
+    def attach(self, watch: Watch) -> None:
+        """Go on with a pool that another process has left alive; `unseen` is the run to `follow`.
+
+        Raises `PoolError` when it is gone, or another client conducts it.
+        """
+        name = self.spec.name
+        try:
+            self._machines = self._provider.find(self.spec, self.pool_id)
+            with self._lines.interrupts():
+                hellos = self._greet(watch)
+        except (AgentGone, OSError):
+            self.leave()
+            raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
+        except BaseException:
+            self.leave()
+            raise
+        first = hellos[0]
+        places = {info.rank: info for hello in hellos for info in hello.places}
+        self.infos = tuple(info for _, info in sorted(places.items()))
+        self.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
+        self.generation = first.generation
+        self._runs = first.runs
+        self._ready = len(self.pids) == self.spec.world_size
+        self.unseen = first.unseen
+
+    def leave(self) -> None:
+        """Hang up, and let the pool live on for its lease."""
+        if not self.closed:
+            self.closed = True
+            for call in self.before_close:
+                call()
+            self._lines.close()
+            for machine in self._machines:
+                machine.leave()
+
+    def seen(self) -> None:
+        """All of the last run has been shown and bound: the agents need not keep it."""
+        for link in self._lines.links:
+            if link.offset is not None:
+                self._lines.tell(link, Seen(self._runs, link.offset))
+
+    def interrupt(self) -> None:
+        """Interrupt the run that goes on; from any thread."""
+        self._lines.interrupt()
 
     def clean(self, outcome: Outcome | None = None) -> None:
         """Drop results that were fetched, and of older values those beyond the spare room."""
@@ -202,35 +293,37 @@ class Pool:
         self.closed = True
         for call in self.before_close:
             call()
-        for link in self._links:
-            with contextlib.suppress(LinkLost):
-                link.send(Stop())
+        self._lines.send(Stop())
         releases = [LOOP.start(machine.release()) for machine in self._machines]
         for release in releases:
             release.future.result()
-        for link in self._links:
-            link.close()
-        self._board.close()
+        self._lines.close()
 
     def _connect(self, watch: Watch) -> None:
         preload = list(dict.fromkeys(m for plugin in self._plugins for m in plugin.preload))
-        self._wait(self._acquire(), watch)
+        self._lines.wait_for(self._acquire(), watch)
         for machine in self._machines:
             watch(Step(machine.nodes, "agent"))
-            self._wait(machine.start_agent(self.spec.idle, preload), watch)
-            link = Link(machine.name, self._wait(machine.connect(), watch))
-            self._links.append(link)
-            self._board.add(link)
+            self._lines.wait_for(
+                machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload), watch
+            )
+        self._greet(watch)
+        for machine in self._machines:
+            watch(Step(machine.nodes, "agent", done=True))
+        registry.enter(self.pool_id, self.spec, self._client.notebook, self.started)
+
+    def _greet(self, watch: Watch) -> list[Hello]:
+        """Open the lines, and hear who is there."""
+        for machine in self._machines:
+            self._lines.add(machine, watch)
         self._ledger = Ledger(self.spec.world_size, self._sources)
-        greeted = 0
-        for event in self._pump(watch, time.monotonic() + _CONNECT_LIMIT):
+        hellos: list[Hello] = []
+        for event in self._lines.pump(watch, time.monotonic() + _CONNECT_LIMIT):
             if isinstance(event, Hello):
-                greeted += 1
                 self._check_python(event)
-                if greeted == len(self._links):
-                    for machine in self._machines:
-                        watch(Step(machine.nodes, "agent", done=True))
-                    return
+                hellos.append(event)
+                if len(hellos) == len(self._lines.links):
+                    return hellos
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
     async def _acquire(self) -> None:
@@ -254,9 +347,9 @@ class Pool:
         self.generation += 1
         self.ledger.forget()
         self.pids.clear()
-        self._tell(self._links[0], Reserve(self.generation))
+        self._lines.tell(self._lines.links[0], Reserve(self.generation))
         waiting = set(self.ranks)
-        for event in self._pump(watch, None, interrupts=stubborn):
+        for event in self._lines.pump(watch, None, interrupts=stubborn):
             match event:
                 case Reserved(generation=generation) if generation == self.generation:
                     self._fork(event)
@@ -276,14 +369,42 @@ class Pool:
                 case _:
                     pass
 
-    def _fork(self, reserved: Reserved) -> None:
+    def _reform(self, watch: Watch) -> bool:
+        """Have the ranks that there are form a new process group; whether they could."""
+        self.generation += 1
+        self._lines.tell(self._lines.links[0], Reserve(self.generation))
+        waiting = set(self.ranks)
+        for event in self._lines.pump(watch, time.monotonic() + _REFORM_LIMIT, interrupts=True):
+            match event:
+                case Reserved(generation=generation) if generation == self.generation:
+                    self._place(event)
+                    for link, places in self._by_machine():
+                        self._lines.tell(link, Reform(self.generation, places))
+                case RankReady(generation=generation) if generation == self.generation:
+                    waiting.discard(event.rank)
+                    if not waiting:
+                        return True
+                case RankRefused() | RankLost():
+                    return False
+                case _:
+                    pass
+        return False
+
+    def _place(self, reserved: Reserved) -> None:
+        """Give ranks their places in this generation."""
         addresses = (reserved.address,) * self.spec.nodes
         self.infos = place(self.spec, addresses, reserved.port, self.pool_id, self.generation)
+
+    def _by_machine(self) -> Iterator[tuple[Link, tuple[InstanceInfo, ...]]]:
+        for machine, link in zip(self._machines, self._lines.links, strict=True):
+            yield link, tuple(info for info in self.infos if info.node in machine.nodes)
+
+    def _fork(self, reserved: Reserved) -> None:
+        self._place(reserved)
         options = {"backend": self.spec.backend}
         plugins = tuple(PluginUse(plugin.name, options) for plugin in self._plugins)
-        for machine, link in zip(self._machines, self._links, strict=True):
-            places = tuple(info for info in self.infos if info.node in machine.nodes)
-            self._tell(link, Fork(self.generation, places, plugins, self.spec.env))
+        for link, places in self._by_machine():
+            self._lines.tell(link, Fork(self.generation, places, plugins, self.spec.env))
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 
@@ -296,59 +417,142 @@ class Pool:
         is sent, `PoolError` when the pool itself is lost.
         """
         with self._turn():
-            return self._run(request, watch, planned)
+            outcome = self._run(request, watch, planned)
+            ends = outcome.done.values()
+            if not outcome.lost and all(end.rejected and end.rejected.gone for end in ends):
+                # Nothing ran: ranks have dropped what it was to point at, so now it goes whole.
+                outcome = self._run(request, watch, planned)
+            return outcome
+
+    def begin(
+        self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None] = lambda _: None
+    ) -> Going:
+        """Send what the cell needs and let it run; `finish` is to be called, from any thread.
+
+        Until then nothing else runs here. Raises what `run` raises before anything is sent.
+        """
+        self._take_turn()
+        try:
+            prepared = self._prepare(request, watch, planned)
+            with self._lines.interrupts():
+                return self._launch(request, *prepared)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def finish(self, going: Going, watch: Watch) -> Outcome:
+        """Conduct a run that was begun to its end, however it ends; raises `PoolError`."""
+        try:
+            return self._finish(going, watch)
+        finally:
+            self._lock.release()
+
+    def follow(self, watch: Watch) -> Outcome:
+        """Conduct the `unseen` run of a pool that was attached to its end."""
+        began = self.unseen
+        assert began is not None
+        card = began.card
+        left = None if card.timeout is None else card.began + card.timeout - time.time()
+        with self._turn():
+            conductor = self._conductor(began.run, began.ranks, left, card.on_error)
+            going = Going(began.ranks, Plan(), conductor, {}, {}, [], card.limit)
+            with self._lines.interrupts():
+                return self._finish(going, watch)
 
     @contextlib.contextmanager
     def _turn(self) -> Generator[None]:
         """One thread at a time: a subshell of the kernel may run a cell beside another."""
-        if not self._lock.acquire(blocking=False):
-            name = self.spec.name
-            raise PoolError(name, f"pool {name!r} is running another cell; wait, or use pool=other")
+        self._take_turn()
         try:
             yield
         finally:
             self._lock.release()
 
-    def _run(
-        self,
-        request: RunRequest,
-        watch: Watch,
-        planned: Callable[[Plan], None],
-        *,
-        again: bool = True,
-    ) -> Outcome:
+    def _take_turn(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            name = self.spec.name
+            raise PoolError(name, f"pool {name!r} is running another cell; wait, or use pool=other")
+
+    def _run(self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]) -> Outcome:
+        prepared = self._prepare(request, watch, planned)
+        with self._lines.interrupts():
+            return self._finish(self._launch(request, *prepared), watch)
+
+    def _prepare(
+        self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]
+    ) -> tuple[Plan, tuple[Parcel, ...], dict[int, RankLost], list[str]]:
+        """Ranks that are there, and what they are to be sent; what was lost before."""
         losses = dict(self._losses)
         names_lost: list[str] = []
         if not self._ready:
             names_lost = self.ledger.names_made_on_ranks()
-            self.restart(watch)
+            with self._lines.interrupts():
+                self._new_generation(watch)
         plan, parcels = self._pack(request, watch, planned)
+        return plan, parcels, losses, names_lost
+
+    def _launch(
+        self,
+        request: RunRequest,
+        plan: Plan,
+        parcels: tuple[Parcel, ...],
+        losses: dict[int, RankLost],
+        names_lost: list[str],
+    ) -> Going:
         self._runs += 1
-        command = self._command(request, plan, parcels)
-        conductor = Conductor(self._runs, request.ranks, self.spec.grace)
-        with self._board.interrupts():
-            self._send(command)
-            self.ledger.sent(plan, request.ranks)
-            self._conduct(conductor, watch)
-            self.ledger.settle(conductor.done, request.namespace, plan)
-            if conductor.broken:
-                names_lost += self.ledger.names_made_on_ranks()
-                self._new_generation(watch, stubborn=True)
-        ends = conductor.done.values()
-        if again and not conductor.lost and all(e.rejected and e.rejected.gone for e in ends):
-            # Nothing ran: ranks have dropped what it was to point at, so now it goes whole.
-            return self._run(request, watch, planned, again=False)
-        return Outcome(
+        card = request.card
+        conductor = self._conductor(self._runs, request.ranks, card.timeout, card.on_error)
+        self._lines.send(self._command(request, plan, parcels))
+        self.ledger.sent(plan, request.ranks)
+        return Going(
             ranks=request.ranks,
             plan=plan,
+            conductor=conductor,
+            namespace=request.namespace,
+            lost_before=losses,
+            names_lost=names_lost,
+            limit=request.limit,
+        )
+
+    def _conductor(
+        self, run: int, ranks: tuple[int, ...], timeout: float | None, on_error: str
+    ) -> Conductor:
+        return Conductor(
+            run,
+            ranks,
+            self.spec.grace,
+            everyone=self.ranks,
+            waits=on_error == "wait",
+            timeout_due=None if timeout is None else time.monotonic() + timeout,
+        )
+
+    def _finish(self, going: Going, watch: Watch) -> Outcome:
+        conductor = going.conductor
+        names_lost = going.names_lost
+        was_reformed = False
+        self._conduct(conductor, watch)
+        self._lines.arrived()
+        self.ledger.settle(conductor.done, going.namespace, going.plan)
+        if conductor.torn and not conductor.broken:
+            was_reformed = self._reform(watch)
+        if conductor.broken or (conductor.torn and not was_reformed):
+            names_lost += self.ledger.names_made_on_ranks()
+            self._new_generation(watch, stubborn=True)
+        return Outcome(
+            ranks=going.ranks,
+            plan=going.plan,
             done=conductor.done,
             lost=conductor.lost,
             failed=conductor.failed,
             killed=frozenset(conductor.killed),
             interrupted=conductor.interrupts > 0,
-            lost_before=losses,
+            lost_before=going.lost_before,
             names_lost=sorted(set(names_lost)),
-            limit=request.limit,
+            limit=going.limit,
+            timed_out=conductor.timed_out,
+            was_reformed=was_reformed,
+            waited_in=conductor.waited_in,
+            stacks=conductor.stacks,
         )
 
     def _pack(
@@ -404,6 +608,7 @@ class Pool:
             pull=request.pull,
             limit=request.limit,
             lists_names=request.lists_names,
+            card=request.card,
             path=self._changed_path(request.ranks),
         )
 
@@ -418,31 +623,40 @@ class Pool:
 
     def _conduct(self, conductor: Conductor, watch: Watch) -> None:
         pace = Pace(watch)
-        pump = self._pump(
+        pump = self._lines.pump(
             pace.watch, None, lambda: pace.real(conductor.next_due()), interrupts=True
         )
         for event in pump:
             now = pace.now()
             if pace.is_sample_due():
-                self._send(Sample())
-            match event:
-                case RankDone():
-                    orders = conductor.finished(event, now)
-                case Spread():
-                    orders = conductor.spread(event)
-                case RankLost(generation=generation) if generation == self.generation:
-                    orders = conductor.died(event, now)
-                case SigInt():
-                    orders = conductor.interrupt(now)
-                    if conductor.running:
-                        stopping = count_ranks(conductor.running)
-                        watch(Phase(f"interrupted, waiting for {stopping} to stop"))
-                case _:
-                    orders = []
+                self._lines.send(Sample())
+            orders = self._orders(conductor, event, now)
+            if isinstance(event, SigInt) and conductor.running:
+                stopping = count_ranks(conductor.running)
+                watch(Phase(f"interrupted, waiting for {stopping} to stop"))
             for order in [*orders, *conductor.tick(now)]:
-                self._send(order)
+                self._lines.send(order)
             if conductor.over:
                 return
+
+    def _orders(self, conductor: Conductor, event: Incoming | None, now: float) -> list[Command]:
+        """What follows from what came in."""
+        match event:
+            case RankDone():
+                return conductor.finished(event, now)
+            case Spread():
+                return conductor.spread(event)
+            case WasCut():
+                return conductor.cut(event)
+            case Stack():
+                conductor.told(event, now)
+            case RankLost(generation=generation) if generation == self.generation:
+                return conductor.died(event, now)
+            case SigInt():
+                return conductor.interrupt(now)
+            case _:
+                pass
+        return []
 
     def look(self, watch: Watch) -> dict[int, RankLost]:
         """Take notice of what happened between cells; the ranks that are gone.
@@ -458,84 +672,37 @@ class Pool:
         return self._losses
 
     def _look(self, watch: Watch) -> None:
-        while (event := self._next(0)) is not None:
+        while (event := self._lines.next(0)) is not None:
             if isinstance(event, RankLost) and event.generation == self.generation:
                 self._ready = False
                 self._losses[event.rank] = event
                 self.pids.pop(event.rank, None)
             if not isinstance(event, SigInt):
                 watch(event)
+        self._lines.keep_up(watch)
 
-    # ── waiting ─────────────────────────────────────────────────────────────────────────
+    def _cut_off(self, why: str) -> NoReturn:
+        """The person will not wait for a machine that cannot be reached."""
+        self.leave()
+        name = self.spec.name
+        raise PoolError(
+            name,
+            f"pool {name!r} cannot be reached: {why}. What runs there goes on for {self.spec.idle:g} s "
+            "without us: `%sky attach` brings it back, `%sky down` gives it up.",
+        )
 
-    def _pump(
-        self,
-        watch: Watch,
-        until: float | None,
-        due: Callable[[], float | None] = lambda: None,
-        *,
-        interrupts: bool = False,
-    ) -> Iterator[Incoming | None]:
-        """Yield what comes in, and None for ticks, until `until` (monotonic seconds).
-
-        An interrupt is yielded with `interrupts`, else raised.
-        """
-        while until is None or time.monotonic() < until:
-            next_due = due()
-            wait = _TICK if next_due is None else min(_TICK, max(0, next_due - time.monotonic()))
-            event = self._next(wait)
-            if isinstance(event, SigInt):
-                if not interrupts:
-                    raise KeyboardInterrupt
-            else:
-                watch(event)
-            yield event
-
-    def _next(self, timeout: float) -> Incoming | None:
-        """What comes in next, or None; raises `PoolError`, the pool closed, when a machine is lost.
-
-        What came with it stays for the next time, whoever asks then.
-        """
-        if not self._early:
-            try:
-                self._early.extend(self._board.wait(timeout))
-            except LinkLost as lost:
-                self._gone(str(lost))
-        event = self._early.popleft() if self._early else None
-        if isinstance(event, Leaving):
-            self._gone(f"its agent left: {event.why}")
-        return event
+    def _refused(self, who: str) -> NoReturn:
+        """Somebody else conducts this pool."""
+        self.leave()
+        name = self.spec.name
+        raise PoolError(
+            name, f"pool {name!r} is in use by {who}: end it there, or take another with pool=NAME"
+        )
 
     def _gone(self, why: str) -> NoReturn:
         self.close()
         name = self.spec.name
         raise PoolError(name, f"pool {name!r} is gone: {why}. The next cell makes a new one.")
-
-    def _wait(self, work: Coroutine[Any, Any, T], watch: Watch) -> T:
-        """The result of a coroutine on the loop thread, with ticks and interrupts meanwhile."""
-        going = LOOP.start(work)
-        future = going.future
-        future.add_done_callback(lambda _: self._board.nudge())
-        while not future.done():
-            for event in self._board.wait(_TICK):
-                if isinstance(event, SigInt):
-                    going.give_up()
-                    raise KeyboardInterrupt
-                self._early.append(event)
-            watch(None)
-        return future.result()
-
-    def _send(self, command: Command) -> None:
-        for link in self._links:
-            self._tell(link, command)
-
-    def _tell(self, link: Link, command: Command) -> None:
-        try:
-            link.send(command)
-        except LinkLost as lost:
-            while self._next(0) is not None:
-                """Its last word may say why, and raises."""
-            self._gone(str(lost))
 
 
 def plan_of(

@@ -39,6 +39,12 @@ class Switchboard:
         """Listen to one more link."""
         self._selector.register(link, selectors.EVENT_READ)
 
+    def remove(self, link: Link) -> None:
+        """Listen to a link no more; safe where it was not listened to."""
+        if link.is_open:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(link)
+
     def wait(self, timeout: float) -> list[Incoming]:
         """What came in within `timeout` seconds, or nothing; raises `LinkLost`."""
         found: list[Incoming] = []
@@ -48,6 +54,10 @@ class Switchboard:
             else:
                 found += [SigInt() for byte in self._here.recv(64) if byte == _INTERRUPT[0]]
         return found
+
+    def interrupt(self) -> None:
+        """Interrupt whoever waits; from any thread."""
+        self._wake(_INTERRUPT)
 
     def nudge(self) -> None:
         """End a `wait`; from any thread."""

@@ -13,6 +13,10 @@ from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.spec import PoolSpec
 
 
+class AgentGone(Exception):
+    """A machine's agent has ended: there is nothing to connect to any more."""
+
+
 class Machine(Protocol):
     """One machine, on which an agent can be started."""
 
@@ -20,12 +24,15 @@ class Machine(Protocol):
     nodes: tuple[int, ...]
     """Which nodes of the pool live on it."""
 
-    async def start_agent(self, idle: float, preload: list[str]) -> None:
+    async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent; returns when it listens. Raises `StartError` with its last words."""
         ...
 
     async def connect(self) -> socket.socket:
-        """Open a stream to the agent. A provider whose line is no socket gives one end of a pair."""
+        """Open a stream to the agent. A provider whose line is no socket gives one end of a pair.
+
+        Raises `AgentGone` when there will be none any more, OSError when there is none now.
+        """
         ...
 
     def last_words(self) -> str:
@@ -34,6 +41,10 @@ class Machine(Protocol):
 
     def store(self) -> BlobStore:
         """The machine's content store."""
+        ...
+
+    def leave(self) -> None:
+        """Let the agent live on without us."""
         ...
 
     async def release(self) -> None:
@@ -54,4 +65,8 @@ class Provider(Protocol):
 
     async def acquire(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
         """The machines of a pool, head first, all or none."""
+        ...
+
+    def find(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
+        """The machines of a pool that was made before, by whomever; raises `AgentGone`."""
         ...

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 from dataclasses import dataclass
@@ -65,12 +66,17 @@ def _apart() -> str:
     return hashlib.sha256(os.fsencode(runtime_root())).hexdigest()[:8]
 
 
+def pool_folders(pool_id: str) -> PoolFolders:
+    """The names of a pool's folders."""
+    return PoolFolders(*(root() / pool_id for root in (runtime_root, store_root, spill_root)))
+
+
 def make_folders(pool: str, pool_id: str) -> PoolFolders:
     """Make the folders of a new pool, both or none.
 
     Raises `RuntimeFolderError` naming the folder that cannot be used.
     """
-    folders = PoolFolders(*(root() / pool_id for root in (runtime_root, store_root, spill_root)))
+    folders = pool_folders(pool_id)
     if len(os.fsencode(folders.runtime / "agent.sock")) > _SOCKET_LIMIT:
         root = str(folders.runtime.parent)
         raise RuntimeFolderError(pool, root, "its path is too long for a socket in it")
@@ -116,7 +122,7 @@ def sweep() -> None:
     """Remove folders whose agent is gone, and values that belong to no pool."""
     runtimes = runtime_root()
     for folder in _folders(runtimes):
-        if _is_dead(folder):
+        if is_dead(folder):
             shutil.rmtree(folder, ignore_errors=True)
     for folder in [*_folders(store_root()), *_folders(spill_root())]:
         # A pool's runtime folder is made before its store, and removed after it.
@@ -128,7 +134,20 @@ def _folders(root: Path) -> list[Path]:
     return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
 
 
-def _is_dead(folder: Path) -> bool:
+def end_agent(folder: Path) -> None:
+    """Kill the agent that holds this folder's lock, if it still does: it says its pid there."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int((folder / "lock").read_text())
+        if not is_gone(folder):
+            os.kill(pid, signal.SIGKILL)
+
+
+def is_gone(folder: Path) -> bool:
+    """Whether a pool's folder is not there any more, or belongs to nobody."""
+    return not folder.exists() or is_dead(folder)
+
+
+def is_dead(folder: Path) -> bool:
     """Whether no agent holds the folder's lock, nor will soon."""
     try:
         with (folder / "lock").open("r+") as file:

@@ -12,8 +12,18 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 
-from skyward_nb.providers.folders import PoolFolders, make_folders, remove_folders, sweep
+from skyward_nb.providers.base import AgentGone
+from skyward_nb.providers.folders import (
+    PoolFolders,
+    end_agent,
+    is_gone,
+    make_folders,
+    pool_folders,
+    remove_folders,
+    sweep,
+)
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.errors import AcceleratorError, StartError
 from skyward_nb.words.spec import PoolSpec
@@ -21,6 +31,7 @@ from skyward_nb.words.spec import PoolSpec
 _START_LIMIT = 30.0
 _END_LIMIT = 5.0
 _POLL = 0.01
+_CONNECT_LIMIT = 1.0
 
 
 class LocalMachine:
@@ -35,7 +46,7 @@ class LocalMachine:
         self._agent: subprocess.Popen[bytes] | None = None
         self._reached = False
 
-    async def start_agent(self, idle: float, preload: list[str]) -> None:
+    async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
         folders = self._folders
         command = [sys.executable, "-m", "skyward_nb.node"]
@@ -44,6 +55,7 @@ class LocalMachine:
             str(folders.store),
             str(folders.spill),
             str(idle),
+            str(ttl),
             *preload,
         ]
         with (folders.runtime / "agent.log").open("wb") as log:
@@ -68,9 +80,17 @@ class LocalMachine:
         ready.close()
 
     async def connect(self) -> socket.socket:
-        """Connect to the agent's unix socket."""
+        """Connect to the agent's unix socket; raises `AgentGone` when nobody holds its folder."""
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(str(self._folders.runtime / "agent.sock"))
+        # An agent that is stopped takes nobody, and its backlog fills.
+        connection.settimeout(_CONNECT_LIMIT)
+        try:
+            connection.connect(str(self._folders.runtime / "agent.sock"))
+        except OSError as error:
+            connection.close()
+            if is_gone(self._folders.runtime):
+                raise AgentGone from error
+            raise
         self._reached = True
         return connection
 
@@ -85,10 +105,17 @@ class LocalMachine:
         """The folders both sides open: values need no wire on one machine."""
         return self._store
 
+    def leave(self) -> None:
+        """Let the agent live on; as it is a child of this process, a thread waits for its end."""
+        if self._agent is not None:
+            threading.Thread(target=self._agent.wait, name="skyward-left", daemon=True).start()
+
     async def release(self) -> None:
         """Wait for the agent to go, end it if it does not, and see that its files are gone."""
         # No executor: at the interpreter's exit there is none any more.
-        if self._agent is not None:
+        if self._agent is None:
+            await self._wait_for_the_lock()
+        else:
             if not self._reached:
                 self._agent.terminate()  # nobody could tell it to stop
             tries = int(_END_LIMIT / _POLL)
@@ -99,6 +126,15 @@ class LocalMachine:
                 self._agent.kill()
                 self._agent.wait()
         remove_folders(self._folders)
+
+    async def _wait_for_the_lock(self) -> None:
+        """Wait for an agent that another process has started."""
+        tries = int(_END_LIMIT / _POLL)
+        while not is_gone(self._folders.runtime) and tries:
+            tries -= 1
+            await asyncio.sleep(_POLL)
+        if tries == 0:
+            end_agent(self._folders.runtime)
 
 
 class LocalProvider:
@@ -130,6 +166,13 @@ class LocalProvider:
         """This machine, with folders for the pool; raises `RuntimeFolderError`."""
         sweep()
         return (LocalMachine(spec.name, spec.nodes, make_folders(spec.name, pool_id)),)
+
+    def find(self, spec: PoolSpec, pool_id: str) -> tuple[LocalMachine, ...]:
+        """This machine, where the pool's agent is; raises `AgentGone`."""
+        folders = pool_folders(pool_id)
+        if is_gone(folders.runtime):
+            raise AgentGone
+        return (LocalMachine(spec.name, spec.nodes, folders),)
 
 
 def gpus() -> list[str]:

@@ -80,9 +80,10 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
 
 
 class Seen(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: all of this run, and its result, has come home, and need not be told again."""
+    """To an agent: all of this run, and its result, has come home; nothing before `offset` is needed."""
 
     run: int
+    offset: int
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):

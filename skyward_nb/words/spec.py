@@ -8,7 +8,11 @@ from skyward_nb.words.accelerators import Accelerator
 
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Shape of a pool: `nodes` × `ranks_per_node` ranks; `idle` and `grace` in seconds."""
+    """Shape of a pool: `nodes` × `ranks_per_node` ranks; times in seconds.
+
+    `ttl` is how long it may live at most (None: as long as it is used), `heartbeat` how long a
+    machine may be silent before it is asked whether it is there; `keep` lets it outlive its notebook.
+    """
 
     name: str = "default"
     provider: str = "local"
@@ -21,6 +25,9 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     idle: float = 600.0
     grace: float = 2.0
+    ttl: float | None = None
+    keep: bool = False
+    heartbeat: float = 2.0
 
     @property
     def slots(self) -> int:

@@ -1,7 +1,21 @@
 """What follows from what in a run: failures, interrupts, deaths. No process, no clock."""
 
-from skyward_nb.pool.conductor import SETTLE, Conductor
-from skyward_nb.words.messages import Failure, Gather, Interrupt, Kill, RankDone, RankLost, Spread
+import msgspec
+
+from skyward_nb.pool.conductor import CUT_AFTER, SETTLE, Conductor
+from skyward_nb.words.messages import (
+    Cut,
+    Failure,
+    Gather,
+    Inspect,
+    Interrupt,
+    Kill,
+    RankDone,
+    RankLost,
+    Spread,
+    Stack,
+    WasCut,
+)
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 
@@ -31,6 +45,8 @@ def test_one_fails_others_get_time_then_an_interrupt_then_are_killed():
     assert conductor.next_due() == 10 + SETTLE
     assert conductor.tick(10 + SETTLE) == [Interrupt(1, (0, 2))]
     conductor.finished(done(0, interrupted=True), 10.3)
+    assert conductor.next_due() == 10 + SETTLE + CUT_AFTER
+    assert conductor.tick(12) == [Cut(1, (2,)), Inspect((2,))]
     assert conductor.tick(12) == []
     assert conductor.tick(10 + SETTLE + 2) == [Kill((2,))]
     conductor.died(RankLost(1, 2, "killed", asked=True), 12.4)
@@ -138,3 +154,71 @@ def test_a_rank_that_dies_ends_the_waiting():
     (order,) = conductor.died(RankLost(1, 1, "was killed"), 0.0)
     assert order.ranks == (0,) and order.why
     assert conductor.spread(spread(0, "DTensor 6", run=7)) == []
+
+
+def test_where_one_cuts_its_communication_all_do():
+    conductor = Conductor(1, (0, 1, 2), 2, everyone=(0, 1, 2, 3))
+    conductor.finished(done(2, failed=True), 0)
+    conductor.tick(SETTLE)
+    assert conductor.tick(SETTLE + CUT_AFTER) == [Cut(1, (0, 1)), Inspect((0, 1))]
+    assert conductor.cut(WasCut(1, 0, "all_reduce", cut=True)) == [Cut(1, (2, 3))]
+    assert conductor.cut(WasCut(1, 1, "all_reduce", cut=True)) == []
+    for rank in (0, 1):
+        conductor.finished(done(rank, failed=True), 1)
+    assert conductor.torn
+    assert [end.rank for end in conductor.failed] == [2], "what a cut raises is our doing"
+    assert conductor.waited_in == {0: "all_reduce", 1: "all_reduce"}
+
+
+def test_ranks_out_of_step_need_a_new_group():
+    def ended(rank, steps, *, failed):
+        return msgspec.structs.replace(done(rank, failed=failed), steps=steps)
+
+    for steps, torn in (((7,), False), ((8,), True)):
+        conductor = Conductor(1, (0, 1), 2)
+        conductor.finished(ended(0, (7,), failed=True), 0)
+        conductor.finished(ended(1, steps, failed=False), 0)
+        assert conductor.torn is torn
+    conductor = Conductor(1, (0, 1), 2)
+    for rank in (0, 1):
+        conductor.finished(ended(rank, (rank,), failed=False), 0)
+    assert not conductor.torn, "ranks that end well may have met as they liked"
+
+
+def test_when_its_time_is_over_ranks_are_looked_at_and_stopped():
+    conductor = Conductor(1, (0, 1), 2, timeout_due=10)
+    assert conductor.tick(9.9) == []
+    assert conductor.next_due() == 10
+    assert conductor.tick(10) == [Inspect((0, 1))]
+    conductor.told(Stack(0, "here"), 10.1)
+    assert conductor.tick(10.1) == []
+    conductor.told(Stack(1, ""), 10.2)
+    assert conductor.tick(10.2) == [Interrupt(1, (0, 1))]
+    assert conductor.timed_out
+    assert conductor.stacks == {0: "here", 1: ""}
+
+
+def test_one_that_does_not_tell_where_it_is_is_not_waited_for():
+    conductor = Conductor(1, (0,), 2, timeout_due=0)
+    conductor.tick(0)
+    assert conductor.tick(1) == []
+    assert conductor.tick(2) == [Interrupt(1, (0,))]
+
+
+def test_with_on_error_wait_the_others_go_on():
+    conductor = Conductor(1, (0, 1), 2, waits=True)
+    conductor.finished(done(0, failed=True), 0)
+    assert conductor.next_due() is None
+    assert conductor.tick(60) == []
+    conductor.finished(done(1), 61)
+    assert [end.rank for end in conductor.failed] == [0]
+    assert conductor.over
+
+
+def test_that_a_peer_died_is_told_by_its_death_and_not_by_those_who_missed_it():
+    conductor = Conductor(1, (0, 1), 2)
+    ended = msgspec.structs.replace(done(1, failed=True), waited_in="all_reduce")
+    conductor.finished(ended, 0)
+    conductor.died(RankLost(1, 0, "killed"), 0.1)
+    assert conductor.failed == []
+    assert list(conductor.lost) == [0]

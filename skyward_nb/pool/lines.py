@@ -1,0 +1,262 @@
+"""The lines to all machines of a pool: where its thread waits, and what it does when one is cut.
+
+A line that is cut is opened again and goes on where it was. A machine that is silent is asked; one
+that does not answer for three heartbeats counts as cut off. Only an agent that is gone for sure, or
+one that cannot be reached for as long as it would wait for us, ends the pool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, NoReturn, TypeVar
+
+from skyward_nb.pool.link import Link, LinkLost
+from skyward_nb.pool.loop import LOOP
+from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
+from skyward_nb.providers.base import AgentGone, Machine
+from skyward_nb.words.messages import (
+    Client,
+    Command,
+    Event,
+    Hello,
+    Leaving,
+    Phase,
+    Pong,
+    Refused,
+)
+
+T = TypeVar("T")
+Watch = Callable[[Event | None], None]
+_TICK = 0.1
+_RETRY = 0.25
+_MISSED = 3
+
+
+class Lines:
+    """Links to machines; `heartbeat` and `patience` in seconds.
+
+    `on_gone` is told in words when the pool is no more, and `on_left` when the person interrupts
+    while a machine cannot be reached, `on_refused` who else is there; all raise.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        heartbeat: float,
+        patience: float,
+        on_gone: Callable[[str], NoReturn],
+        on_left: Callable[[str], NoReturn],
+        on_refused: Callable[[str], NoReturn],
+    ) -> None:
+        self.links: list[Link] = []
+        self._client = client
+        self._heartbeat = heartbeat
+        self._patience = patience
+        self._on_gone = on_gone
+        self._on_left = on_left
+        self._on_refused = on_refused
+        self._board = Switchboard()
+        self._early: deque[Incoming] = deque()
+        self._machines: dict[Link, Machine] = {}
+        self.before_cut: Callable[[int], None] = lambda _: None
+        """Hears of a descriptor that is about to be closed."""
+        self._cut: dict[Link, _Cut] = {}
+
+    # ── life ────────────────────────────────────────────────────────────────────────────
+
+    def add(self, machine: Machine, watch: Watch) -> None:
+        """Open a line to one more machine; raises what connecting raises."""
+        link = Link(machine.name, self._client, _MISSED * self._heartbeat)
+        self._machines[link] = machine
+        self.links.append(link)
+        self._open(link, self.wait_for(machine.connect(), watch))
+
+    def interrupts(self) -> contextlib.AbstractContextManager[None]:
+        """While inside, SIGINT is one of the things that come in."""
+        return self._board.interrupts()
+
+    def interrupt(self) -> None:
+        """Interrupt whoever pumps; from any thread."""
+        self._board.interrupt()
+
+    def sockets(self) -> list[int]:
+        """Descriptors that have something to read when something comes."""
+        return [link.fileno() for link in self.links if link.is_open]
+
+    def close(self) -> None:
+        """Hang up on all."""
+        for link in self.links:
+            link.close()
+        self._board.close()
+
+    # ── out ─────────────────────────────────────────────────────────────────────────────
+
+    def send(self, command: Command) -> None:
+        """Tell all machines."""
+        for link in self.links:
+            self.tell(link, command)
+
+    def tell(self, link: Link, command: Command) -> None:
+        """Tell one machine; while its line is cut, once it is open again."""
+        try:
+            link.send(command)
+        except LinkLost as lost:
+            self._lost(lost)
+
+    def arrived(self) -> None:
+        """What was said so far need not be said again."""
+        for link in self.links:
+            link.arrived()
+
+    # ── in ──────────────────────────────────────────────────────────────────────────────
+
+    def pump(
+        self,
+        watch: Watch,
+        until: float | None,
+        due: Callable[[], float | None] = lambda: None,
+        *,
+        interrupts: bool = False,
+    ) -> Iterator[Incoming | None]:
+        """Yield what comes in, and None for ticks, until `until` (monotonic seconds).
+
+        `due` says when the caller next has something to do. All but interrupts goes to `watch`
+        first. An interrupt is yielded with `interrupts`, else raised.
+        """
+        began = time.monotonic()
+        for link in self.links:
+            link.heard = max(link.heard, began)
+        while until is None or time.monotonic() < until:
+            if not self._early:
+                self.keep_up(watch)
+            next_due = due()
+            wait = _TICK if next_due is None else min(_TICK, max(0, next_due - time.monotonic()))
+            event = self.next(wait)
+            if isinstance(event, SigInt):
+                if self._cut:
+                    self._on_left("; ".join(cut.why for cut in self._cut.values()))
+                if not interrupts:
+                    raise KeyboardInterrupt
+            else:
+                watch(event)
+            if isinstance(event, Hello):
+                self.keep_up(watch)
+            yield event
+
+    def next(self, timeout: float) -> Incoming | None:
+        """What comes in next, or None within `timeout` seconds.
+
+        What came with it stays for the next time, whoever asks then.
+        """
+        if not self._early:
+            try:
+                self._early.extend(self._board.wait(timeout))
+            except LinkLost as lost:
+                self._lost(lost)
+        event = self._early.popleft() if self._early else None
+        if isinstance(event, Leaving):
+            self._on_gone(f"its agent left: {event.why}")
+        if isinstance(event, Refused):
+            self._on_refused(spell_client(event.client))
+        return None if isinstance(event, Pong) else event
+
+    def wait_for(self, work: Coroutine[Any, Any, T], watch: Watch) -> T:
+        """The result of a coroutine on the loop thread, with ticks and interrupts meanwhile."""
+        going = LOOP.start(work)
+        future = going.future
+        future.add_done_callback(lambda _: self._board.nudge())
+        while not future.done():
+            try:
+                found = self._board.wait(_TICK)
+            except LinkLost as lost:
+                self._lost(lost)
+                continue
+            for event in found:
+                if isinstance(event, SigInt):
+                    going.give_up()
+                    raise KeyboardInterrupt
+                self._early.append(event)
+            watch(None)
+        return future.result()
+
+    def keep_up(self, watch: Watch) -> None:
+        """Ask machines that are silent; open lines again that are cut."""
+        now = time.monotonic()
+        for link in self.links:
+            if not link.is_open:
+                self._mend(link, now, watch)
+                continue
+            silent = now - link.heard
+            if silent > _MISSED * self._heartbeat:
+                self._lost(LinkLost(link, f"{link.machine} has not answered for {silent:.0f} s"))
+            elif silent > self._heartbeat and not link.is_asked:
+                try:
+                    link.ask()
+                except LinkLost as lost:
+                    self._lost(lost)
+            elif link in self._cut and link.is_greeted:
+                del self._cut[link]
+                if not self._cut:
+                    watch(Phase(""))
+
+    # ── lines that are cut ──────────────────────────────────────────────────────────────
+
+    def _open(self, link: Link, connection: socket.socket) -> None:
+        try:
+            link.open(connection)
+        finally:
+            link.heard, link.is_asked = time.monotonic(), False
+        self._board.add(link)
+
+    def _lost(self, lost: LinkLost) -> None:
+        """A line is cut: close it, and note since when."""
+        link = lost.link
+        if link.is_open:
+            self._early.extend(link.last_words())
+            self.before_cut(link.fileno())
+        self._board.remove(link)
+        link.close()
+        now = time.monotonic()
+        known = self._cut.get(link)
+        self._cut[link] = _Cut(str(lost), known.since if known else now, now)
+
+    def _mend(self, link: Link, now: float, watch: Watch) -> None:
+        """Open a line again, if that is possible now; ends the pool when it never will be."""
+        cut = self._cut[link]
+        if now < cut.due:
+            return
+        if now - cut.since > self._patience:
+            self._on_gone(f"{cut.why}, and could not be reached for {now - cut.since:.0f} s")
+        watch(Phase(f"{cut.why}; trying to reach it again for {now - cut.since:.0f} s"))
+        cut.due = now + _RETRY
+        try:
+            self._open(link, self.wait_for(self._machines[link].connect(), watch))
+        except AgentGone:
+            self._on_gone(cut.why)
+        except KeyboardInterrupt:
+            self._on_left(cut.why)
+        except LinkLost as lost:
+            self._lost(lost)
+        except OSError as error:
+            cut.due = time.monotonic() + _RETRY
+            cut.why = f"{link.machine} cannot be reached: {error.strerror or error}"
+
+
+class _Cut:
+    """A line that is cut: why, since when, and when to try again."""
+
+    def __init__(self, why: str, since: float, due: float) -> None:
+        self.why = why
+        self.since = since
+        self.due = due
+
+
+def spell_client(client: Client) -> str:
+    """A client in words."""
+    here = f" on {client.host}" if client.host != socket.gethostname() else ""
+    of = f" of {client.notebook}" if client.notebook else ""
+    return f"the kernel{of} (process {client.pid}{here})"

@@ -1,0 +1,89 @@
+"""What this user runs: a pool's spec beside its agent's lock, so that any kernel can find it again.
+
+An entry lives in the pool's own folder and goes with it: what is listed is alive, for its agent
+holds the folder's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import msgspec
+
+from skyward_nb.providers.folders import is_gone, runtime_root
+from skyward_nb.wire.frames import event_frames, frame
+from skyward_nb.words.messages import Condition, Event, Inspect, Look, Stack
+from skyward_nb.words.spec import PoolSpec
+
+_FILE = "pool.json"
+_ANSWER = 2.0
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool that is alive; `started` in seconds since 1970, `notebook` is the one that made it."""
+
+    pool_id: str
+    spec: PoolSpec
+    notebook: str
+    started: float
+
+
+def enter(pool_id: str, spec: PoolSpec, notebook: str, started: float) -> None:
+    """List a pool whose agent has started."""
+    folder = runtime_root() / pool_id
+    new = folder / f"{_FILE}.new"
+    entry = Entry(pool_id=pool_id, spec=spec, notebook=notebook, started=started)
+    new.write_bytes(msgspec.json.encode(entry))
+    new.rename(folder / _FILE)
+
+
+def entries() -> list[Entry]:
+    """The pools of this user that are alive, the youngest first."""
+    found: list[Entry] = []
+    for path in runtime_root().glob(f"*/{_FILE}"):
+        if not is_gone(path.parent):
+            # One that another version wrote, or that goes right now, is not one of ours.
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                found.append(msgspec.json.decode(path.read_bytes(), type=Entry))
+    return sorted(found, key=lambda entry: -entry.started)
+
+
+def condition(pool_id: str) -> Condition | None:
+    """How a pool is doing, as its agent tells anybody of this user; None when it does not answer."""
+    with contextlib.suppress(OSError), _connected(pool_id) as connection:
+        for event in _ask(connection, frame(Look())):
+            if isinstance(event, Condition):
+                return event
+    return None
+
+
+def stacks(pool_id: str, ranks: tuple[int, ...]) -> dict[int, str]:
+    """Where the threads of ranks are, as faulthandler writes it; no text of those that do not answer."""
+    found: dict[int, str] = {}
+    with contextlib.suppress(OSError), _connected(pool_id) as connection:
+        for event in _ask(connection, frame(Look()) + frame(Inspect(ranks))):
+            if isinstance(event, Stack):
+                found[event.rank] = event.text
+                if len(found) == len(ranks):
+                    break
+    return found
+
+
+def _connected(pool_id: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(_ANSWER)
+        connection.connect(str(runtime_root() / pool_id / "agent.sock"))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _ask(connection: socket.socket, question: bytes) -> Iterator[Event]:
+    frames = event_frames()
+    connection.sendall(question)
+    while data := connection.recv(1 << 16):
+        yield from frames.feed(data)

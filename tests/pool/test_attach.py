@@ -1,0 +1,175 @@
+"""A client that goes and comes, or another one: the pool goes on, no word missing and none twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+from pools import request, start, values
+
+from skyward_nb.pool import registry
+from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.local import LocalProvider
+from skyward_nb.wire.payload import unpack
+from skyward_nb.words.errors import PoolError
+from skyward_nb.words.messages import Output, Phase
+from skyward_nb.words.spec import PoolSpec
+
+COUNTS = "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)\n'end'"
+COUNTED = "".join(f"{i}\n" for i in range(200))
+
+
+def found(pool):
+    """Another client's view of a pool."""
+    (entry,) = [each for each in registry.entries() if each.pool_id == pool.pool_id]
+    return Pool(entry.spec, LocalProvider(), lambda _: None, pool_id=pool.pool_id)
+
+
+def texts(events):
+    """What each rank printed."""
+    said = {}
+    for event in events:
+        if isinstance(event, Output):
+            said[event.rank] = said.get(event.rank, "") + event.text
+    return said
+
+
+def test_another_client_goes_on_with_a_run_from_its_beginning(make):
+    first = make()
+    first.begin(request(first, COUNTS), lambda _: None)
+    time.sleep(0.3)
+    first.leave()
+    second = found(first)
+    second.attach(lambda _: None)
+    heard = []
+    outcome = second.follow(heard.append)
+    assert [unpack(end.value, second.store) for end in outcome.done.values()] == ["end", "end"]
+    assert texts(heard) == {0: COUNTED, 1: COUNTED}
+    assert values(second, "i") == [199, 199]
+    second.close()
+
+
+def test_a_run_that_ended_meanwhile_is_told_whole_until_it_is_seen(make):
+    first = make()
+    first.begin(request(first, COUNTS), lambda _: None)
+    first.leave()
+    time.sleep(1.5)
+    for _ in range(2):
+        later = found(first)
+        later.attach(lambda _: None)
+        heard = []
+        outcome = later.follow(heard.append)
+        assert len(outcome.done) == 2
+        assert texts(heard) == {0: COUNTED, 1: COUNTED}
+        later.leave()
+    last = found(first)
+    last.attach(lambda _: None)
+    last.follow(lambda _: None)
+    last.seen()
+    assert values(last, "2") == [2, 2]
+    last.seen()
+    last.leave()
+    empty = found(first)
+    empty.attach(lambda _: None)
+    assert empty.unseen is None
+    empty.close()
+
+
+def test_a_second_client_is_refused_and_told_who_is_there(make):
+    pool = make()
+    with pytest.raises(PoolError, match=f"in use by the kernel .process {os.getpid()}"):
+        found(pool).attach(lambda _: None)
+    assert values(pool, "1") == [1, 1]
+
+
+def test_lines_that_are_cut_at_any_moment_lose_nothing(make):
+    pool = make()
+    dice = random.Random(7)
+    for _ in range(5):
+        heard = []
+        going = pool.begin(request(pool, COUNTS), heard.append)
+        over = threading.Event()
+
+        def cut(over=over):
+            while not over.wait(dice.uniform(0.01, 0.2)):
+                link = pool._lines.links[0]
+                if link._socket is not None:
+                    link._socket.shutdown(2)
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        outcome = pool.finish(going, heard.append)
+        over.set()
+        thread.join()
+        assert len(outcome.done) == 2
+        assert texts(heard) == {0: COUNTED, 1: COUNTED}
+        assert values(pool, "3") == [3, 3]
+
+
+def test_an_agent_that_is_stopped_is_told_of_and_waited_for(make):
+    pool = make(heartbeat=0.2)
+    agent = registry.condition(pool.pool_id).pid
+    os.kill(agent, signal.SIGSTOP)
+    heard = []
+    threading.Timer(2, os.kill, (agent, signal.SIGCONT)).start()
+    outcome = pool.run(request(pool, "5"), heard.append)
+    assert [unpack(end.value, pool.store) for end in outcome.done.values()] == [5, 5]
+    told = [event.text for event in heard if isinstance(event, Phase)]
+    assert any("has not answered" in text for text in told)
+    assert told[-1] == ""
+
+
+def test_who_will_not_wait_for_a_machine_may_go(make):
+    pool = make(heartbeat=0.2)
+    agent = registry.condition(pool.pool_id).pid
+    os.kill(agent, signal.SIGSTOP)
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(PoolError, match=r"cannot be reached: .*sky attach"):
+        pool.run(request(pool, "import time; time.sleep(0.1); 6"), lambda _: None)
+    os.kill(agent, signal.SIGCONT)
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert values(again, "6") == [6, 6]
+    again.close()
+
+
+def test_a_pool_ends_when_its_time_is_over(make, no_leaks):
+    pool = make(ttl=0.5)
+    with pytest.raises(PoolError, match="its time is over"):
+        pool.run(request(pool, "import time; time.sleep(20)"), lambda _: None)
+    assert pool.closed
+
+
+def test_a_pool_without_a_client_ends_after_its_idle_time(no_leaks):
+    pool = start(idle=0.5)
+    pool.leave()
+    assert registry.condition(pool.pool_id).left <= 0.5
+    time.sleep(1)
+    assert registry.condition(pool.pool_id) is None
+    assert not registry.entries()
+
+
+def test_a_run_goes_on_beside_what_the_main_thread_does(make):
+    pool = make()
+    going = pool.begin(request(pool, COUNTS, detached=True), lambda _: None)
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(pool.finish(going, lambda _: None)))
+    thread.start()
+    with pytest.raises(PoolError, match="running another cell"):
+        pool.run(request(pool, "1"), lambda _: None)
+    pool.interrupt()
+    thread.join(10)
+    assert ended[0].interrupted
+    assert values(pool, "1") == [1, 1]
+
+
+def test_a_pool_found_is_closed_by_whoever_found_it(no_leaks):
+    pool = start()
+    pool.leave()
+    other = Pool(PoolSpec(nodes=2), LocalProvider(), lambda _: None, pool_id=pool.pool_id)
+    other.attach(lambda _: None)
+    other.close()

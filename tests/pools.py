@@ -1,0 +1,43 @@
+"""Real pools in a test's own process, without a notebook."""
+
+from __future__ import annotations
+
+from skyward_nb.cell.source import compile_cell
+from skyward_nb.pool.pool import Pool, RunRequest
+from skyward_nb.providers.local import LocalProvider
+from skyward_nb.wire.payload import unpack
+from skyward_nb.words.messages import RunCard
+from skyward_nb.words.spec import PoolSpec
+
+
+def cell(body):
+    return compile_cell(
+        "",
+        body,
+        transform=lambda text: text,
+        transform_ast=lambda tree: tree,
+        name_file=lambda code, text: f"<cell {hash(text)}>",
+    )
+
+
+def request(pool, body, namespace=None, ranks=None, **card):
+    made = cell(body)
+    ranks = pool.ranks if ranks is None else ranks
+    return RunRequest(
+        cell=made, number=1, namespace=namespace or {}, ranks=ranks, value_from=ranks,
+        wants_value=made.has_value, card=RunCard(**card),
+    )  # fmt: skip
+
+
+def values(pool, body, namespace=None):
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, body, namespace), lambda _: None)
+    assert not outcome.failed, outcome.failed
+    return [unpack(end.value, pool.store) for _, end in sorted(outcome.done.items())]
+
+
+def start(**options):
+    """A pool of two ranks unless it is said otherwise."""
+    pool = Pool(PoolSpec(**{"nodes": 2, "grace": 1.0, **options}), LocalProvider(), lambda _: None)
+    pool.start(lambda _: None)
+    return pool
