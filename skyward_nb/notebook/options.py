@@ -136,6 +136,7 @@ def _pool_name(option: str, text: str) -> str:
 
 
 _BACKENDS = ("auto", "gloo", "nccl")
+_ON_ERROR = ("stop", "wait")
 _GATHERS = ("all", "head", "none")
 
 OPTIONS: tuple[Option, ...] = (
@@ -209,6 +210,22 @@ OPTIONS: tuple[Option, ...] = (
     Option("stderr", "cell", "all|head|none|0,1", "ranks whose standard error is shown (all)"),
     Option("text", "cell", "256kB", "most text of a run that the notebook keeps", read_size),
     Option("limit", "cell", "2GB", "most bytes a value may have to come back", read_size),
+    Option(
+        "timeout",
+        "cell",
+        "10m",
+        "stop it after so long, and tell where each rank was",
+        read_duration,
+    ),
+    Option(
+        "on_error",
+        "cell",
+        "stop|wait",
+        "what the others do when a rank fails (stop)",
+        _choice(*_ON_ERROR),
+        _ON_ERROR,
+    ),
+    Option("detach", "cell", "", "run in the background: the cell's value is a handle"),
     Option("dry_run", "cell", "", "show what would be sent, and send and run nothing"),
     Option("quiet", "cell", "", "show no picture unless something fails"),
     Option("as", "verb", "NAME", "what the notebook calls what it brings", _name),

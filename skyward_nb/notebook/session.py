@@ -41,12 +41,13 @@ from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.info import InstanceInfo, environment
-from skyward_nb.words.messages import RankLost, SourceFile
+from skyward_nb.words.messages import RankLost, RunCard, SourceFile
 from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
 
 PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
 _ROOM_LASTS = 1.0
+_ON_CARD = ("out", "pull", "gather", "stdout", "stderr", "limit", "timeout", "on_error")
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -309,7 +310,6 @@ class Session:
 
     def _request(self, cell: Cell | None, options: Mapping[str, Any], spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.get("ranks", "all"), spec.world_size)
-        gather = options.get("gather", "all")
         namespace = _Notebook(self.shell.user_ns)
         push = options.get("push")
         for name in push or ():
@@ -317,6 +317,7 @@ class Session:
                 near = near_words(name, namespace)
                 raise OptionError("push", f"push={name}: the notebook has no such name{near}")
         wants_value = cell is not None and cell.has_value
+        gather = options.get("gather", "all")
         senders = {"all": ranks, "head": ranks[:1], "none": ()}[gather]
         return RunRequest(
             cell=cell,
@@ -328,6 +329,23 @@ class Session:
             pull=options.get("pull", ()),
             push=push,
             limit=options.get("limit") or self._most_bytes(spec, len(ranks)),
+            card=self._card(cell, options),
+        )
+
+    def _card(self, cell: Cell | None, options: Mapping[str, Any]) -> RunCard:
+        """What another kernel must know to show this run, and to end it."""
+        number, text = self._present()
+        taken = {name: options[name] for name in _ON_CARD if name in options}
+        return RunCard(
+            number=number,
+            filename=cell.filename if cell else "",
+            text=text,
+            began=time.time(),
+            values=cell is not None and cell.has_value,
+            writes=tuple(cell.names.writes) if cell else (),
+            most_text=options.get("text"),
+            detached=options.get("detach", False),
+            **taken,
         )
 
     def _most_bytes(self, spec: PoolSpec, ranks: int) -> int:
