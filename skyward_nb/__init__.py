@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from skyward_nb.api.handle import RunHandle
     from skyward_nb.api.results import RankResults
     from skyward_nb.runtime.here import instance_info, is_head
     from skyward_nb.runtime.progress import log, progress
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         RankDied,
         RemoteError,
         ResultTooLarge,
+        RunGoesOn,
         RuntimeFolderError,
         SkyError,
         StartError,
@@ -45,6 +47,8 @@ _HOMES = {
     "RankResults": "api.results",
     "RemoteError": "words.errors",
     "ResultTooLarge": "words.errors",
+    "RunGoesOn": "words.errors",
+    "RunHandle": "api.handle",
     "RuntimeFolderError": "words.errors",
     "SkyError": "words.errors",
     "StartError": "words.errors",
@@ -67,6 +71,8 @@ __all__ = [
     "RankResults",
     "RemoteError",
     "ResultTooLarge",
+    "RunGoesOn",
+    "RunHandle",
     "RuntimeFolderError",
     "SkyError",
     "StartError",

@@ -517,7 +517,7 @@ def run(
     belongs to nobody.
     """
     own, values = Path(folder), [Path(store) for store in stores]
-    journal = Journal(values[-1])
+    journal = Journal(values[-1] / "events")
     # Locked before it has its name: nobody can find it free.
     new = own / "lock.new"
     lock = new.open("w")

@@ -237,6 +237,8 @@ class Rank:
         self._finder.renew(command.modules)
         import_all(command.imports)
         arrivals.let_go(command.let_go)
+        if command.parcels_from:
+            arrivals.let_go_before(command.parcels_from)
         arrivals.prune()
         definitions.let_go(command.unused)
         namespace = self._shell.user_ns

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from skyward_nb.notebook.display import RunDisplay
 from skyward_nb.pool.logbook import Logbook
@@ -38,12 +38,16 @@ class Pictures:
         self._book = Logbook(pool.pool_id)
         self._renewal: asyncio.TimerHandle | None = None
         pool.before_close.append(self._book.close)
-        self._listen_when_idle()
+        self._leave: Callable[[], None] = lambda: None
+        pool.before_close.append(self.rest)
+        self.listen()
 
     # ── a run ───────────────────────────────────────────────────────────────────────────
 
-    def begin(self, display: RunDisplay) -> None:
-        """A run begins, and has this display."""
+    def begin(self, display: RunDisplay, *, replayed: int = 0) -> None:
+        """A run begins, and has this display; of one that is told again the log is begun anew."""
+        if replayed:
+            self._book.begin_anew(replayed)
         display.keep = self._book.write
         self._displays.append(display)
 
@@ -99,7 +103,12 @@ class Pictures:
         if isinstance(event, Output | Display):
             self._book.write(event)
 
-    def _listen_when_idle(self) -> None:
+    def rest(self) -> None:
+        """Listen no more between cells: somebody else reads, or nobody."""
+        self._leave()
+        self._leave = lambda: None
+
+    def listen(self) -> None:
         """Take what ranks show between cells, on the kernel's own loop, so that none has to wait."""
         if threading.current_thread() is not threading.main_thread():
             return  # a subshell's loop would read while a cell runs: the next cell takes it
@@ -107,17 +116,21 @@ class Pictures:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # plain IPython: the next cell takes it
+        self.rest()
         descriptors = self._pool.sockets()
         for descriptor in descriptors:
             loop.add_reader(descriptor, self._look_when_idle, loop)
 
-        def leave() -> None:
-            for descriptor in descriptors:
+        def leave(closing: int | None = None) -> None:
+            for descriptor in descriptors if closing is None else [closing]:
                 loop.remove_reader(descriptor)
-            if self._renewal is not None:
+            if self._renewal is not None and closing is None:
                 self._renewal.cancel()
+                self._renewal = None
 
-        self._pool.before_close.append(leave)
+        self._leave = leave
+        self._listened = self._pool.sockets()
+        self._pool.before_cut(leave)
 
     def _look_when_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(PoolError):  # the next cell tells it

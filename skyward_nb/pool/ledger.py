@@ -99,6 +99,9 @@ class Plan:
         return tuple(parcels)
 
 
+_PARCELS_OF_A_RUN = 1 << 20
+
+
 class Ledger:
     """Per rank and label (a name's or a definition's), what the rank has.
 
@@ -122,6 +125,8 @@ class Ledger:
         self._pending: dict[int, set[int | str]] = {}
         self._alive: dict[str, weakref.ref[Any]] = {}
         self._numbers = itertools.count(1)
+        self.parcels_from = 0
+        """Parcels with lower numbers were sent by a client that is gone."""
 
     # ── before a run ────────────────────────────────────────────────────────────────────
 
@@ -358,6 +363,16 @@ class Ledger:
     def names_made_on_ranks(self) -> list[str]:
         """Names whose newest value is the ranks' own."""
         return sorted(self._assigned)
+
+    def adopt(self, runs: int) -> None:
+        """Ranks have what another client sent them in so many runs, of which nothing is known."""
+        self.parcels_from = (runs + 1) * _PARCELS_OF_A_RUN
+        self._numbers = itertools.count(self.parcels_from)
+
+    def found(self, name: str, ranks: Iterable[int]) -> None:
+        """These ranks have a name that is not known to have come from the notebook."""
+        self._assigned.add(name)
+        self._owners.setdefault(name, set()).update(ranks)
 
     def forget(self) -> None:
         """A new generation: the ranks have nothing."""

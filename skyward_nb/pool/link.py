@@ -20,6 +20,7 @@ from skyward_nb.words.messages import (
     Command,
     Event,
     Hello,
+    LeftOut,
     Ping,
 )
 
@@ -108,7 +109,7 @@ class Link:
                 if isinstance(event, Hello):
                     self._greet(event)
                 elif self.offset is not None and not isinstance(event, Aside):
-                    self.offset += len(whole)
+                    self.offset += event.size if isinstance(event, LeftOut) else len(whole)
                 found.append(event)
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error

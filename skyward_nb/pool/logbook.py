@@ -22,6 +22,7 @@ from skyward_nb.pool.logfiles import (
     lock,
     log_root,
     part_path,
+    parts_of,
     sweep,
 )
 from skyward_nb.wire.frames import frame
@@ -63,6 +64,13 @@ class Logbook:
             log.add(frame(_in_words(event)), 1)
         if log.held >= self._limits.block or time.monotonic() - log.written > _LATE:
             self._flush(log)
+
+    def begin_anew(self, run: int) -> None:
+        """Forget what is kept of a run that is going to be told again from its beginning."""
+        for path in parts_of(self.pool_id, run):
+            # One that cannot be removed is written on: it then has some lines twice.
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def end(self, run: int) -> None:
         """A run is over: its output is written, and its file and those of older runs closed.

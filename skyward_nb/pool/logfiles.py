@@ -90,6 +90,12 @@ def part_path(pool_id: str, run: int, part: int) -> Path:
     return log_root() / pool_id / (f"{run}.log.{part}" if part else f"{run}.log")
 
 
+def parts_of(pool_id: str, run: int) -> list[Path]:
+    """The files there are of a run."""
+    folder = log_root() / pool_id
+    return [folder / f"{run}.log", *folder.glob(f"{run}.log.*")]
+
+
 def header(dropped: Dropped) -> bytes:
     """What a part begins with."""
     return _HEADER.pack(_MAGIC, dropped.size, dropped.lines)

@@ -199,6 +199,10 @@ class Pool:
         """Descriptors that have something to read when there is something to `look` at."""
         return self._lines.sockets()
 
+    def before_cut(self, call: Callable[[int], None]) -> None:
+        """Have `call` hear of a descriptor of `sockets` that is about to be closed."""
+        self._lines.before_cut = call
+
     @property
     def store(self) -> BlobStore:
         """The content store of the head's machine, where ranks put large values."""
@@ -246,6 +250,7 @@ class Pool:
         self.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
         self.generation = first.generation
         self._runs = first.runs
+        self.ledger.adopt(self._runs)
         self._ready = len(self.pids) == self.spec.world_size
         self.unseen = first.unseen
 
@@ -609,6 +614,7 @@ class Pool:
             limit=request.limit,
             lists_names=request.lists_names,
             card=request.card,
+            parcels_from=self.ledger.parcels_from,
             path=self._changed_path(request.ranks),
         )
 

@@ -103,6 +103,11 @@ def let_go(parcels: Iterable[int]) -> None:
         _parcels.pop(parcel, None)
 
 
+def let_go_before(parcel: int) -> None:
+    """Nothing will point any more at what came in parcels with lower numbers."""
+    let_go([number for number in _parcels if number < parcel])
+
+
 def prune() -> None:
     """Drop what arrived and is of no use to anybody any more."""
     for arrival in _parcels.values():

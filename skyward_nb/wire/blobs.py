@@ -158,7 +158,7 @@ class BlobStore:
         for folder in self._folders():
             with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.name in needed or entry.name.startswith(".part-"):
+                    if entry.name in needed or entry.name.startswith(".part-") or entry.is_dir():
                         continue
                     with contextlib.suppress(FileNotFoundError):
                         info = entry.stat()

@@ -9,6 +9,7 @@
     ├── PoolError              a pool could not be made, or is not there
     │   ├── RuntimeFolderError     no folder to keep sockets and values in
     │   └── StartError             machines, agent or ranks did not come up
+    ├── RunGoesOn              a run in the background has not ended yet
     ├── RankDied               a rank's process ended under a run
     └── RemoteError            a rank's exception that cannot be rebuilt here
 
@@ -147,6 +148,14 @@ class RankDied(SkyError):
         super().__init__(message)
         self.ranks = ranks
         self.results: object = None
+
+
+class RunGoesOn(SkyError, TimeoutError):
+    """A run in the background has not ended after the time that was to be waited."""
+
+    def __init__(self, run: str, seconds: float) -> None:
+        super().__init__(f"run {run} has not ended after {seconds:g} s; it goes on")
+        self.run = run
 
 
 class RemoteError(SkyError):

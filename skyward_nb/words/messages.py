@@ -175,6 +175,8 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     pull: tuple[str, ...] = ()
     limit: int | None = None
     lists_names: bool = False
+    parcels_from: int = 0
+    """Nothing points any more at parcels with lower numbers: who sent those is gone."""
     card: RunCard = RunCard()
     path: tuple[str, ...] = ()
     """Folders to import from, when the notebook's have changed and are the machine's, too."""

@@ -1,0 +1,132 @@
+"""A run in the background: a thread conducts it, and the main thread shows and ends it.
+
+What ranks say waits in a queue for the main thread, which takes it between cells, or whenever the
+run's handle is asked: nothing is drawn or bound from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from skyward_nb.pool.pool import Going, Outcome, Pool
+from skyward_nb.words.errors import PoolError, SkyError
+from skyward_nb.words.messages import Event
+
+_PERIOD = 0.1
+_JOIN = 5.0
+
+
+class Background:
+    """Conducts a run that was begun, in a thread; everything else here is for the main thread.
+
+    `show` takes its events, and `conclude` what came of it; that returns the value, or raises.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        conduct: Callable[[Callable[[Event | None], None]], Outcome],
+        show: Callable[[Event | None], None],
+        conclude: Callable[[Outcome], object],
+    ) -> None:
+        self.pool = pool
+        self.value: object = None
+        self.error: BaseException | None = None
+        self.is_over = False
+        self._show = show
+        self._conclude = conclude
+        self._events: deque[Event] = deque()
+        self._outcome: Outcome | None = None
+        self._trouble: BaseException | None = None
+        self._ended = threading.Event()
+        self._loop = _running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(conduct,), name="skyward-run", daemon=True
+        )
+        self._thread.start()
+        self._call_later()
+
+    def _run(self, conduct: Callable[[Callable[[Event | None], None]], Outcome]) -> None:
+        try:
+            self._outcome = conduct(self._hear)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the main thread raises it
+            self._trouble = error
+        finally:
+            self._ended.set()
+            if self._loop is not None:
+                with contextlib.suppress(RuntimeError):  # the kernel is going
+                    self._loop.call_soon_threadsafe(self.look)
+
+    def _hear(self, event: Event | None) -> None:
+        if event is not None:
+            self._events.append(event)
+
+    def _call_later(self) -> None:
+        if self._loop is not None and not self.is_over:
+            self._timer = self._loop.call_later(_PERIOD, self._look_again)
+
+    def _look_again(self) -> None:
+        self.look()
+        self._call_later()
+
+    # ── the main thread's ───────────────────────────────────────────────────────────────
+
+    def look(self) -> None:
+        """Show what has come; when the run has ended, bind what came of it."""
+        if self.is_over:
+            return
+        ended = self._ended.is_set()
+        while self._events:
+            self._show(self._events.popleft())
+        self._show(None)
+        if ended:
+            self._end()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Show what comes until the run has ended, for so long at most; whether it has."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while not self.is_over and (until is None or time.monotonic() < until):
+            self._ended.wait(_PERIOD)
+            self.look()
+        return self.is_over
+
+    def cancel(self) -> None:
+        """Interrupt the run."""
+        if not self._ended.is_set():
+            self.pool.interrupt()
+
+    def abandon(self) -> None:
+        """The pool is closed, or left: let the thread end."""
+        self.is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._thread.join(_JOIN)
+        if self.error is None and self._outcome is None:
+            name = self.pool.spec.name
+            self.error = PoolError(name, f"pool {name!r} was closed while this ran on it")
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            if self._trouble is not None:
+                raise self._trouble
+            assert self._outcome is not None
+            self.value = self._conclude(self._outcome)
+        except (SkyError, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - whoever asks gets it
+            self.error = error
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The kernel's own loop, if the main thread has one."""
+    if threading.current_thread() is threading.main_thread():
+        with contextlib.suppress(RuntimeError):
+            return asyncio.get_running_loop()
+    return None

@@ -1,0 +1,109 @@
+"""Pools that are alive and not this notebook's: left by a kernel that is gone, or another's."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from skyward_nb.picture.wording import clock
+from skyward_nb.pool.lines import spell_client
+from skyward_nb.pool.registry import Entry, condition, entries
+from skyward_nb.words.errors import PoolError
+from skyward_nb.words.messages import Condition
+from skyward_nb.words.ranks import count_ranks
+
+
+@dataclass(frozen=True)
+class Left:
+    """A pool that is alive, and how it is doing."""
+
+    entry: Entry
+    condition: Condition
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no client conducts it."""
+        return self.condition.client is None
+
+    def doing(self) -> str:
+        """What goes on there, in words."""
+        began = self.condition.unseen
+        if began is None:
+            return "idle"
+        cell = f"In[{began.card.number}]" if began.card.number else "a run"
+        if self.condition.running:
+            since = clock(time.time() - began.card.began)
+            return f"{cell} has been running for {since} on {count_ranks(self.condition.running)}"
+        return f"{cell} has ended, and nobody has seen how"
+
+    def where(self) -> str:
+        """Whose it is, in words."""
+        client = self.condition.client
+        if client is not None:
+            return f"in use by {spell_client(client)}"
+        of = f" of {self.entry.notebook}" if self.entry.notebook else ""
+        rest = self.condition.left
+        ends = f", ends itself in {clock(rest)}" if rest is not None else ""
+        return f"left by a kernel{of} that is gone{ends}"
+
+
+def notebook_of(namespace: Mapping[str, Any]) -> str:
+    """What the front end calls this notebook; empty where it does not tell."""
+    name = os.environ.get("JPY_SESSION_NAME") or namespace.get("__vsc_ipynb_file__") or ""
+    return str(name)
+
+
+def others(mine: Collection[str]) -> list[Left]:
+    """The pools of this user that are alive, but for those with these ids."""
+    found: list[Left] = []
+    for entry in entries():
+        if entry.pool_id not in mine and (now := condition(entry.pool_id)) is not None:
+            found.append(Left(entry, now))
+    return found
+
+
+def choose(name: str | None, notebook: str, there: list[Left]) -> Left:
+    """The pool to attach: the one of this name, or the only one that is free.
+
+    Of several those of this notebook come first, and then those in which something goes on. Raises
+    `PoolError` when there is none.
+    """
+    named = [left for left in there if name in (None, left.entry.spec.name)]
+    free = [left for left in named if left.is_free]
+    if not named:
+        which = f"no pool {name!r} is" if name else "no pool is"
+        raise PoolError(name or "", f"{which} alive that this notebook could attach")
+    if not free:
+        told = "; ".join(f"pool {left.entry.spec.name!r} is {left.where()}" for left in named)
+        raise PoolError(name or "", f"{told}: end it there, or take another with pool=NAME")
+    names = sorted({left.entry.spec.name for left in free})
+    if name is None and len(names) > 1:
+        told = " or ".join(f"pool={each}" for each in names)
+        raise PoolError("", f"there are several pools to attach: say {told}")
+    return min(free, key=lambda left: _rank(left, notebook))
+
+
+def _rank(left: Left, notebook: str) -> tuple[bool, bool, float]:
+    is_ours = bool(notebook) and left.entry.notebook == notebook
+    return not is_ours, left.condition.unseen is None, -left.entry.started
+
+
+def announcement(notebook: str) -> str:
+    """A line for each pool that is free and could be attached; empty when there is none."""
+    lines: list[str] = []
+    for left in others(()):
+        if left.is_free:
+            name, spec = left.entry.spec.name, left.entry.spec
+            ours = notebook and left.entry.notebook == notebook
+            of = " of this notebook" if ours else f" of {left.entry.notebook}"
+            of = of if ours or left.entry.notebook else ""
+            which = "" if name == "default" else f" pool={name}"
+            shows = "shows it" if left.condition.unseen else "goes on with it"
+            lines.append(
+                f"pool {name!r}{of} is alive from an earlier kernel ({spec}): {left.doing()}. "
+                f"%sky attach{which} {shows}, %sky down pool={name} ends it."
+            )
+    return "\n".join(lines)
