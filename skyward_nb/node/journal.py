@@ -18,7 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from skyward_nb.node.parts import Filed, Held, Part, whole
+from skyward_nb.node.parts import Part, whole
+from skyward_nb.node.spool import Filed, Held
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.messages import LeftOut
 

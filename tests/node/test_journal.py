@@ -314,7 +314,7 @@ def test_too_much_output_gives_way_and_events_stay(journal, tmp_path):
 
 def test_a_reader_in_a_gap_goes_on_where_it_was(journal):
     flood(journal, 30)
-    data, inside = journal.read(0, 700)
+    _, inside = journal.read(0, 700)
     flood(journal, 1000)
     journal.append(frame(RankDone(run=1, rank=0)))
     found = read_all(journal, inside)
