@@ -462,6 +462,24 @@ def test_events_that_are_many_are_kept_in_a_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("most", [70_000, 150_000, 1 << 18, 1 << 20])
+def test_large_parts_are_read_in_whole_frames(tmp_path, most):
+    journal = Journal(tmp_path / "log", JournalLimits(part=2_000_000))
+    for number in range(150):
+        journal.append(line(f"{number}" * 100) * 7 + line("x" * (number * 997 % 90_000)))
+    journal.append(frame(RankDone(run=1, rank=0)))
+    found, at, readings = [], 0, []
+    while at < journal.end:
+        data, at = journal.read(at, most)
+        found += events_in(data)
+        readings.append(len(data))
+    assert len(found) == 150 * 8 + 1
+    assert max(readings) <= most or max(readings) == max(len(whole) for _, whole in found)
+    assert len(readings) < 4 * journal.end / most + 4
+    journal.close()
+    assert not list(tmp_path.iterdir())
+
+
 def test_lengths_are_read_as_frames_are_written():
     data = b"".join(map(frame, KEPT))
     ends = [len(b"".join(map(frame, KEPT[:count]))) for count in range(1, len(KEPT) + 1)]
