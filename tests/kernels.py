@@ -130,6 +130,15 @@ class Kernel:
         """Run a cell to its end."""
         return self.finish(self.begin(code), timeout, on_update=on_update)
 
+    def restart(self, *, by_kill: bool = False) -> str:
+        """Restart it as a front end does, or have it killed first; what the extension says then."""
+        self.client.stop_channels()
+        self.manager.restart_kernel(now=by_kill)
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        return self.run("%load_ext skyward_nb").stdout
+
     def interrupt(self) -> None:
         """Press the square button."""
         self.manager.interrupt_kernel()

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from skyward_nb.pool.pool import Going, Outcome, Pool
+from skyward_nb.pool.pool import Outcome, Pool
 from skyward_nb.words.errors import PoolError, SkyError
 from skyward_nb.words.messages import Event
 
@@ -22,18 +22,20 @@ _JOIN = 5.0
 
 
 class Background:
-    """Conducts a run that was begun, in a thread; everything else here is for the main thread.
+    """Conducts the run of this name in a thread; everything else here is for the main thread.
 
     `show` takes its events, and `conclude` what came of it; that returns the value, or raises.
     """
 
     def __init__(
         self,
+        name: str,
         pool: Pool,
         conduct: Callable[[Callable[[Event | None], None]], Outcome],
         show: Callable[[Event | None], None],
         conclude: Callable[[Outcome], object],
     ) -> None:
+        self.name = name
         self.pool = pool
         self.value: object = None
         self.error: BaseException | None = None

@@ -107,6 +107,16 @@ class RunDisplay:
             self._due = after + max(self._canvas.period, 2 * (after - now))
             self._still_due = after + _STILL
 
+    def show(self) -> None:
+        """Draw now: what follows is drawn from elsewhere."""
+        if not self._quiet:
+            self._draw(time.monotonic())
+
+    def began_before(self, seconds: float) -> None:
+        """What it shows began so long ago."""
+        began = time.monotonic() - seconds
+        self.change(began=began, ran_from=began)
+
     def late(self, event: Event) -> None:
         """Something of its run came after its end; `renew` draws it."""
         self._take(event)

@@ -10,13 +10,20 @@ from skyward_nb.words.errors import OptionError
 VERBS = {
     "up": ("[pool option ...]", "bring a pool up before the first cell needs it"),
     "down": ("[pool=NAME] [all]", "take a pool down: ranks, values and files are gone after"),
-    "status": ("", "pools of this notebook: ranks, processes, generation"),
+    "status": (
+        "",
+        "pools of this notebook, and others that are alive: ranks, processes, generation",
+    ),
     "vars": ("[ranks=]", "the names on the ranks: type, size, and what bound them"),
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
     "logs": (
         "[run=] [rank=]",
         "all that ranks printed in a run; also lines=, save=",
+    ),
+    "attach": (
+        "[pool=NAME] [detach]",
+        "go on with a pool that another kernel left, and show its run",
     ),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
     "config": (

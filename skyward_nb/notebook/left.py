@@ -58,11 +58,11 @@ def notebook_of(namespace: Mapping[str, Any]) -> str:
 
 def others(mine: Collection[str]) -> list[Left]:
     """The pools of this user that are alive, but for those with these ids."""
-    found: list[Left] = []
-    for entry in entries():
-        if entry.pool_id not in mine and (now := condition(entry.pool_id)) is not None:
-            found.append(Left(entry, now))
-    return found
+    return [
+        Left(entry, now)
+        for entry in entries()
+        if entry.pool_id not in mine and (now := condition(entry.pool_id)) is not None
+    ]
 
 
 def choose(name: str | None, notebook: str, there: list[Left]) -> Left:

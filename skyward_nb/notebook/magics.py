@@ -51,12 +51,12 @@ class SkyMagics(Magics):
 
     @no_var_expand
     @line_magic
-    def sky(self, line: str) -> None:
+    def sky(self, line: str) -> object:
         """Steer pools: `%sky up`, `down`, `status`, `restart`, `help`."""
         from skyward_nb.notebook.verbs import do
 
         with _plain_errors():
-            do(self.session, self._expanded(line))
+            return do(self.session, self._expanded(line))
 
     def _expanded(self, line: str) -> str:
         """The line with `{expression}` and `$name` replaced, as IPython does it for every magic.
@@ -99,6 +99,18 @@ def load(shell: InteractiveShell) -> None:
         for key in ("%%sky_remote", "%sky"):
             if key not in _completed(shell):
                 shell.set_hook("complete_command", _complete, str_key=key)
+        _tell_what_is_left(shell)
+
+
+def _tell_what_is_left(shell: InteractiveShell) -> None:
+    """Say which pools an earlier kernel has left alive; nothing is imported where there are none."""
+    from skyward_nb.providers.folders import runtime_root
+
+    if next(runtime_root().glob("*/pool.json"), None) is not None:
+        from skyward_nb.notebook.left import announcement, notebook_of
+
+        if words := announcement(notebook_of(shell.user_ns)):
+            print(words)
 
 
 def unload(shell: InteractiveShell) -> None:

@@ -239,6 +239,7 @@ TAKES = {
     "push": ("ranks", "pool"),
     "pull": ("ranks", "as", "gather", "limit", "pool"),
     "vars": ("ranks", "pool"),
+    "attach": ("pool", "detach"),
     "logs": ("run", "rank", "lines", "save", "pool"),
 }
 """Options of the verbs of `%sky` that take others than those that shape a pool."""

@@ -9,12 +9,13 @@ import ast
 import atexit
 import contextlib
 import dataclasses
+import functools
 import linecache
 import os
 import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,19 @@ from IPython.core.interactiveshell import InteractiveShell
 from msgspec.structs import replace
 
 from skyward_nb.api.failures import show
+from skyward_nb.api.handle import RunHandle
 from skyward_nb.cell.source import Cell, compile_cell
+from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.canvas import BundleCanvas, Canvas, TerminalCanvas, WidgetCanvas
 from skyward_nb.notebook.defaults import Default, with_defaults
 from skyward_nb.notebook.defaults import defaults as read_defaults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.ending import Ending
+from skyward_nb.notebook.left import Left, choose, notebook_of, others
 from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.notebook.pictures import Pictures
 from skyward_nb.pool.ledger import Ledger
+from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunRequest, plan_of
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.base import Provider
@@ -41,12 +46,17 @@ from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.info import InstanceInfo, environment
-from skyward_nb.words.messages import RankLost, RunCard, SourceFile
+from skyward_nb.words.messages import Began, RankLost, RunCard, SourceFile
 from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
 
 PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
 _ROOM_LASTS = 1.0
+_RESTART_COMES = 0.1
+_WENT_ON = (
+    "went on with the pool of an earlier kernel of this notebook: ranks keep their names "
+    "(%sky restart empties them)"
+)
 _ON_CARD = ("out", "pull", "gather", "stdout", "stderr", "limit", "timeout", "on_error")
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
@@ -71,23 +81,36 @@ class Session:
         self._lost: dict[str, PoolSpec] = {}
         self._pictures: dict[str, Pictures] = {}
         self._pool_ids: dict[str, list[str]] = {}
+        self._background: dict[str, Background] = {}
         self._defaults: list[Default] | None = None
         self._room = (float("-inf"), 0)
         set_home(shell.user_ns)
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Take every pool down."""
-        for pool in self.pools.values():
-            pool.close()
+        """Take every pool down, but for those that are to outlive the notebook, or its restart."""
+        goes_on = _is_restarting(self.shell)
+        for name, pool in self.pools.items():
+            if goes_on or pool.spec.keep:
+                pool.leave()
+            else:
+                pool.close()
+            self._abandon(name)
         self.pools.clear()
         atexit.unregister(self.close)
+
+    def _abandon(self, name: str) -> None:
+        """The pool is closed: what ran on it in the background has ended."""
+        if (work := self._background.pop(name, None)) is not None:
+            work.abandon()
 
     # ── pools ───────────────────────────────────────────────────────────────────────────
 
     def live(self, name: str) -> Pool | None:
         """The pool of this name, if it is up; one that was lost is forgotten but for its spec."""
         pool = self.pools.get(name)
+        if work := self._background.get(name):
+            work.look()
         if pool is not None and not pool.closed:
             with contextlib.suppress(PoolError):
                 self.look(pool)
@@ -102,6 +125,7 @@ class Session:
         with contextlib.suppress(PoolError):
             self.look(pool)
         pool.close()
+        self._abandon(name)
         self.pictures(pool).renew()
         return pool.spec.world_size
 
@@ -162,16 +186,65 @@ class Session:
             return None, self.spec(self._lost[name], asked.pool)
         return None, self.spec(PoolSpec(), with_defaults(asked, self.defaults(anew=True)).pool)
 
+    def left_over(self, name: str) -> Left | None:
+        """The pool of this name that an earlier kernel of this notebook has left alive, if any.
+
+        Raises `PoolError` when something goes on there, or has ended and was not seen.
+        """
+        notebook = notebook_of(self.shell.user_ns)
+        for left in others(self._mine()) if notebook else ():
+            spec = left.entry.spec
+            if left.is_free and spec.name == name and left.entry.notebook == notebook:
+                if left.condition.unseen is not None:
+                    which = "" if name == "default" else f" pool={name}"
+                    raise PoolError(
+                        name,
+                        f"pool {name!r} is alive from an earlier kernel of this notebook: "
+                        f"{left.doing()}. `%sky attach{which}` shows it, `%sky down pool={name}` "
+                        "ends it, and pool=NAME takes another.",
+                    )
+                return left
+        return None
+
+    def _mine(self) -> set[str]:
+        return {pool.pool_id for pool in self.pools.values()}
+
+    def others(self) -> list[Left]:
+        """Pools that are alive and not this notebook's."""
+        return others(self._mine())
+
     def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
         """Bring a pool up under `display`."""
         display.change(title=f"Starting {spec}", awaited=spec.world_size)
-        pool = Pool(spec, PROVIDERS[spec.provider](), self._source_of)
+        pool = Pool(
+            spec,
+            PROVIDERS[spec.provider](),
+            self._source_of,
+            notebook=notebook_of(self.shell.user_ns),
+        )
         pool.start(display.watch)
-        self.pools[spec.name] = pool
-        self._pictures[spec.name] = Pictures(pool)
-        self._pool_ids.setdefault(spec.name, []).append(pool.pool_id)
-        self._lost.pop(spec.name, None)
+        self._enter(pool)
         return pool
+
+    def adopt(self, left: Left, display: RunDisplay) -> Pool:
+        """Go on with a pool that another kernel has left alive; raises `PoolError` when it is gone."""
+        entry = left.entry
+        display.change(title=f"Attaching to {entry.spec}", awaited=0)
+        notebook = notebook_of(self.shell.user_ns)
+        provider = PROVIDERS[entry.spec.provider]()
+        pool = Pool(entry.spec, provider, self._source_of, notebook=notebook, pool_id=entry.pool_id)
+        pool.started = entry.started
+        pool.attach(display.watch)
+        self._enter(pool)
+        return pool
+
+    def _enter(self, pool: Pool) -> None:
+        name = pool.spec.name
+        self.pools[name] = pool
+        pool.is_left_by_interrupt = functools.partial(_is_restarting, self.shell, _RESTART_COMES)
+        self._pictures[name] = Pictures(pool)
+        self._pool_ids.setdefault(name, []).append(pool.pool_id)
+        self._lost.pop(name, None)
 
     def pool_ids(self, name: str | None = None) -> list[str]:
         """The pools that this notebook has had, or those of one name, whose logs are readable now."""
@@ -217,6 +290,11 @@ class Session:
         display.change(most_text=options.get("text", MOST_TEXT))
         try:
             pool, spec = self.resolve(asked)
+            if pool is None and (left := self.left_over(spec.name)) is not None:
+                _check_fits(left.entry.spec, asked.pool)
+                pool = self.adopt(left, display)
+                spec = pool.spec
+                display.change(notes=(_WENT_ON,))
             request = self._request(cell, options, spec)
             if options.get("dry_run"):
                 self._dry_run(request, pool, spec, display)
@@ -225,7 +303,10 @@ class Session:
                 display.show_only(stream, _shown(stream, options, spec.world_size))
             if pool is None:
                 pool = self.start(spec, display)
+            self._check_free(pool)
             ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
+            if options.get("detach"):
+                return self._detach(pool, request, display, options, cell.names.writes)
             outcome = self._run_on(pool, request, display, ran_on)
         except KeyboardInterrupt as interrupt:
             display.end("interrupted", "Interrupted before the cell began on the ranks")
@@ -251,23 +332,158 @@ class Session:
 
     def _run_on(self, pool: Pool, request: RunRequest, display: RunDisplay, title: str) -> Outcome:
         """Run under a display; what earlier runs still have to show goes to theirs."""
-        number = pool.next_run
-        nodes = {info.rank: info.node for info in pool.infos}
-        display.running(
-            request.ranks,
-            title,
-            _about(pool),
-            run=f"{pool.pool_id}/{number}",
-            number=number,
-            nodes=nodes,
-        )
-        pictures = self.pictures(pool)
-        pictures.begin(display)
+        pictures = self._show_run(pool, request.ranks, display, title, pool.next_run)
         try:
             return pool.run(request, pictures.watch, display.sending)
         finally:
-            if trouble := pictures.end():
-                display.change(notes=(trouble,))
+            self._end_log(pool, display)
+
+    def _show_run(
+        self,
+        pool: Pool,
+        ranks: tuple[int, ...],
+        display: RunDisplay,
+        title: str,
+        number: int,
+        *,
+        is_told_again: bool = False,
+    ) -> Pictures:
+        """Have a display show a run."""
+        nodes = {info.rank: info.node for info in pool.infos}
+        run = f"{pool.pool_id}/{number}"
+        display.running(ranks, title, _about(pool), run=run, number=number, nodes=nodes)
+        pictures = self.pictures(pool)
+        pictures.begin(display, replayed=number if is_told_again else 0)
+        return pictures
+
+    def _end_log(self, pool: Pool, display: RunDisplay) -> None:
+        if trouble := self.pictures(pool).end():
+            display.change(notes=(*display.view.notes, trouble))
+
+    def _check_free(self, pool: Pool) -> None:
+        """Raise `PoolError` while a run in the background goes on there."""
+        name = pool.spec.name
+        work = self._background.get(name)
+        if work is not None and not work.is_over:
+            raise PoolError(
+                name,
+                f"pool {name!r} runs a cell in the background ({work.name}): wait for it with "
+                "`.wait()` of its handle, end it with `.cancel()`, or take another pool=NAME",
+            )
+
+    def _detach(
+        self,
+        pool: Pool,
+        request: RunRequest,
+        display: RunDisplay,
+        options: Mapping[str, Any],
+        writes: frozenset[str],
+    ) -> RunHandle:
+        """Let a run go on in the background; its handle."""
+        ran_on = f"Running in the background on {spell_result(request.ranks, pool.spec.world_size)}"
+        pictures = self._show_run(pool, request.ranks, display, ran_on, pool.next_run)
+        going = pool.begin(request, pictures.watch, display.sending)
+        inner = {key: value for key, value in options.items() if key != "out"}
+        handle = self._in_background(
+            pool, request.ranks, functools.partial(pool.finish, going), display, inner, writes
+        )
+        if out := options.get("out"):
+            self.shell.user_ns[out] = handle
+        return handle
+
+    def _in_background(
+        self,
+        pool: Pool,
+        ranks: tuple[int, ...],
+        conduct: Callable[[Watch], Outcome],
+        display: RunDisplay,
+        options: Mapping[str, Any],
+        writes: frozenset[str],
+    ) -> RunHandle:
+        """A thread conducts a run from here on; the main thread shows it and ends it."""
+        pictures = self.pictures(pool)
+        pictures.rest()
+        name = pool.spec.name
+
+        def conclude(outcome: Outcome) -> object:
+            self._background.pop(name, None)
+            self._end_log(pool, display)
+            pictures.listen()
+            return self._conclude(pool, outcome, display, options, writes)
+
+        display.show()
+        work = Background(display.view.run, pool, conduct, pictures.watch, conclude)
+        self._background[name] = work
+        return RunHandle(work.name, spell_result(ranks, pool.spec.world_size), work)
+
+    def attach(self, name: str | None, *, detach: bool = False) -> object:
+        """Go on with a pool that was left alive, and with the run there; returns the run's value.
+
+        A run that was begun in the background stays there: its handle is returned. Raises
+        `PoolError` when there is no such pool or somebody else conducts it, and what the run raised.
+        """
+        left = choose(name, notebook_of(self.shell.user_ns), self.others())
+        if self.live(left.entry.spec.name) is not None:
+            mine = left.entry.spec.name
+            raise PoolError(
+                mine,
+                f"this notebook has a pool {mine!r} of its own: `%sky down pool={mine}` first",
+            )
+        display = self.display()
+        pool = self.adopt(left, display)
+        began = pool.unseen
+        if began is None:
+            names = self._list_names(pool)
+            display.end("finished", f"Attached to pool {pool.spec.name}: {pool.spec}", notes=names)
+            return None
+        return self._follow(pool, began, display, detach=detach or began.card.detached)
+
+    def _follow(self, pool: Pool, began: Began, display: RunDisplay, *, detach: bool) -> object:
+        """Show a run from its beginning, and end it as the cell would have."""
+        card = began.card
+        options = {key: value for key in _ON_CARD if (value := getattr(card, key))}
+        world = pool.spec.world_size
+        for stream in ("stdout", "stderr"):
+            display.show_only(stream, _shown(stream, options, world))
+        display.change(most_text=card.most_text or MOST_TEXT)
+        title = f"Attached to In[{card.number}] on {spell_result(began.ranks, world)}"
+        pictures = self._show_run(pool, began.ranks, display, title, began.run, is_told_again=True)
+        display.began_before(max(0.0, time.time() - card.began))
+        if card.filename:
+            self._learn(card)
+        writes = frozenset(card.writes)
+        if detach:
+            # In the background `out=` is the name of the handle.
+            out = options.pop("out", "") if card.detached else ""
+            handle = self._in_background(pool, began.ranks, pool.follow, display, options, writes)
+            self.shell.user_ns.update({out: handle} if out else {})
+            return handle
+        try:
+            outcome = pool.follow(pictures.watch)
+        finally:
+            self._end_log(pool, display)
+        return self._conclude(pool, outcome, display, options, writes)
+
+    def _learn(self, card: RunCard) -> None:
+        """Know the text of another kernel's cell by the file name its code carries, for reports."""
+        lines = card.text.splitlines(keepends=True)
+        linecache.cache[card.filename] = len(card.text), None, lines, card.filename
+        self.shell.compile._filename_map.setdefault(card.filename, card.number)
+
+    def _list_names(self, pool: Pool) -> tuple[str, ...]:
+        """The names that ranks have, which the ledger learns of; in words."""
+        request = self._request(None, {"push": ()}, pool.spec)
+        request = dataclasses.replace(request, lists_names=True)
+        display = self.display(quiet=True)
+        done = self._run_on(pool, request, display, "").done
+        ranks: dict[str, list[int]] = {}
+        for rank, end in done.items():
+            for variable in end.variables:
+                ranks.setdefault(variable.name, []).append(rank)
+        for name, there in ranks.items():
+            pool.ledger.found(name, there)
+        pool.seen()
+        return (f"names on ranks: {', '.join(sorted(ranks))}",) if ranks else ()
 
     def _conclude(
         self,
@@ -281,6 +497,8 @@ class Session:
             return Ending(self.shell.user_ns, pool, outcome, display).conclude(options, writes)
         finally:
             pool.clean(outcome)
+            if not pool.closed:
+                pool.seen()
             self.pictures(pool).renew()
 
     def _dry_run(
@@ -451,7 +669,7 @@ def _check_values_wanted(options: Mapping[str, Any], cell: Cell) -> None:
     for option in ("out", "pull"):
         if options.get(option) and options.get("gather") == "none":
             raise OptionError(option, f"{option}= and gather=none: there would be nothing to bind")
-    if out and not cell.has_value:
+    if out and not cell.has_value and not options.get("detach"):
         raise OptionError(
             "out",
             f"out={out}: the cell does not end with an expression, so it has no value. "
@@ -463,6 +681,20 @@ def _shown(stream: str, options: Mapping[str, Any], world: int) -> frozenset[int
     """Ranks whose `stream` is shown."""
     which = options.get(stream, "all")
     return frozenset() if which == "none" else frozenset(parse_ranks(stream, which, world))
+
+
+def _is_restarting(shell: InteractiveShell, seconds: float = 0.0) -> bool:
+    """Whether the kernel was told to end and another one takes its place, within so many seconds.
+
+    Jupyter interrupts a kernel just before it tells it that, which comes to another thread.
+    """
+    kernel = getattr(shell, "kernel", None)
+    until = time.monotonic() + (seconds if kernel is not None else 0.0)
+    while True:
+        reply = getattr(kernel, "_shutdown_message", None)
+        if reply is not None or time.monotonic() >= until:
+            return bool(reply and reply["content"].get("restart"))
+        time.sleep(0.01)
 
 
 def _about(pool: Pool) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from skyward_nb.notebook.help import VERBS, help_text
+from skyward_nb.notebook.left import choose
 from skyward_nb.notebook.logs import print_log, save_log, spell_run
 from skyward_nb.notebook.options import TAKES, near_words, parse, parse_settings
 from skyward_nb.notebook.session import Session
@@ -22,10 +24,13 @@ from skyward_nb.words.ranks import count_ranks, parse_ranks, spell_ranks
 _ANY_WORLD = 1 << 16
 
 
-def do(session: Session, line: str) -> None:
-    """Do what `%sky line` asks; raises `OptionError` for no verb or a wrong option."""
+def do(session: Session, line: str) -> object:
+    """Do what `%sky line` asks; raises `OptionError` for no verb or a wrong option.
+
+    Returns what the notebook shows as the line's value, which only `attach` has.
+    """
     verb, _, rest = line.strip().partition(" ")
-    known = {
+    known: dict[str, Callable[[Session, str], object]] = {
         "up": up,
         "down": down,
         "status": status,
@@ -34,6 +39,7 @@ def do(session: Session, line: str) -> None:
         "pull": pull,
         "logs": logs,
         "restart": restart,
+        "attach": attach,
         "config": config,
         "help": show_help,
     }
@@ -41,7 +47,7 @@ def do(session: Session, line: str) -> None:
         hint = near_words(verb, VERBS) or f": there is {', '.join(VERBS)}"
         what = f"%sky has no verb {verb!r}" if verb else "%sky needs a verb"
         raise OptionError(verb, what + hint)
-    known[verb](session, rest)
+    return known[verb](session, rest)
 
 
 def up(session: Session, line: str) -> None:
@@ -71,7 +77,7 @@ def down(session: Session, line: str) -> None:
         names = list(session.pools)
     else:
         names = [asked.pool["pool"]]
-        _need(session, names[0])
+        _take_in(session, names[0])
     if not names:
         print("no pool is up")
     for name in names:
@@ -84,9 +90,14 @@ def status(session: Session, line: str) -> None:
     asked = parse(line, scopes=("pool",))
     _only(asked.pool, "pool")
     names = [name for name in list(session.pools) if session.live(name)]
+    if asked.pool and asked.pool["pool"] not in {left.entry.spec.name for left in session.others()}:
+        _need(session, asked.pool["pool"])
     if asked.pool:
-        names = [_need(session, asked.pool["pool"]).spec.name]
-    if not names:
+        names = [name for name in names if name == asked.pool["pool"]]
+    there = [
+        left for left in session.others() if asked.pool.get("pool") in (None, left.entry.spec.name)
+    ]
+    if not names and not there:
         print("no pool is up; a %%sky_remote cell or %sky up makes one")
     for name in names:
         pool = session.pools[name]
@@ -98,6 +109,9 @@ def status(session: Session, line: str) -> None:
             how = f"{lost.how}; the next cell starts all ranks anew" if lost else ""
             how = how or f"process {pool.pids.get(info.rank, '-')}"
             print(f"  rank {info.rank}  node {info.node}  {how}")
+
+    for left in there:
+        print(f"{left.entry.spec.name}: {left.entry.spec} · {left.where()} · {left.doing()}")
 
 
 def push(session: Session, line: str) -> None:
@@ -206,6 +220,13 @@ def restart(session: Session, line: str) -> None:
     display.end("finished", words, notes=notes)
 
 
+def attach(session: Session, line: str) -> object:
+    """Go on with a pool that another kernel has left alive."""
+    asked = parse(line, scopes=("pool", "cell"))
+    _only({**asked.pool, **asked.cell}, *TAKES["attach"])
+    return session.attach(asked.pool.get("pool"), detach=asked.cell.get("detach", False))
+
+
 def config(session: Session, line: str) -> None:
     """Set defaults of this session, or show all defaults and where they stand."""
     for option, text in parse_settings(line).items():
@@ -233,6 +254,15 @@ def _need(session: Session, name: str) -> Pool:
         hint = f"pools that are up: {there}" if there else "%sky up or a first cell makes one"
         raise PoolError(name, f"there is no pool {name!r}; {hint}")
     return pool
+
+
+def _take_in(session: Session, name: str) -> None:
+    """Have the pool of this name here, be it one that another kernel has left."""
+    if session.live(name) is None and any(
+        left.entry.spec.name == name for left in session.others()
+    ):
+        session.adopt(choose(name, "", session.others()), session.display(quiet=True))
+    _need(session, name)
 
 
 def _only(given: dict[str, object], *allowed: str) -> None:

@@ -169,6 +169,7 @@ class Pool:
         self._plugins = [find_plugin(name) for name in spec.framework]
         self._ledger: Ledger | None = None
         self._lock = threading.Lock()
+        self.is_left_by_interrupt: Callable[[], bool] = lambda: False
         self.unseen: Began | None = None
         """The run that went on, or whose end nobody had seen, when this pool was attached."""
         self.before_close: list[Callable[[], None]] = []
@@ -312,10 +313,10 @@ class Pool:
             self._lines.wait_for(
                 machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload), watch
             )
+        registry.enter(self.pool_id, self.spec, self._client.notebook, self.started)
         self._greet(watch)
         for machine in self._machines:
             watch(Step(machine.nodes, "agent", done=True))
-        registry.enter(self.pool_id, self.spec, self._client.notebook, self.started)
 
     def _greet(self, watch: Watch) -> list[Hello]:
         """Open the lines, and hear who is there."""
@@ -636,6 +637,8 @@ class Pool:
             now = pace.now()
             if pace.is_sample_due():
                 self._lines.send(Sample())
+            if isinstance(event, SigInt) and not conductor.interrupts:
+                self._leave_if_asked()
             orders = self._orders(conductor, event, now)
             if isinstance(event, SigInt) and conductor.running:
                 stopping = count_ranks(conductor.running)
@@ -644,6 +647,12 @@ class Pool:
                 self._lines.send(order)
             if conductor.over:
                 return
+
+    def _leave_if_asked(self) -> None:
+        """A kernel that is restarted is interrupted first: what runs is not meant by that."""
+        if self.is_left_by_interrupt():
+            self.leave()
+            raise KeyboardInterrupt
 
     def _orders(self, conductor: Conductor, event: Incoming | None, now: float) -> list[Command]:
         """What follows from what came in."""

@@ -1,0 +1,202 @@
+"""Kernels that restart or die, and runs in the background: the pool goes on, nothing is lost."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from conftest import gone_within, traces
+from kernels import kernel
+
+SLOW = """
+import time
+kept = 5
+for i in range(60):
+    print('line', i, flush=True)
+    time.sleep(0.05)
+'the end'
+"""
+LINES = [f"line {i}" for i in range(60)]
+
+
+@pytest.fixture
+def notebook(no_leaks):
+    with kernel(JPY_SESSION_NAME="work/train.ipynb") as running:
+        yield running
+        running.run("%sky down all")
+
+
+def said(picture):
+    """The lines that both ranks printed, as the picture has them."""
+    return [line.partition("] ")[2] for line in picture.splitlines() if "] line" in line]
+
+
+@pytest.mark.parametrize("by_kill", [True, False], ids=["killed", "restarted"])
+def test_a_kernel_that_comes_again_shows_the_whole_run_and_binds_its_value(notebook, by_kill):
+    notebook.begin(f"%%sky_remote nodes=2 out=got\n{SLOW}")
+    time.sleep(1.2)
+    words = notebook.restart(by_kill=by_kill)
+    assert "of this notebook is alive from an earlier kernel" in words
+    assert "has been running for" in words
+    assert "%sky attach shows it" in words
+    ran = notebook.run("%sky attach")
+    assert ran.status == "ok", ran.traceback
+    assert said(ran.picture) == LINES
+    assert ran.result == "[0-1] 'the end'"
+    assert notebook.run("got.head").result == "'the end'"
+    assert notebook.run("%%sky_remote\nkept").result == "[0-1] 5"
+    logs = notebook.run("%sky logs rank=0").stdout
+    assert [line for line in logs.splitlines() if "line" in line and "run" not in line] != []
+    assert logs.count("line 59") == 1
+
+
+def test_a_run_that_ended_while_nobody_looked(notebook):
+    notebook.run("%sky up nodes=2")
+    notebook.begin("%%sky_remote\nimport time; time.sleep(0.5)\nprint('said')\n1/0")
+    time.sleep(0.3)
+    notebook.restart(by_kill=True)
+    time.sleep(1)
+    assert "has ended, and nobody has seen how" in notebook.run("%sky status").stdout
+    ran = notebook.run("%sky attach")
+    assert ran.error[0] == "ZeroDivisionError"
+    assert "said" in ran.picture
+    assert "skyward_nb" not in ran.traceback
+    words = notebook.restart()
+    assert "idle" in words, "what was seen is not told again"
+    ran = notebook.run("%sky attach")
+    assert "Attached to pool default" in ran.picture
+    assert "time" not in ran.traceback
+
+
+def test_another_notebook_may_take_it_when_the_first_is_gone(notebook):
+    notebook.run("%%sky_remote nodes=2\nkept = 7")
+    with kernel(JPY_SESSION_NAME="other.ipynb") as other:
+        refused = other.run("%sky attach")
+        assert refused.error[0] == "PoolError"
+        assert "in use by the kernel of work/train.ipynb" in refused.error[1]
+        assert "in use by the kernel" in other.run("%sky status").stdout
+        notebook.restart(by_kill=True)
+        ran = other.run("%sky attach")
+        assert "names on ranks: kept" in ran.picture
+        assert other.run("%%sky_remote\nkept").result == "[0-1] 7"
+        other.run("kept = 8")
+        assert other.run("%%sky_remote\nkept").result == "[0-1] 8"
+
+
+def test_a_cell_of_a_restarted_notebook_goes_on_with_its_idle_pool(notebook):
+    notebook.run("%%sky_remote nodes=2\nkept = 7\nimport os\npid = os.getpid()")
+    before = notebook.run("%%sky_remote\npid").result
+    assert "%sky attach goes on with it" in notebook.restart()
+    ran = notebook.run("%%sky_remote nodes=2\nkept, pid")
+    assert ran.status == "ok"
+    assert "went on with the pool of an earlier kernel" in ran.picture
+    assert notebook.run("%%sky_remote\npid").result == before
+
+
+def test_a_cell_does_not_pass_over_a_run_that_goes_on(notebook):
+    notebook.begin(f"%%sky_remote nodes=2\n{SLOW}")
+    time.sleep(1)
+    notebook.restart()
+    ran = notebook.run("%%sky_remote nodes=2\n1")
+    assert ran.error[0] == "PoolError"
+    assert "%sky attach" in ran.error[1]
+    down = notebook.run("%sky down pool=default")
+    assert "is down" in down.stdout
+    assert notebook.run("%%sky_remote nodes=2\n1").status == "ok"
+
+
+def test_objects_that_an_earlier_kernel_sent_do_not_mix_with_new_ones(notebook):
+    code = "class A: pass\nx = A(); x.n = {0}\ny = [x, {0}]"
+    notebook.run(code.format(1))
+    notebook.run("%%sky_remote nodes=2\nz = (x, y)")
+    notebook.restart()
+    notebook.run(code.format(2))
+    ran = notebook.run("%%sky_remote\ny[0] is x, x.n, z[0].n")
+    assert ran.result == "[0-1] (True, 2, 1)"
+
+
+def test_a_pool_goes_with_its_notebook_unless_it_is_kept():
+    before = traces()
+    with kernel() as running:
+        running.run("%%sky_remote nodes=2\n1")
+    assert not gone_within(5, before)
+    with kernel() as running:
+        running.run("%%sky_remote nodes=2 keep idle=60s\n1")
+    assert traces() - before
+    with kernel() as running:
+        assert "idle" in running.run("%sky status").stdout
+        assert "is down" in running.run("%sky down pool=default").stdout
+    assert not gone_within(5, before)
+
+
+# ── in the background ───────────────────────────────────────────────────────────────────
+
+
+def test_a_run_in_the_background(notebook):
+    began = notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
+    assert began.status == "ok"
+    assert "running" in began.result
+    assert notebook.run("1 + 1").result == "2"
+    assert notebook.run("h.status").result == "'running'"
+    busy = notebook.run("%%sky_remote\n1")
+    assert busy.error[0] == "PoolError"
+    assert "in the background" in busy.error[1]
+    ran = notebook.run("h.wait(), h.status, h.result().head")
+    assert ran.result == "(True, 'finished', 'the end')"
+    (picture,) = [data["text/plain"] for data in ran.others if "finished" in data["text/plain"]]
+    assert said(picture) == LINES
+    assert notebook.run("%%sky_remote\nkept").result == "[0-1] 5"
+
+
+def test_it_is_shown_and_its_names_are_bound_while_no_cell_runs(notebook):
+    notebook.run("%%sky_remote nodes=2 detach out=h pull=w\nw = 3\nprint('shown')")
+    time.sleep(1)
+    assert notebook.run("w.head").result == "3"
+    assert notebook.run("h").result.startswith("<run default-")
+
+
+def test_one_that_fails_and_one_that_is_cancelled(notebook):
+    notebook.run("%%sky_remote nodes=2 detach out=h\nraise ValueError('no')")
+    ran = notebook.run("h.wait()\nh.result()")
+    assert ran.error[0] == "ValueError"
+    assert "skyward_nb" not in ran.traceback
+    assert notebook.run("h.status").result == "'failed'"
+    notebook.run("%%sky_remote detach out=h\nimport time; time.sleep(60)")
+    assert notebook.run("h.wait(0.2)").result == "False"
+    late = notebook.run("h.result(0.1)")
+    assert late.error[0] == "RunGoesOn"
+    ran = notebook.run("h.cancel()\nh.wait(10), h.status")
+    assert ran.result == "(True, 'interrupted')"
+    assert notebook.run("%%sky_remote\n1").status == "ok"
+
+
+def test_an_interrupt_ends_the_waiting_and_not_the_run(notebook):
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
+    message = notebook.begin("h.wait()")
+    time.sleep(0.5)
+    notebook.interrupt()
+    assert notebook.finish(message).error[0] == "KeyboardInterrupt"
+    assert notebook.run("h.status").result == "'running'"
+    assert notebook.run("h.result().head").result == "'the end'"
+
+
+def test_a_pool_that_is_taken_down_ends_what_runs_in_the_background(notebook):
+    notebook.run("%%sky_remote nodes=2 detach out=h\nimport time; time.sleep(60)")
+    notebook.run("%sky down")
+    ran = notebook.run("h.result()")
+    assert ran.error[0] == "PoolError"
+
+
+def test_a_run_in_the_background_outlives_its_kernel(notebook):
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
+    notebook.restart(by_kill=True)
+    ran = notebook.run("h = %sky attach\nh.wait(), h.result().head")
+    assert ran.result == "(True, 'the end')"
+    ended = [data["text/plain"] for data in (*ran.others, *ran.displays)]
+    assert said(ended[-1]) == LINES
+
+
+def test_attaching_where_there_is_nothing(notebook):
+    ran = notebook.run("%sky attach pool=nosuch")
+    assert ran.error[0] == "PoolError"
+    assert "no pool 'nosuch' is alive" in ran.error[1]
