@@ -29,6 +29,7 @@ from skyward_nb.node.clientline import ClientLine
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.journal import Journal
 from skyward_nb.node.rankline import RankLine
+from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.wire.frames import event_frames, frame
@@ -40,6 +41,7 @@ from skyward_nb.words.messages import (
     Client,
     Command,
     Condition,
+    Cut,
     Event,
     Fork,
     Gather,
@@ -48,9 +50,12 @@ from skyward_nb.words.messages import (
     Interrupt,
     Kill,
     Leaving,
+    Look,
+    Ping,
     RankDone,
     RankLost,
     RankRefused,
+    Reform,
     Refused,
     Reserve,
     Reserved,
@@ -109,6 +114,7 @@ class Agent:
         self._sampler = Sampler()
         self._sampling: asyncio.Task[None] | None = None
         self._gpus: dict[int, str | None] = {}
+        self._generation = 0
         self._orders: deque[tuple[forge.Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
 
     async def serve(self) -> None:
@@ -264,13 +270,14 @@ class Agent:
         while self._lines:
             self._changed.clear()
             await self._changed.wait()
+        self._generation = order.generation
         threads = max(1, (os.cpu_count() or 1) // len(order.places))
         plugins = [find_plugin(use.name) for use in order.plugins]
         for place in order.places:
             line = RankLine(self._loop, place.rank, order.generation, self)
             line.place = place
             self._lines[place.rank] = line
-            theirs, stdout, stderr = await line.open()
+            resources = await line.open()
             env = environment(place)
             for plugin in plugins:
                 env |= plugin.env(place)
@@ -279,11 +286,35 @@ class Agent:
             visible = env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
             self._gpus[place.rank] = gpu_of(place, visible)
             birth = forge.Birth(place, env, order.plugins, threads)
-            resources = [theirs, os.fdopen(stdout, "wb", 0), os.fdopen(stderr, "wb", 0)]
             if place.is_head and self._reserved is not None:
                 resources.append(self._reserved)
                 self._reserved = None
             self._order(birth, *resources)
+
+    def _reform(self, order: Reform, data: bytes) -> None:
+        """Have the ranks there are form the group of a new generation; the head gets its port."""
+        self._generation = order.generation
+        for place in order.places:
+            line = self._lines.get(place.rank)
+            if line is None:
+                how = "is not there any more"
+                self._tell(RankLost(order.generation, place.rank, how))
+                continue
+            line.generation, line.place = order.generation, place
+            if place.is_head and self._reserved is not None:
+                line.rescue(frame(Reserve(order.generation)), (self._reserved.fileno(),))
+                self._reserved.close()
+                self._reserved = None
+            line.send(data)
+
+    def _inspect(self, rank: int) -> None:
+        """Have a rank write where its threads are, and tell that, or that there is nothing to tell."""
+        line = self._lines.get(rank)
+        if line is None or line.pid is None or line.how is not None:
+            self._tell(Stack(rank, ""))
+            return
+        order = forge.Signal(line.pid, STACK_SIGNAL)
+        line.inspect(lambda: self._order(order), lambda text: self._tell(Stack(rank, text)))
 
     async def _sample(self) -> None:
         """Tell once how ranks are doing: it is looked at beside the loop, as it may take a while."""
@@ -372,7 +403,8 @@ class Agent:
     def inspect_for(self, line: ClientLine, command: Inspect) -> None:
         """Have ranks tell where their threads are, to this line."""
         self._inspecting.add(line)
-        self._inspect(command.ranks)
+        for rank in command.ranks:
+            self._inspect(rank)
 
     def caught_up(self, line: ClientLine) -> None:
         """The client is less far behind: ranks may go on."""
@@ -406,8 +438,14 @@ class Agent:
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)
+            case Cut(ranks=ranks):
+                for rank in ranks:
+                    if (line := self._lines.get(rank)) is not None:
+                        line.rescue(data)
             case Kill(ranks=ranks):
                 self._kill(ranks)
+            case Reform():
+                self._reform(command, data)
             case Sample():
                 # One that is asked for while another is made has its answer in that one.
                 if self._sampling is None or self._sampling.done():
@@ -424,6 +462,8 @@ class Agent:
                 self._journal.forget(offset)
             case Stop():
                 self._leave("it was told to stop")
+            case Attach() | Look() | Ping() | Inspect():
+                """What the line has seen to itself."""
 
     def _begin(self, command: Run) -> None:
         """Log that a run begins: whoever comes later is told from here on."""
@@ -432,9 +472,6 @@ class Agent:
         self._running = set(command.ranks)
         self._journal.begin(command.run)
         self._tell(self._run)
-
-    def _inspect(self, ranks: tuple[int, ...]) -> None:
-        raise NotImplementedError
 
     def _forked(self, generation: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.messages import PluginUse
 
@@ -30,7 +31,7 @@ _ADOPT_ORPHANS = 36
 
 
 class Birth(msgspec.Struct, frozen=True, tag=True):
-    """Fork a rank; its socket, output pipes and perhaps its rendezvous socket come along."""
+    """Fork a rank; its sockets, its pipes and perhaps its rendezvous socket come along."""
 
     place: InstanceInfo
     env: dict[str, str]
@@ -136,6 +137,7 @@ class Forge:
         signal.set_wakeup_fd(wake_write.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(STACK_SIGNAL, signal.SIG_IGN)
         self._private = [wake_read, wake_write, self._control]
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
@@ -150,7 +152,7 @@ class Forge:
                         return
 
     def _obey(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST, 4)
+        data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST, 8)
         if not data:
             self._end_all()
             return False
@@ -198,12 +200,14 @@ class Forge:
             private.close()
         os.environ.update(birth.env)
         _share_cores(birth)
-        connection, stdout, stderr, *rendezvous = descriptors
+        connection, stdout, stderr, rescue, stacks, *rendezvous = descriptors
         place = Place(birth.place, birth.threads, rendezvous[0] if rendezvous else None)
         rank = Rank(
             place,
             socket.socket(fileno=out_of_the_way(connection)),
             (stdout, stderr),
+            socket.socket(fileno=out_of_the_way(rescue)),
+            out_of_the_way(stacks),
             self._shell,
             BlobStore(*self._stores),
         )

@@ -28,6 +28,7 @@ class Mailbox:
         self._frames = command_frames()
         self._waiting: deque[Command] = deque()
         self._running: int | None = None
+        self._interrupted: int | None = None
         self._looks = 0
         self._handler = self._on_signal
         os.register_at_fork(after_in_child=_as_any_process)
@@ -63,6 +64,14 @@ class Mailbox:
         self._running = None
         self._uplink.interrupted = False
 
+    def was_interrupted(self, run: int) -> bool:
+        """Whether this run was interrupted, or is to be: the message may be here before its signal."""
+        with contextlib.suppress(BlockingIOError):
+            data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
+            self._waiting.extend(self._frames.feed(data))
+        meant = any(isinstance(each, Interrupt) and each.run == run for each in self._waiting)
+        return meant or self._interrupted == run
+
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         run = self._running
         if run is not None:
@@ -88,6 +97,7 @@ class Mailbox:
         meant = [c for c in self._waiting if isinstance(c, Interrupt) and c.run == run]
         for command in meant:
             self._waiting.remove(command)
+            self._interrupted = run
         if meant and self._uplink.sending:
             self._uplink.interrupted = True
         elif meant:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import gc
 import importlib
 import os
 import random
@@ -21,9 +23,12 @@ from skyward_nb.node.capture import Capture
 from skyward_nb.node.exceptions import pack_exception
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.mailbox import Mailbox
+from skyward_nb.node.rescue import Rescue
 from skyward_nb.node.shell import RankShell
+from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.uplink import Uplink, encodable
-from skyward_nb.plugins.base import Place, find_plugin
+from skyward_nb.plugins.base import Place, Plugin, find_plugin
+from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
 from skyward_nb.runtime import hooks, outlet
 from skyward_nb.wire import arrivals, definitions, foreign
 from skyward_nb.wire.blobs import BlobStore, Damaged
@@ -32,6 +37,7 @@ from skyward_nb.wire.home import home, set_home
 from skyward_nb.wire.payload import pack, spread_parts, unpack
 from skyward_nb.wire.sizes import measure
 from skyward_nb.words.errors import PayloadError, spell_size
+from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.messages import (
     Failure,
     Packed,
@@ -40,6 +46,7 @@ from skyward_nb.words.messages import (
     RankDone,
     RankReady,
     RankRefused,
+    Reform,
     Rejected,
     Run,
     Spread,
@@ -49,6 +56,7 @@ from skyward_nb.words.messages import (
 )
 
 _MISSING = object()
+_PATIENCE = 10.0
 
 
 class _NotRebuilt(Exception):
@@ -72,6 +80,8 @@ class Rank:
         place: Place,
         connection: socket.socket,
         pipes: tuple[int, int],
+        rescue: socket.socket,
+        stacks: int,
         shell: RankShell,
         store: BlobStore,
     ) -> None:
@@ -83,44 +93,92 @@ class Rank:
         self._uplink = Uplink(connection, self.info.rank)
         self._capture = Capture(self._uplink, *pipes)
         self._mailbox = Mailbox(connection, self._uplink)
+        self._to_the_rescue = rescue
+        self._plugins: dict[str, tuple[Plugin, dict[str, str]]] = {}
+        self._frameworks = ExitStack()
         self._finder = ProjectFinder()
         self._bound_in: dict[str, int] = {}
         outlet.connect(self._uplink.emit)
         shell.connect(self.info.rank, self._uplink.emit)
         set_home(shell.user_ns)
         _leave_with_the_last_words(self._uplink)
+        # What kills this process is told where it prints; where it is, to whoever asks the agent.
+        faulthandler.enable(2)
+        faulthandler.register(STACK_SIGNAL, stacks, all_threads=True, chain=False)
 
     def live(self, plugins: tuple[PluginUse, ...]) -> None:
         """Ready the plugins, say so, and run cells until the agent hangs up."""
         self._mailbox.close()
         _fresh_randomness()
-        with ExitStack() as frameworks:
-            frameworks.enter_context(hooks.installed())
-            try:
-                for use in plugins:
-                    entered = find_plugin(use.name).enter(self._place, use.options)
-                    frameworks.enter_context(entered)
-            except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
-                message = f"{type(error).__name__}: {error}"
-                refused = RankRefused(
-                    self.info.generation, self.info.rank, message, traceback.format_exc()
-                )
-                self._uplink.emit(refused)
-                return
-            self._capture.repair()
-            self._uplink.emit(RankReady(self.info.generation, self.info.rank, os.getpid()))
-            while (command := self._mailbox.next()) is not None:
+        self._plugins = {use.name: (find_plugin(use.name), use.options) for use in plugins}
+        known = tuple(plugin for plugin, _ in self._plugins.values())
+        self._rescue = Rescue(self._to_the_rescue, self.info.rank, known, self._uplink.emit)
+        with hooks.installed():
+            going_on = self._enter()
+            while going_on and (command := self._mailbox.next()) is not None:
                 if isinstance(command, Run):
                     self._uplink.emit(self._ended(command))
+                elif isinstance(command, Reform):
+                    going_on = self._reform(command)
+            if not going_on:
+                return
             # Peers are going, too: a framework's orderly farewell would wait for them.
             self._uplink.flush()
             os._exit(0)
 
+    def _enter(self) -> bool:
+        """Ready the plugins at this rank's place, and say how that went."""
+        try:
+            for plugin, options in self._plugins.values():
+                self._frameworks.enter_context(plugin.enter(self._place, options))
+        except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
+            self._refuse(error)
+            with contextlib.suppress(Exception):
+                self._frameworks.close()
+            return False
+        self._capture.repair()
+        self._uplink.emit(RankReady(self.info.generation, self.info.rank, os.getpid()))
+        return True
+
+    def _refuse(self, error: Exception) -> None:
+        message = f"{type(error).__name__}: {error}"
+        text = "".join(traceback.format_exception(error))
+        self._uplink.emit(RankRefused(self.info.generation, self.info.rank, message, text))
+
+    def _reform(self, order: Reform) -> bool:
+        """Leave the group there was and form that of a new generation; names and values stay."""
+        info = next(place for place in order.places if place.rank == self.info.rank)
+        before, self.info = self.info, info
+        try:
+            self._frameworks.close()
+            # Tracebacks in circles keep the old group, with its threads and connections.
+            gc.collect()
+            rendezvous = None
+            if info.is_head and self._plugins:
+                rendezvous = self._rescue.rendezvous(info.generation, _PATIENCE)
+        except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
+            self._refuse(error)
+            return False
+        self._place = Place(info, self._place.threads, rendezvous)
+        self._move(before)
+        return self._enter()
+
+    def _move(self, before: InstanceInfo) -> None:
+        """Tell user code its new place; variables of plugins that somebody else set stay."""
+        for plugin, _ in self._plugins.values():
+            was = plugin.env(before)
+            for name, value in plugin.env(self.info).items():
+                if os.environ.get(name) == was.get(name):
+                    os.environ[name] = value
+        os.environ.update(environment(self.info))
+
     def _ended(self, command: Run) -> RankDone:
         """Run a command; whatever goes wrong with ourselves is told, and the rank lives on."""
+        self._rescue.run = command.run
+        self._waited_in = ""
         try:
-            return self._run(command)
-        except Exception as error:  # noqa: BLE001 - a user's objects may do anything when looked at
+            done = self._run(command)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's objects may do anything when looked at
             self._mailbox.close()
             failure = Failure(
                 type_name=type(error).__qualname__,
@@ -129,7 +187,17 @@ class Rank:
                 at=None,
                 traceback=(f"{type(error).__qualname__}: {_text_of(error)}",),
             )
-            return RankDone(run=command.run, rank=self.info.rank, failure=failure)
+            done = RankDone(
+                run=command.run,
+                rank=self.info.rank,
+                failure=failure,
+                interrupted=self._ended_by_interrupt(error, command.run),
+            )
+        self._rescue.run = None
+        if not self._plugins:
+            return done
+        steps = tuple(step for plugin, _ in self._plugins.values() for step in plugin.steps())
+        return replace(done, waited_in=self._waited_in, steps=steps)
 
     # ── one run ─────────────────────────────────────────────────────────────────────────
 
@@ -142,13 +210,13 @@ class Rank:
         before = {name: _remember(name, namespace, command.sure) for name in watched}
         value: object = None
         error: BaseException | None = None
+        self._shell.shown = ()
         try:
             self._mailbox.open(command.run)
             value = self._shell.run(command)
             self._mailbox.close()
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
-            self._mailbox.close()
-            error = raised
+            error = self._closed_after(raised, command.run)
         self._end_if_forked(error)
         hooks.settle()
         self._capture.repair()
@@ -164,7 +232,7 @@ class Rank:
             rank=rank,
             assigned=assigned,
             dropped=tuple(name for name in before if name not in namespace),
-            interrupted=isinstance(error, KeyboardInterrupt),
+            interrupted=self._ended_by_interrupt(error, command.run),
         )
         if error is not None:
             return replace(done, failure=self._failure(error))
@@ -175,10 +243,49 @@ class Rank:
             self._uplink.emit(Stage(rank, "returning values", command.run))
             with_values = self._with_values(done, command, value)
             self._mailbox.close()
-        except KeyboardInterrupt as interrupt:
-            self._mailbox.close()
-            return replace(done, failure=self._failure(interrupt), interrupted=True)
+        except (KeyboardInterrupt, RuntimeError) as raised:
+            error = self._closed_after(raised, command.run)
+            if not isinstance(error, KeyboardInterrupt):
+                raise error from None
+            return replace(done, failure=self._failure(error), interrupted=True)
         return with_values
+
+    def _closed_after(self, error: BaseException, run: int) -> BaseException:
+        """Close the mailbox after what ended a cell; what ended it in truth, if that was an interrupt.
+
+        A collective does not listen to interrupts: one waits until the collective returns, and that
+        raises, for being cut. The interrupt is then found just now, or in the mailbox.
+        """
+        try:
+            self._mailbox.close()
+        except KeyboardInterrupt as late:
+            self._mailbox.close()
+            error = late
+        self._waited_in = error_waited_in(error)
+        before = error.__context__
+        if isinstance(error, KeyboardInterrupt) and before is not None and lost_its_peers(before):
+            error.__context__ = None
+            if self._shell.place_of(error) is None:
+                error = error.with_traceback(before.__traceback__)
+            self._shell.shown = ()
+        elif lost_its_peers(error) and self._was_freed(run):
+            error = KeyboardInterrupt().with_traceback(error.__traceback__)
+            self._shell.shown = ()
+        if not self._shell.shown:
+            self._shell.keep_traceback((type(error), error, error.__traceback__))
+        if not (lost_its_peers(error) or self._ended_by_interrupt(error, run)):
+            self._waited_in = ""
+        return error
+
+    def _was_freed(self, run: int) -> bool:
+        """Whether a collective was left in this run because somebody stopped the run."""
+        if not self._waited_in:
+            return False
+        return self._rescue.was_cut(run) or self._mailbox.was_interrupted(run)
+
+    def _ended_by_interrupt(self, error: BaseException | None, run: int) -> bool:
+        """Whether an interrupt ended it, by whatever code made of that."""
+        return isinstance(error, KeyboardInterrupt) or (error is not None and self._was_freed(run))
 
     def _end_if_forked(self, error: BaseException | None) -> None:
         """End a process that the cell forked and that has come to the cell's end, as a script."""

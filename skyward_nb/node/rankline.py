@@ -10,8 +10,9 @@ import os
 import select
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import IO, Protocol
 
+from skyward_nb.node.stackpipe import StackPipe
 from skyward_nb.wire.frames import Cutter, frame
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.messages import Output
@@ -57,14 +58,16 @@ class RankLine(asyncio.BufferedProtocol):
         self._pipes: dict[str, int] = {}
         self._ready = select.poll()
         self._timers: set[asyncio.TimerHandle] = set()
+        self._rescue: socket.socket | None = None
+        self._stacks = StackPipe(loop)
         self._held = False
         self.closed = False
         self.silent = False
 
-    async def open(self) -> tuple[socket.socket, int, int]:
-        """Connect, and give the ends that the rank's process shall have."""
+    async def open(self) -> list[IO[bytes] | socket.socket]:
+        """Connect, and give the ends that the rank's process shall have, in `Birth`'s order."""
         ours, theirs = socket.socketpair()
-        writes: list[int] = []
+        ends: list[IO[bytes] | socket.socket] = [theirs]
         for name in _PIPES:
             read, write = os.pipe()
             os.set_blocking(read, False)
@@ -72,10 +75,13 @@ class RankLine(asyncio.BufferedProtocol):
             self._pipes[name] = read
             self._ready.register(read, select.POLLIN)
             self._loop.add_reader(read, self._on_pipe, name)
-            writes.append(write)
+            ends.append(os.fdopen(write, "wb", 0))
+        self._rescue, rescued = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._rescue.setblocking(False)
+        ends += [rescued, os.fdopen(self._stacks.open(), "wb", 0)]
         ours.setblocking(False)
         await self._loop.create_connection(lambda: self, sock=ours)
-        return theirs, writes[0], writes[1]
+        return ends
 
     def begin(self, run: int) -> None:
         """What is written from now on is this run's."""
@@ -91,6 +97,17 @@ class RankLine(asyncio.BufferedProtocol):
         """Pass a frame on to the rank."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    def rescue(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a frame, and descriptors, to where the rank hears it even if stuck in native code."""
+        if self._rescue is not None:
+            # Of one that does not even take this much, nothing can be hoped.
+            with contextlib.suppress(OSError):
+                socket.send_fds(self._rescue, [data], descriptors)
+
+    def inspect(self, ask_for_it: Callable[[], None], answer: Callable[[str], None]) -> None:
+        """Answer with where its threads are, once it is signalled to write that."""
+        self._stacks.ask(ask_for_it, answer)
 
     def hold(self, held: bool) -> None:
         """Stop listening, so that the rank waits with what it says; or go on."""
@@ -119,6 +136,10 @@ class RankLine(asyncio.BufferedProtocol):
             self._loop.remove_reader(pipe)
             os.close(pipe)
         self._pipes.clear()
+        self._stacks.close()
+        if self._rescue is not None:
+            self._rescue.close()
+            self._rescue = None
         if self._transport is not None:
             self._transport.abort()
 

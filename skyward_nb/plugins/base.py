@@ -42,7 +42,18 @@ class Plugin(Protocol):
         ...
 
     def enter(self, place: Place, options: dict[str, str]) -> AbstractContextManager[None]:
-        """Ready the framework in this process; leaving undoes it."""
+        """Ready the framework in this process; leaving undoes it, also after a cut."""
+        ...
+
+    def cut(self) -> bool:
+        """Cut this process's communication, so that a collective that waits raises; whether there was any.
+
+        Called on another thread than the one that waits.
+        """
+        ...
+
+    def steps(self) -> tuple[int, ...]:
+        """How many collectives were issued on each of its groups, in the order they were made."""
         ...
 
 

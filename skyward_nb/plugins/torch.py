@@ -6,16 +6,22 @@ reach, and on no other. Source for the variables: torch's elastic agent.
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from skyward_nb.plugins.base import Place
+from skyward_nb.plugins.wires import Wires
 from skyward_nb.words.info import InstanceInfo
 
 _JOIN = timedelta(seconds=120)
+_wires = Wires()
 
 
 @dataclass(frozen=True)
@@ -52,25 +58,101 @@ class TorchPlugin:
         backend = options.get("backend", "auto")
         if backend == "auto":
             backend = "nccl" if on_gpu else "gloo"
-        store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented as public
-            info.head_addr,
-            info.head_port,
-            info.world_size,
-            is_master=info.is_head,
-            timeout=_JOIN,
-            wait_for_workers=False,
-            master_listen_fd=_listening(place.rendezvous_fd),
-        )
-        dist.init_process_group(
-            backend,
-            store=dist.PrefixStore(f"generation{info.generation}", store),  # pyright: ignore[reportPrivateImportUsage]
-            rank=info.rank,
-            world_size=info.world_size,
-        )
+        _wires.forget(info.head_port)
+        with _groups_are_known():
+            if not info.is_head:
+                _await_listener(info.head_addr, info.head_port)
+            store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented as public
+                info.head_addr,
+                info.head_port,
+                info.world_size,
+                is_master=info.is_head,
+                timeout=_JOIN,
+                wait_for_workers=False,
+                master_listen_fd=_listening(place.rendezvous_fd),
+            )
+            dist.init_process_group(
+                backend,
+                store=dist.PrefixStore(f"generation{info.generation}", store),  # pyright: ignore[reportPrivateImportUsage]
+                rank=info.rank,
+                world_size=info.world_size,
+            )
+            del store
+            try:
+                yield
+            finally:
+                # What still waits on a peer would keep the group from ending.
+                self.cut()
+                if dist.is_initialized():
+                    dist.destroy_process_group()
+
+    def cut(self) -> bool:
+        """Shut gloo's connections and the store's, and abort NCCL's communicators."""
+        found = _wires.cut()
+        for group, backend in _groups():
+            if "nccl" in backend:
+                with contextlib.suppress(Exception):
+                    _distributed()._abort_process_group(group)
+                    found = True
+        return found
+
+    def steps(self) -> tuple[int, ...]:
+        """The sequence number of each group, the default group's first."""
         try:
-            yield
-        finally:
-            dist.destroy_process_group()
+            return tuple(group._get_sequence_number_for_group() for group, _ in _groups())
+        except Exception:  # noqa: BLE001 - groups of the user's own backends need not count
+            return ()
+
+
+def _distributed() -> Any:
+    """The module that keeps the process groups, once it is imported."""
+    return sys.modules.get("torch.distributed.distributed_c10d")
+
+
+def _groups() -> list[tuple[Any, str]]:
+    """The process groups of this rank, in the order they were made, and their backends."""
+    module = _distributed()
+    if module is None:
+        return []
+    return [(group, str(backend)) for group, (backend, _) in list(module._world.pg_map.items())]
+
+
+@contextmanager
+def _groups_are_known() -> Generator[None]:
+    """Meanwhile, what is connected for a new group is known as such: `new_group`, `split_group`.
+
+    All of them are made by one function of torch, which opens the connections before it returns.
+    """
+    module = _distributed()
+    make = getattr(module, "_new_process_group_helper", None)
+    if make is None:
+        yield
+        return
+
+    def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
+        return _wires.during(lambda: make(*args, **kwargs))
+
+    module._new_process_group_helper = _new_process_group_helper
+    try:
+        yield
+    finally:
+        module._new_process_group_helper = make
+
+
+def _await_listener(address: str, port: int) -> None:
+    """Wait until the head listens: torch, when refused, tries again only after half a second."""
+    until = time.monotonic() + _JOIN.total_seconds()
+    pause = 0.001
+    while time.monotonic() < until:
+        try:
+            socket.create_connection((address, port), _JOIN.total_seconds()).close()
+        except ConnectionRefusedError:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        except OSError:
+            return  # torch says it better
+        else:
+            return
 
 
 def _listening(descriptor: int | None) -> int | None:

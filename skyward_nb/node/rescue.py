@@ -1,0 +1,124 @@
+"""A rank's second pair of hands: what must be done while its main thread is stuck in native code.
+
+A thread of its own waits on a socket of its own, one message a packet. It looks at where the main
+thread is, cuts its communication, and takes in the socket for the rendezvous of a new generation.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from skyward_nb.plugins.base import Plugin
+from skyward_nb.plugins.collectives import frames_of_thread, waits_in
+from skyward_nb.wire.frames import FrameError, command_frames
+from skyward_nb.words.messages import Command, Cut, Event, Reserve, WasCut
+
+_LARGEST = 1 << 16
+_LOOKS = 4
+_BETWEEN_LOOKS = 0.01
+_FROM_ANYONE = {"wait", "store.get"}
+"""What is known by a method's name alone, and so might be something else that is quick."""
+
+
+class Rescue:
+    """Obeys `Cut` and takes sockets, whatever the main thread does."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        rank: int,
+        plugins: tuple[Plugin, ...],
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.run: int | None = None
+        """The run that the main thread is in."""
+        self._socket = connection
+        self._rank = rank
+        self._plugins = plugins
+        self._emit = emit
+        self._main = threading.main_thread().ident or 0
+        self._arrived = threading.Condition()
+        self._rendezvous: tuple[int, int] | None = None
+        self._cut_in: int | None = None
+        os.register_at_fork(after_in_child=connection.close)
+        threading.Thread(target=self._serve, name="skyward-rescue", daemon=True).start()
+
+    def was_cut(self, run: int) -> bool:
+        """Whether communication was cut while the main thread was in this run."""
+        return self._cut_in == run
+
+    def rendezvous(self, generation: int, patience: float) -> int:
+        """The socket that was sent for this generation, once it is here; TimeoutError without it."""
+        with self._arrived:
+            here = self._arrived.wait_for(
+                lambda: self._rendezvous is not None and self._rendezvous[0] == generation, patience
+            )
+            if not here or self._rendezvous is None:
+                raise TimeoutError("the socket for the rendezvous did not come")
+            descriptor = self._rendezvous[1]
+            self._rendezvous = None
+            return descriptor
+
+    def _serve(self) -> None:
+        # Signals are the main thread's, which sleeps on if another one takes them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(
+                    self._socket, _LARGEST, 1, socket.MSG_CMSG_CLOEXEC
+                )
+                if not data:
+                    return
+                for command in command_frames().feed(data):
+                    self._obey(command, descriptors)
+            except (OSError, FrameError):
+                return
+            for unused in descriptors:
+                os.close(unused)
+
+    def _obey(self, command: Command, descriptors: list[int]) -> None:
+        if isinstance(command, Cut):
+            self._emit(self._answer(command))
+        elif isinstance(command, Reserve) and descriptors:
+            with self._arrived:
+                if self._rendezvous is not None:
+                    os.close(self._rendezvous[1])
+                self._rendezvous = command.generation, descriptors.pop()
+                self._arrived.notify_all()
+
+    def _answer(self, command: Cut) -> WasCut:
+        run = self.run
+        if run not in (None, command.run):
+            return WasCut(command.run, self._rank)
+        waited_in = self._waits_in() if run is not None else ""
+        if run is not None and not waited_in:
+            return WasCut(command.run, self._rank)
+        self._cut_in = run
+        cut = [plugin.cut() for plugin in self._plugins]
+        return WasCut(command.run, self._rank, waited_in, any(cut))
+
+    def _waits_in(self) -> str:
+        """What the main thread waits in; what might be quick is looked at again."""
+        found = ""
+        seen: set[tuple[int, int]] = set()
+        for _ in range(_LOOKS):
+            frame = sys._current_frames().get(self._main)
+            found = waits_in(frames_of_thread(frame))
+            if found not in _FROM_ANYONE:
+                return found
+            seen.add(_where(frame))
+            if len(seen) > 1:
+                return ""
+            time.sleep(_BETWEEN_LOOKS)
+        return found
+
+
+def _where(frame: FrameType | None) -> tuple[int, int]:
+    return (id(frame), frame.f_lasti) if frame is not None else (0, 0)

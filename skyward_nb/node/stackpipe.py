@@ -1,0 +1,81 @@
+"""The agent's end of the pipe on which a rank's `faulthandler` writes where its threads are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+
+STACK_SIGNAL = signal.SIGRTMIN + 5
+"""To the main thread of a rank: write where all threads are. The forge ignores it, and so does a
+rank that is not ready for it yet."""
+
+_CHUNK = 1 << 16
+_SILENCE = 0.03
+_PATIENCE = 1.0
+_MOST = 1 << 18
+
+
+class StackPipe:
+    """Asks for one text at a time; whoever asks meanwhile gets the same."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._read: int | None = None
+        self._asking: list[Callable[[str], None]] = []
+        self._found = bytearray()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> int:
+        """Begin to listen; gives the descriptor that the rank shall write to."""
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        self._loop.add_reader(self._read, self._on_text)
+        return write
+
+    def ask(self, ask_for_it: Callable[[], None], answer: Callable[[str], None]) -> None:
+        """Have the rank signalled, unless it was for another, and answer with what it writes.
+
+        It has written it all when it has been silent for a moment. The text is empty when it
+        writes nothing: it is stopped, or gone.
+        """
+        self._asking.append(answer)
+        if len(self._asking) > 1:
+            return
+        self._found.clear()
+        self._timer = self._loop.call_later(_PATIENCE, self._over)
+        ask_for_it()
+
+    def close(self) -> None:
+        """Let go of the pipe, and answer with what there is; safe to call twice."""
+        self._over()
+        if self._read is not None:
+            self._loop.remove_reader(self._read)
+            os.close(self._read)
+            self._read = None
+
+    def _on_text(self) -> None:
+        if self._read is None:
+            return
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._read, _CHUNK)
+            if not data:
+                self.close()
+                return
+        if self._asking and data:
+            self._found += data[: max(0, _MOST - len(self._found))]
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(_SILENCE, self._over)
+
+    def _over(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        asking, self._asking = self._asking, []
+        text = self._found.decode("utf-8", "replace")
+        for answer in asking:
+            answer(text)

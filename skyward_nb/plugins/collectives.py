@@ -1,0 +1,180 @@
+"""Which collective a thread waits in, by the names of its frames. Pure.
+
+A frame is a file and a function. Where it can be told, a function of native code that the
+innermost frame calls comes first of all, as a frame without a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType
+
+NamedFrame = tuple[str, str]
+"""File and function."""
+
+_NATIVE = {"wait": "wait", "get": "store.get"}
+"""Methods of native objects that user code calls itself, and what they are called then."""
+
+_PACKAGES = (
+    "/torch/distributed/",
+    "/torch/nn/parallel/distributed.py",
+    "/jax/experimental/multihost_utils.py",
+    "/skyward_nb/runtime/sync.py",
+)
+_BETWEEN = (
+    "/torch/_ops.py",
+    "/torch/_compile.py",
+    "/torch/utils/",
+    "/optree/",
+    "/torch/distributed/c10d_logger.py",
+    "/torch/nn/modules/module.py",
+    "/jax/",
+    "/jaxlib/",
+    "/contextlib.py",
+    "/skyward_nb/plugins/",
+    "/skyward_nb/node/mailbox.py",
+)
+"""What may lie between the frames of a collective without being one."""
+
+_COMMUNICATION = (
+    "/torch/distributed/distributed_c10d.py",
+    "/torch/distributed/_functional_collectives.py",
+    "/torch/distributed/nn/functional.py",
+    *_PACKAGES[2:],
+)
+_BACKWARD = "/torch/autograd/graph.py", "_engine_run_backward"
+_ALIKE = {
+    ("/skyward_nb/runtime/sync.py", "barrier"): "sky.barrier",
+    ("/torch/nn/parallel/distributed.py", "__init__"): "DistributedDataParallel",
+    ("/torch/nn/parallel/distributed.py", "forward"): "DistributedDataParallel.forward",
+    ("/torch/distributed/_functional_collectives.py", "wait_tensor"): "wait_tensor",
+}
+_LOST = re.compile(r"gloo|nccl|connection|timed? ?out|socket|peer|store", re.IGNORECASE)
+_MOST = 200
+
+
+def waits_in(frames: Iterable[NamedFrame]) -> str:
+    """The collective that a thread with these frames, innermost first, waits in; or "".
+
+    It is named by the outermost function of the communication package below the user's own code:
+    `all_reduce`, `barrier`, `new_group`. What ends in autograd's engine waits in `backward`: a
+    thread that is found there in a process with a group averages gradients, or computes.
+    """
+    rest = iter(frames)
+    first = next(rest, ("", ""))
+    native = ""
+    if not first[0]:
+        native = _NATIVE.get(first[1], "")
+        first = next(rest, ("", ""))
+    if first[0].endswith(_BACKWARD[0]) and first[1] == _BACKWARD[1]:
+        return "backward"
+    named: list[NamedFrame] = []
+    for file, function in (first, *rest):
+        if any(part in file for part in _PACKAGES) and not file.endswith(_BETWEEN):
+            named.append((file, function))
+        elif not any(part in file for part in _BETWEEN):
+            break
+    return _known_name(named) if named else native
+
+
+def _known_name(named: list[NamedFrame]) -> str:
+    """The outermost public function that communicates, else the outermost of all."""
+    for file, function in reversed(named):
+        for (place, name), alike in _ALIKE.items():
+            if function == name and file.endswith(place):
+                return alike
+    public = [frame for frame in named if not frame[1].startswith(("_", "<"))]
+    talking = [frame for frame in public if frame[0].endswith(_COMMUNICATION)]
+    return (talking or public or named)[-1][1]
+
+
+def frames_of_thread(frame: FrameType | None) -> Iterator[NamedFrame]:
+    """The frames of a live thread, innermost first; before them the function it calls."""
+    if frame is not None:
+        yield "", called_at(frame.f_code, frame.f_lasti)
+    count = 0
+    while frame is not None and count < _MOST:
+        yield frame.f_code.co_filename, frame.f_code.co_name
+        frame = frame.f_back
+        count += 1
+
+
+def frames_of_error(error: BaseException) -> list[NamedFrame]:
+    """The frames an exception came through, innermost first; before them the function that raised it.
+
+    What came up while another exception was handled, as an interrupt does that has waited for a
+    collective to return, goes on with that one's frames where it was handled.
+    """
+    passed = _passed(error)
+    context = error.__context__
+    if context is not None and (within := _passed(context)):
+        for number, (frame, _) in enumerate(passed):
+            if frame is within[0][0]:
+                passed, error = passed[:number] + within, context
+                break
+    if not passed:
+        return []
+    called = called_at(passed[-1][0].f_code, passed[-1][1])
+    # What else ended a `get` may have been a dictionary's.
+    native = called == "wait" or lost_its_peers(error)
+    names = [(frame.f_code.co_filename, frame.f_code.co_name) for frame, _ in passed[-_MOST:]]
+    return [("", called if native else ""), *reversed(names)]
+
+
+def _passed(error: BaseException) -> list[tuple[FrameType, int]]:
+    """The frames of a traceback, outermost first, and the instruction each was at."""
+    found: list[tuple[FrameType, int]] = []
+    trace = error.__traceback__
+    while trace is not None:
+        found.append((trace.tb_frame, trace.tb_lasti))
+        trace = trace.tb_next
+    return found
+
+
+def error_waited_in(error: BaseException | None) -> str:
+    """The collective an exception was raised out of, or the one it came upon was."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if name := waits_in(frames_of_error(error)):
+            return name
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def lost_its_peers(error: BaseException) -> bool:
+    """Whether a collective raised this for its peers or the line to them, not for what it was given."""
+    return isinstance(error, RuntimeError) and _LOST.search(str(error)) is not None
+
+
+def called_at(code: CodeType, at: int) -> str:
+    """The name of what the instruction at this offset calls; "" if it calls nothing that has one.
+
+    The function of a call begins in the source where the call does: of the names loaded from
+    there before it, the one that reaches farthest.
+    """
+    import dis
+
+    before: list[dis.Instruction] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.offset >= at:
+            break
+        before.append(instruction)
+    else:
+        return ""
+    if instruction.offset != at or not instruction.opname.startswith(("CALL", "PRECALL")):
+        return ""
+    place = instruction.positions
+    if place is None or place.lineno is None:
+        return ""
+    best, name = (-1, -1), ""
+    for each in before:
+        where = each.positions
+        if where is None or (where.lineno, where.col_offset) != (place.lineno, place.col_offset):
+            continue
+        end = where.end_lineno or -1, where.end_col_offset or -1
+        whole = place.end_lineno or -1, place.end_col_offset or -1
+        if each.opname.startswith("LOAD_") and isinstance(each.argval, str) and best <= end < whole:
+            best, name = end, each.argval
+    return name

@@ -1,0 +1,96 @@
+"""A framework's connections in this process: known by when they were opened, and cut at once.
+
+Frameworks keep their sockets in native code, so they are found in `/proc/self/fd` (Linux; elsewhere
+there are none). What user code connected itself is another's, and is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+R = TypeVar("R")
+
+_DESCRIPTORS = Path("/proc/self/fd")
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+class Wires:
+    """The sockets of one framework; `cut` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._own: set[int] = set()
+        self._before: set[int] | None = None
+        self._port = 0
+
+    def forget(self, port: int = 0) -> None:
+        """Begin anew, with a store that is reached, or listens, at `port`."""
+        self._own = set()
+        self._before = None
+        self._port = port
+
+    def during(self, make: Callable[[], R]) -> R:
+        """Call this: what is opened meanwhile is the framework's."""
+        if self._before is not None:
+            return make()
+        self._before = before = set(_sockets())
+        made = False
+        try:
+            result = make()
+            made = True
+        finally:
+            # Without a call that an interrupt could come upon: it has waited until here.
+            self._before = None
+            if made:
+                now = set(_sockets())
+                self._own = (self._own & now) | (now - before)
+        return result
+
+    def cut(self) -> bool:
+        """Shut the connections down, so that whoever waits on one is told; whether there were any.
+
+        A socket that listens is left as it is: frameworks abort the process when theirs fails.
+        """
+        before = self._before
+        found = _sockets()
+        own = self._own | (set(found) - before if before is not None else set())
+        ports = {self._port} - {0}
+        connected: list[tuple[bool, socket.socket]] = []
+        with contextlib.ExitStack() as opened:
+            for inode, descriptor in found.items():
+                with contextlib.suppress(OSError):
+                    each = opened.enter_context(socket.socket(fileno=os.dup(descriptor)))
+                    if each.family not in (socket.AF_INET, socket.AF_INET6):
+                        continue
+                    if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        ports |= {each.getsockname()[1]} if inode in own else set()
+                    else:
+                        connected.append((inode in own, each))
+            return sum(_shut(each, ports, known=known) for known, each in connected) > 0
+
+
+def _shut(each: socket.socket, ports: set[int], *, known: bool) -> bool:
+    """Shut a connection that is `known`, or has one of these ports at either end."""
+    with contextlib.suppress(OSError):
+        # First: one that is bound and not yet connected would be spoilt for listening.
+        peer = each.getpeername()[1]
+        if known or peer in ports or each.getsockname()[1] in ports:
+            each.shutdown(socket.SHUT_RDWR)
+            return True
+    return False
+
+
+def _sockets() -> dict[int, int]:
+    """This process's sockets: the number of each, and a descriptor of it."""
+    found: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - names are all there is to know
+            with contextlib.suppress(OSError):
+                if match := _SOCKET.match(os.readlink(_DESCRIPTORS / name)):  # noqa: PTH115 - no path
+                    found[int(match[1])] = int(name)
+    return found

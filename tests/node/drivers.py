@@ -1,0 +1,187 @@
+"""A client of one agent by hand: it says one command at a time, and hears what comes back."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import linecache
+import marshal
+import os
+import select
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from skyward_nb.plugins.base import find_plugin
+from skyward_nb.pool.link import Link
+from skyward_nb.providers.local import LocalProvider
+from skyward_nb.words.info import place
+from skyward_nb.words.messages import (
+    Attach,
+    Client,
+    Cut,
+    Fork,
+    Inspect,
+    Interrupt,
+    Output,
+    PluginUse,
+    RankDone,
+    RankLost,
+    RankReady,
+    RankRefused,
+    Reform,
+    Reserve,
+    Reserved,
+    Run,
+    SourceFile,
+    Stack,
+    Stop,
+    WasCut,
+)
+from skyward_nb.words.spec import PoolSpec
+
+PATIENCE = 60.0
+
+
+class Driver:
+    """An agent of its own, with as many ranks as asked for."""
+
+    def __init__(self, machine, plugins: tuple[str, ...], link: Link) -> None:
+        self.machine = machine
+        self.link = link
+        self.plugins = tuple(PluginUse(name) for name in plugins)
+        self.events = []
+        self.generation = self.runs = 0
+        self.pids: dict[int, int] = {}
+        self.places = ()
+
+    def hear(self, seconds: float = PATIENCE):
+        """The next event that is here or comes; None when there is none in time."""
+        ready, _, _ = select.select([self.link], [], [], seconds)
+        if not ready:
+            return None
+        found = self.link.read()
+        self.events += found
+        return found
+
+    def wait(self, kind, ranks, since=0, **fields):
+        """One event of this kind from each of the ranks, with these fields; in the order of ranks."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            found = {
+                event.rank: event
+                for event in self.events[since:]
+                if isinstance(event, kind)
+                and all(getattr(event, name) == value for name, value in fields.items())
+            }
+            if set(ranks) <= set(found):
+                return [found[rank] for rank in ranks]
+            refused = [e for e in self.events[since:] if isinstance(e, RankRefused | RankLost)]
+            assert not refused, refused
+            assert self.hear(max(0.0, until - time.monotonic())), (kind, fields, self.events[-5:])
+
+    def _reserve(self):
+        self.generation += 1
+        since = len(self.events)
+        self.link.send(Reserve(self.generation))
+        while not (told := [e for e in self.events[since:] if isinstance(e, Reserved)]):
+            assert self.hear()
+        spec = PoolSpec(nodes=self.world)
+        addresses = (told[-1].address,) * self.world
+        self.places = place(spec, addresses, told[-1].port, "by-hand", self.generation)
+        return since
+
+    def fork(self, world: int) -> None:
+        """Have ranks forked."""
+        self.world = world
+        self.ranks = tuple(range(world))
+        since = self._reserve()
+        self.link.send(Fork(self.generation, self.places, self.plugins))
+        self._ready(since)
+
+    def reform(self) -> float:
+        """Have the ranks form a new group; how long it took."""
+        started = time.monotonic()
+        since = self._reserve()
+        self.link.send(Reform(self.generation, self.places))
+        self._ready(since)
+        return time.monotonic() - started
+
+    def _ready(self, since):
+        ready = self.wait(RankReady, self.ranks, since, generation=self.generation)
+        self.pids = {each.rank: each.pid for each in ready}
+
+    def start(self, body: str) -> int:
+        """Have all ranks run this; the run's number."""
+        self.runs += 1
+        name = f"<cell {self.runs}>"
+        tree = ast.parse(body, name)
+        code = marshal.dumps(compile(tree, name, "exec"))
+        linecache.cache.pop(name, None)
+        self.link.send(
+            Run(
+                run=self.runs,
+                generation=self.generation,
+                ranks=self.ranks,
+                number=self.runs,
+                body=code,
+                sources=(SourceFile(name, self.runs, body),),
+            )
+        )
+        return self.runs
+
+    def ended(self, run: int, ranks=None):
+        """How the run ended on each rank."""
+        return self.wait(RankDone, self.ranks if ranks is None else ranks, run=run)
+
+    def ran(self, body: str):
+        """Run to the end."""
+        return self.ended(self.start(body))
+
+    def text(self, run: int, rank: int = 0) -> str:
+        """What was printed."""
+        here = [e for e in self.events if isinstance(e, Output) and (e.run, e.rank) == (run, rank)]
+        return "".join(each.text for each in here)
+
+    def said(self, run: int, word: str, ranks=None) -> None:
+        """Wait until the ranks have printed this."""
+        ranks = self.ranks if ranks is None else ranks
+        while not all(word in self.text(run, rank) for rank in ranks):
+            assert self.hear(), (word, self.events[-5:])
+
+    def interrupt(self, run: int) -> None:
+        self.link.send(Interrupt(run, self.ranks))
+
+    def cut(self, run: int):
+        """Cut all ranks off; what each said to that."""
+        since = len(self.events)
+        self.link.send(Cut(run, self.ranks))
+        return self.wait(WasCut, self.ranks, since, run=run)
+
+    def stacks(self, ranks=None):
+        """Where the ranks are."""
+        ranks = self.ranks if ranks is None else ranks
+        since = len(self.events)
+        self.link.send(Inspect(tuple(ranks)))
+        return [each.text for each in self.wait(Stack, ranks, since)]
+
+
+@contextmanager
+def driver(world: int, *plugins: str) -> Iterator[Driver]:
+    """An agent with ranks; ended, with its files, afterwards."""
+    machine = asyncio.run(LocalProvider().acquire(PoolSpec(nodes=world), "by-hand"))[0]
+    preload = [module for name in plugins for module in find_plugin(name).preload]
+    made = None
+    try:
+        asyncio.run(machine.start_agent(60.0, preload))
+        link = Link(machine.name, asyncio.run(machine.connect()))
+        made = Driver(machine, plugins, link)
+        link.send(Attach(Client(key="by hand", pid=os.getpid(), host="", since=0.0)))
+        made.fork(world)
+        yield made
+    finally:
+        if made is not None:
+            made.link.send(Stop())
+        asyncio.run(machine.release())
+        if made is not None:
+            made.link.close()

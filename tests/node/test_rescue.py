@@ -1,0 +1,262 @@
+"""Ranks that wait in collectives are freed, and form a new group: real ranks, real gloo."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+
+import psutil
+import pytest
+from conftest import gone_within, traces
+from node.drivers import driver
+
+from skyward_nb.words.messages import Output
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+    pytest.mark.timeout(180),
+]
+
+READY = (
+    "import os, socket, threading, time, torch, torch.distributed as dist\n"
+    "from torch.distributed import _functional_collectives as functional\n"
+    "from torch.distributed.device_mesh import init_device_mesh\n"
+    "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+    "r, kept, t = dist.get_rank(), object(), torch.ones(1)\nnumber = id(kept)"
+)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    before = traces()
+    with driver(4, "torch") as made:
+        assert not any(end.failure for end in made.ran(READY))
+        works_again(made)
+        yield made
+    assert not gone_within(5, before)
+
+
+@pytest.fixture
+def four(pool):
+    """Four ranks of which each has taken part in one collective; afterwards they can again."""
+    since = len(pool.events)
+    yield pool
+    works_again(pool)
+    told = [event for event in pool.events[since:] if isinstance(event, Output)]
+    errors = "".join(event.text for event in told if event.stream == "stderr")
+    # The store's client writes why it gives up, in C++.
+    assert not errors or "TCPStore" in errors
+
+
+def stuck(made, body, waiting=None):
+    """Run this until all ranks are where they stay: the run's number."""
+    run = made.start(f"{body}")
+    made.said(run, "here", made.ranks if waiting is None else waiting)
+    time.sleep(0.2)  # from the word to the wait
+    return run
+
+
+def works_again(made):
+    """The group is formed anew, and names and values are those there were."""
+    made.reform()
+    ends = made.ran(
+        "t = torch.ones(1)\ndist.all_reduce(t)\nassert t.item() == 4\nassert id(kept) == number"
+    )
+    assert not any(end.failure for end in ends), ends
+    assert {end.steps for end in ends} == {(1,)}
+
+
+# What ranks 0, 2 and 3 wait in while rank 1 has ended, and its name.
+WAITS = {
+    "dist.all_reduce(t)": "all_reduce",
+    "dist.barrier()": "barrier",
+    "dist.broadcast(t, 1)": "broadcast",
+    "dist.recv(t, 1)": "recv",
+    "dist.all_gather([torch.ones(1) for _ in range(4)], t)": "all_gather",
+    "dist.all_gather_object([None] * 4, 'x')": "all_gather_object",
+    "dist.all_reduce(t, async_op=True).wait()": "wait",
+    "work = dist.all_reduce(t, async_op=True)\n    work.wait()": "wait",
+    "dist.new_group()": "new_group",
+    "dist.monitored_barrier()": "monitored_barrier",
+    "dist.distributed_c10d._get_default_store().get('nothing')": "store.get",
+    "import skyward_nb as sky; sky.barrier()": "sky.barrier",
+    "functional.all_reduce(t, 'sum', dist.group.WORLD).item()": "wait_tensor",
+    "net = DDP(torch.nn.Linear(1, 1))": "DistributedDataParallel",
+    "init_device_mesh('cpu', (2, 2))": "new_group",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_ranks_that_wait_for_one_that_has_ended(four, wait):
+    run = stuck(four, f"print('here')\nif r != 1:\n    {wait}")
+    four.interrupt(run)
+    told = four.cut(run)
+    # One that a peer's cut has freed before its own waits no more.
+    assert {each.waited_in for each in told} <= {"", WAITS[wait]}
+    assert told[1].cut
+    ends = four.ended(run)
+    assert [end.interrupted for end in ends] == [True, False, True, True]
+    assert [end.waited_in for end in ends] == [WAITS[wait], "", WAITS[wait], WAITS[wait]]
+
+
+def freed(made, run, **waiting):
+    """Interrupt and cut: how the run ended."""
+    made.interrupt(run)
+    made.cut(run)
+    return made.ended(run)
+
+
+def test_every_rank_waits_each_in_another_collective(four):
+    body = "print('here')\n[dist.barrier, lambda: dist.recv(t, 2), lambda: dist.recv(t, 3), lambda: dist.recv(t, 1)][r]()"
+    ends = freed(four, stuck(four, body))
+    assert [end.waited_in for end in ends] == ["barrier", "recv", "recv", "recv"]
+    assert all(end.interrupted for end in ends)
+
+
+def test_ranks_that_wait_for_one_that_has_failed(four):
+    run = stuck(four, "print('here')\nif r == 1: raise ValueError('first')\ndist.all_reduce(t)")
+    ends = freed(four, run)
+    assert ends[1].failure.message == "first"
+    assert not ends[1].interrupted
+    assert not ends[1].waited_in
+    assert [end.steps for end in ends] == [(2,), (1,), (2,), (2,)]
+    assert [ends[rank].waited_in for rank in (0, 2, 3)] == ["all_reduce"] * 3
+
+
+def test_averaging_of_gradients(four):
+    body = (
+        "torch.manual_seed(0)\nnet = DDP(torch.nn.Linear(100, 100))\n"
+        "loss = net(torch.ones(1, 100)).sum()\nprint('here')\nif r != 3: loss.backward()"
+    )
+    run = stuck(four, body)
+    four.interrupt(run)
+    assert {each.waited_in for each in four.cut(run)} <= {"", "backward"}
+    ends = four.ended(run)
+    assert [end.waited_in for end in ends] == ["backward"] * 3 + [""]
+    assert [end.interrupted for end in ends] == [True] * 3 + [False]
+    four.reform()
+    assert not any(end.failure for end in four.ran(body.replace("if r != 3: ", "")))
+
+
+def test_a_group_of_some(four):
+    body = (
+        "pair = dist.new_group([2 * (r // 2), 2 * (r // 2) + 1], use_local_synchronization=True)\n"
+        "print('here')\nif r == 0: dist.all_reduce(t, group=pair)\nif r == 3: dist.barrier(group=pair)"
+    )
+    run = stuck(four, body)
+    four.interrupt(run)
+    told = four.cut(run)
+    assert [each.waited_in for each in told] == ["all_reduce", "", "", "barrier"]
+    ends = four.ended(run)
+    assert [end.interrupted for end in ends] == [True, False, False, True]
+    assert [len(end.steps) for end in ends] == [2] * 4
+
+
+def test_code_that_catches_what_a_collective_raises_ends(four):
+    body = (
+        "print('here')\ncaught = 0\nwhile True:\n    try: dist.all_reduce(t) if r else time.sleep(100)\n"
+        "    except RuntimeError: caught += 1"
+    )
+    ends = freed(four, stuck(four, body))
+    assert all(end.interrupted for end in ends)
+    assert {end.failure.type_name for end in ends} == {"KeyboardInterrupt"}
+
+
+def test_code_that_catches_the_interrupt_and_waits_again(four):
+    """What the collective raises for being cut is no failure of its own."""
+    body = (
+        "print('here')\ntry: time.sleep(100)\nexcept KeyboardInterrupt: print('caught')\n"
+        "if r: dist.all_reduce(t)"
+    )
+    run = stuck(four, body)
+    four.interrupt(run)
+    four.said(run, "caught")
+    time.sleep(0.2)
+    four.cut(run)
+    ends = four.ended(run)
+    assert [end.interrupted for end in ends] == [False, True, True, True]
+    assert {end.failure.type_name for end in ends[1:]} == {"KeyboardInterrupt"}
+
+
+def test_ordinary_code_is_left_alone(four):
+    """As is what user code has connected itself."""
+    body = (
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "ours = socket.create_connection(server.getsockname())\ntheirs, _ = server.accept()\n"
+        "print('here')\nend = time.monotonic() + 30\ntry:\n"
+        "    while r == 0 and time.monotonic() < end: sum(range(1000)); {}.get('a')\n"
+        "    if r == 1: time.sleep(30)\n"
+        "    if r == 2: threading.Event().wait(30)\n"
+        "    if r == 3: socket.create_server(('127.0.0.1', 0)).accept()\n"
+        "except KeyboardInterrupt: pass\n"
+        "ours.sendall(b'still here'); print(theirs.recv(20))"
+    )
+    run = stuck(four, body)
+    told = four.cut(run)
+    assert not any(each.cut or each.waited_in for each in told)
+    four.interrupt(run)
+    assert not any(end.failure for end in four.ended(run))
+    assert all("still here" in four.text(run, rank) for rank in four.ranks)
+    # The group is whole, too.
+    assert not any(end.failure for end in four.ran("dist.all_reduce(torch.ones(1))"))
+    # Now cut: what the user connected is none of the group's.
+    told = four.cut(run + 1)
+    assert all(each.cut for each in told)
+    ends = four.ran("ours.sendall(b'still here'); assert theirs.recv(20) == b'still here'")
+    assert not any(end.failure for end in ends)
+
+
+def test_a_cut_for_a_run_that_is_over_leaves_the_next_one_alone(four):
+    run = stuck(four, "print('here')\ntime.sleep(0.5)\ndist.all_reduce(t)")
+    told = four.cut(run - 1)
+    assert not any(each.cut for each in told)
+    assert not any(end.failure for end in four.ended(run))
+
+
+def test_one_that_waits_for_a_peer_in_ordinary_code(four):
+    """Its own ends of the connections are cut, whichever side opened them."""
+    for head in range(4):
+        body = f"print('here')\ntry:\n    if r == {head}: time.sleep(100)\n    else: dist.recv(t, {head})\nexcept KeyboardInterrupt:\n    if r != {head}: raise\n    time.sleep(1)"
+        run = stuck(four, body)
+        four.interrupt(run)
+        told = four.cut(run)
+        assert not told[head].cut
+        ends = four.ended(run, [rank for rank in four.ranks if rank != head])
+        assert all(end.interrupted and end.waited_in == "recv" for end in ends)
+        assert not four.ended(run)[head].failure
+
+
+def test_a_process_forked_by_the_cell_is_not_in_the_way(four):
+    body = (
+        "child = os.fork()\nif not child: time.sleep(100); os._exit(0)\n"
+        "print('here')\nif r: dist.all_reduce(t)"
+    )
+    ends = freed(four, stuck(four, body))
+    assert [end.interrupted for end in ends] == [False, True, True, True]
+    four.ran("os.kill(child, 9); os.waitpid(child, 0)")
+
+
+def test_the_place_is_the_new_one(four):
+    ends = four.ran("import skyward_nb as sky\nbefore = sky.instance_info()")
+    four.reform()
+    ends = four.ran(
+        "now = sky.instance_info()\nassert now.generation == before.generation + 1\n"
+        "assert os.environ['MASTER_PORT'] == str(now.head_port) != str(before.head_port)\n"
+        "assert os.environ['TORCHELASTIC_RESTART_COUNT'] == str(now.generation - 1)\n"
+        "assert now.rank == before.rank == dist.get_rank()"
+    )
+    assert not any(end.failure for end in ends), ends
+
+
+def test_thirty_new_groups_leave_nothing(four):
+    wait = "print('here')\nif r != 1: dist.all_reduce(torch.ones(1))"
+    processes = [psutil.Process(pid) for pid in four.pids.values()]
+    counts = []
+    for _ in range(30):
+        freed(four, stuck(four, wait))
+        works_again(four)
+        counts.append([(each.num_fds(), each.num_threads()) for each in processes])
+    for rank in four.ranks:
+        assert max(each[rank] for each in counts[20:]) <= max(each[rank] for each in counts[:10])
+    assert four.pids == {rank: each.pid for rank, each in enumerate(processes)}
