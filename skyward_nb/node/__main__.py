@@ -24,6 +24,7 @@ def start_forge(arguments: list[str]) -> tuple[int, socket.socket]:
 
 if __name__ == "__main__":
     folder, store, spill, idle, ttl, *modules = sys.argv[1:]
+    os.environ["SKYWARD_POOL"] = folder  # wire.processes.MARK; nothing is imported before the forge
     pid, control = start_forge([folder, store, spill, *modules])
 
     from skyward_nb.node.agent import Terms, run

@@ -26,12 +26,14 @@ import msgspec
 
 from skyward_nb.node import forge
 from skyward_nb.node.clientline import ClientLine
+from skyward_nb.node.deaths import Deaths
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.journal import Journal
 from skyward_nb.node.rankline import RankLine
 from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.plugins.base import find_plugin
+from skyward_nb.wire import processes
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.messages import (
@@ -112,6 +114,7 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._forking = asyncio.Lock()
         self._sampler = Sampler()
+        self._deaths = Deaths()
         self._sampling: asyncio.Task[None] | None = None
         self._gpus: dict[int, str | None] = {}
         self._generation = 0
@@ -127,6 +130,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._loop.add_signal_handler(number, self._leave, "it was told to end")
         self._loop.add_signal_handler(signal.SIGINT, lambda: None)
+        self._list_processes()
         self._renew_lease()
         if self._terms.ttl:
             why = f"its time is over (ttl={self._terms.ttl:g}s)"
@@ -158,6 +162,8 @@ class Agent:
             self._missing = word.missing
             self._imported.set()
         elif isinstance(word, forge.Born):
+            processes.note(self._folder, [processes.Known(word.pid, word.started)])
+            self._deaths.born(word.rank, word.pid)
             line = self._lines.get(word.rank)
             if line is not None and line.generation == word.generation:
                 line.pid = word.pid
@@ -221,6 +227,7 @@ class Agent:
     def hung_up(self, line: RankLine) -> None:
         """A rank closed its socket: it died, or made itself useless."""
         if line.how is None:
+            self._deaths.hung_up(line.rank)
             self._signal(line, signal.SIGKILL)
         else:
             self._lost(line)
@@ -229,7 +236,7 @@ class Agent:
         line = next((line for line in self._lines.values() if line.pid == word.pid), None)
         if line is None:
             return
-        line.how = _how(word.code)
+        line.how = self._deaths.how(line.rank, word.code, asked=line.asked_to_end)
         # Its socket may still hold what it said; a child that inherited it may keep it open.
         wait = 0 if line.asked_to_end or line.silent else _HANG_UP
         self._loop.call_later(wait, self._lost, line)
@@ -271,6 +278,7 @@ class Agent:
             self._changed.clear()
             await self._changed.wait()
         self._generation = order.generation
+        self._list_processes()
         threads = max(1, (os.cpu_count() or 1) // len(order.places))
         plugins = [find_plugin(use.name) for use in order.plugins]
         for place in order.places:
@@ -316,6 +324,11 @@ class Agent:
         order = forge.Signal(line.pid, STACK_SIGNAL)
         line.inspect(lambda: self._order(order), lambda text: self._tell(Stack(rank, text)))
 
+    def _list_processes(self) -> None:
+        """Begin the list of processes that whoever finds the agent dead ends."""
+        own = map(processes.known, (os.getpid(), self._forge_pid))
+        processes.note(self._folder, [each for each in own if each is not None], anew=True)
+
     async def _sample(self) -> None:
         """Tell once how ranks are doing: it is looked at beside the loop, as it may take a while."""
         lines = {line.rank: line for line in self._lines.values() if line.how is None}
@@ -326,7 +339,9 @@ class Agent:
         ]
         for event in await self._loop.run_in_executor(None, self._sampler.sample, subjects):
             if self._lines.get(event.rank) is lines[event.rank]:
+                self._deaths.saw(event.rank, event.rss)
                 self._tell(event)
+        self._deaths.look()
 
     def _reserve(self, generation: int) -> None:
         """Hold a port without listening: bound sockets with SO_REUSEADDR may share it."""
@@ -530,15 +545,11 @@ def _devices(place: InstanceInfo, nodes: set[int]) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(names[first:last])}
 
 
-def _how(code: int) -> str:
-    if code < 0:
-        return f"killed by {signal.Signals(-code).name}"
-    return f"exited with code {code}"
-
-
 def _wait_for(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
+    # If it was killed, what its ranks started came to us.
+    processes.end_children()
 
 
 def run(
@@ -553,6 +564,7 @@ def run(
     Holds a lock on the pool's folder for as long as it lives: a folder whose lock is free
     belongs to nobody.
     """
+    forge.adopt_orphans()
     own, values = Path(folder), [Path(store) for store in stores]
     journal = Journal(values[-1] / "events")
     # Locked before it has its name: nobody can find it free.

@@ -1,7 +1,7 @@
 """The forge: imports once what ranks need, then forks them.
 
 One thread, no device, no state of a run. It alone signals and reaps ranks, so a process id is
-never mistaken. It dies with its agent, and its ranks die with it.
+never mistaken. It ends with its agent, and first all that came of its ranks; they die with it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from skyward_nb.node.stackpipe import STACK_SIGNAL
+from skyward_nb.wire import processes
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.messages import PluginUse
 
@@ -48,11 +49,12 @@ class Signal(msgspec.Struct, frozen=True, tag=True):
 
 
 class Born(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process id."""
+    """A rank's process id, and when it started: nobody is later taken for it."""
 
     generation: int
     rank: int
     pid: int
+    started: int = 0
 
 
 class Reaped(msgspec.Struct, frozen=True, tag=True):
@@ -82,10 +84,20 @@ def send(connection: socket.socket, message: Order | Word, descriptors: list[int
 
 def hang_together() -> None:
     """End this process when its parent ends, and inherit its orphans (Linux)."""
+    adopt_orphans()
+    die_with_parent(signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whoever of this process's descendants loses its own (Linux)."""
     with contextlib.suppress(AttributeError, OSError):
-        libc = ctypes.CDLL(None)
-        libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-        libc.prctl(_ADOPT_ORPHANS, 1)
+        ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1)
+
+
+def die_with_parent(number: int) -> None:
+    """Be sent this signal when the parent ends, or none if it is 0 (Linux)."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, number)
 
 
 def _signal_main_thread(pid: int, number: int) -> None:
@@ -105,6 +117,10 @@ class Forge:
         self._folder = folder
         self._stores = stores
         self._ranks: set[int] = set()
+        self._own: set[int] = set()
+        """Children that came of an import, and are ended last: ranks may need them."""
+        self._tidying: dict[int, float] = {}
+        """Orphans that remove what a rank left in shared memory, and until when they may."""
 
     def preload(self, modules: list[str]) -> None:
         """Import what ranks will need, on one thread, and make the shell they inherit."""
@@ -127,6 +143,7 @@ class Forge:
         warnings.filterwarnings("ignore", message="To exit: use")
         gc.freeze()
         gc.enable()
+        self._own = processes.children(os.getpid())
         send(self._control, Imported(time.perf_counter() - started, missing), [])
 
     def serve(self) -> None:
@@ -138,23 +155,34 @@ class Forge:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(STACK_SIGNAL, signal.SIG_IGN)
+        # From now on it sees by itself that its agent is gone, and ends what ranks started first.
+        die_with_parent(0)
         self._private = [wake_read, wake_write, self._control]
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._control, selectors.EVENT_READ)
-            selector.register(wake_read, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    if key.fileobj is wake_read:
-                        with contextlib.suppress(BlockingIOError):
-                            wake_read.recv(4096)
-                        self._reap()
-                    elif not self._obey():
-                        return
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._control, selectors.EVENT_READ)
+                selector.register(wake_read, selectors.EVENT_READ)
+                self._serve(selector, wake_read)
+        finally:
+            self._end_all()
+
+    def _serve(self, selector: selectors.BaseSelector, wake: socket.socket) -> None:
+        while True:
+            for key, _ in selector.select(self._patience()):
+                if key.fileobj is wake:
+                    with contextlib.suppress(BlockingIOError):
+                        wake.recv(4096)
+                    self._reap()
+                elif not self._obey():
+                    return
+            self._end_late_tidiers()
 
     def _obey(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST, 8)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST, 8)
+        except ConnectionError:
+            data, descriptors = b"", list[int]()
         if not data:
-            self._end_all()
             return False
         order = msgspec.msgpack.decode(data, type=Order)
         if isinstance(order, Birth):
@@ -163,7 +191,8 @@ class Forge:
             # Itself first, and by its main thread: of two signals to a process, another thread
             # may take both, and a main thread that waits for a lock would not wake.
             _signal_main_thread(order.pid, order.number)
-            if order.group:
+            # One that dies takes its group along when it is reaped, but for what tidies up after it.
+            if order.group and order.number != signal.SIGKILL:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(order.pid, order.number)
         return True
@@ -184,7 +213,9 @@ class Forge:
         for descriptor in descriptors:
             os.close(descriptor)
         self._ranks.add(pid)
-        send(self._control, Born(birth.place.generation, birth.place.rank, pid), [])
+        born = processes.known(pid)
+        started = 0 if born is None else born.started
+        self._say(Born(birth.place.generation, birth.place.rank, pid, started))
 
     def _become(self, birth: Birth, descriptors: list[int]) -> None:
         from skyward_nb.node.capture import out_of_the_way
@@ -214,41 +245,78 @@ class Forge:
         rank.live(birth.plugins)
 
     def _reap(self) -> None:
+        """Reap whoever ended; a rank only after its group, which has its number until then."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
-            if pid in self._ranks:
-                self._ranks.discard(pid)
-                # What the rank started and left behind in its group goes with it.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
-                self._end_orphans()
-                send(self._control, Reaped(pid, os.waitstatus_to_exitcode(status)), [])
+            # What it started and left behind goes with it, and came to us.
+            self._end_orphans()
+            if ended.si_pid in self._ranks:
+                self._end_group(ended.si_pid)
+            _, status = os.waitpid(ended.si_pid, 0)
+            self._tidying.pop(ended.si_pid, None)
+            self._own.discard(ended.si_pid)
+            if ended.si_pid in self._ranks:
+                self._ranks.discard(ended.si_pid)
+                self._say(Reaped(ended.si_pid, os.waitstatus_to_exitcode(status)))
+
+    def _say(self, word: Word) -> None:
+        """Tell the agent; that it is gone is noticed where orders come from."""
+        with contextlib.suppress(ConnectionError):
+            send(self._control, word, [])
+
+    def _end_group(self, group: int) -> None:
+        """Kill what is left of the process group of a rank that ended."""
+        if self._tidying:
+            processes.end_group(group, self._tidying)
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
 
     def _end_orphans(self) -> None:
-        """Kill our children that are no ranks: what ranks started, and what outlived its parent."""
-        own = Path(f"/proc/self/task/{os.getpid()}/children")
-        for word in own.read_text().split() if own.exists() else ():
-            if int(word) not in self._ranks:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(int(word), signal.SIGKILL)
+        """Kill our children that are no ranks: what ranks started, and what outlived its parent.
+
+        Those that tidy up after a rank may do so first.
+        """
+        orphans = processes.children(os.getpid()) - self._ranks - self._own - set(self._tidying)
+        for pid in orphans:
+            if processes.tidies(pid):
+                self._tidying[pid] = time.monotonic() + processes.TIDYING
+            else:
+                _kill(pid)
+
+    def _patience(self) -> float | None:
+        """Seconds until a process that tidies up has had its time; None if there is none."""
+        if not self._tidying:
+            return None
+        return max(0.0, min(self._tidying.values()) - time.monotonic())
+
+    def _end_late_tidiers(self) -> None:
+        now = time.monotonic()
+        for pid in [pid for pid, until in self._tidying.items() if until <= now]:
+            _kill(pid)
+            del self._tidying[pid]
+            self._own.add(pid)  # ended, and not given time again until it is reaped
 
     def _end_all(self) -> None:
-        """Kill ranks, what they started, and the orphans that came to us, until none is left."""
-        for pid in self._ranks:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-        self._ranks.clear()
-        while True:
-            self._end_orphans()
-            try:
-                os.waitpid(-1, 0)
-            except ChildProcessError:
-                return
+        """End ranks, what they started, and the orphans that came to us, until none is left."""
+        signal.set_wakeup_fd(-1)
+        for private in self._private:
+            private.close()
+        if self._own:
+            # A tracker that an import started waits for the end of our side of its pipe.
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        processes.end_children()
+
+
+def _kill(pid: int) -> None:
+    """Kill a child of ours: as long as it is not reaped, its number is its own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _share_cores(birth: Birth) -> None:

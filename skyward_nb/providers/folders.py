@@ -9,8 +9,8 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
-import signal
 import tempfile
 import time
 from dataclasses import dataclass
@@ -18,6 +18,15 @@ from pathlib import Path
 
 import platformdirs
 
+from skyward_nb.providers.remains import (
+    Swept,
+    end_processes,
+    end_strays,
+    is_abandoned,
+    is_ours,
+    size_of,
+)
+from skyward_nb.wire import processes
 from skyward_nb.words.errors import RuntimeFolderError
 
 _SOCKET_LIMIT = 100
@@ -118,20 +127,62 @@ def remove_folders(folders: PoolFolders) -> None:
             folder.parent.rmdir()
 
 
-def sweep() -> None:
-    """Remove folders whose agent is gone, and values that belong to no pool."""
+def sweep(*, thoroughly: bool = False) -> Swept:
+    """Remove folders whose agent is gone, values that belong to no pool, and what dead pools started.
+
+    Processes are looked for where a dead folder was found, or when asked to look `thoroughly`.
+    Then values of other runtime roots go, too, if nobody has touched them for a day.
+    """
     runtimes = runtime_root()
-    for folder in _folders(runtimes):
-        if is_dead(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-    for folder in [*_folders(store_root()), *_folders(spill_root())]:
+    dead = [folder for folder in _folders(runtimes) if is_dead(folder)]
+    ended = 0
+    if dead or thoroughly:
+        ended = end_processes(dead) + end_strays(runtimes)
+    for folder in dead:
+        shutil.rmtree(folder, ignore_errors=True)
+    values = [
+        folder
+        for folder in [*_folders(store_root()), *_folders(spill_root())]
         # A pool's runtime folder is made before its store, and removed after it.
-        if not (runtimes / folder.name).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+        if not (runtimes / folder.name).exists()
+    ]
+    if thoroughly:
+        values += _abandoned()
+    size = 0
+    for folder in values:
+        size += size_of(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()
+    return Swept(len({folder.name for folder in [*dead, *values]}), size, ended)
+
+
+def end_pool(folders: PoolFolders) -> int:
+    """End what the pool of a dead agent started; how many processes there were."""
+    return end_processes([folders.runtime])
+
+
+def _abandoned() -> list[Path]:
+    """Folders of values of other runtime roots, and of versions that had one for all of them."""
+    own, uid = store_root(), os.getuid()
+    name = re.compile(rf"skyward_nb-{uid}(-[0-9a-f]{{8}})?")
+    found: list[Path] = []
+    for root in _folders(own.parent):
+        if root != own and name.fullmatch(root.name) and root != runtime_root() and is_ours(root):
+            found += [folder for folder in _folders(root) if is_abandoned(folder)]
+    return found
 
 
 def _folders(root: Path) -> list[Path]:
-    return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+    """The folders of this user in a folder; none where it cannot be looked into."""
+    found: list[Path] = []
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                own = entry.stat(follow_symlinks=False).st_uid == os.getuid()
+                if own and entry.is_dir(follow_symlinks=False):
+                    found.append(Path(entry.path))
+    return found
 
 
 def end_agent(folder: Path) -> None:
@@ -139,7 +190,7 @@ def end_agent(folder: Path) -> None:
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / "lock").read_text())
         if not is_gone(folder):
-            os.kill(pid, signal.SIGKILL)
+            processes.end(each for each in processes.noted(folder) if each.pid == pid)
 
 
 def is_gone(folder: Path) -> bool:

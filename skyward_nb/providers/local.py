@@ -18,6 +18,7 @@ from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.folders import (
     PoolFolders,
     end_agent,
+    end_pool,
     is_gone,
     make_folders,
     pool_folders,
@@ -25,11 +26,13 @@ from skyward_nb.providers.folders import (
     sweep,
 )
 from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.processes import noted
 from skyward_nb.words.errors import AcceleratorError, StartError
 from skyward_nb.words.spec import PoolSpec
 
 _START_LIMIT = 30.0
 _END_LIMIT = 5.0
+_REST_LIMIT = 2.0
 _POLL = 0.01
 _CONNECT_LIMIT = 1.0
 
@@ -125,6 +128,8 @@ class LocalMachine:
             if self._agent.poll() is None:
                 self._agent.kill()
                 self._agent.wait()
+        if self._folders.runtime.exists():
+            await self._end_rest()
         remove_folders(self._folders)
 
     async def _wait_for_the_lock(self) -> None:
@@ -135,6 +140,14 @@ class LocalMachine:
             await asyncio.sleep(_POLL)
         if tries == 0:
             end_agent(self._folders.runtime)
+
+    async def _end_rest(self) -> None:
+        """End what a killed agent left; its forge does that by itself unless it was killed, too."""
+        tries = int(_REST_LIMIT / _POLL)
+        while tries and noted(self._folders.runtime):
+            tries -= 1
+            await asyncio.sleep(_POLL)
+        end_pool(self._folders)
 
 
 class LocalProvider:

@@ -1,0 +1,289 @@
+"""Processes of this machine told apart: never by a number alone, and never by name.
+
+A number is used again once its process is gone, so a process is its number and when it started;
+or it carries a pool's folder in its environment, as all that a pool starts does. Linux tells both
+in /proc; where there is none, nothing is found and nothing is ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "SKYWARD_POOL"
+"""The variable that names a pool's folder, in the environment of all that the pool started."""
+
+TIDYING = 0.5
+"""Seconds that a process which removes what others left in shared memory may live on for that."""
+
+_LIST = "processes"
+_POLL = 0.005
+_ENDING = 0x4
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A process: its number, and when it started in clock ticks since the machine did."""
+
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What /proc/PID/stat tells of a process; one that `ends` will do nothing any more."""
+
+    parent: int
+    group: int
+    started: int
+    ends: bool
+
+
+def stat(pid: int) -> Stat | None:
+    """How a process is, None when there is none. Source: proc_pid_stat(5)."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    words = text.rpartition(")")[2].split()
+    ends = words[0] in "ZXx" or bool(int(words[6]) & _ENDING)
+    return Stat(int(words[1]), int(words[2]), int(words[19]), ends)
+
+
+def known(pid: int) -> Known | None:
+    """A process that is there now."""
+    found = stat(pid)
+    return None if found is None else Known(pid, found.started)
+
+
+def lives(process: Known) -> bool:
+    """Whether it is there and not ending; a zombie does not live."""
+    found = stat(process.pid)
+    return found is not None and found.started == process.started and not found.ends
+
+
+# ── the list of a pool's processes ──────────────────────────────────────────────────────
+
+
+def note(folder: Path, processes: Iterable[Known], *, anew: bool = False) -> None:
+    """Add processes to the list in a pool's folder, or begin it anew with them.
+
+    Where that cannot be written, processes are still found by their mark.
+    """
+    lines = [f"{process.pid} {process.started}\n" for process in processes]
+    with contextlib.suppress(OSError):
+        if anew:
+            new = folder / f"{_LIST}.new"
+            new.write_text("".join([f"{_machine()}\n", *lines]))
+            new.rename(folder / _LIST)
+            return
+        with (folder / _LIST).open("a") as file:
+            file.write("".join(lines))
+
+
+def noted(folder: Path) -> set[Known]:
+    """The processes in a pool's list that are still there; empty if it was another machine's."""
+    try:
+        machine, *lines = (folder / _LIST).read_text().splitlines() or [""]
+    except OSError:
+        return set()
+    if machine != _machine():
+        return set()
+    found: set[Known] = set()
+    for line in lines:
+        # Who wrote it may have been killed in the middle of a line.
+        with contextlib.suppress(ValueError):
+            pid, started = map(int, line.split())
+            if lives(process := Known(pid, started)):
+                found.add(process)
+    return found
+
+
+def _machine() -> str:
+    """What makes numbers of processes comparable: one boot, and one space of numbers."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return "unknown"
+
+
+# ── what carries a pool's mark ──────────────────────────────────────────────────────────
+
+
+def marked() -> dict[Known, Path]:
+    """Processes of this user that a pool started, and that pool's folder.
+
+    This process and those it descends from are left out: nobody ends what he stands on.
+    """
+    user, own = os.getuid(), _line_of(os.getpid())
+    found: dict[Known, Path] = {}
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            if pid in own or (_PROC / str(pid)).stat().st_uid != user:
+                continue
+            before = known(pid)
+            folder = _mark_of(pid)
+            if folder is not None and before is not None and lives(before):
+                found[before] = folder
+    return found
+
+
+def _pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _line_of(pid: int) -> set[int]:
+    """A process and those it descends from."""
+    line: set[int] = set()
+    while pid > 0 and pid not in line and (found := stat(pid)) is not None:
+        line.add(pid)
+        pid = found.parent
+    return line
+
+
+def _mark_of(pid: int) -> Path | None:
+    """The pool's folder in the environment that a process was started with."""
+    wanted = os.fsencode(MARK) + b"="
+    for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+        if entry.startswith(wanted):
+            return Path(os.fsdecode(entry[len(wanted) :]))
+    return None
+
+
+def arguments(pid: int) -> list[str]:
+    """The words a process was started with, empty when they cannot be read."""
+    try:
+        data = (_PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in data.split(b"\0") if word]
+
+
+def mentioned(folder: str) -> bool:
+    """Whether the words that any process was started with name this folder."""
+    return any(folder in arguments(pid) for pid in _pids())
+
+
+def children(pid: int) -> set[int]:
+    """Processes whose parent it is, whichever of its threads started them."""
+    found: set[int] = set()
+    for path in (_PROC / str(pid) / "task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found |= {int(word) for word in path.read_text().split()}
+    return found
+
+
+def tidies(pid: int) -> bool:
+    """Whether it removes from shared memory what a process that died left there.
+
+    `multiprocessing` and joblib have such a tracker, PyTorch has its manager; they end by
+    themselves as soon as all who might need them are gone. To take another one for such a
+    process only lets it live on for `TIDYING` seconds.
+    """
+    words = arguments(pid)
+    if not words:
+        return False
+    return words[0].endswith("torch_shm_manager") or any(
+        "resource_tracker import main" in word for word in words
+    )
+
+
+# ── ending ──────────────────────────────────────────────────────────────────────────────
+
+
+def end(processes: Iterable[Known], wait: float = 0.0) -> int:
+    """Kill processes that still live after `wait` seconds, and see them end; how many there were.
+
+    Those that tidy up get time to do so once the others are gone. A process is held by a
+    descriptor before it is looked at, so that no other one is hit which has its number by then.
+    """
+    with contextlib.ExitStack() as held:
+        mine = {process: fd for process in processes if (fd := _hold(process, held)) is not None}
+        tidying = {process: fd for process, fd in mine.items() if tidies(process.pid)}
+        others = {process: fd for process, fd in mine.items() if process not in tidying}
+        if wait:
+            _await(others.values(), wait)
+        for group, patience in ((others, 0.0), (tidying, TIDYING)):
+            _await(group.values(), patience)
+            for fd in group.values():
+                _kill(fd)
+            _await(group.values(), 2.0)
+        return len(mine)
+
+
+def end_group(group: int, spared: Collection[int]) -> None:
+    """Kill the processes of a process group one by one, but for those that are spared."""
+    with contextlib.ExitStack() as held:
+        for pid in _pids():
+            found = stat(pid)
+            if found is None or found.group != group or pid in spared:
+                continue
+            fd = _hold(Known(pid, found.started), held)
+            if fd is not None:
+                _kill(fd)
+
+
+def end_children() -> None:
+    """Kill and reap all children of this process, and those that come to it, until none is left.
+
+    Those that tidy up may do so first.
+    """
+    until: dict[int, float] = {}
+    while mine := children(os.getpid()):
+        now = time.monotonic()
+        for pid in mine:
+            if pid not in until:
+                until[pid] = now + TIDYING if tidies(pid) else now
+            if until[pid] <= now:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)  # a child that is not reaped keeps its number
+        reaped = list(_reap())
+        for pid in reaped:
+            until.pop(pid, None)
+        if not reaped:
+            time.sleep(_POLL)
+
+
+def _reap() -> Iterator[int]:
+    with contextlib.suppress(ChildProcessError):
+        while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            yield pid
+
+
+def _kill(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+
+def _hold(process: Known, held: contextlib.ExitStack) -> int | None:
+    try:
+        fd = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        return None
+    held.callback(os.close, fd)
+    return fd if lives(process) else None
+
+
+def _await(descriptors: Iterable[int], seconds: float) -> None:
+    """Wait until the processes behind these descriptors have ended, at most so long."""
+    poll = select.poll()
+    left = 0
+    for fd in descriptors:
+        poll.register(fd, select.POLLIN)
+        left += 1
+    until = time.monotonic() + seconds
+    while left and (rest := until - time.monotonic()) > 0:
+        for fd, _ in poll.poll(rest * 1000):
+            poll.unregister(fd)
+            left -= 1
