@@ -443,7 +443,7 @@ class Agent:
                         line.begin(command.run)
                         line.send(data)
                     else:
-                        self._tell(RankLost(generation, rank, "is not there any more"))
+                        self._tell(RankLost(generation, rank, self._deaths.told(rank)))
             case Interrupt(ranks=ranks):
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:

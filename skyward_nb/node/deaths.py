@@ -63,10 +63,12 @@ class Deaths:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lives: dict[int, _Life] = {}
+        self._told: dict[int, str] = {}
         self._last, self._earlier = _Look(clock()), _Look(clock())
 
     def born(self, rank: int, pid: int) -> None:
         """A rank began to live."""
+        self._told.pop(rank, None)
         self._lives[rank] = _Life(pid)
         self._find_groups([self._lives[rank]])
 
@@ -92,6 +94,14 @@ class Deaths:
     def how(self, rank: int, code: int, *, asked: bool) -> str:
         """How a rank ended that had this exit code, or minus the signal that killed it."""
         life = self._lives.pop(rank, None) or _Life(0)
+        self._told[rank] = self._how(life, code, asked=asked)
+        return self._told[rank]
+
+    def told(self, rank: int) -> str:
+        """How a rank ended that is asked for when it is gone already."""
+        return self._told.get(rank, "is not there any more")
+
+    def _how(self, life: _Life, code: int, *, asked: bool) -> str:
         if code >= 0:
             return HUNG_UP if life.hung_up else f"exited with code {code}"
         name = name_of(-code)
@@ -107,7 +117,9 @@ class Deaths:
 
     def _find_groups(self, lives: Iterable[_Life]) -> None:
         for life in lives:
-            life.groups = control_groups(life.pid) or life.groups
+            groups, found = control_groups(life.pid), processes.stat(life.pid)
+            if found is not None and not found.ends:  # one that ends has left its groups (v1)
+                life.groups = groups
             for path in (*life.groups, _MACHINE):
                 if path not in self._last.counts:
                     self._last.counts[path] = _count(path)

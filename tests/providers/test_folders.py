@@ -2,11 +2,16 @@
 
 import fcntl
 import os
+import shutil
 import stat
+import subprocess
+import sys
 
 import pytest
 
 from skyward_nb.providers import folders
+from skyward_nb.providers.remains import Swept
+from skyward_nb.wire import processes
 from skyward_nb.words.errors import RuntimeFolderError
 
 
@@ -41,6 +46,165 @@ def test_the_dead_are_swept_and_the_living_are_not(root):
         left = {path.name for path in root.iterdir()}
         assert left == {"alive", "starting"}
         assert {path.name for path in folders.store_root().iterdir()} == left
+
+
+def test_what_was_swept_is_counted(root):
+    dead = [folders.make_folders("p", f"p-{number}") for number in range(2)]
+    for each in dead:
+        (each.runtime / "lock").touch()
+    (dead[0].store / "a").write_bytes(bytes(1000))
+    dead[0].spill.mkdir(parents=True)
+    (dead[0].spill / "b").write_bytes(bytes(500))
+    swept = folders.sweep()
+    assert swept == Swept(folders=2, values=1500, processes=0)
+    assert str(swept) == "2 folders of pools that are gone, 1.5 kB of values"
+    assert not folders.sweep()
+    assert not folders.store_root().exists()
+
+
+@pytest.mark.parametrize(
+    ("swept", "text"),
+    [
+        (Swept(), "nothing is left over"),
+        (Swept(1, 0, 1), "1 folder of pools that are gone, 1 process"),
+        (
+            Swept(2, 1_200_000_000, 3),
+            "2 folders of pools that are gone, 1.2 GB of values, 3 processes",
+        ),
+    ],
+)
+def test_what_was_swept_can_be_read(swept, text):
+    assert str(swept) == text
+    assert bool(swept) is (swept != Swept())
+
+
+SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+
+
+@pytest.fixture
+def start():
+    """Start a process with this mark, and wait until it is what it was started to be."""
+    started = []
+
+    def begin(mark, command=SLEEP):
+        env = os.environ | ({} if mark is None else {processes.MARK: str(mark)})
+        started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE))
+        started[-1].stdout.readline()
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.kill()
+        each.wait()
+        each.stdout.close()
+
+
+def test_processes_of_the_dead_are_ended_and_no_others(root, start):
+    dead, alive, new = (folders.make_folders("p", name) for name in ("dead", "alive", "new"))
+    (dead.runtime / "lock").touch()
+    marked = start(dead.runtime)
+    gone = start(root / "gone")
+    noted = start(None)
+    reused = start(None)
+    others = [start(alive.runtime), start(new.runtime), start("/elsewhere/p-1"), start(None)]
+    known = processes.known(reused.pid)
+    processes.note(dead.runtime, [processes.known(noted.pid)], anew=True)
+    # Its number was another's once.
+    processes.note(dead.runtime, [processes.Known(reused.pid, known.started - 1)])
+    with (dead.runtime / "processes").open("a") as file:
+        file.write("17")  # whoever wrote this was killed in the middle of it
+    with (alive.runtime / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        swept = folders.sweep()
+    assert swept == Swept(folders=1, values=0, processes=3)
+    assert [each.wait() for each in (marked, gone, noted)] == [-9, -9, -9]
+    assert [each.poll() for each in [reused, *others]] == [None] * 5
+    for each in (alive, new):
+        shutil.rmtree(each.runtime)
+
+
+def test_a_list_of_another_boot_or_another_container_says_nothing(root, start):
+    dead = folders.make_folders("p", "dead")
+    (dead.runtime / "lock").touch()
+    child = start(None)
+    known = processes.known(child.pid)
+    (dead.runtime / "processes").write_text(f"another\n{known.pid} {known.started}\n")
+    assert folders.sweep() == Swept(folders=1)
+    assert child.poll() is None
+
+
+def test_without_a_dead_folder_no_process_is_looked_at(root, monkeypatch):
+    def never():
+        raise AssertionError
+
+    folders.make_folders("p", "new")
+    monkeypatch.setattr(processes, "marked", never)
+    assert not folders.sweep()
+    with pytest.raises(AssertionError):
+        folders.sweep(thoroughly=True)
+    shutil.rmtree(root / "new")
+
+
+def test_nobody_ends_what_he_stands_on(root):
+    """A notebook started by a rank carries the rank's mark."""
+    dead = folders.make_folders("p", "dead")
+    (dead.runtime / "lock").touch()
+    sweep = "from skyward_nb.providers import folders; print(folders.sweep())"
+    through = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sweep!r}], check=True)"
+    env = os.environ | {processes.MARK: str(dead.runtime)}
+    done = subprocess.run(
+        [sys.executable, "-c", through], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 folder of pools that are gone\n"
+
+
+def test_a_tracker_may_tidy_up_before_it_is_ended(root, start):
+    dead = folders.make_folders("p", "dead")
+    (dead.runtime / "lock").touch()
+    made = (
+        "from multiprocessing import shared_memory\nimport time\n"
+        "block = shared_memory.SharedMemory(create=True, size=64)\n"
+        "print(block.name, flush=True)\ntime.sleep(600)"
+    )
+    env = os.environ | {processes.MARK: str(dead.runtime)}
+    with subprocess.Popen([sys.executable, "-c", made], env=env, stdout=subprocess.PIPE) as child:
+        name = child.stdout.readline().decode().strip()
+        assert (folders.Path("/dev/shm") / name).exists()
+        assert folders.sweep().processes == 2
+    assert not (folders.Path("/dev/shm") / name).exists()
+
+
+def test_values_of_other_roots_go_when_nobody_can_want_them(root, tmp_path, monkeypatch, start):
+    monkeypatch.setenv("SKYWARD_STORE_DIR", str(tmp_path))
+    uid = os.getuid()
+    names = [
+        f"skyward_nb-{uid}-00000001/old", f"skyward_nb-{uid}/older", f"skyward_nb-{uid}-00000001/new",
+        f"skyward_nb-{uid}-00000001/used", f"skyward_nb-{uid}-other/old", f"else-{uid}-00000001/old",
+        f"skyward_nb-{uid}-00000002/open",
+    ]  # fmt: skip
+    for name in names:
+        folder = tmp_path / name
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700)
+        (folder / "value").write_bytes(bytes(10))
+        if not name.endswith("new"):
+            os.utime(folder / "value", (0, 0))
+            os.utime(folder, (0, 0))
+    (tmp_path / f"skyward_nb-{uid}-00000002/open").chmod(0o755)
+    start(None, [*SLEEP, str(tmp_path / names[3])])
+    assert not folders.sweep(), "only when asked"
+    assert folders.sweep(thoroughly=True) == Swept(folders=2, values=20)
+    assert {name for name in names if (tmp_path / name).exists()} == set(names[2:])
+    assert not (tmp_path / f"skyward_nb-{uid}").exists()
+
+
+def test_folders_of_others_and_links_are_left_alone(root, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "lock").touch()
+    root.mkdir()
+    (root / "link").symlink_to(tmp_path / "elsewhere")
+    assert not folders.sweep()
+    assert (tmp_path / "elsewhere" / "lock").exists()
 
 
 def test_a_path_too_long_for_a_socket_leaves_nothing(tmp_path, monkeypatch):

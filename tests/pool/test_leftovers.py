@@ -1,0 +1,257 @@
+"""Whoever is killed, nothing is left: processes, zombies, shared memory, folders."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from skyward_nb.cell.source import compile_cell
+from skyward_nb.pool.pool import Pool, RunRequest
+from skyward_nb.providers import folders
+from skyward_nb.providers.local import LocalProvider
+from skyward_nb.wire import processes
+from skyward_nb.wire.payload import unpack
+from skyward_nb.words.errors import PoolError
+from skyward_nb.words.spec import PoolSpec
+
+SHARED = Path("/dev/shm")
+
+# A daemon as daemons are made: forked twice, in a session of its own, without the rank's pipes.
+DAEMON = """
+import os, subprocess, sys
+code = (
+    "import os, sys, time\\n"
+    "if os.fork(): os._exit(0)\\n"
+    "os.setsid()\\n"
+    "if os.fork(): os._exit(0)\\n"
+    "print(os.getpid(), flush=True)\\n"
+    "os.dup2(os.open(os.devnull, os.O_RDWR), 1)\\n"
+    "time.sleep(600)\\n"
+)
+daemon = int(subprocess.run([sys.executable, "-c", code], stdout=-1, stdin=-3).stdout)
+plain = subprocess.Popen(["sleep", "600"])
+session = subprocess.Popen(["sleep", "600"], start_new_session=True)
+(os.getpid(), os.getppid(), daemon, plain.pid, session.pid)
+"""
+
+SHARE = """
+import os
+from multiprocessing import shared_memory, resource_tracker
+block = shared_memory.SharedMemory(create=True, size=4096)
+resource_tracker.ensure_running()
+(block.name, os.getpid(), os.getppid(), resource_tracker._resource_tracker._pid)
+"""
+
+
+def cell(body):
+    return compile_cell(
+        "",
+        body,
+        transform=lambda text: text,
+        transform_ast=lambda tree: tree,
+        name_file=lambda code, text: f"<cell {hash(text)}>",
+    )
+
+
+def values(pool, body):
+    made = cell(body)
+    request = RunRequest(
+        cell=made, number=1, namespace={}, ranks=pool.ranks, value_from=pool.ranks,
+        wants_value=made.has_value,
+    )  # fmt: skip
+    pool.look(lambda _: None)
+    outcome = pool.run(request, lambda _: None)
+    assert not outcome.failed, outcome.failed
+    return [unpack(end.value, pool.store) for _, end in sorted(outcome.done.items())]
+
+
+def stays(pid):
+    """Whether a process is there in any way, be it as a zombie."""
+    return psutil.pid_exists(pid)
+
+
+def left_of(pids, seconds=10.0):
+    """Those that are still there after a while; zombies count."""
+    until = time.monotonic() + seconds
+    while (left := [pid for pid in pids if stays(pid)]) and time.monotonic() < until:
+        time.sleep(0.02)
+    return [psutil.Process(pid) for pid in left]
+
+
+def blocks():
+    return {path.name for path in SHARED.glob("*") if not path.name.startswith("skyward_nb")}
+
+
+@pytest.fixture
+def make(no_leaks):
+    pools = []
+
+    def start(**options):
+        spec = PoolSpec(**{"nodes": 2, "grace": 1.0, **options})
+        pools.append(Pool(spec, LocalProvider(), lambda _: None))
+        pools[-1].start(lambda _: None)
+        return pools[-1]
+
+    yield start
+    for pool in pools:
+        pool.close()
+
+
+def fail(pool):
+    with pytest.raises(PoolError):
+        values(pool, "1")
+
+
+def agent_of(forge):
+    return psutil.Process(forge).ppid()
+
+
+@pytest.mark.parametrize("who", ["rank", "forge", "agent", "both"])
+def test_what_a_cell_started_goes_whoever_is_killed(make, who):
+    pool = make()
+    started = values(pool, DAEMON)
+    forge = started[0][1]
+    agent = agent_of(forge)
+    victims = {"rank": [started[0][0]], "forge": [forge], "agent": [agent], "both": [agent, forge]}
+    # Neither of two has time to see that the other one is gone.
+    for pid in victims[who]:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in victims[who]:
+        os.kill(pid, signal.SIGKILL)
+    if who == "rank":
+        rank, _, *children = started[0]
+        assert not left_of([rank, *children])
+        assert len([pid for pid in started[1] if stays(pid)]) == 5, "the other rank is left alone"
+        pool.restart(lambda _: None)
+        assert values(pool, "1") == [1, 1]
+        assert not left_of([started[1][0], *started[1][2:]])
+        return
+    assert not left_of([forge, started[0][0]])
+    fail(pool)
+    pool.close()
+    assert not left_of({pid for each in started for pid in each} | {agent})
+
+
+def test_the_next_start_ends_what_an_agent_and_a_forge_left_that_were_killed(make):
+    pool = make()
+    started = values(pool, DAEMON)
+    folder = pool._machines[0]._folders.runtime
+    forge = started[0][1]
+    agent = agent_of(forge)
+    for pid in (agent, forge):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (agent, forge):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(agent, 0)
+    children = [pid for each in started for pid in each[2:]]
+    assert all(stays(pid) for pid in children), "there is something to sweep"
+    assert {folders.runtime_root() / folder.name} == set(processes.marked().values())
+    swept = folders.sweep()
+    assert swept.folders == 1
+    assert swept.processes == len(children)
+    assert not left_of(children)
+    assert not folders.sweep(thoroughly=True)
+    assert str(folders.sweep(thoroughly=True)) == "nothing is left over"
+    fail(pool)
+
+
+def test_what_is_marked_with_a_folder_that_is_gone_is_found_when_asked(make):
+    pool = make()
+    started = values(pool, DAEMON)
+    forge = started[0][1]
+    agent = agent_of(forge)
+    for pid in (agent, forge):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (agent, forge):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(agent, 0)
+    folders.remove_folders(pool._machines[0]._folders)
+    children = [pid for each in started for pid in each[2:]]
+    assert not folders.sweep(), "nothing dead was seen, so processes are not looked at"
+    assert all(stays(pid) for pid in children)
+    assert folders.sweep(thoroughly=True).processes == len(children)
+    assert not left_of(children)
+    fail(pool)
+
+
+def test_sweeping_leaves_the_living_alone(make):
+    pool = make()
+    (started, _) = values(pool, DAEMON)
+    assert not folders.sweep(thoroughly=True)
+    assert all(stays(pid) for pid in started)
+    assert values(pool, "1") == [1, 1]
+
+
+@pytest.mark.parametrize("who", ["rank", "forge", "agent", "nobody"])
+def test_shared_memory_goes_with_the_rank_that_made_it(make, who):
+    pool = make()
+    made = values(pool, SHARE)
+    assert {name for name, *_ in made} <= blocks()
+    (_, rank, forge, _) = made[0]
+    if who == "rank":
+        os.kill(rank, signal.SIGKILL)
+        assert not left_of([rank, made[0][3]])
+        assert made[0][0] not in blocks()
+        assert made[1][0] in blocks()
+    elif who != "nobody":
+        os.kill(forge if who == "forge" else agent_of(forge), signal.SIGKILL)
+        assert not left_of([forge, rank])
+        fail(pool)
+    pool.close()
+    assert not {name for name, *_ in made} & blocks()
+    assert not left_of([pid for each in made for pid in each[1:]])
+
+
+def test_shared_memory_goes_when_the_pool_is_closed_right_after_the_death(make):
+    pool = make()
+    made = values(pool, SHARE)
+    for _, rank, *_ in made:
+        os.kill(rank, signal.SIGKILL)
+    pool.close()
+    assert not {name for name, *_ in made} & blocks()
+    assert not left_of([pid for each in made for pid in each[1:]])
+
+
+def test_a_tracker_that_does_not_end_is_ended(make):
+    pool = make()
+    (_, rank, _, tracker), _ = values(pool, SHARE)
+    (SHARED / values(pool, "block.name")[0]).unlink()
+    os.kill(tracker, signal.SIGSTOP)
+    os.kill(rank, signal.SIGKILL)
+    assert not left_of([rank, tracker])
+    pool.restart(lambda _: None)
+    assert values(pool, "1") == [1, 1]
+
+
+def test_a_tracker_does_not_hold_up_the_next_generation(make):
+    pool = make()
+    values(pool, SHARE)
+    stopped = [tracker for _, _, _, tracker in values(pool, SHARE)]
+    names = [name for name in blocks() if name.startswith("psm_")]
+    for tracker in stopped:
+        os.kill(tracker, signal.SIGSTOP)
+    began = time.monotonic()
+    pool.restart(lambda _: None)
+    # They are stopped, so that they cannot have ended by themselves.
+    in_time = time.monotonic() - began < processes.TIDYING
+    assert not in_time or all(stays(tracker) for tracker in stopped)
+    assert not left_of(stopped)
+    assert values(pool, "1") == [1, 1]
+    for name in names:
+        (SHARED / name).unlink()
+
+
+def test_the_list_of_processes_names_those_there_are(make):
+    pool = make()
+    folder = pool._machines[0]._folders.runtime
+    for _ in range(2):
+        ranks = values(pool, "__import__('os').getpid()")
+        forge = psutil.Process(ranks[0]).ppid()
+        assert {each.pid for each in processes.noted(folder)} == {*ranks, forge, agent_of(forge)}
+        assert len((folder / "processes").read_text().splitlines()) == 5
+        pool.restart(lambda _: None)
