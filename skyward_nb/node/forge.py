@@ -284,8 +284,8 @@ class Forge:
         """
         orphans = processes.children(os.getpid()) - self._ranks - self._own - set(self._tidying)
         for pid in orphans:
-            if processes.tidies(pid):
-                self._tidying[pid] = time.monotonic() + processes.TIDYING
+            if seconds := processes.tidies(pid):
+                self._tidying[pid] = time.monotonic() + seconds
             else:
                 _kill(pid)
 

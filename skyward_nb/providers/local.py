@@ -32,7 +32,7 @@ from skyward_nb.words.spec import PoolSpec
 
 _START_LIMIT = 30.0
 _END_LIMIT = 5.0
-_REST_LIMIT = 2.0
+_REST_LIMIT = 4.0
 _POLL = 0.01
 _CONNECT_LIMIT = 1.0
 

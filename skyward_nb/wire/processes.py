@@ -20,10 +20,15 @@ MARK = "SKYWARD_POOL"
 """The variable that names a pool's folder, in the environment of all that the pool started."""
 
 TIDYING = 0.5
-"""Seconds that a process which removes what others left in shared memory may live on for that."""
+TORCH_TIDYING = 3.0
+"""Seconds that a process which removes what others left in shared memory may live on for that.
+
+PyTorch's waits two seconds by itself, in case somebody comes again.
+"""
 
 _LIST = "processes"
 _POLL = 0.005
+_DYING = 2.0
 _ENDING = 0x4
 _PROC = Path("/proc")
 
@@ -184,19 +189,17 @@ def children(pid: int) -> set[int]:
     return found
 
 
-def tidies(pid: int) -> bool:
-    """Whether it removes from shared memory what a process that died left there.
+def tidies(pid: int) -> float:
+    """Seconds that a process may go on to remove what one that died left in shared memory.
 
-    `multiprocessing` and joblib have such a tracker, PyTorch has its manager; they end by
-    themselves as soon as all who might need them are gone. To take another one for such a
-    process only lets it live on for `TIDYING` seconds.
+    0 if it is none that does. `multiprocessing` and joblib have such a tracker, PyTorch has its
+    manager; they end by themselves some time after all who might need them are gone. To take
+    another one for such a process only lets it live on for so long.
     """
     words = arguments(pid)
-    if not words:
-        return False
-    return words[0].endswith("torch_shm_manager") or any(
-        "resource_tracker import main" in word for word in words
-    )
+    if words and words[0].endswith("torch_shm_manager"):
+        return TORCH_TIDYING
+    return TIDYING if any("resource_tracker import main" in word for word in words) else 0.0
 
 
 # ── ending ──────────────────────────────────────────────────────────────────────────────
@@ -210,15 +213,13 @@ def end(processes: Iterable[Known], wait: float = 0.0) -> int:
     """
     with contextlib.ExitStack() as held:
         mine = {process: fd for process in processes if (fd := _hold(process, held)) is not None}
-        tidying = {process: fd for process, fd in mine.items() if tidies(process.pid)}
-        others = {process: fd for process, fd in mine.items() if process not in tidying}
-        if wait:
-            _await(others.values(), wait)
-        for group, patience in ((others, 0.0), (tidying, TIDYING)):
-            _await(group.values(), patience)
-            for fd in group.values():
+        tidying = {fd: seconds for process, fd in mine.items() if (seconds := tidies(process.pid))}
+        others = [fd for fd in mine.values() if fd not in tidying]
+        for group, patience in ((others, wait), (tidying, max(tidying.values(), default=0.0))):
+            _await(group, patience)
+            for fd in group:
                 _kill(fd)
-            _await(group.values(), 2.0)
+            _await(group, _DYING)
         return len(mine)
 
 
@@ -244,7 +245,7 @@ def end_children() -> None:
         now = time.monotonic()
         for pid in mine:
             if pid not in until:
-                until[pid] = now + TIDYING if tidies(pid) else now
+                until[pid] = now + tidies(pid)
             if until[pid] <= now:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)  # a child that is not reaped keeps its number

@@ -116,7 +116,11 @@ def small_group():
         made = own[0].parent / f"sky-test-{os.getpid()}"
         made.mkdir()
         limit = next(
-            (made / name for name in ("memory.max", "memory.limit_in_bytes") if (made / name).exists()),
+            (
+                made / name
+                for name in ("memory.max", "memory.limit_in_bytes")
+                if (made / name).exists()
+            ),
             None,
         )
         if limit is None:
@@ -147,9 +151,7 @@ def test_memory_that_ran_out_is_told_with_its_evidence(small_group, pool):
     time.sleep(0.3)
     how = death(pool, "more = bytearray(600 << 20)\nmore[::4096] = b'1' * len(more[::4096])")
     told, held, size = how.partition("; it held ")
-    assert told == (
-        "killed by SIGKILL: memory ran out (oom_kill of its control group rose by 1)"
-    )
+    assert told == ("killed by SIGKILL: memory ran out (oom_kill of its control group rose by 1)")
     assert held
     assert size.endswith(" MB")
     assert 40 < float(size.split()[0]) < 300

@@ -255,3 +255,40 @@ def test_the_list_of_processes_names_those_there_are(make):
         assert {each.pid for each in processes.noted(folder)} == {*ranks, forge, agent_of(forge)}
         assert len((folder / "processes").read_text().splitlines()) == 5
         pool.restart(lambda _: None)
+
+
+WORKERS = """
+import os
+import torch, torch.multiprocessing
+from torch.utils.data import DataLoader
+torch.multiprocessing.set_sharing_strategy("file_system")
+loader = iter(DataLoader(torch.zeros(1000, 1000), batch_size=10, num_workers=2))
+batch = next(loader)
+held = torch.zeros(1000).share_memory_()
+(os.getpid(), os.getppid())
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("who", ["rank", "agent", "nobody"])
+def test_data_loaders_and_what_they_share_go_with_their_rank(make, who):
+    pytest.importorskip("torch", reason="what PyTorch leaves in shared memory needs PyTorch")
+    before = blocks()
+    pool = make()
+    (rank, _), _ = values(pool, WORKERS)
+    made = {name for name in blocks() - before if name.startswith("torch_")}
+    started = [each.pid for each in psutil.Process(rank).children(recursive=True)]
+    managers = [pid for pid in started if processes.tidies(pid)]
+    assert made
+    assert managers
+    forge = psutil.Process(rank).ppid()
+    if who == "rank":
+        os.kill(rank, signal.SIGKILL)
+        assert not left_of([rank, *started])
+    elif who == "agent":
+        os.kill(agent_of(forge), signal.SIGKILL)
+        assert not left_of([rank])
+        fail(pool)
+    pool.close()
+    assert not left_of([forge, rank, *started])
+    assert not made & blocks()

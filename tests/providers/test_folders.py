@@ -150,7 +150,9 @@ def test_nobody_ends_what_he_stands_on(root):
     dead = folders.make_folders("p", "dead")
     (dead.runtime / "lock").touch()
     sweep = "from skyward_nb.providers import folders; print(folders.sweep())"
-    through = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sweep!r}], check=True)"
+    through = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sweep!r}], check=True)"
+    )
     env = os.environ | {processes.MARK: str(dead.runtime)}
     done = subprocess.run(
         [sys.executable, "-c", through], env=env, capture_output=True, text=True, check=True
