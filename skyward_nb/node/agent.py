@@ -117,7 +117,6 @@ class Agent:
         self._deaths = Deaths()
         self._sampling: asyncio.Task[None] | None = None
         self._gpus: dict[int, str | None] = {}
-        self._generation = 0
         self._orders: deque[tuple[forge.Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
 
     async def serve(self) -> None:
@@ -358,6 +357,9 @@ class Agent:
     def attach(self, line: ClientLine, command: Attach) -> None:
         """Take the client, unless another one is there; one that comes again takes its own place."""
         client = command.client
+        if self._line is not None and self._line.is_gone():
+            self._line.hang_up()
+            self.hung_up_on(self._line)
         known = self._client is not None and self._client.key == client.key
         if self._line is not None and self._client is not None:
             if not known:

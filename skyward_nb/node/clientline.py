@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 from typing import Protocol
 
 from skyward_nb.wire.frames import FrameError, command_frames, frame
@@ -125,6 +126,14 @@ class ClientLine(asyncio.BufferedProtocol):
         """It is gone; the pool goes on for its lease."""
         self._closed.set()
         self._agent.hung_up_on(self)
+
+    def is_gone(self) -> bool:
+        """Whether the other end has hung up, though it was not read so far."""
+        if self._transport is None or self._transport.is_closing():
+            return True
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def follow(self, journal: Readable, offset: int) -> None:
         """Tell all of the journal from `offset` on, and what will come."""
