@@ -12,7 +12,7 @@ VERBS = {
     "down": ("[pool=NAME] [all]", "take a pool down: ranks, values and files are gone after"),
     "status": (
         "",
-        "pools of this notebook, and others that are alive: ranks, processes, generation",
+        "pools of this notebook with their ranks, and others alive",
     ),
     "vars": ("[ranks=]", "the names on the ranks: type, size, and what bound them"),
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
@@ -23,9 +23,10 @@ VERBS = {
     ),
     "attach": (
         "[pool=NAME] [detach]",
-        "go on with a pool that another kernel left, and show its run",
+        "go on with a pool that another kernel left, and its run",
     ),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
+    "sweep": ("", "remove what pools that are gone have left: folders, values, processes"),
     "config": (
         "[option=value ...]",
         "defaults of this session; alone, all defaults and their places",

@@ -183,7 +183,7 @@ OPTIONS: tuple[Option, ...] = (
         "heartbeat",
         "pool",
         "2s",
-        "how long a machine may be silent before it is asked; after three times that it is cut off",
+        "how long a machine may be silent; after three it is cut off",
         read_duration,
     ),
     Option(

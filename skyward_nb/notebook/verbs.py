@@ -17,6 +17,7 @@ from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.folders import sweep
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.messages import Variable
 from skyward_nb.words.ranks import count_ranks, parse_ranks, spell_ranks
@@ -40,6 +41,7 @@ def do(session: Session, line: str) -> object:
         "logs": logs,
         "restart": restart,
         "attach": attach,
+        "sweep": sweep_up,
         "config": config,
         "help": show_help,
     }
@@ -227,6 +229,12 @@ def attach(session: Session, line: str) -> object:
     return session.attach(asked.pool.get("pool"), detach=asked.cell.get("detach", False))
 
 
+def sweep_up(_session: Session, line: str) -> None:
+    """Remove what pools that are gone have left, and end their processes."""
+    _only({**parse(line, scopes=("pool",)).pool})
+    print(sweep(thoroughly=True))
+
+
 def config(session: Session, line: str) -> None:
     """Set defaults of this session, or show all defaults and where they stand."""
     for option, text in parse_settings(line).items():
@@ -269,4 +277,5 @@ def _only(given: dict[str, object], *allowed: str) -> None:
     for option in given:
         if option not in allowed:
             wanted = ", ".join(f"{each}=" for each in allowed)
-            raise OptionError(option, f"{option}= has no place here, only {wanted}")
+            only = f", only {wanted}" if wanted else ": this takes no options"
+            raise OptionError(option, f"{option}= has no place here{only}")
