@@ -38,7 +38,7 @@ class SkyMagics(Magics):
     def close(self) -> None:
         """Take down what this notebook has up."""
         if self._session is not None:
-            self._session.close()
+            self._session.pools.close()
 
     @no_var_expand
     @cell_magic

@@ -1,169 +1,68 @@
-"""The pools of one notebook, and how a cell goes through one of them.
+"""How a cell goes through one of the notebook's pools.
 
 Between the magics, which only parse and delegate, and the pool, which knows nothing of IPython.
 """
 
 from __future__ import annotations
 
-import ast
-import atexit
-import contextlib
 import dataclasses
 import functools
-import linecache
 import os
-import re
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
-from msgspec.structs import replace
 
 from skyward_nb.api.failures import show
 from skyward_nb.api.handle import RunHandle
-from skyward_nb.cell.source import Cell, compile_cell
+from skyward_nb.cell.source import Cell
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.canvas import BundleCanvas, Canvas, TerminalCanvas, WidgetCanvas
+from skyward_nb.notebook.cells import Cells, Names
 from skyward_nb.notebook.defaults import Default, with_defaults
 from skyward_nb.notebook.defaults import defaults as read_defaults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.ending import Ending
-from skyward_nb.notebook.left import Left, choose, notebook_of, others
+from skyward_nb.notebook.left import choose, notebook_of
 from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.notebook.pictures import Pictures
+from skyward_nb.notebook.pools import PROVIDERS, Pools
+from skyward_nb.notebook.specs import check_fits, spec_of
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunRequest, plan_of
 from skyward_nb.pool.view import MOST_TEXT
-from skyward_nb.providers.base import Provider
 from skyward_nb.providers.folders import store_root
-from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
-from skyward_nb.words.info import InstanceInfo, environment
-from skyward_nb.words.messages import Began, RankLost, RunCard, SourceFile
+from skyward_nb.words.messages import Began, RunCard
 from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
 
-PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
 _ROOM_LASTS = 1.0
-_RESTART_COMES = 0.1
 _WENT_ON = (
     "went on with the pool of an earlier kernel of this notebook: ranks keep their names "
     "(%sky restart empties them)"
 )
 _ON_CARD = ("out", "pull", "gather", "stdout", "stderr", "limit", "timeout", "on_error")
-_PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-
-
-def _transforms(manager: TransformerManager) -> tuple[int, ...]:
-    """How many transformations of input are set up; a user may have added some."""
-    lists = (manager.cleanup_transforms, manager.line_transforms, manager.token_transformers)
-    return tuple(map(len, lists))
-
-
-_PLAIN = _transforms(TransformerManager())
-_IPYTHONS_OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[ido]h|In|Out|exit|quit|get_ipython")
 
 
 class Session:
-    """The pools of one IPython shell, by name."""
+    """The runs of one IPython shell, on its `pools`."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.shell = shell
-        self.pools: dict[str, Pool] = {}
+        self.cells = Cells(shell)
+        self.pools = Pools(shell, self.cells.source_of)
         self.settings: dict[str, str] = {}
-        self._lost: dict[str, PoolSpec] = {}
-        self._pictures: dict[str, Pictures] = {}
-        self._pool_ids: dict[str, list[str]] = {}
-        self._background: dict[str, Background] = {}
         self._defaults: list[Default] | None = None
         self._room = (float("-inf"), 0)
         set_home(shell.user_ns)
-        atexit.register(self.close)
 
-    def close(self) -> None:
-        """Take every pool down, but for those that are to outlive the notebook, or its restart."""
-        goes_on = _is_restarting(self.shell)
-        for name, pool in self.pools.items():
-            if goes_on or pool.spec.keep:
-                pool.leave()
-            else:
-                pool.close()
-            self._abandon(name)
-        self.pools.clear()
-        atexit.unregister(self.close)
-
-    def _abandon(self, name: str) -> None:
-        """The pool is closed: what ran on it in the background has ended."""
-        if (work := self._background.pop(name, None)) is not None:
-            work.abandon()
-
-    # ── pools ───────────────────────────────────────────────────────────────────────────
-
-    def live(self, name: str) -> Pool | None:
-        """The pool of this name, if it is up; one that was lost is forgotten but for its spec."""
-        pool = self.pools.get(name)
-        if work := self._background.get(name):
-            work.look()
-        if pool is not None and not pool.closed:
-            with contextlib.suppress(PoolError):
-                self.look(pool)
-        if pool is not None and pool.closed:
-            self._lost[name] = self.pools.pop(name).spec
-            return None
-        return pool
-
-    def take_down(self, name: str) -> int:
-        """End a pool that is up, once what its ranks said last is shown; how many ranks it had."""
-        pool = self.pools.pop(name)
-        with contextlib.suppress(PoolError):
-            self.look(pool)
-        pool.close()
-        self._abandon(name)
-        self.pictures(pool).renew()
-        return pool.spec.world_size
-
-    def pictures(self, pool: Pool) -> Pictures:
-        """The pictures of a pool's runs."""
-        return self._pictures[pool.spec.name]
-
-    def look(self, pool: Pool) -> Mapping[int, RankLost]:
-        """Take notice of what came between cells; the ranks that are gone.
-
-        Raises `PoolError` when the pool is.
-        """
-        return self.pictures(pool).look()
-
-    def spec(self, base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
-        """`base` with what is asked for; raises `OptionError` where options contradict one another."""
-        spec = replace(base, **_fields(asked))
-        reserved = sorted(set(spec.env) & set(environment(InstanceInfo())))
-        if reserved:
-            names = ", ".join(reserved)
-            raise OptionError("env", f"env= cannot set {names}: each rank has its own")
-        if spec.accelerator and not spec.simulate and spec.slots > spec.accelerator.count:
-            raise OptionError(
-                "ranks_per_node",
-                f"ranks_per_node={spec.slots}: a node has {spec.accelerator}, and two ranks do not "
-                "share one",
-            )
-        if spec.backend == "nccl" and (spec.accelerator is None or spec.simulate):
-            raise OptionError(
-                "backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo"
-            )
-        if spec.simulate and spec.accelerator is None:
-            raise OptionError(
-                "simulate", "simulate stands in for accelerator=..., which is missing"
-            )
-        if spec.backend != "auto" and not spec.framework:
-            raise OptionError("backend", f"backend={spec.backend} needs framework=torch")
-        return spec
+    # ── what is asked for ───────────────────────────────────────────────────────────────────────────
 
     def defaults(self, *, anew: bool = False) -> list[Default]:
         """Defaults of options; files are read again when asked to, as when a pool is made."""
@@ -178,80 +77,13 @@ class Session:
         `OptionError` or `PoolError` for what does not fit, before anything is started.
         """
         name = with_defaults(asked, self.defaults()).pool.get("pool", "default")
-        pool = self.live(name)
+        pool = self.pools.live(name)
         if pool is not None:
-            _check_fits(pool.spec, asked.pool)
+            check_fits(pool.spec, asked.pool)
             return pool, pool.spec
-        if name in self._lost:
-            return None, self.spec(self._lost[name], asked.pool)
-        return None, self.spec(PoolSpec(), with_defaults(asked, self.defaults(anew=True)).pool)
-
-    def left_over(self, name: str) -> Left | None:
-        """The pool of this name that an earlier kernel of this notebook has left alive, if any.
-
-        Raises `PoolError` when something goes on there, or has ended and was not seen.
-        """
-        notebook = notebook_of(self.shell.user_ns)
-        for left in others(self._mine()) if notebook else ():
-            spec = left.entry.spec
-            if left.is_free and spec.name == name and left.entry.notebook == notebook:
-                if left.condition.unseen is not None:
-                    which = "" if name == "default" else f" pool={name}"
-                    raise PoolError(
-                        name,
-                        f"pool {name!r} is alive from an earlier kernel of this notebook: "
-                        f"{left.doing()}. `%sky attach{which}` shows it, `%sky down pool={name}` "
-                        "ends it, and pool=NAME takes another.",
-                    )
-                return left
-        return None
-
-    def _mine(self) -> set[str]:
-        return {pool.pool_id for pool in self.pools.values()}
-
-    def others(self) -> list[Left]:
-        """Pools that are alive and not this notebook's."""
-        return others(self._mine())
-
-    def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
-        """Bring a pool up under `display`."""
-        display.change(title=f"Starting {spec}", awaited=spec.world_size)
-        pool = Pool(
-            spec,
-            PROVIDERS[spec.provider](),
-            self._source_of,
-            notebook=notebook_of(self.shell.user_ns),
-        )
-        pool.start(display.watch)
-        self._enter(pool)
-        return pool
-
-    def adopt(self, left: Left, display: RunDisplay) -> Pool:
-        """Go on with a pool that another kernel has left alive; raises `PoolError` when it is gone."""
-        entry = left.entry
-        display.change(title=f"Attaching to {entry.spec}", awaited=0)
-        notebook = notebook_of(self.shell.user_ns)
-        provider = PROVIDERS[entry.spec.provider]()
-        pool = Pool(entry.spec, provider, self._source_of, notebook=notebook, pool_id=entry.pool_id)
-        pool.started = entry.started
-        pool.attach(display.watch)
-        self._enter(pool)
-        return pool
-
-    def _enter(self, pool: Pool) -> None:
-        name = pool.spec.name
-        self.pools[name] = pool
-        pool.is_left_by_interrupt = functools.partial(_is_restarting, self.shell, _RESTART_COMES)
-        self._pictures[name] = Pictures(pool)
-        self._pool_ids.setdefault(name, []).append(pool.pool_id)
-        self._lost.pop(name, None)
-
-    def pool_ids(self, name: str | None = None) -> list[str]:
-        """The pools that this notebook has had, or those of one name, whose logs are readable now."""
-        for pictures in self._pictures.values():
-            pictures.flush()
-        names = self._pool_ids if name is None else [name]
-        return [each for known in names for each in self._pool_ids.get(known, [])]
+        if (lost := self.pools.lost(name)) is not None:
+            return None, spec_of(lost, asked.pool)
+        return None, spec_of(PoolSpec(), with_defaults(asked, self.defaults(anew=True)).pool)
 
     def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:
         """A display of the running cell."""
@@ -269,13 +101,6 @@ class Session:
         wanted = os.environ.get("SKYWARD_DISPLAY") or ("widgets" if looks else "html")
         return WidgetCanvas() if wanted == "widgets" else BundleCanvas()
 
-    def _source_of(self, filename: str) -> SourceFile | None:
-        """The text of a notebook cell by the file name its code carries."""
-        number = self.shell.compile._filename_map.get(filename)
-        if number is None:
-            return None
-        return SourceFile(filename, number, "".join(linecache.getlines(filename)))
-
     # ── one cell ────────────────────────────────────────────────────────────────────────
 
     def run(self, asked: Asked, body: str) -> object:
@@ -283,16 +108,16 @@ class Session:
 
         Raises the user's own exception, KeyboardInterrupt, or a `SkyError`.
         """
-        cell = self._compile(body)
+        cell = self.cells.compile(body)
         options = with_defaults(asked, self.defaults()).cell
         _check_values_wanted(options, cell)
         display = self.display(quiet=options.get("quiet", False))
         display.change(most_text=options.get("text", MOST_TEXT))
         try:
             pool, spec = self.resolve(asked)
-            if pool is None and (left := self.left_over(spec.name)) is not None:
-                _check_fits(left.entry.spec, asked.pool)
-                pool = self.adopt(left, display)
+            if pool is None and (left := self.pools.left_over(spec.name)) is not None:
+                check_fits(left.entry.spec, asked.pool)
+                pool = self.pools.adopt(left, display)
                 spec = pool.spec
                 display.change(notes=(_WENT_ON,))
             request = self._request(cell, options, spec)
@@ -302,7 +127,7 @@ class Session:
             for stream in ("stdout", "stderr"):
                 display.show_only(stream, _shown(stream, options, spec.world_size))
             if pool is None:
-                pool = self.start(spec, display)
+                pool = self.pools.start(spec, display)
             self._check_free(pool)
             ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
             if options.get("detach"):
@@ -352,18 +177,18 @@ class Session:
         nodes = {info.rank: info.node for info in pool.infos}
         run = f"{pool.pool_id}/{number}"
         display.running(ranks, title, _about(pool), run=run, number=number, nodes=nodes)
-        pictures = self.pictures(pool)
+        pictures = self.pools.pictures(pool)
         pictures.begin(display, replayed=number if is_told_again else 0)
         return pictures
 
     def _end_log(self, pool: Pool, display: RunDisplay) -> None:
-        if trouble := self.pictures(pool).end():
+        if trouble := self.pools.pictures(pool).end():
             display.change(notes=(*display.view.notes, trouble))
 
     def _check_free(self, pool: Pool) -> None:
         """Raise `PoolError` while a run in the background goes on there."""
         name = pool.spec.name
-        work = self._background.get(name)
+        work = self.pools.background.get(name)
         if work is not None and not work.is_over:
             raise PoolError(
                 name,
@@ -401,19 +226,19 @@ class Session:
         writes: frozenset[str],
     ) -> RunHandle:
         """A thread conducts a run from here on; the main thread shows it and ends it."""
-        pictures = self.pictures(pool)
+        pictures = self.pools.pictures(pool)
         pictures.rest()
         name = pool.spec.name
 
         def conclude(outcome: Outcome) -> object:
-            self._background.pop(name, None)
+            self.pools.background.pop(name, None)
             self._end_log(pool, display)
             pictures.listen()
             return self._conclude(pool, outcome, display, options, writes)
 
         display.show()
         work = Background(display.view.run, pool, conduct, pictures.watch, conclude)
-        self._background[name] = work
+        self.pools.background[name] = work
         return RunHandle(work.name, spell_result(ranks, pool.spec.world_size), work)
 
     def attach(self, name: str | None, *, detach: bool = False) -> object:
@@ -422,15 +247,15 @@ class Session:
         A run that was begun in the background stays there: its handle is returned. Raises
         `PoolError` when there is no such pool or somebody else conducts it, and what the run raised.
         """
-        left = choose(name, notebook_of(self.shell.user_ns), self.others())
-        if self.live(left.entry.spec.name) is not None:
+        left = choose(name, notebook_of(self.shell.user_ns), self.pools.others())
+        if self.pools.live(left.entry.spec.name) is not None:
             mine = left.entry.spec.name
             raise PoolError(
                 mine,
                 f"this notebook has a pool {mine!r} of its own: `%sky down pool={mine}` first",
             )
         display = self.display()
-        pool = self.adopt(left, display)
+        pool = self.pools.adopt(left, display)
         began = pool.unseen
         if began is None:
             names = self._list_names(pool)
@@ -450,7 +275,7 @@ class Session:
         pictures = self._show_run(pool, began.ranks, display, title, began.run, is_told_again=True)
         display.began_before(max(0.0, time.time() - card.began))
         if card.filename:
-            self._learn(card)
+            self.cells.learn(card)
         writes = frozenset(card.writes)
         if detach:
             # In the background `out=` is the name of the handle.
@@ -463,12 +288,6 @@ class Session:
         finally:
             self._end_log(pool, display)
         return self._conclude(pool, outcome, display, options, writes)
-
-    def _learn(self, card: RunCard) -> None:
-        """Know the text of another kernel's cell by the file name its code carries, for reports."""
-        lines = card.text.splitlines(keepends=True)
-        linecache.cache[card.filename] = len(card.text), None, lines, card.filename
-        self.shell.compile._filename_map.setdefault(card.filename, card.number)
 
     def _list_names(self, pool: Pool) -> tuple[str, ...]:
         """The names that ranks have, which the ledger learns of; in words."""
@@ -499,14 +318,16 @@ class Session:
             pool.clean(outcome)
             if not pool.closed:
                 pool.seen()
-            self.pictures(pool).renew()
+            self.pools.pictures(pool).renew()
 
     def _dry_run(
         self, request: RunRequest, pool: Pool | None, spec: PoolSpec, display: RunDisplay
     ) -> None:
         """Show what a run would send; nothing is started, sent or marked as sent."""
         has_names = pool is not None and pool.is_ready
-        ledger = pool.ledger if pool and has_names else Ledger(spec.world_size, self._source_of)
+        ledger = (
+            pool.ledger if pool and has_names else Ledger(spec.world_size, self.cells.source_of)
+        )
         plan = plan_of(request, ledger)
         going = [row for row in plan.rows if row.status == "sent"]
         names = f"{len(going)} name{'s' * (len(going) != 1)} ({spell_size(plan.sent_bytes)})"
@@ -528,7 +349,7 @@ class Session:
 
     def _request(self, cell: Cell | None, options: Mapping[str, Any], spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.get("ranks", "all"), spec.world_size)
-        namespace = _Notebook(self.shell.user_ns)
+        namespace = Names(self.shell.user_ns)
         push = options.get("push")
         for name in push or ():
             if name not in namespace:
@@ -539,7 +360,7 @@ class Session:
         senders = {"all": ranks, "head": ranks[:1], "none": ()}[gather]
         return RunRequest(
             cell=cell,
-            number=self._present()[0],
+            number=self.cells.present()[0],
             namespace=namespace,
             ranks=ranks,
             value_from=senders if wants_value or options.get("pull") else (),
@@ -552,7 +373,7 @@ class Session:
 
     def _card(self, cell: Cell | None, options: Mapping[str, Any]) -> RunCard:
         """What another kernel must know to show this run, and to end it."""
-        number, text = self._present()
+        number, text = self.cells.present()
         taken = {name: options[name] for name in _ON_CARD if name in options}
         return RunCard(
             number=number,
@@ -578,90 +399,6 @@ class Session:
             self._room = (now, memory_room(store_root()))
         return max(WARN_FROM, self._room[1] // (2 * ranks))
 
-    def _present(self) -> tuple[int, str]:
-        """Number and text of the cell that is running; IPython may have counted on already."""
-        manager = self.shell.history_manager
-        history = manager.input_hist_raw if manager else [""]
-        number = len(history) - 1
-        return (number, history[number]) if number else (self.shell.execution_count, "")
-
-    def _transform(self, body: str) -> str:
-        """IPython's magics as Python; text that is Python already has none, and is left alone."""
-        manager = self.shell.input_transformer_manager
-        if _transforms(manager) == _PLAIN and not body.startswith("In "):
-            with warnings.catch_warnings(), contextlib.suppress(SyntaxError):
-                warnings.simplefilter("ignore")  # the real compilation tells them
-                compile(body, "<cell>", "exec", _PARSE)
-                return body
-        return self.shell.transform_cell(body)
-
-    def _compile(self, body: str) -> Cell:
-        shell = self.shell
-        number, text = self._present()
-        try:
-            return compile_cell(
-                text,
-                body,
-                transform=self._transform,
-                transform_ast=shell.transform_ast,
-                name_file=lambda code, text: shell.compile.cache(code, number, text),
-            )
-        except SyntaxError as error:
-            show(error, shell.SyntaxTB.structured_traceback(type(error), error, None))
-            raise
-
-
-class _Notebook(Mapping[str, Any]):
-    """The notebook's own names, without those IPython keeps there."""
-
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        self._namespace = namespace
-
-    def __getitem__(self, name: str) -> Any:
-        if _IPYTHONS_OWN.fullmatch(name):
-            raise KeyError(name)
-        return self._namespace[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._namespace and not _IPYTHONS_OWN.fullmatch(str(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self._namespace if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
-    return {("name" if key == "pool" else key): value for key, value in asked.items()}
-
-
-def _check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
-    for option, wanted in asked.items():
-        (field,) = _fields({option: wanted})
-        have = getattr(spec, field)
-        if have != wanted:
-            raise PoolError(
-                spec.name,
-                f"pool {spec.name!r} is up with {option}={_spell(have)}, and {option}="
-                f"{_spell(wanted)} was asked for. Either `%sky down pool={spec.name}` first, or "
-                f"take another: pool=NAME. Left out, the pool is used as it is.",
-            )
-
-
-def _spell(value: object) -> str:
-    match value:
-        case None | ():
-            return "none"
-        case tuple():
-            return ",".join(map(str, value))
-        case dict():
-            return ",".join(f"{key}={item}" for key, item in value.items()) or "none"
-        case float():
-            return f"{value:g}s"
-        case _:
-            return str(value)
-
 
 def _check_values_wanted(options: Mapping[str, Any], cell: Cell) -> None:
     """Refuse to bind what will not come back."""
@@ -681,20 +418,6 @@ def _shown(stream: str, options: Mapping[str, Any], world: int) -> frozenset[int
     """Ranks whose `stream` is shown."""
     which = options.get(stream, "all")
     return frozenset() if which == "none" else frozenset(parse_ranks(stream, which, world))
-
-
-def _is_restarting(shell: InteractiveShell, seconds: float = 0.0) -> bool:
-    """Whether the kernel was told to end and another one takes its place, within so many seconds.
-
-    Jupyter interrupts a kernel just before it tells it that, which comes to another thread.
-    """
-    kernel = getattr(shell, "kernel", None)
-    until = time.monotonic() + (seconds if kernel is not None else 0.0)
-    while True:
-        reply = getattr(kernel, "_shutdown_message", None)
-        if reply is not None or time.monotonic() >= until:
-            return bool(reply and reply["content"].get("restart"))
-        time.sleep(0.01)
 
 
 def _about(pool: Pool) -> str:

@@ -58,7 +58,7 @@ def up(session: Session, line: str) -> None:
     display = session.display()
     try:
         pool, spec = session.resolve(asked)
-        pool = pool or session.start(spec, display)
+        pool = pool or session.pools.start(spec, display)
     except SkyError as error:
         if display.drawn:
             display.end("failed", error.message.partition("\n")[0])
@@ -83,7 +83,7 @@ def down(session: Session, line: str) -> None:
     if not names:
         print("no pool is up")
     for name in names:
-        count = session.take_down(name)
+        count = session.pools.take_down(name)
         print(f"pool {name} is down: {count} rank{'s' * (count != 1)} ended, nothing left running")
 
 
@@ -91,19 +91,23 @@ def status(session: Session, line: str) -> None:
     """Print the pools there are."""
     asked = parse(line, scopes=("pool",))
     _only(asked.pool, "pool")
-    names = [name for name in list(session.pools) if session.live(name)]
-    if asked.pool and asked.pool["pool"] not in {left.entry.spec.name for left in session.others()}:
+    names = [name for name in list(session.pools) if session.pools.live(name)]
+    if asked.pool and asked.pool["pool"] not in {
+        left.entry.spec.name for left in session.pools.others()
+    }:
         _need(session, asked.pool["pool"])
     if asked.pool:
         names = [name for name in names if name == asked.pool["pool"]]
     there = [
-        left for left in session.others() if asked.pool.get("pool") in (None, left.entry.spec.name)
+        left
+        for left in session.pools.others()
+        if asked.pool.get("pool") in (None, left.entry.spec.name)
     ]
     if not names and not there:
         print("no pool is up; a %%sky_remote cell or %sky up makes one")
     for name in names:
         pool = session.pools[name]
-        gone = session.look(pool)
+        gone = session.pools.look(pool)
         age = clock(time.time() - pool.started)
         print(f"{name}: {pool.spec} · up {age} · generation {pool.generation}")
         for info in pool.infos:
@@ -190,7 +194,7 @@ def logs(session: Session, line: str) -> None:
     asked = parse(line, scopes=("pool", "verb"))
     options = asked.cell
     _only({**asked.pool, **options}, *TAKES["logs"])
-    kept = find(options.get("run", ""), session.pool_ids(asked.pool.get("pool")))
+    kept = find(options.get("run", ""), session.pools.ids(asked.pool.get("pool")))
     ranks = parse_ranks("rank", options["rank"], _ANY_WORLD) if "rank" in options else None
     if "save" in options:
         print(save_log(kept, ranks, Path(options["save"])))
@@ -208,7 +212,7 @@ def restart(session: Session, line: str) -> None:
     lost = pool.ledger.names_made_on_ranks()
     began = time.monotonic()
     display = session.display(f"Restarting {pool.spec}")
-    pictures = session.pictures(pool)
+    pictures = session.pools.pictures(pool)
     try:
         pool.restart(functools.partial(pictures.beside, display))
     except (SkyError, KeyboardInterrupt) as error:
@@ -256,7 +260,7 @@ def show_help(_session: Session, line: str) -> None:
 
 
 def _need(session: Session, name: str) -> Pool:
-    pool = session.live(name)
+    pool = session.pools.live(name)
     if pool is None:
         there = ", ".join(session.pools)
         hint = f"pools that are up: {there}" if there else "%sky up or a first cell makes one"
@@ -266,10 +270,10 @@ def _need(session: Session, name: str) -> Pool:
 
 def _take_in(session: Session, name: str) -> None:
     """Have the pool of this name here, be it one that another kernel has left."""
-    if session.live(name) is None and any(
-        left.entry.spec.name == name for left in session.others()
+    if session.pools.live(name) is None and any(
+        left.entry.spec.name == name for left in session.pools.others()
     ):
-        session.adopt(choose(name, "", session.others()), session.display(quiet=True))
+        session.pools.adopt(choose(name, "", session.pools.others()), session.display(quiet=True))
     _need(session, name)
 
 

@@ -1,0 +1,104 @@
+"""The cells of a notebook as IPython knows them: the one that runs, compiled; the text of others."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import linecache
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from IPython.core.inputtransformer2 import TransformerManager
+from IPython.core.interactiveshell import InteractiveShell
+
+from skyward_nb.api.failures import show
+from skyward_nb.cell.source import Cell, compile_cell
+from skyward_nb.words.messages import RunCard, SourceFile
+
+_PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+def _transforms(manager: TransformerManager) -> tuple[int, ...]:
+    """How many transformations of input are set up; a user may have added some."""
+    lists = (manager.cleanup_transforms, manager.line_transforms, manager.token_transformers)
+    return tuple(map(len, lists))
+
+
+_PLAIN = _transforms(TransformerManager())
+_IPYTHONS_OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[ido]h|In|Out|exit|quit|get_ipython")
+
+
+class Cells:
+    """The cells of one shell."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell = shell
+
+    def present(self) -> tuple[int, str]:
+        """Number and text of the cell that is running; IPython may have counted on already."""
+        manager = self.shell.history_manager
+        history = manager.input_hist_raw if manager else [""]
+        number = len(history) - 1
+        return (number, history[number]) if number else (self.shell.execution_count, "")
+
+    def _transform(self, body: str) -> str:
+        """IPython's magics as Python; text that is Python already has none, and is left alone."""
+        manager = self.shell.input_transformer_manager
+        if _transforms(manager) == _PLAIN and not body.startswith("In "):
+            with warnings.catch_warnings(), contextlib.suppress(SyntaxError):
+                warnings.simplefilter("ignore")  # the real compilation tells them
+                compile(body, "<cell>", "exec", _PARSE)
+                return body
+        return self.shell.transform_cell(body)
+
+    def compile(self, body: str) -> Cell:
+        """The cell that runs, compiled; raises SyntaxError, which shows itself."""
+        shell = self.shell
+        number, text = self.present()
+        try:
+            return compile_cell(
+                text,
+                body,
+                transform=self._transform,
+                transform_ast=shell.transform_ast,
+                name_file=lambda code, text: shell.compile.cache(code, number, text),
+            )
+        except SyntaxError as error:
+            show(error, shell.SyntaxTB.structured_traceback(type(error), error, None))
+            raise
+
+    def source_of(self, filename: str) -> SourceFile | None:
+        """The text of a notebook cell by the file name its code carries."""
+        number = self.shell.compile._filename_map.get(filename)
+        if number is None:
+            return None
+        return SourceFile(filename, number, "".join(linecache.getlines(filename)))
+
+    def learn(self, card: RunCard) -> None:
+        """Know the text of another kernel's cell by the file name its code carries, for reports."""
+        lines = card.text.splitlines(keepends=True)
+        linecache.cache[card.filename] = len(card.text), None, lines, card.filename
+        self.shell.compile._filename_map.setdefault(card.filename, card.number)
+
+
+class Names(Mapping[str, Any]):
+    """The notebook's own names, without those IPython keeps there."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self._namespace = namespace
+
+    def __getitem__(self, name: str) -> Any:
+        if _IPYTHONS_OWN.fullmatch(name):
+            raise KeyError(name)
+        return self._namespace[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._namespace and not _IPYTHONS_OWN.fullmatch(str(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._namespace if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

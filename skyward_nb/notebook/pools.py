@@ -1,0 +1,184 @@
+"""The pools of one notebook: those it made, those it went on with, and how they end with it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import time
+from collections.abc import Iterator, Mapping
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from skyward_nb.notebook.background import Background
+from skyward_nb.notebook.display import RunDisplay
+from skyward_nb.notebook.left import Left, notebook_of, others
+from skyward_nb.notebook.pictures import Pictures
+from skyward_nb.pool.ledger import SourceFinder
+from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.base import Provider
+from skyward_nb.providers.local import LocalProvider
+from skyward_nb.words.errors import PoolError
+from skyward_nb.words.messages import RankLost
+from skyward_nb.words.spec import PoolSpec
+
+PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
+_RESTART_COMES = 0.1
+
+
+class Pools:
+    """The pools of one IPython shell, by name; `sources` finds the text of its cells."""
+
+    def __init__(self, shell: InteractiveShell, sources: SourceFinder) -> None:
+        self._shell = shell
+        self._sources = sources
+        self._pools: dict[str, Pool] = {}
+        self._lost: dict[str, PoolSpec] = {}
+        self._pictures: dict[str, Pictures] = {}
+        self._ids: dict[str, list[str]] = {}
+        self.background: dict[str, Background] = {}
+        """Runs in the background, by the names of their pools."""
+        atexit.register(self.close)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of those that are up, as far as is known."""
+        return iter(list(self._pools))
+
+    def __getitem__(self, name: str) -> Pool:
+        return self._pools[name]
+
+    def lost(self, name: str) -> PoolSpec | None:
+        """What a pool of this name was that was lost."""
+        return self._lost.get(name)
+
+    def close(self) -> None:
+        """Take every pool down, but for those that are to outlive the notebook, or its restart."""
+        goes_on = _is_restarting(self._shell)
+        for name, pool in self._pools.items():
+            if goes_on or pool.spec.keep:
+                pool.leave()
+            else:
+                pool.close()
+            self.abandon(name)
+        self._pools.clear()
+        atexit.unregister(self.close)
+
+    def abandon(self, name: str) -> None:
+        """The pool is closed: what ran on it in the background has ended."""
+        if (work := self.background.pop(name, None)) is not None:
+            work.abandon()
+
+    def live(self, name: str) -> Pool | None:
+        """The pool of this name, if it is up; one that was lost is forgotten but for its spec."""
+        pool = self._pools.get(name)
+        if work := self.background.get(name):
+            work.look()
+        if pool is not None and not pool.closed:
+            with contextlib.suppress(PoolError):
+                self.look(pool)
+        if pool is not None and pool.closed:
+            self._lost[name] = self._pools.pop(name).spec
+            return None
+        return pool
+
+    def take_down(self, name: str) -> int:
+        """End a pool that is up, once what its ranks said last is shown; how many ranks it had."""
+        pool = self._pools.pop(name)
+        with contextlib.suppress(PoolError):
+            self.look(pool)
+        pool.close()
+        self.abandon(name)
+        self.pictures(pool).renew()
+        return pool.spec.world_size
+
+    def pictures(self, pool: Pool) -> Pictures:
+        """The pictures of a pool's runs."""
+        return self._pictures[pool.spec.name]
+
+    def look(self, pool: Pool) -> Mapping[int, RankLost]:
+        """Take notice of what came between cells; the ranks that are gone.
+
+        Raises `PoolError` when the pool is.
+        """
+        return self.pictures(pool).look()
+
+    def left_over(self, name: str) -> Left | None:
+        """The pool of this name that an earlier kernel of this notebook has left alive, if any.
+
+        Raises `PoolError` when something goes on there, or has ended and was not seen.
+        """
+        notebook = notebook_of(self._shell.user_ns)
+        for left in others(self._mine()) if notebook else ():
+            spec = left.entry.spec
+            if left.is_free and spec.name == name and left.entry.notebook == notebook:
+                if left.condition.unseen is not None:
+                    which = "" if name == "default" else f" pool={name}"
+                    raise PoolError(
+                        name,
+                        f"pool {name!r} is alive from an earlier kernel of this notebook: "
+                        f"{left.doing()}. `%sky attach{which}` shows it, `%sky down pool={name}` "
+                        "ends it, and pool=NAME takes another.",
+                    )
+                return left
+        return None
+
+    def _mine(self) -> set[str]:
+        return {pool.pool_id for pool in self._pools.values()}
+
+    def others(self) -> list[Left]:
+        """Pools that are alive and not this notebook's."""
+        return others(self._mine())
+
+    def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
+        """Bring a pool up under `display`."""
+        display.change(title=f"Starting {spec}", awaited=spec.world_size)
+        pool = Pool(
+            spec,
+            PROVIDERS[spec.provider](),
+            self._sources,
+            notebook=notebook_of(self._shell.user_ns),
+        )
+        pool.start(display.watch)
+        self._enter(pool)
+        return pool
+
+    def adopt(self, left: Left, display: RunDisplay) -> Pool:
+        """Go on with a pool that another kernel has left alive; raises `PoolError` when it is gone."""
+        entry = left.entry
+        display.change(title=f"Attaching to {entry.spec}", awaited=0)
+        notebook = notebook_of(self._shell.user_ns)
+        provider = PROVIDERS[entry.spec.provider]()
+        pool = Pool(entry.spec, provider, self._sources, notebook=notebook, pool_id=entry.pool_id)
+        pool.started = entry.started
+        pool.attach(display.watch)
+        self._enter(pool)
+        return pool
+
+    def _enter(self, pool: Pool) -> None:
+        name = pool.spec.name
+        self._pools[name] = pool
+        pool.is_left_by_interrupt = functools.partial(_is_restarting, self._shell, _RESTART_COMES)
+        self._pictures[name] = Pictures(pool)
+        self._ids.setdefault(name, []).append(pool.pool_id)
+        self._lost.pop(name, None)
+
+    def ids(self, name: str | None = None) -> list[str]:
+        """The pools that this notebook has had, or those of one name, whose logs are readable now."""
+        for pictures in self._pictures.values():
+            pictures.flush()
+        names = self._ids if name is None else [name]
+        return [each for known in names for each in self._ids.get(known, [])]
+
+
+def _is_restarting(shell: InteractiveShell, seconds: float = 0.0) -> bool:
+    """Whether the kernel was told to end and another one takes its place, within so many seconds.
+
+    Jupyter interrupts a kernel just before it tells it that, which comes to another thread.
+    """
+    kernel = getattr(shell, "kernel", None)
+    until = time.monotonic() + (seconds if kernel is not None else 0.0)
+    while True:
+        reply = getattr(kernel, "_shutdown_message", None)
+        if reply is not None or time.monotonic() >= until:
+            return bool(reply and reply["content"].get("restart"))
+        time.sleep(0.01)

@@ -1,0 +1,66 @@
+"""The pool that an option line asks for, and whether one that is up is that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from skyward_nb.words.errors import OptionError, PoolError
+from skyward_nb.words.info import InstanceInfo, environment
+from skyward_nb.words.spec import PoolSpec
+
+
+def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
+    """`base` with what is asked for; raises `OptionError` where options contradict one another."""
+    spec = replace(base, **_fields(asked))
+    reserved = sorted(set(spec.env) & set(environment(InstanceInfo())))
+    if reserved:
+        names = ", ".join(reserved)
+        raise OptionError("env", f"env= cannot set {names}: each rank has its own")
+    if spec.accelerator and not spec.simulate and spec.slots > spec.accelerator.count:
+        raise OptionError(
+            "ranks_per_node",
+            f"ranks_per_node={spec.slots}: a node has {spec.accelerator}, and two ranks do not "
+            "share one",
+        )
+    if spec.backend == "nccl" and (spec.accelerator is None or spec.simulate):
+        raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")
+    if spec.simulate and spec.accelerator is None:
+        raise OptionError("simulate", "simulate stands in for accelerator=..., which is missing")
+    if spec.backend != "auto" and not spec.framework:
+        raise OptionError("backend", f"backend={spec.backend} needs framework=torch")
+    return spec
+
+
+def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {("name" if key == "pool" else key): value for key, value in asked.items()}
+
+
+def check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
+    """Raise `PoolError` where a pool that is up is not what is asked for."""
+    for option, wanted in asked.items():
+        (field,) = _fields({option: wanted})
+        have = getattr(spec, field)
+        if have != wanted:
+            raise PoolError(
+                spec.name,
+                f"pool {spec.name!r} is up with {option}={_spell(have)}, and {option}="
+                f"{_spell(wanted)} was asked for. Either `%sky down pool={spec.name}` first, or "
+                f"take another: pool=NAME. Left out, the pool is used as it is.",
+            )
+
+
+def _spell(value: object) -> str:
+    match value:
+        case None | ():
+            return "none"
+        case tuple():
+            return ",".join(map(str, value))
+        case dict():
+            return ",".join(f"{key}={item}" for key, item in value.items()) or "none"
+        case float():
+            return f"{value:g}s"
+        case _:
+            return str(value)
