@@ -18,7 +18,7 @@ from skyward_nb.node.deaths import HUNG_UP, Deaths
 from skyward_nb.pool.pool import Pool, RunRequest
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
-from skyward_nb.words.messages import Sample
+from skyward_nb.words.messages import Sample, Telemetry
 from skyward_nb.words.spec import PoolSpec
 
 OUTSIDE = "killed by SIGKILL (from outside; no sign of memory running out)"
@@ -147,8 +147,12 @@ def test_memory_that_ran_out_is_told_with_its_evidence(small_group, pool):
     pool.restart(lambda _: None)
     grow = "import os, time\nheld = bytearray(40 << 20)\nheld[::4096] = bytes(len(held[::4096]))"
     assert not run(pool, grow).failed
-    pool._links[0].send(Sample())
-    time.sleep(0.3)
+    sampled = []
+    pool._lines.send(Sample())
+    until = time.monotonic() + 10
+    while not any(isinstance(each, Telemetry) for each in sampled) and time.monotonic() < until:
+        pool.look(sampled.append)
+        time.sleep(0.02)
     how = death(pool, "more = bytearray(600 << 20)\nmore[::4096] = b'1' * len(more[::4096])")
     told, held, size = how.partition("; it held ")
     assert told == ("killed by SIGKILL: memory ran out (oom_kill of its control group rose by 1)")
