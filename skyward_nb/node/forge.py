@@ -310,6 +310,8 @@ class Forge:
         if self._own:
             # A tracker that an import started waits for the end of our side of its pipe.
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        for pid in self._ranks:
+            _kill(pid)
         processes.end_children()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -182,8 +181,11 @@ def mentioned(folder: str) -> bool:
 
 def children(pid: int) -> set[int]:
     """Processes whose parent it is, whichever of its threads started them."""
+    lists = list((_PROC / str(pid) / "task").glob("*/children"))
+    if not lists:  # not every kernel is built with them
+        return {each for each in _pids() if (there := stat(each)) and there.parent == pid}
     found: set[int] = set()
-    for path in (_PROC / str(pid) / "task").glob("*/children"):
+    for path in lists:
         with contextlib.suppress(OSError):
             found |= {int(word) for word in path.read_text().split()}
     return found
@@ -208,31 +210,26 @@ def tidies(pid: int) -> float:
 def end(processes: Iterable[Known], wait: float = 0.0) -> int:
     """Kill processes that still live after `wait` seconds, and see them end; how many there were.
 
-    Those that tidy up get time to do so once the others are gone. A process is held by a
-    descriptor before it is looked at, so that no other one is hit which has its number by then.
+    Those that tidy up get time to do so once the others are gone.
     """
-    with contextlib.ExitStack() as held:
-        mine = {process: fd for process in processes if (fd := _hold(process, held)) is not None}
-        tidying = {fd: seconds for process, fd in mine.items() if (seconds := tidies(process.pid))}
-        others = [fd for fd in mine.values() if fd not in tidying]
-        for group, patience in ((others, wait), (tidying, max(tidying.values(), default=0.0))):
-            _await(group, patience)
-            for fd in group:
-                _kill(fd)
-            _await(group, _DYING)
-        return len(mine)
+    mine = [process for process in processes if lives(process)]
+    patience = {process: tidies(process.pid) for process in mine}
+    others = [process for process in mine if not patience[process]]
+    tidying = [process for process in mine if patience[process]]
+    for group, seconds in ((others, wait), (tidying, max(patience.values(), default=0.0))):
+        _await(group, seconds)
+        for process in group:
+            _kill(process)
+        _await(group, _DYING)
+    return len(mine)
 
 
 def end_group(group: int, spared: Collection[int]) -> None:
     """Kill the processes of a process group one by one, but for those that are spared."""
-    with contextlib.ExitStack() as held:
-        for pid in _pids():
-            found = stat(pid)
-            if found is None or found.group != group or pid in spared:
-                continue
-            fd = _hold(Known(pid, found.started), held)
-            if fd is not None:
-                _kill(fd)
+    for pid in _pids():
+        found = stat(pid)
+        if found is not None and found.group == group and pid not in spared:
+            _kill(Known(pid, found.started))
 
 
 def end_children() -> None:
@@ -262,29 +259,29 @@ def _reap() -> Iterator[int]:
             yield pid
 
 
-def _kill(descriptor: int) -> None:
-    with contextlib.suppress(OSError):
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+def _kill(process: Known) -> None:
+    """Kill this process, and no other one that has its number by then.
 
-
-def _hold(process: Known, held: contextlib.ExitStack) -> int | None:
+    It is held by a descriptor before it is looked at, where the system has that (Linux 5.3).
+    """
+    held = None
+    with contextlib.suppress(AttributeError, OSError):
+        held = os.pidfd_open(process.pid)
     try:
-        fd = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):
-        return None
-    held.callback(os.close, fd)
-    return fd if lives(process) else None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if not lives(process):
+                return
+            if held is None:
+                os.kill(process.pid, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(held, signal.SIGKILL)
+    finally:
+        if held is not None:
+            os.close(held)
 
 
-def _await(descriptors: Iterable[int], seconds: float) -> None:
-    """Wait until the processes behind these descriptors have ended, at most so long."""
-    poll = select.poll()
-    left = 0
-    for fd in descriptors:
-        poll.register(fd, select.POLLIN)
-        left += 1
+def _await(processes: Iterable[Known], seconds: float) -> None:
+    """Wait until these processes have ended, at most so long."""
     until = time.monotonic() + seconds
-    while left and (rest := until - time.monotonic()) > 0:
-        for fd, _ in poll.poll(rest * 1000):
-            poll.unregister(fd)
-            left -= 1
+    while any(lives(process) for process in processes) and time.monotonic() < until:
+        time.sleep(_POLL)

@@ -13,7 +13,7 @@ import pytest
 from skyward_nb.cell.source import compile_cell
 from skyward_nb.pool.pool import Pool, RunRequest
 from skyward_nb.providers import folders
-from skyward_nb.providers.local import LocalProvider
+from skyward_nb.providers.local import LocalMachine, LocalProvider
 from skyward_nb.wire import processes
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError
@@ -150,7 +150,7 @@ def test_the_next_start_ends_what_an_agent_and_a_forge_left_that_were_killed(mak
     os.waitpid(agent, 0)
     children = [pid for each in started for pid in each[2:]]
     assert all(stays(pid) for pid in children), "there is something to sweep"
-    assert {folders.runtime_root() / folder.name} == set(processes.marked().values())
+    assert {each.pid for each, mark in processes.marked().items() if mark == folder} == {*children}
     swept = folders.sweep()
     assert swept.folders == 1
     assert swept.processes == len(children)
@@ -191,7 +191,9 @@ def test_sweeping_leaves_the_living_alone(make):
 def test_shared_memory_goes_with_the_rank_that_made_it(make, who):
     pool = make()
     made = values(pool, SHARE)
-    assert {name for name, *_ in made} <= blocks()
+    lock = "lock = __import__('multiprocessing').get_context('spawn').Lock()\nlock._semlock.name"
+    locks = {f"sem.{name.lstrip('/')}" for name in values(pool, lock)}
+    assert {name for name, *_ in made} | locks <= blocks()
     (_, rank, forge, _) = made[0]
     if who == "rank":
         os.kill(rank, signal.SIGKILL)
@@ -203,7 +205,7 @@ def test_shared_memory_goes_with_the_rank_that_made_it(make, who):
         assert not left_of([forge, rank])
         fail(pool)
     pool.close()
-    assert not {name for name, *_ in made} & blocks()
+    assert not ({name for name, *_ in made} | locks) & blocks()
     assert not left_of([pid for each in made for pid in each[1:]])
 
 
@@ -255,6 +257,38 @@ def test_the_list_of_processes_names_those_there_are(make):
         assert {each.pid for each in processes.noted(folder)} == {*ranks, forge, agent_of(forge)}
         assert len((folder / "processes").read_text().splitlines()) == 5
         pool.restart(lambda _: None)
+
+
+def test_what_an_import_of_the_forge_started_is_kept_and_ended_last(
+    no_leaks, tmp_path, monkeypatch
+):
+    """A tracker that ranks inherit outlives the death of any one of them."""
+    (tmp_path / "imports_a_tracker.py").write_text(
+        "from multiprocessing import shared_memory, resource_tracker\n"
+        "block = shared_memory.SharedMemory(create=True, size=4096)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    start = LocalMachine.start_agent
+
+    async def preloading(machine, idle, ttl, preload):
+        await start(machine, idle, ttl, [*preload, "imports_a_tracker"])
+
+    monkeypatch.setattr(LocalMachine, "start_agent", preloading)
+    pool = Pool(PoolSpec(nodes=2, grace=1.0), LocalProvider(), lambda _: None)
+    pool.start(lambda _: None)
+    look = (
+        "import os, imports_a_tracker as m\n"
+        "(m.block.name, m.resource_tracker._resource_tracker._pid, os.getpid())"
+    )
+    (name, tracker, rank), _ = values(pool, look)
+    os.kill(rank, signal.SIGKILL)
+    assert not left_of([rank])
+    pool.restart(lambda _: None)
+    assert values(pool, look)[0][:2] == (name, tracker)
+    assert name in blocks()
+    pool.close()
+    assert name not in blocks()
+    assert not left_of([tracker])
 
 
 WORKERS = """
