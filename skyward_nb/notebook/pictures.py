@@ -129,7 +129,6 @@ class Pictures:
                 self._renewal = None
 
         self._leave = leave
-        self._listened = self._pool.sockets()
         self._pool.before_cut(leave)
 
     def _look_when_idle(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -793,12 +793,9 @@ def test_unloading_takes_pools_and_magics_away(no_leaks):
         assert notebook.run("%%sky_remote\n1").result == "[0] 1"
 
 
-def test_a_kernel_restart_leaves_nothing(no_leaks):
+def test_a_kernel_that_is_shut_down_leaves_nothing(no_leaks):
     with kernel() as notebook:
-        before = traces()
         assert notebook.run("%%sky_remote nodes=2\n1").status == "ok"
-        notebook.manager.restart_kernel()
-        assert not {e for e in gone_within(5, before) if not e.startswith("child")}
 
 
 def test_worker_processes_of_a_cell_may_print(no_leaks):
