@@ -475,6 +475,7 @@ class Rank:
         for name in ("__traceback__", "__context__", "__cause__"):
             with contextlib.suppress(Exception):  # not by the class's own __setattr__
                 BaseException.__setattr__(error, name, None)
+        self._shell.InteractiveTB.tb = None
         packed = pack_exception(error, self._store)
         return Failure(
             type_name=type(error).__qualname__,

@@ -156,16 +156,10 @@ def called_at(code: CodeType, at: int) -> str:
     """
     import dis
 
-    before: list[dis.Instruction] = []
-    for instruction in dis.get_instructions(code):
-        if instruction.offset >= at:
-            break
-        before.append(instruction)
-    else:
+    before = [each for each in dis.get_instructions(code) if each.offset <= at]
+    if not before or not before[-1].opname.startswith(("CALL", "PRECALL")):
         return ""
-    if instruction.offset != at or not instruction.opname.startswith(("CALL", "PRECALL")):
-        return ""
-    place = instruction.positions
+    place = before[-1].positions
     if place is None or place.lineno is None:
         return ""
     best, name = (-1, -1), ""

@@ -7,6 +7,7 @@ import asyncio
 import linecache
 import marshal
 import os
+import secrets
 import select
 import time
 from collections.abc import Iterator
@@ -169,7 +170,8 @@ class Driver:
 @contextmanager
 def driver(world: int, *plugins: str) -> Iterator[Driver]:
     """An agent with ranks; ended, with its files, afterwards."""
-    machine = asyncio.run(LocalProvider().acquire(PoolSpec(nodes=world), "by-hand"))[0]
+    spec = PoolSpec(nodes=world)
+    machine = asyncio.run(LocalProvider().acquire(spec, f"hand-{secrets.token_hex(3)}"))[0]
     preload = [module for name in plugins for module in find_plugin(name).preload]
     made = None
     try:

@@ -1,0 +1,85 @@
+r"""What `faulthandler` writes about the threads of a rank, read. Pure.
+
+Its form is that of CPython 3.11 to 3.14, source: `Python/traceback.c`. Only ASCII is written: other
+characters come as `\xe9`, `\u20ac` or `\U0001f600`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import takewhile
+
+_THREAD = re.compile(
+    r"(Current thread|Thread) (0x[0-9a-f]+)(?: \[(.*)\])? ?\(most recent call first\)"
+)
+_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
+_OURS = (
+    ("/skyward_nb/node/uplink.py", "_flush_late"),
+    ("/skyward_nb/node/rescue.py", "_serve"),
+)
+_SHELL = "/skyward_nb/node/shell.py"
+_RANK = "/skyward_nb/node/rank.py"
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A frame: its file, its line (0 where that is not known) and the function's name."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread with its frames, innermost first; its name is its number where it has none."""
+
+    name: str
+    is_main: bool
+    frames: tuple[Spot, ...]
+
+    @property
+    def in_the_cell(self) -> tuple[Spot, ...]:
+        """The frames that are the cell's or of what it called; none where a rank runs no cell."""
+        inner = tuple(takewhile(lambda spot: not spot.file.endswith(_SHELL), self.frames))
+        runs_none = any(spot.file.endswith(_RANK) for spot in inner)
+        return () if runs_none else inner
+
+
+def threads(text: str) -> tuple[Thread, ...]:
+    """The threads of a rank, the main thread first; those that are a rank's own are left out.
+
+    A rank's main thread writes the text when it is asked, and so is the current one. When one is
+    written for a crash, the thread that crashed is: then the last, the oldest, is the main one.
+    """
+    heads: list[tuple[str, bool]] = []
+    frames: list[list[Spot]] = []
+    crashed = False
+    for line in text.splitlines():
+        crashed = crashed or line.startswith("Fatal Python error")
+        if head := _THREAD.match(line):
+            heads.append((head[3] or head[2], head[1] == "Current thread"))
+            frames.append([])
+        elif heads and (found := _FRAME.match(line)):
+            number = int(found[2]) if found[2].isdigit() else 0
+            frames[-1].append(Spot(_plain(found[1]), number, _plain(found[3])))
+    last = len(heads) - 1
+    everyone = [
+        Thread(name, at == last if crashed else is_current, tuple(found))
+        for at, ((name, is_current), found) in enumerate(zip(heads, frames, strict=True))
+    ]
+    return tuple(sorted(filter(_is_the_users, everyone), key=lambda thread: not thread.is_main))
+
+
+def _is_the_users(thread: Thread) -> bool:
+    return thread.is_main or not any(
+        spot.function == function and spot.file.endswith(file)
+        for spot in thread.frames
+        for file, function in _OURS
+    )
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2] or found[3], 16)), text)

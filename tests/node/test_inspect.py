@@ -1,0 +1,116 @@
+"""Where the threads of a rank are, asked from outside: whatever the rank does, and if it is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+from conftest import gone_within, traces
+from node.drivers import driver
+
+from skyward_nb.pool.stacks import threads
+from skyward_nb.words.messages import Inspect, Output, RankLost, Stack
+
+
+@pytest.fixture(scope="module")
+def two():
+    before = traces()
+    with driver(2) as made:
+        yield made
+    assert not gone_within(5, before)
+
+
+def test_idle_ranks(two):
+    for text in two.stacks():
+        (main,) = threads(text)
+        assert main.is_main
+        assert main.in_the_cell == ()
+
+
+def test_a_rank_in_native_code_that_holds_the_interpreter(two):
+    run = two.start(
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(3,), daemon=True).start()\n"
+        "print('here')\n"
+        "ctypes.PyDLL(None).usleep(900_000); ctypes.PyDLL(None).usleep(900_000)"
+    )
+    two.said(run, "here")
+    for text in two.stacks():
+        main, other = threads(text)
+        assert (main.in_the_cell[-1].file, main.in_the_cell[-1].function) == (
+            f"<cell {run}>",
+            "<module>",
+        )
+        assert main.in_the_cell[-1].line in (3, 4)
+        assert not other.is_main
+    assert not any(end.failure for end in two.ended(run))
+
+
+def test_asked_twice_at_once_it_is_signalled_once(two):
+    run = two.start("import time\nprint('here'); time.sleep(0.7)")
+    two.said(run, "here")
+    since = len(two.events)
+    two.link.send(Inspect((0,)))
+    two.link.send(Inspect((0,)))
+    while len(told := [e for e in two.events[since:] if isinstance(e, Stack)]) < 2:
+        assert two.hear()
+    assert told[0] == told[1]
+    assert told[0].text.count("Current thread") == 1
+    two.ended(run)
+
+
+def test_a_rank_that_is_stopped_answers_nothing_and_later_again(two):
+    os.kill(two.pids[1], signal.SIGSTOP)
+    try:
+        first, second = two.stacks()
+        assert threads(first)
+        assert second == ""
+    finally:
+        os.kill(two.pids[1], signal.SIGCONT)
+    time.sleep(0.2)  # what it writes now was not asked for any more
+    (text,) = two.stacks([1])
+    assert text.count("Current thread") == 1
+
+
+def test_many_threads(two):
+    two.ran(
+        "import threading\nstop, deep = threading.Event(), threading.Barrier(61)\n"
+        "def f(n): f(n - 1) if n else deep.wait() + 1 and stop.wait()\n"
+        "for _ in range(60): threading.Thread(target=f, args=(50,), daemon=True).start()\n"
+        "deep.wait(); import time; time.sleep(0.1)"
+    )
+    for text in two.stacks():
+        deep = [thread for thread in threads(text) if len(thread.frames) > 50]
+        assert len(deep) == 60
+    two.ran("stop.set()")
+
+
+def test_ranks_that_are_not_there(two):
+    assert two.stacks([7]) == [""]
+
+
+def test_a_crash_says_where():
+    before = traces()
+    with driver(2) as made:
+        run = made.start(
+            "import os, signal\nif os.environ['RANK'] == '1': os.kill(os.getpid(), signal.SIGSEGV)"
+        )
+        while not any(isinstance(event, RankLost) for event in made.events):
+            assert made.hear()
+        text = "".join(e.text for e in made.events if isinstance(e, Output) and e.rank == 1)
+        (main, *_) = threads(text)
+        assert text.startswith("Fatal Python error: Segmentation fault")
+        assert f"<cell {run}>" in {spot.file for spot in main.frames}
+    assert not gone_within(5, before)
+
+
+def test_nothing_is_left_of_asking(two):
+    agent = psutil.Process(two.pids[0]).parent().parent()
+    two.stacks()
+    before = agent.num_fds()
+    for _ in range(20):
+        two.stacks()
+    assert agent.num_fds() == before
