@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import importlib
 import os
 import random
@@ -13,7 +12,6 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 
@@ -21,13 +19,14 @@ from msgspec.structs import replace
 
 from skyward_nb.node.capture import Capture
 from skyward_nb.node.exceptions import pack_exception
+from skyward_nb.node.frameworks import Frameworks
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.rescue import Rescue
 from skyward_nb.node.shell import RankShell
 from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.uplink import Uplink, encodable
-from skyward_nb.plugins.base import Place, Plugin, find_plugin
+from skyward_nb.plugins.base import Place
 from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
 from skyward_nb.runtime import hooks, outlet
 from skyward_nb.wire import arrivals, definitions, foreign
@@ -37,7 +36,6 @@ from skyward_nb.wire.home import home, set_home
 from skyward_nb.wire.payload import pack, spread_parts, unpack
 from skyward_nb.wire.sizes import measure
 from skyward_nb.words.errors import PayloadError, spell_size
-from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.messages import (
     Failure,
     Packed,
@@ -94,8 +92,6 @@ class Rank:
         self._capture = Capture(self._uplink, *pipes)
         self._mailbox = Mailbox(connection, self._uplink)
         self._to_the_rescue = rescue
-        self._plugins: dict[str, tuple[Plugin, dict[str, str]]] = {}
-        self._frameworks = ExitStack()
         self._finder = ProjectFinder()
         self._bound_in: dict[str, int] = {}
         outlet.connect(self._uplink.emit)
@@ -110,9 +106,10 @@ class Rank:
         """Ready the plugins, say so, and run cells until the agent hangs up."""
         self._mailbox.close()
         _fresh_randomness()
-        self._plugins = {use.name: (find_plugin(use.name), use.options) for use in plugins}
-        known = tuple(plugin for plugin, _ in self._plugins.values())
-        self._rescue = Rescue(self._to_the_rescue, self.info.rank, known, self._uplink.emit)
+        self._frameworks = Frameworks(plugins)
+        self._rescue = Rescue(
+            self._to_the_rescue, self.info.rank, self._frameworks.plugins, self._uplink.emit
+        )
         with hooks.installed():
             going_on = self._enter()
             while going_on and (command := self._mailbox.next()) is not None:
@@ -129,12 +126,9 @@ class Rank:
     def _enter(self) -> bool:
         """Ready the plugins at this rank's place, and say how that went."""
         try:
-            for plugin, options in self._plugins.values():
-                self._frameworks.enter_context(plugin.enter(self._place, options))
+            self._frameworks.enter(self._place)
         except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
             self._refuse(error)
-            with contextlib.suppress(Exception):
-                self._frameworks.close()
             return False
         self._capture.repair()
         self._uplink.emit(RankReady(self.info.generation, self.info.rank, os.getpid()))
@@ -150,31 +144,21 @@ class Rank:
         info = next(place for place in order.places if place.rank == self.info.rank)
         before, self.info = self.info, info
         try:
-            self._frameworks.close()
-            # Tracebacks in circles keep the old group, with its threads and connections.
-            gc.collect()
+            self._frameworks.leave()
+            self._rescue.begin_anew()
             rendezvous = None
-            if info.is_head and self._plugins:
+            if info.is_head and self._frameworks.plugins:
                 rendezvous = self._rescue.rendezvous(info.generation, _PATIENCE)
         except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
             self._refuse(error)
             return False
         self._place = Place(info, self._place.threads, rendezvous)
-        self._move(before)
+        self._frameworks.move(before, info)
         return self._enter()
-
-    def _move(self, before: InstanceInfo) -> None:
-        """Tell user code its new place; variables of plugins that somebody else set stay."""
-        for plugin, _ in self._plugins.values():
-            was = plugin.env(before)
-            for name, value in plugin.env(self.info).items():
-                if os.environ.get(name) == was.get(name):
-                    os.environ[name] = value
-        os.environ.update(environment(self.info))
 
     def _ended(self, command: Run) -> RankDone:
         """Run a command; whatever goes wrong with ourselves is told, and the rank lives on."""
-        self._rescue.run = command.run
+        self._rescue.begin(command.run)
         self._waited_in = ""
         try:
             done = self._run(command)
@@ -193,11 +177,10 @@ class Rank:
                 failure=failure,
                 interrupted=self._ended_by_interrupt(error, command.run),
             )
-        self._rescue.run = None
-        if not self._plugins:
+        self._rescue.end()
+        if not self._frameworks.plugins:
             return done
-        steps = tuple(step for plugin, _ in self._plugins.values() for step in plugin.steps())
-        return replace(done, waited_in=self._waited_in, steps=steps)
+        return replace(done, waited_in=self._waited_in, steps=self._frameworks.steps())
 
     # ── one run ─────────────────────────────────────────────────────────────────────────
 

@@ -37,8 +37,6 @@ class Rescue:
         plugins: tuple[Plugin, ...],
         emit: Callable[[Event], None],
     ) -> None:
-        self.run: int | None = None
-        """The run that the main thread is in."""
         self._socket = connection
         self._rank = rank
         self._plugins = plugins
@@ -46,9 +44,23 @@ class Rescue:
         self._main = threading.main_thread().ident or 0
         self._arrived = threading.Condition()
         self._rendezvous: tuple[int, int] | None = None
+        self._run: int | None = None
+        self._last = self._void = 0
         self._cut_in: int | None = None
         os.register_at_fork(after_in_child=connection.close)
         threading.Thread(target=self._serve, name="skyward-rescue", daemon=True).start()
+
+    def begin(self, run: int) -> None:
+        """The main thread is in this run from now on."""
+        self._run = self._last = run
+
+    def end(self) -> None:
+        """The main thread is in no run."""
+        self._run = None
+
+    def begin_anew(self) -> None:
+        """There will be another group: what is to be cut for an earlier run is not that one."""
+        self._void = self._last
 
     def was_cut(self, run: int) -> bool:
         """Whether communication was cut while the main thread was in this run."""
@@ -94,8 +106,8 @@ class Rescue:
                 self._arrived.notify_all()
 
     def _answer(self, command: Cut) -> WasCut:
-        run = self.run
-        if run not in (None, command.run):
+        run = self._run
+        if run not in (None, command.run) or command.run <= self._void:
             return WasCut(command.run, self._rank)
         waited_in = self._waits_in() if run is not None else ""
         if run is not None and not waited_in:

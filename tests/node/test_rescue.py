@@ -245,6 +245,30 @@ def test_a_process_forked_by_the_cell_is_not_in_the_way(four):
     four.ran("os.kill(child, 9); os.waitpid(child, 0)")
 
 
+def test_a_cut_that_comes_after_the_group_was_formed_anew_leaves_that_one_alone(four):
+    run = stuck(four, "print('here')")
+    four.ended(run)
+    four.reform()
+    assert not any(each.cut for each in four.cut(run))
+    assert not any(end.failure for end in four.ran("dist.all_reduce(t)"))
+
+
+LEFT = {
+    "work on its way": "left = [dist.all_reduce(torch.ones(1), async_op=True)] if r else None",
+    "a group of one's own": "left = dist.new_group([0, 1])",
+    "no group at all": "dist.destroy_process_group()",
+    "a model": "left = DDP(torch.nn.Linear(1, 1))",
+    "a group of another kind": "dist.destroy_process_group(); s = dist.HashStore(); dist.init_process_group('gloo', store=s, rank=0, world_size=1)",
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_whatever_a_cell_left_a_new_group_is_formed(four, left):
+    assert not any(end.failure for end in four.ran(LEFT[left]))
+    works_again(four)
+    four.ran("left = None")
+
+
 def test_the_place_is_the_new_one(four):
     ends = four.ran("import skyward_nb as sky\nbefore = sky.instance_info()")
     four.reform()

@@ -176,3 +176,27 @@ def test_the_state_of_a_sharded_model(spread):
     )
     ran = spread.run("%%sky_remote\nm.state_dict() if r == 0 else None", timeout=20)
     assert "rank 1 sent home nothing of it" in ran.traceback
+
+
+@pytest.mark.gpu
+def test_nccl_is_aborted_from_another_thread():
+    """A collective of NCCL that waits on the device raises, or ends, once its group is cut."""
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("NCCL wants a GPU for each of two ranks")
+    from node.drivers import driver
+
+    with driver(2, "torch") as made:
+        run = made.start(
+            "import torch, torch.distributed as dist\nprint('here')\n"
+            "if dist.get_rank(): dist.all_reduce(torch.ones(1, device='cuda')).item()"
+        )
+        made.said(run, "here")
+        made.interrupt(run)
+        assert any(each.cut for each in made.cut(run))
+        assert made.ended(run)[1].interrupted
+        made.reform()
+        assert not any(
+            end.failure for end in made.ran("dist.all_reduce(torch.ones(1, device='cuda'))")
+        )
