@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 R = TypeVar("R")
 
-_DESCRIPTORS = Path("/proc/self/fd")
-_SOCKET = re.compile(r"socket:\[(\d+)\]")
+# As text: a path of each would take longer than the look.
+_DESCRIPTORS = "/proc/self/fd/"
+_SOCKET = "socket:["
 
 
 class Wires:
@@ -89,8 +88,9 @@ def _sockets() -> dict[int, int]:
     """This process's sockets: the number of each, and a descriptor of it."""
     found: dict[int, int] = {}
     with contextlib.suppress(OSError):
-        for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - names are all there is to know
+        for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - as text
             with contextlib.suppress(OSError):
-                if match := _SOCKET.match(os.readlink(_DESCRIPTORS / name)):  # noqa: PTH115 - no path
-                    found[int(match[1])] = int(name)
+                target = os.readlink(_DESCRIPTORS + name)  # noqa: PTH115 - as text
+                if target.startswith(_SOCKET):
+                    found[int(target[len(_SOCKET) : -1])] = int(name)
     return found
