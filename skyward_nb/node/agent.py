@@ -105,6 +105,7 @@ class Agent:
         self._running: set[int] = set()
         self._held = False
         self._received = 0
+        self._reader = event_frames()
         self._lease: asyncio.TimerHandle | None = None
         self._imported = asyncio.Event()
         self._changed = asyncio.Event()
@@ -219,7 +220,7 @@ class Agent:
                 self._note_done(frames)
 
     def _note_done(self, frames: bytes) -> None:
-        for event in event_frames().feed(frames):
+        for event in self._reader.feed(frames):
             if isinstance(event, RankDone) and self._run and event.run == self._run.run:
                 self._running.discard(event.rank)
 

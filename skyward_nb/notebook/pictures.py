@@ -26,6 +26,7 @@ from skyward_nb.words.messages import (
 
 _KEPT = 8
 _IDLE_PERIOD = 0.25
+_LOOK_AFTER = 0.5
 _OF_A_RUN = (Output, Display, Clear, Progress, Metric, Metrics, Stage)
 
 
@@ -37,6 +38,9 @@ class Pictures:
         self._displays: deque[RunDisplay] = deque(maxlen=_KEPT)
         self._book = Logbook(pool.pool_id)
         self._renewal: asyncio.TimerHandle | None = None
+        self._look_later: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heard: list[int] = []
         pool.before_close.append(self._book.close)
         self._leave: Callable[[], None] = lambda: None
         pool.before_close.append(self.rest)
@@ -72,7 +76,18 @@ class Pictures:
         """The run is over: what it printed is on disk; what went wrong with that, in words."""
         self._book.end(self._pool.next_run - 1)
         trouble, self._book.trouble = self._book.trouble, ""
+        if self._loop is not None and not self._pool.closed:
+            if self._heard != self._pool.sockets():
+                self.listen()  # a line was cut, and opened anew
+            if self._look_later is None:
+                self._look_later = self._loop.call_later(_LOOK_AFTER, self._look_after)
         return trouble
+
+    def _look_after(self) -> None:
+        self._look_later = None
+        with contextlib.suppress(PoolError):  # the next cell tells it
+            self.look()
+            self._pool.flush()
 
     def renew(self) -> None:
         """Draw those to which something came late."""
@@ -107,6 +122,7 @@ class Pictures:
         """Listen no more between cells: somebody else reads, or nobody."""
         self._leave()
         self._leave = lambda: None
+        self._loop = None
 
     def listen(self) -> None:
         """Take what ranks show between cells, on the kernel's own loop, so that none has to wait."""
@@ -117,16 +133,19 @@ class Pictures:
         except RuntimeError:
             return  # plain IPython: the next cell takes it
         self.rest()
-        descriptors = self._pool.sockets()
+        self._loop = loop
+        self._heard = descriptors = self._pool.sockets()
         for descriptor in descriptors:
             loop.add_reader(descriptor, self._look_when_idle, loop)
 
         def leave(closing: int | None = None) -> None:
             for descriptor in descriptors if closing is None else [closing]:
                 loop.remove_reader(descriptor)
-            if self._renewal is not None and closing is None:
-                self._renewal.cancel()
-                self._renewal = None
+            for timer in (self._renewal, self._look_later) if closing is None else ():
+                if timer is not None:
+                    timer.cancel()
+            if closing is None:
+                self._renewal = self._look_later = None
 
         self._leave = leave
         self._pool.before_cut(leave)

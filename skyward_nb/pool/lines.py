@@ -107,6 +107,14 @@ class Lines:
         except LinkLost as lost:
             self._lost(lost)
 
+    def flush(self) -> None:
+        """Say what was to be said later."""
+        for link in self.links:
+            try:
+                link.flush()
+            except LinkLost as lost:
+                self._lost(lost)
+
     def arrived(self) -> None:
         """What was said so far need not be said again."""
         for link in self.links:

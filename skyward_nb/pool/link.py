@@ -54,6 +54,7 @@ class Link:
         self._buffer = memoryview(bytearray(_CHUNK))
         self._said = 0
         self._kept: deque[bytes] = deque()
+        self._waiting = 0
 
     @property
     def is_open(self) -> bool:
@@ -81,10 +82,20 @@ class Link:
 
     def send(self, command: Command) -> None:
         """Say a command, or keep it for when the line is open; raises `LinkLost`, and keeps it then."""
-        data = frame(command)
-        self._kept.append(data)
+        self.send_later(command)
+        self.flush()
+
+    def send_later(self, command: Command) -> None:
+        """Say a command with the next one, or when there is a `flush`."""
+        self._kept.append(frame(command))
         self._said += 1
-        if self._greeted:
+        self._waiting += 1
+
+    def flush(self) -> None:
+        """Say what waits to be said, once the line is open; raises `LinkLost`, and keeps it then."""
+        if self._greeted and self._waiting:
+            data = b"".join(list(self._kept)[-self._waiting :])
+            self._waiting = 0
             self._write(data)
 
     def ask(self) -> None:
@@ -94,7 +105,8 @@ class Link:
 
     def arrived(self) -> None:
         """All that was said so far has come, as is seen by what followed from it."""
-        self._kept.clear()
+        while len(self._kept) > self._waiting:
+            self._kept.popleft()
 
     def read(self) -> list[Event]:
         """What has come, once `fileno` is readable; raises `LinkLost`."""
@@ -142,6 +154,7 @@ class Link:
         missing = self._said - hello.received
         again = list(self._kept)[-missing:] if missing > 0 else []
         self._said = hello.received + len(again)
+        self._waiting = 0
         for data in again:
             self._write(data)
 

@@ -261,15 +261,23 @@ class Pool:
             self.closed = True
             for call in self.before_close:
                 call()
+            self._lines.flush()
             self._lines.close()
             for machine in self._machines:
                 machine.leave()
 
     def seen(self) -> None:
-        """All of the last run has been shown and bound: the agents need not keep it."""
+        """All of the last run has been shown and bound: the agents need not keep it.
+
+        They are told with what is said next, or by `flush`.
+        """
         for link in self._lines.links:
             if link.offset is not None:
-                self._lines.tell(link, Seen(self._runs, link.offset))
+                link.send_later(Seen(self._runs, link.offset))
+
+    def flush(self) -> None:
+        """Say now what was to be said with the next command."""
+        self._lines.flush()
 
     def interrupt(self) -> None:
         """Interrupt the run that goes on; from any thread."""
