@@ -13,7 +13,9 @@ STACK_SIGNAL = signal.SIGRTMIN + 5
 rank that is not ready for it yet."""
 
 _CHUNK = 1 << 16
-_SILENCE = 0.03
+_SILENCE = 0.2
+_END = b" in _run_module_as_main\n"
+"""The outermost frame of the main thread, which comes last: ranks are forked by a module that runs."""
 _PATIENCE = 1.0
 _MOST = 1 << 18
 
@@ -38,7 +40,8 @@ class StackPipe:
     def ask(self, ask_for_it: Callable[[], None], answer: Callable[[str], None]) -> None:
         """Have the rank signalled, unless it was for another, and answer with what it writes.
 
-        It has written it all when it has been silent for a moment. The text is empty when it
+        It has written it all when the main thread's outermost frame has come, or, where there are
+        too many frames for that, when it has been silent for a moment. The text is empty when it
         writes nothing: it is stopped, or gone.
         """
         self._asking.append(answer)
@@ -69,7 +72,10 @@ class StackPipe:
             self._found += data[: max(0, _MOST - len(self._found))]
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_later(_SILENCE, self._over)
+            if self._found.endswith(_END):
+                self._over()
+            else:
+                self._timer = self._loop.call_later(_SILENCE, self._over)
 
     def _over(self) -> None:
         if self._timer is not None:
