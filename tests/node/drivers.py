@@ -18,7 +18,6 @@ from skyward_nb.pool.link import Link
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.info import place
 from skyward_nb.words.messages import (
-    Attach,
     Client,
     Cut,
     Fork,
@@ -175,10 +174,11 @@ def driver(world: int, *plugins: str) -> Iterator[Driver]:
     preload = [module for name in plugins for module in find_plugin(name).preload]
     made = None
     try:
-        asyncio.run(machine.start_agent(60.0, preload))
-        link = Link(machine.name, asyncio.run(machine.connect()))
+        asyncio.run(machine.start_agent(60.0, 0.0, preload))
+        client = Client(key="by hand", pid=os.getpid(), host="", since=0.0)
+        link = Link(machine.name, client, PATIENCE)
+        link.open(asyncio.run(machine.connect()))
         made = Driver(machine, plugins, link)
-        link.send(Attach(Client(key="by hand", pid=os.getpid(), host="", since=0.0)))
         made.fork(world)
         yield made
     finally:
