@@ -62,6 +62,8 @@ class Conductor:
         self.waited_in: dict[int, str] = {}
         self.stacks: dict[int, str] = {}
         self.was_cut = False
+        self.cutting: set[int] = set()
+        """Ranks that were told to cut their communication and have not answered."""
         self._everyone = everyone or ranks
         self._waits = waits
         self._order: list[int] = []
@@ -147,6 +149,7 @@ class Conductor:
     def died(self, event: RankLost, now: float) -> list[Command]:
         """A rank's process ended."""
         self.lost[event.rank] = event
+        self.cutting.discard(event.rank)
         if event.rank in self.running:
             self.running.discard(event.rank)
             self._order.append(event.rank)
@@ -157,13 +160,14 @@ class Conductor:
         """A rank says whether it waited in a collective, and cut its communication."""
         if event.run != self.run:
             return []
+        self.cutting.discard(event.rank)
         if event.waited_in:
             self.waited_in[event.rank] = event.waited_in
         if not event.cut or self.was_cut:
             return []
         self.was_cut = True
         others = tuple(rank for rank in self._everyone if rank not in {*self.running, *self.lost})
-        return [Cut(self.run, others)] if others else []
+        return self._cut(others)
 
     def told(self, event: Stack, now: float) -> None:
         """A rank's threads were looked at."""
@@ -188,7 +192,7 @@ class Conductor:
         if self._cut_due is not None and now >= self._cut_due:
             self._cut_due = None
             running = tuple(sorted(self.running))
-            return [Cut(self.run, running), Inspect(running)] if running else []
+            return [*self._cut(running), Inspect(running)] if running else []
         if self._kill_due is not None and now >= self._kill_due:
             return self._kill()
         return []
@@ -198,6 +202,10 @@ class Conductor:
         dues = (self._timeout_due, self._stop_due, self._cut_due, self._kill_due)
         times = [due for due in dues if due is not None]
         return min(times) if times and self.running else None
+
+    def _cut(self, ranks: tuple[int, ...]) -> list[Command]:
+        self.cutting |= set(ranks)
+        return [Cut(self.run, ranks)] if ranks else []
 
     def _time_out(self, now: float) -> list[Command]:
         self._timeout_due = None

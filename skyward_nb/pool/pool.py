@@ -67,6 +67,7 @@ from skyward_nb.words.spec import PoolSpec
 
 _CONNECT_LIMIT = 60.0
 _REFORM_LIMIT = 10.0
+_CUT_LIMIT = 2.0
 WARN_FROM = 256_000_000
 TELL_FROM = 8_000_000
 """Bytes that may take a moment to move, so that it is told."""
@@ -383,6 +384,17 @@ class Pool:
                 case _:
                     pass
 
+    def _all_are_cut(self, conductor: Conductor, watch: Watch) -> bool:
+        """Wait until no rank is about to cut what is going to be made anew; whether none is."""
+        until = time.monotonic() + _CUT_LIMIT
+        if conductor.cutting:
+            for event in self._lines.pump(watch, until, interrupts=True):
+                if isinstance(event, WasCut):
+                    conductor.cut(event)
+                if not conductor.cutting or isinstance(event, RankLost):
+                    break
+        return not conductor.cutting
+
     def _reform(self, watch: Watch) -> bool:
         """Have the ranks that there are form a new process group; whether they could."""
         self.generation += 1
@@ -548,7 +560,7 @@ class Pool:
         self._lines.arrived()
         self.ledger.settle(conductor.done, going.namespace, going.plan)
         if conductor.torn and not conductor.broken:
-            was_reformed = self._reform(watch)
+            was_reformed = self._all_are_cut(conductor, watch) and self._reform(watch)
         if conductor.broken or (conductor.torn and not was_reformed):
             names_lost += self.ledger.names_made_on_ranks()
             self._new_generation(watch, stubborn=True)

@@ -95,6 +95,8 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
         except RuntimeFolderError:
             remove_folders(folders)
             raise
+        except FileExistsError:
+            raise RuntimeFolderError(pool, str(folder), "another pool has it") from None
         except OSError as error:
             remove_folders(folders)
             root = str(folder.parent)

@@ -267,7 +267,7 @@ def pool(no_leaks):
 
 def told(pool, ranks):
     """Ask once; what is said of each of `ranks`."""
-    pool._send(Sample())
+    pool._lines.send(Sample())
     found = {}
 
     def hear(event):
