@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from skyward_nb.api.failures import RankFailure
     from skyward_nb.api.handle import RunHandle
     from skyward_nb.api.results import RankResults
     from skyward_nb.runtime.here import instance_info, is_head
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         ResultTooLarge,
         RunGoesOn,
         RuntimeFolderError,
+        RunTimeout,
         SkyError,
         StartError,
     )
@@ -44,11 +46,13 @@ _HOMES = {
     "PayloadError": "words.errors",
     "PoolError": "words.errors",
     "RankDied": "words.errors",
+    "RankFailure": "api.failures",
     "RankResults": "api.results",
     "RemoteError": "words.errors",
     "ResultTooLarge": "words.errors",
     "RunGoesOn": "words.errors",
     "RunHandle": "api.handle",
+    "RunTimeout": "words.errors",
     "RuntimeFolderError": "words.errors",
     "SkyError": "words.errors",
     "StartError": "words.errors",
@@ -68,11 +72,13 @@ __all__ = [
     "PayloadError",
     "PoolError",
     "RankDied",
+    "RankFailure",
     "RankResults",
     "RemoteError",
     "ResultTooLarge",
     "RunGoesOn",
     "RunHandle",
+    "RunTimeout",
     "RuntimeFolderError",
     "SkyError",
     "StartError",

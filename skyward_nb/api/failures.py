@@ -3,45 +3,80 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from skyward_nb.pool.hang import Halt, report, sentence, spell_span
+from skyward_nb.pool.stacks import Thread
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.payload import unpack
-from skyward_nb.words.errors import RankDied, RemoteError
-from skyward_nb.words.messages import Failure, RankDone, RankLost
+from skyward_nb.words.bounds import MESSAGE, bounded
+from skyward_nb.words.errors import RankDied, RemoteError, RunTimeout
+from skyward_nb.words.messages import Failure, Frame, RankDone, RankLost
 from skyward_nb.words.ranks import count_ranks
 
+_MOST_NOTES = 16
 
-def exception_of(
-    failed: list[RankDone], world_size: int, store: BlobStore, aftermath: tuple[str, ...] = ()
-) -> BaseException:
-    """The exception of the first rank that failed, itself, noting all ranks that failed.
 
-    Equal failures (type, message and place) are told once with their ranks, different ones
-    one by one in the order they happened. `aftermath` is shown below.
+@dataclass(frozen=True)
+class RankFailure:
+    """Ranks that raised the same exception, with the same message at the same place.
+
+    `where` is `Cell In[3]`, and `line` a line of that cell, whose source is `text`; they are
+    empty, and 0, for what was raised outside of the notebook's own code. `first` is the rank of
+    them that raised it first.
     """
-    groups: dict[tuple[object, ...], list[int]] = {}
-    first: dict[tuple[object, ...], Failure] = {}
+
+    ranks: tuple[int, ...]
+    type_name: str
+    message: str
+    where: str
+    line: int
+    text: str
+    first: int
+
+
+def failures_of(failed: Iterable[RankDone]) -> tuple[RankFailure, ...]:
+    """What ranks raised, equal ones together, in the order in which they were raised."""
+    groups: dict[tuple[str, str, Frame], list[int]] = {}
     for end in failed:
         failure = end.failure
         assert failure is not None
-        key = (failure.type_name, failure.message, failure.at)
+        key = (failure.type_name, failure.message, failure.at or Frame("", 0, ""))
         groups.setdefault(key, []).append(end.rank)
-        first.setdefault(key, failure)
-    keys = list(groups)
-    leader = first[keys[0]]
+    return tuple(
+        RankFailure(tuple(sorted(ranks)), kind, message, at.where, at.line, at.text, first=ranks[0])
+        for (kind, message, at), ranks in groups.items()
+    )
+
+
+def exception_of(
+    failed: Sequence[RankDone], world_size: int, store: BlobStore, aftermath: tuple[str, ...] = ()
+) -> BaseException:
+    """The exception of the first rank that failed, itself, noting all ranks that failed.
+
+    Its `failures` are those of all ranks. Each of these has a note, and so has each word of the
+    `aftermath`.
+    """
+    assert failed[0].failure is not None
+    leader = failed[0].failure
+    failures = failures_of(failed)
     error = _rebuild(leader, store)
-    notes = [
-        _note(first[key], sorted(groups[key]), world_size, whole=key != keys[0]) for key in keys
-    ]
+    notes = [_note(each, world_size, whole=number > 0) for number, each in enumerate(failures)]
+    if (more := len(notes) - _MOST_NOTES) > 0:
+        notes[_MOST_NOTES:] = [f"{more} more failures: `error.failures` lists all"]
+    notes += aftermath
     for note in notes:
         with contextlib.suppress(Exception):  # not by the class's own add_note
             BaseException.add_note(error, note)
-    show(error, [*leader.traceback, *notes, *aftermath])
+    # An exception with __slots__ has no room for them.
+    with contextlib.suppress(AttributeError):
+        error.failures = failures  # type: ignore[attr-defined]
+    show(error, [*leader.traceback, *notes])
     return error
 
 
-def died(lost: dict[int, RankLost], words: dict[int, str], aftermath: str) -> RankDied:
+def died(lost: Mapping[int, RankLost], words: Mapping[int, str], aftermath: str) -> RankDied:
     """The error for ranks whose processes ended; `words` is what each last wrote."""
     by_how: dict[str, list[int]] = {}
     for rank, loss in sorted(lost.items()):
@@ -49,12 +84,32 @@ def died(lost: dict[int, RankLost], words: dict[int, str], aftermath: str) -> Ra
     said = "; ".join(f"{count_ranks(ranks)} {how}" for how, ranks in by_how.items())
     lines = [said]
     lines += [
-        f"last words of rank {rank}:\n    " + words[rank].replace("\n", "\n    ")
+        f"last words of rank {rank}:\n    " + bounded(words[rank]).replace("\n", "\n    ")
         for rank in sorted(lost)
         if words.get(rank)
     ]
     lines.append(aftermath)
     return RankDied({rank: loss.how for rank, loss in lost.items()}, "\n".join(lines))
+
+
+def timed_out(
+    timeout: float,
+    halt: Halt,
+    stacks: Mapping[int, tuple[Thread, ...]],
+    aftermath: tuple[str, ...] = (),
+) -> RunTimeout:
+    """The error for a run that was stopped after its `timeout`, and how it stood then."""
+    error = RunTimeout(timeout, tuple(sorted(halt.running)), stacks, why_stopped(timeout, halt))
+    for note in (report(halt), *aftermath):
+        if note:
+            error.add_note(note)
+    return error
+
+
+def why_stopped(timeout: float, halt: Halt) -> str:
+    """What was going on after so many seconds, in a sentence."""
+    words = sentence(halt) or "all ranks came to the cell's end"
+    return f"after {spell_span(timeout)} {words}"
 
 
 def show(error: BaseException, lines: list[str]) -> None:
@@ -74,13 +129,30 @@ def _rebuild(failure: Failure, store: BlobStore) -> BaseException:
         except Exception:  # noqa: BLE001 - a user's exception that cannot be rebuilt
             error = None
         if isinstance(error, BaseException):
-            return error
+            return _readable(error, failure)
     return RemoteError(failure.type_name, failure.message)
 
 
-def _note(failure: Failure, ranks: list[int], world_size: int, *, whole: bool) -> str:
+def _readable(error: BaseException, failure: Failure) -> BaseException:
+    """The exception, with the failure's message for a text of its own class's making that is huge.
+
+    A notebook keeps the text of an exception that ends a cell, whatever is shown of it.
+    """
+    with contextlib.suppress(Exception):  # a user's broken __str__
+        if len(str(error)) > 2 * MESSAGE:
+            kind = type(error)
+            names = {
+                "__slots__": (),
+                "__module__": kind.__module__,
+                "__str__": lambda _: failure.message,
+            }
+            error.__class__ = type(kind.__name__, (kind,), names)
+    return error
+
+
+def _note(failure: RankFailure, world_size: int, *, whole: bool) -> str:
     what = f"{failure.type_name}: {failure.message}" if whole else "raised"
-    text = f"{what} on {count_ranks(ranks)} of {world_size}"
-    if failure.at is not None:
-        text += f", {failure.at.where}, line {failure.at.line}: {failure.at.text}"
+    text = f"{what} on {count_ranks(failure.ranks)} of {world_size}"
+    if failure.where:
+        text += f", {failure.where}, line {failure.line}: {failure.text}"
     return text

@@ -6,13 +6,18 @@ from typing import Any
 
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.payload import pack, unpack
+from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import PayloadError
 from skyward_nb.words.messages import Packed
 
 
 def pack_exception(error: BaseException, store: BlobStore) -> Packed | None:
-    """The exception as it pickles itself if that can be undone, else its portrait."""
-    for form in (error, _Portrait(error)):
+    """The exception as it pickles itself if that can be undone, else its portrait.
+
+    One whose text is longer than a notebook should hold has only a portrait, with shorter args.
+    """
+    is_long = _is_long(error)
+    for form in (_Portrait(error, is_long=is_long),) if is_long else (error, _Portrait(error)):
         try:
             packed = pack("the exception", form).stow(store)
             if type(unpack(packed, store)) is type(error):
@@ -33,14 +38,31 @@ def _rebuild(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, 
 class _Portrait:
     """Pickles as an exception of the same class, with those of its attributes that can travel."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException, *, is_long: bool = False) -> None:
         self._error = error
+        self._is_long = is_long
 
     def __reduce__(self) -> tuple[Any, ...]:
         error = self._error
         state = {key: value for key, value in vars(error).items() if _can_travel(value)}
         args = tuple(value if _can_travel(value) else repr(value) for value in error.args)
-        return _rebuild, (type(error), args, state)
+        return _rebuild, (type(error), tuple(map(_short, args)) if self._is_long else args, state)
+
+
+def _is_long(error: BaseException) -> bool:
+    try:
+        return len(str(error)) > MESSAGE
+    except Exception:  # noqa: BLE001 - a user's broken __str__
+        return False
+
+
+def _short(value: object) -> object:
+    """An argument of an exception as it is, or text in its place when it would be long to read."""
+    text = value if isinstance(value, str) else repr(value)
+    is_exceptions = isinstance(value, list | tuple) and all(
+        isinstance(each, BaseException) for each in value
+    )
+    return value if len(text) <= MESSAGE or is_exceptions else bounded(text)
 
 
 def _can_travel(value: object) -> bool:

@@ -35,6 +35,7 @@ from skyward_nb.wire.explain import kind_in_short
 from skyward_nb.wire.home import home, set_home
 from skyward_nb.wire.payload import pack, spread_parts, unpack
 from skyward_nb.wire.sizes import measure
+from skyward_nb.words.bounds import bounded
 from skyward_nb.words.errors import PayloadError, spell_size
 from skyward_nb.words.messages import (
     Failure,
@@ -166,10 +167,10 @@ class Rank:
             self._mailbox.close()
             failure = Failure(
                 type_name=type(error).__qualname__,
-                message=_text_of(error),
+                message=bounded(_text_of(error)),
                 value=None,
                 at=None,
-                traceback=(f"{type(error).__qualname__}: {_text_of(error)}",),
+                traceback=(f"{type(error).__qualname__}: {bounded(_text_of(error))}",),
             )
             done = RankDone(
                 run=command.run,
@@ -453,7 +454,7 @@ class Rank:
 
     def _failure(self, error: BaseException) -> Failure:
         at = self._shell.place_of(error)
-        message = _text_of(error)
+        message = bounded(_text_of(error))
         # What hangs on the exception (frames, its cause) stays here, in the text of `shown`.
         for name in ("__traceback__", "__context__", "__cause__"):
             with contextlib.suppress(Exception):  # not by the class's own __setattr__

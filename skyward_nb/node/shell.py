@@ -32,6 +32,7 @@ from traitlets.config import Config
 
 from skyward_nb.node.uplink import encodable
 from skyward_nb.runtime import outlet
+from skyward_nb.words.bounds import bounded_lines
 from skyward_nb.words.bundles import fitting
 from skyward_nb.words.messages import Clear, Display, Event, Frame, Run, SourceFile
 
@@ -109,13 +110,34 @@ class RankShell(InteractiveShell):
         try:
             kind, value, trace = self._get_exc_info(info)
             own = self._from_the_cell(trace)
-            if isinstance(value, SyntaxError) and own is None:
+            if value is not None and _has_group(value):
+                # IPython's own words for a group lack the exceptions in it.
+                lines = self._as_python_shows(kind, value, own)
+            elif isinstance(value, SyntaxError) and own is None:
                 lines = "".join(traceback.format_exception_only(value)).splitlines()
             else:
                 lines = self.InteractiveTB.structured_traceback(kind, value, own, tb_offset=0)
-            self.shown = tuple(encodable(line) for line in lines)
+            self.shown = bounded_lines(encodable(line) for line in lines)
         except Exception as error:  # noqa: BLE001 - a user's broken __str__ or __repr__
             self.shown = (f"(the traceback could not be shown: {type(error).__name__})",)
+
+    def _as_python_shows(
+        self, kind: type[BaseException], value: BaseException, trace: TracebackType | None
+    ) -> list[str]:
+        """The traceback with all that hangs on the exception; cells by the names people know."""
+        whole = traceback.TracebackException(kind, value, trace)
+        waiting: list[traceback.TracebackException | None] = [whole]
+        while waiting:
+            each = waiting.pop()
+            if each is None:
+                continue
+            frames = [f for f in each.stack if not f.filename.startswith(_NOT_THE_USERS)]
+            for frame in frames:
+                number = self.compile._filename_map.get(frame.filename)
+                frame.filename = frame.filename if number is None else f"Cell In[{number}]"
+            each.stack[:] = frames
+            waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
+        return "".join(whole.format()).splitlines()
 
     def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
         """The traceback without what lies between us and the cell's own first line, or without us."""
@@ -202,6 +224,17 @@ class RankShell(InteractiveShell):
                 found = Frame(f"Cell In[{number}]", trace.tb_lineno, text)
             trace = trace.tb_next
         return found
+
+
+def _has_group(error: BaseException | None) -> bool:
+    """Whether a traceback of this exception tells of a group."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, BaseExceptionGroup):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def _run_to_its_end(work: Coroutine[Any, Any, Any]) -> object:

@@ -7,10 +7,17 @@ import importlib.metadata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from skyward_nb.api.failures import died, exception_of, show
+from IPython.core.getipython import get_ipython
+
+from skyward_nb.api.aftermath import aftermath, began_anew, deaths, halt_of, whereabouts_of
+from skyward_nb.api.failures import died, exception_of, show, timed_out, why_stopped
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
+from skyward_nb.notebook.sources import sources
+from skyward_nb.pool.hang import spell_span
 from skyward_nb.pool.pool import TELL_FROM, Outcome, Pool
+from skyward_nb.pool.stacks import threads
+from skyward_nb.pool.whereabouts import Source
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
 from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
@@ -25,7 +32,12 @@ class Ending:
     """What a finished run becomes: values bound, the display's last state, or an exception."""
 
     def __init__(
-        self, user_ns: dict[str, Any], pool: Pool, outcome: Outcome, display: RunDisplay
+        self,
+        user_ns: dict[str, Any],
+        pool: Pool,
+        outcome: Outcome,
+        display: RunDisplay,
+        source: Source | None = None,
     ) -> None:
         self._user_ns = user_ns
         self._pool = pool
@@ -33,6 +45,7 @@ class Ending:
         self._display = display
         self._store = pool.store
         self._broken: dict[tuple[str, str], list[int]] = {}
+        self._where = whereabouts_of(outcome, source or sources(get_ipython()))
 
     def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
         """Bind what came back and return the value to show, or raise."""
@@ -44,6 +57,8 @@ class Ending:
             headline = rejected.message.partition("\n")[0]
             self._display.end("failed", headline, notes=notes)
             raise rejected
+        if outcome.timed_out:
+            raise self._after_timeout(options.get("timeout") or 0.0, notes)
         if outcome.failed:
             raise self._failed(notes)
         if outcome.lost:
@@ -161,8 +176,10 @@ class Ending:
 
     # ── the other ends ──────────────────────────────────────────────────────────────────
 
-    def _failed(self, notes: tuple[str, ...]) -> BaseException:
-        failed = self._outcome.failed
+    def _failed(
+        self, notes: tuple[str, ...], failed: Sequence[RankDone] | None = None
+    ) -> BaseException:
+        failed = self._outcome.failed if failed is None else failed
         world = self._pool.spec.world_size
         error = exception_of(failed, world, self._store, notes)
         headline, told = _tell(failed, world)
@@ -172,8 +189,25 @@ class Ending:
             error.results = self._finished()  # type: ignore[attr-defined]
         return error
 
+    def _after_timeout(self, timeout: float, notes: tuple[str, ...]) -> BaseException:
+        """The error for a run that took too long: what a rank raised before that, else `RunTimeout`."""
+        halt = halt_of(self._outcome, self._where, self._pool.ranks)
+        why = why_stopped(timeout, halt)
+        before = [end for end in self._outcome.failed if end.rank not in halt.running]
+        if before:
+            return self._failed((why, *notes), before)
+        if deaths(self._outcome).keys() - halt.running.keys():
+            return self._died((why, *notes))
+        stacks = {
+            rank: threads(self._outcome.stacks.get(rank, "")) for rank in sorted(halt.running)
+        }
+        error = timed_out(timeout, halt, stacks, notes)
+        self._display.end("failed", f"Stopped after {spell_span(timeout)}", notes=(why, *notes))
+        error.results = self._finished()
+        return error
+
     def _died(self, notes: tuple[str, ...]) -> BaseException:
-        lost = {r: e for r, e in self._outcome.lost.items() if r not in self._outcome.killed}
+        lost = deaths(self._outcome)
         words = {rank: self._display.last_words(rank) for rank in lost}
         error = died(lost, words, "\n".join(notes))
         headline = error.message.partition("\n")[0]
@@ -182,7 +216,7 @@ class Ending:
         return error
 
     def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
-        kept = "" if self._outcome.lost else "; namespaces kept on all ranks"
+        kept = "" if began_anew(self._outcome) else "; namespaces kept on all ranks"
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
         self._display.end("interrupted", words, notes=aftermath)
         error = KeyboardInterrupt()
@@ -190,23 +224,9 @@ class Ending:
         return error
 
     def _aftermath(self) -> tuple[str, ...]:
-        """What was lost before the cell or in it, what was begun anew, in words."""
-        outcome = self._outcome
-        notes: list[str] = []
-        by_how: dict[str, list[int]] = {}
-        for rank, loss in sorted(outcome.lost_before.items()):
-            by_how.setdefault(loss.how, []).append(rank)
-        notes += [f"{count_ranks(r)} {how} before this cell" for how, r in by_how.items()]
-        if outcome.killed:
-            notes.append(f"{count_ranks(outcome.killed)} did not stop and had to be killed")
-        if outcome.lost or outcome.lost_before:
-            notes.append(
-                f"all ranks were started anew (generation {self._pool.generation}); names of the "
-                "notebook are sent again when a cell reads them"
-            )
-            if outcome.names_lost:
-                notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
-        return tuple(notes)
+        """What else there is to say of the run, whatever became of it."""
+        pool = self._pool
+        return aftermath(self._outcome, pool.generation, self._where, pool.spec.framework)
 
     def _spilled(self) -> Iterator[str]:
         """A word on what found no room in memory."""

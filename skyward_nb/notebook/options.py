@@ -241,6 +241,7 @@ TAKES = {
     "vars": ("ranks", "pool"),
     "attach": ("pool", "detach"),
     "logs": ("run", "rank", "lines", "save", "pool"),
+    "check": ("pool",),
 }
 """Options of the verbs of `%sky` that take others than those that shape a pool."""
 

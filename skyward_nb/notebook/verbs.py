@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from skyward_nb.notebook.help import VERBS, help_text
+from skyward_nb.notebook.check import check_hang, subjects
+from skyward_nb.notebook.help import CHECKS, VERBS, help_text
 from skyward_nb.notebook.left import choose
 from skyward_nb.notebook.logs import print_log, save_log, spell_run
 from skyward_nb.notebook.options import TAKES, near_words, parse, parse_settings
@@ -39,6 +40,7 @@ def do(session: Session, line: str) -> object:
         "push": push,
         "pull": pull,
         "logs": logs,
+        "check": check,
         "restart": restart,
         "attach": attach,
         "sweep": sweep_up,
@@ -202,6 +204,19 @@ def logs(session: Session, line: str) -> None:
         if "run" not in options:
             print(spell_run(kept, time.time()))
         print_log(kept, ranks, options.get("lines"))
+
+
+def check(session: Session, line: str) -> None:
+    """Tell where the ranks of a run that goes on are; nothing is stopped by it."""
+    what, _, rest = line.strip().partition(" ")
+    if what not in CHECKS:
+        known = ", ".join(CHECKS)
+        said = f"%sky check {what}: there is {known}" if what else f"%sky check needs: {known}"
+        raise OptionError(what or "check", said + near_words(what, CHECKS))
+    asked = parse(rest, scopes=("pool",))
+    _only(asked.pool, *TAKES["check"])
+    for said in check_hang(session.shell, subjects(session.pools, asked.pool.get("pool"))):
+        print(said)
 
 
 def restart(session: Session, line: str) -> None:

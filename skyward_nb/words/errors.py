@@ -11,12 +11,16 @@
     │   └── StartError             machines, agent or ranks did not come up
     ├── RunGoesOn              a run in the background has not ended yet
     ├── RankDied               a rank's process ended under a run
+    ├── RunTimeout             a run took longer than its `timeout`; a TimeoutError, too
     └── RemoteError            a rank's exception that cannot be rebuilt here
 
 A user's own exception is never wrapped in one of these: it is raised as itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 class SkyError(Exception):
@@ -156,6 +160,31 @@ class RunGoesOn(SkyError, TimeoutError):
     def __init__(self, run: str, seconds: float) -> None:
         super().__init__(f"run {run} has not ended after {seconds:g} s; it goes on")
         self.run = run
+
+
+class RunTimeout(SkyError, TimeoutError):
+    """A run was stopped after its `timeout`; the text says who waited for whom, the notes where.
+
+    `running` are the ranks that still ran, and `stacks` maps each of them to its threads, with
+    `frames` that have a file, a line and a function, innermost first; no threads of one that did
+    not answer. `results` holds the values of the ranks that had finished.
+    """
+
+    def __init__(
+        self,
+        timeout: float,
+        running: tuple[int, ...],
+        stacks: Mapping[int, tuple[Any, ...]],
+        message: str,
+    ) -> None:
+        super().__init__(message)
+        self.timeout = timeout
+        self.running = running
+        self.stacks = dict(stacks)
+        self.results: object = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.timeout, self.running, self.stacks, self.message), self.__dict__
 
 
 class RemoteError(SkyError):

@@ -1,0 +1,42 @@
+"""The user's code by the file names that frames of ranks carry: what it is called here, and its lines."""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from skyward_nb.pool.whereabouts import Source, is_library
+from skyward_nb.words.messages import RunCard, SourceFile
+
+
+def cell_source(shell: InteractiveShell | None, filename: str) -> SourceFile | None:
+    """The text of a notebook cell by the file name its code carries."""
+    number = shell.compile._filename_map.get(filename) if shell is not None else None
+    if number is None:
+        return None
+    return SourceFile(filename, number, "".join(linecache.getlines(filename)))
+
+
+def sources(shell: InteractiveShell | None, card: RunCard | None = None) -> Source:
+    """Finds lines in cells of this notebook, in the cell of `card`, and in the project's files.
+
+    The cell of the card may be another notebook's.
+    """
+
+    def find(filename: str, line: int) -> tuple[str, str] | None:
+        if card is not None and filename == card.filename:
+            return f"Cell In[{card.number}]", _line(card.text, line)
+        if (cell := cell_source(shell, filename)) is not None:
+            return f"Cell In[{cell.number}]", _line(cell.text, line)
+        if is_library(filename) or not Path(filename).is_file():
+            return None
+        return Path(filename).name, linecache.getline(filename, line)
+
+    return find
+
+
+def _line(text: str, number: int) -> str:
+    lines = text.split("\n")
+    return lines[number - 1] if 0 < number <= len(lines) else ""

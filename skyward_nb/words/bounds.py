@@ -1,0 +1,55 @@
+"""Texts of users kept to a size that a notebook can hold: the head, the tail, and what is left out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from skyward_nb.words.errors import spell_size
+
+MESSAGE = 10_000
+"""Most bytes of an exception's message."""
+TRACEBACK = 100_000
+"""Most bytes of a traceback."""
+
+
+def bounded(text: str, most: int = MESSAGE) -> str:
+    """The text in at most about `most` bytes: its head and its tail, and how much is left out between."""
+    if len(text) * 4 <= most:
+        return text
+    raw = text.encode("utf-8", "backslashreplace")
+    if len(raw) <= most:
+        return text
+    head = raw[: most * 3 // 4].decode("utf-8", "ignore")
+    tail = raw[-(most // 4) :].decode("utf-8", "ignore")
+    return f"{head}\n… {spell_size(len(raw) - most)} left out …\n{tail}"
+
+
+def bounded_lines(
+    lines: Iterable[str], most: int = TRACEBACK, most_each: int = MESSAGE
+) -> tuple[str, ...]:
+    """Lines, or blocks of them, in at most about `most` bytes; the last ones are the last to go.
+
+    Of a traceback, that is the place where it was raised, and the exception itself.
+    """
+    short = [bounded(line, most_each) for line in lines]
+    sizes = [len(line.encode("utf-8", "backslashreplace")) for line in short]
+    if sum(sizes) <= most:
+        return tuple(short)
+    head, tail = _ends(sizes, most)
+    gone = sum(sizes[head : len(sizes) - tail])
+    left_out = f"… {spell_size(gone)} left out …"
+    return (*short[:head], left_out, *short[len(short) - tail :])
+
+
+def _ends(sizes: list[int], most: int) -> tuple[int, int]:
+    """How many from the start and from the end fit, a quarter of the room being the start's."""
+    head = tail = 0
+    room = most // 4
+    while head < len(sizes) and sizes[head] <= room:
+        room -= sizes[head]
+        head += 1
+    room = most - most // 4
+    while tail < len(sizes) - head and sizes[-1 - tail] <= room:
+        room -= sizes[-1 - tail]
+        tail += 1
+    return head, tail
