@@ -170,8 +170,9 @@ class Conductor:
         return self._cut(others)
 
     def told(self, event: Stack, now: float) -> None:
-        """A rank's threads were looked at."""
-        self.stacks[event.rank] = event.text
+        """A rank's threads were looked at; when time was over, it counts where they were then."""
+        if not (self.timed_out and self.stacks.get(event.rank)):
+            self.stacks[event.rank] = event.text
         if self.timed_out and not self._stopping and self.running <= self.stacks.keys():
             self._stop_due = now
 

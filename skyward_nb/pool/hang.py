@@ -55,8 +55,8 @@ def sentence(halt: Halt) -> str:
     who = _who(halt, ranks)
     waits = halt.verb("waited/waited", "waits/wait", ranks)
     if others or halt.ended:
-        missing = [words for words in (_missing(halt, others), _ended(halt)) if words]
-        return f"{who} {waits} in {name} for {' and for '.join(missing)}"
+        missing = ", and ".join([*_missing(halt, others), *_ended(halt)])
+        return f"{who} {waits} in {name} for {missing}"
     if halt.outside:
         runs = "does" if len(halt.outside) == 1 else "do"
         return f"{who} {waits} in {name}, and {count_ranks(halt.outside)} {runs} not run this cell"
@@ -148,22 +148,21 @@ def _who(halt: Halt, ranks: Sequence[int]) -> str:
     return "all ranks" if is_all and len(ranks) > 1 else count_ranks(ranks)
 
 
-def _missing(halt: Halt, others: Mapping[int, Whereabouts]) -> str:
-    """`rank 3, which was in …, and rank 4, which did not answer`."""
+def _missing(halt: Halt, others: Mapping[int, Whereabouts]) -> list[str]:
+    """`rank 3, which was in …`, `rank 4, which did not answer`."""
     groups = _by(others, _doing)
     parts = [
         f"{count_ranks(ranks)}, which {_does(halt, at, ranks)}"
         for at, ranks in list(groups.items())[:_MOST_PLACES]
     ]
-    return _and_more(parts, list(groups.values())[_MOST_PLACES:], ", and ")
+    return [*parts, *_more(list(groups.values())[_MOST_PLACES:])]
 
 
-def _ended(halt: Halt) -> str:
-    parts = [
+def _ended(halt: Halt) -> list[str]:
+    return [
         f"{count_ranks(ranks)}, which {_has(halt, ranks)} {how}"
         for how, ranks in _by(halt.ended, lambda how: how).items()
     ]
-    return " and ".join(parts)
 
 
 def _endings(halt: Halt) -> list[str]:
@@ -184,13 +183,13 @@ def _places(halt: Halt, running: Mapping[int, Whereabouts]) -> str:
         f"{count_ranks(ranks)} {_does(halt, at, ranks)}"
         for at, ranks in list(groups.items())[:_MOST_PLACES]
     ]
-    return _and_more(parts, list(groups.values())[_MOST_PLACES:], ", ")
+    return ", ".join([*parts, *_more(list(groups.values())[_MOST_PLACES:])])
 
 
-def _and_more(parts: Sequence[str], more: Sequence[Sequence[int]], between: str) -> str:
-    if more:
-        parts = [*parts, f"{count_ranks([r for each in more for r in each])} elsewhere"]
-    return between.join(parts)
+def _more(groups: Sequence[Sequence[int]]) -> list[str]:
+    """What is said of those that are not told one by one."""
+    ranks = [rank for group in groups for rank in group]
+    return [f"{count_ranks(ranks)} elsewhere"] if ranks else []
 
 
 def _doing(at: Whereabouts) -> tuple[bool, str]:
@@ -203,7 +202,7 @@ def _does(halt: Halt, doing: tuple[bool, str], ranks: Sequence[int]) -> str:
         not_ = halt.verb("did not answer", "does not answer/do not answer", ranks)
         return f"{not_} (stopped, or in native code that holds the interpreter)"
     are = halt.verb("was/were", "is/are", ranks)
-    within = "" if place.startswith(("at ", "taking ", "done ")) else "in "
+    within = "" if place.startswith(("at ", "taking ", "done ", "raising ")) else "in "
     return f"{are} {within}{place}"
 
 
