@@ -255,7 +255,10 @@ class Rank:
         elif lost_its_peers(error) and self._was_freed(run):
             error = KeyboardInterrupt().with_traceback(error.__traceback__)
             self._shell.shown = ()
-        if not self._shell.shown:
+        if isinstance(error, KeyboardInterrupt) and self._mailbox.was_interrupted(run):
+            # Nobody reads where a rank was stopped, and to make it readable takes a while.
+            self._shell.shown = ("KeyboardInterrupt",)
+        elif not self._shell.shown:
             self._shell.keep_traceback((type(error), error, error.__traceback__))
         if not (lost_its_peers(error) or self._ended_by_interrupt(error, run)):
             self._waited_in = ""

@@ -22,6 +22,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 import IPython
+from IPython.core import ultratb
 from IPython.core.async_helpers import get_asyncio_loop
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -42,6 +43,11 @@ _NOT_THE_USERS = (
     str(Path(importlib.__file__).parent),
     "<frozen importlib",
 )
+
+
+# Files with more lines are not parsed to show a few of them: those of a process group take half a
+# second, on each rank.
+ultratb.FAST_THRESHOLD = 2000
 
 
 class _Values(DisplayHook):
@@ -174,7 +180,10 @@ class RankShell(InteractiveShell):
         self.compile._filename_map[source.filename] = source.number
 
     def run(self, command: Run) -> object:
-        """Execute a cell and return its last expression's value; raises what the cell raises."""
+        """Execute a cell and return its last expression's value; raises what the cell raises.
+
+        How that reads is for whoever called to `keep`, if anybody is going to read it.
+        """
         self.execution_count = command.number
         self.shown = ()
         self.events.trigger("pre_execute")
@@ -187,9 +196,6 @@ class RankShell(InteractiveShell):
             value = self._execute(*parts)
             if value is not None:
                 self.user_ns["_"] = value
-        except BaseException:
-            self.keep_traceback()
-            raise
         finally:
             self.events.trigger("post_execute")
         return value
