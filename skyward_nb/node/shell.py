@@ -250,9 +250,11 @@ def _run_to_its_end(work: Coroutine[Any, Any, Any]) -> object:
     try:
         return loop.run_until_complete(task)
     except BaseException:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            loop.run_until_complete(task)
+        # One that is done gives its exception once with its traceback, and not again.
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                loop.run_until_complete(task)
         raise
 
 
