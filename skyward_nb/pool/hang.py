@@ -200,7 +200,8 @@ def _does(halt: Halt, doing: tuple[bool, str], ranks: Sequence[int]) -> str:
     answered, place = doing
     if not answered:
         not_ = halt.verb("did not answer", "does not answer/do not answer", ranks)
-        return f"{not_} (stopped, or in native code that holds the interpreter)"
+        whose = "its process is" if len(ranks) == 1 else "their processes are"
+        return f"{not_} ({whose} stopped, or stuck in the system)"
     are = halt.verb("was/were", "is/are", ranks)
     within = "" if place.startswith(("at ", "taking ", "done ", "raising ")) else "in "
     return f"{are} {within}{place}"
