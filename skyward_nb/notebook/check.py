@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -28,19 +28,24 @@ class Subject:
     notebook: str = ""
 
 
-def subjects(pools: Mapping[str, Pool], name: str | None) -> list[Subject]:
+def subjects(pools: Iterable[Pool], name: str | None) -> list[Subject]:
     """The pools that are meant: those of this notebook first, then those of others.
 
     Raises `PoolError` where none has this name.
     """
     own = [
         Subject(pool.spec.name, pool.pool_id, pool.spec.world_size)
-        for pool in pools.values()
+        for pool in pools
         if not pool.closed
     ]
     known = {subject.pool_id for subject in own}
     others = [
-        Subject(entry.spec.name, entry.pool_id, entry.spec.world_size, entry.notebook or "another")
+        Subject(
+            entry.spec.name,
+            entry.pool_id,
+            entry.spec.world_size,
+            entry.notebook or "another kernel",
+        )
         for entry in registry.entries()
         if entry.pool_id not in known
     ]

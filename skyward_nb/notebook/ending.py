@@ -201,6 +201,10 @@ class Ending:
             return self._failed((why, *notes), before)
         if deaths(self._outcome).keys() - halt.running.keys():
             return self._died((why, *notes))
+        done = self._outcome.done
+        if at_end := [r for r in sorted(halt.running) if r in done and not done[r].failure]:
+            word = "came to the cell's end when stopped; values are in the error's `.results`"
+            notes = (f"{count_ranks(at_end)} {word}", *notes)
         stacks = {
             rank: threads(self._outcome.stacks.get(rank, "")) for rank in sorted(halt.running)
         }

@@ -215,7 +215,8 @@ def check(session: Session, line: str) -> None:
         raise OptionError(what or "check", said + near_words(what, CHECKS))
     asked = parse(rest, scopes=("pool",))
     _only(asked.pool, *TAKES["check"])
-    for said in check_hang(session.shell, subjects(session.pools, asked.pool.get("pool"))):
+    own = [session.pools[name] for name in session.pools]
+    for said in check_hang(session.shell, subjects(own, asked.pool.get("pool"))):
         print(said)
 
 

@@ -17,6 +17,8 @@ _MOST_PLACES = 4
 _MOST_STACKS = 8
 _BACKWARD = "backward"
 """A thread in autograd's engine averages gradients with others, or computes: nobody can tell."""
+_PAIRWISE = ("send", "recv", "wait", "store.get")
+"""What is waited for one by one, so that ranks may well be in different ones of these."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -118,7 +120,9 @@ def _at_odds(
         f"{count_ranks(ranks)} {halt.verb('waited', 'waits/wait', ranks)} in {name}"
         for name, ranks in waiting.items()
     ]
-    words = f"{', '.join(parts)}: they do not call the same collectives in the same order"
+    words = ", ".join(parts)
+    if len([name for name in waiting if name not in _PAIRWISE]) > 1:
+        words += ": they do not call the same collectives in the same order"
     rest = [*([_places(halt, others)] if others else []), *_endings(halt)]
     return "; ".join([words, *rest])
 
@@ -129,7 +133,7 @@ def _all_in(halt: Halt, name: str, ranks: Sequence[int]) -> str:
         are = halt.verb("was/were", "is/are", ranks)
         return f"{are} in backward, computing gradients or averaging them over ranks"
     waits = halt.verb("waited", "waits/wait", ranks)
-    if len(ranks) == 1:
+    if len(ranks) == 1 or name in _PAIRWISE:
         return f"{waits} in {name}"
     places = {halt.running[rank].place for rank in ranks}
     if len(places) > 1:

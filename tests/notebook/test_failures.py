@@ -182,6 +182,14 @@ def test_after_a_timeout_it_is_said_where_ranks_were(notebook):
     assert notebook.run("%%sky_remote\nrank").result == "[0] 0\n[1] 1\n[2] 2", "names are kept"
 
 
+def test_what_a_rank_saves_when_its_time_is_over_is_not_lost(notebook):
+    body = "try: time.sleep(60)\nexcept KeyboardInterrupt: saved = rank + 5\nsaved"
+    ran = remote(notebook, body, "timeout=1s")
+    assert ran.error[0] == "RunTimeout"
+    assert "ranks 0-2 came to the cell's end when stopped" in ran.traceback
+    assert told(notebook, "e.results") == "[0] 5\n[1] 6\n[2] 7"
+
+
 def test_a_timeout_leaves_what_a_rank_raised_before_it_the_error(notebook):
     body = "if rank == 1: raise ValueError('why')\ntime.sleep(60)"
     ran = remote(notebook, body, "timeout=1s on_error=wait")

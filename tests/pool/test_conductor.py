@@ -222,3 +222,14 @@ def test_that_a_peer_died_is_told_by_its_death_and_not_by_those_who_missed_it():
     conductor.died(RankLost(1, 0, "killed"), 0.1)
     assert conductor.failed == []
     assert list(conductor.lost) == [0]
+
+
+def test_where_ranks_were_when_time_was_over_is_kept():
+    conductor = Conductor(1, (0, 1), 2, timeout_due=5)
+    assert conductor.tick(5) == [Inspect((0, 1))]
+    conductor.told(Stack(0, "in a collective"), 5.1)
+    conductor.told(Stack(1, ""), 5.2)
+    assert conductor.tick(5.2) == [Interrupt(1, (0, 1))]
+    conductor.told(Stack(0, "raising what the cut raised"), 5.6)
+    conductor.told(Stack(1, "answers after all"), 5.6)
+    assert conductor.stacks == {0: "in a collective", 1: "answers after all"}

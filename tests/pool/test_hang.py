@@ -159,6 +159,11 @@ def test_what_a_rank_does_outside_of_the_cell_is_said(function, says):
         ),
         (Halt({0: SLEEPS}, is_past=False), "rank 0 is in Cell In[4], line 7: time.sleep(60)"),
         (Halt({}, {0: "finished"}), ""),
+        (
+            Halt({0: reduces(), 1: Whereabouts(waits_in="recv")}),
+            "rank 0 waited in all_reduce, rank 1 waited in recv",
+        ),
+        (Halt(dict.fromkeys((0, 1), Whereabouts(waits_in="recv"))), "all ranks waited in recv"),
     ],
 )
 def test_who_waits_for_whom_in_one_sentence(halt, says):
