@@ -148,7 +148,8 @@ class Conductor:
 
     def died(self, event: RankLost, now: float) -> list[Command]:
         """A rank's process ended."""
-        self.lost[event.rank] = event
+        # The first word on it says how; a later one only that it is not there.
+        self.lost.setdefault(event.rank, event)
         self.cutting.discard(event.rank)
         if event.rank in self.running:
             self.running.discard(event.rank)

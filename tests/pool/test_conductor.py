@@ -233,3 +233,10 @@ def test_where_ranks_were_when_time_was_over_is_kept():
     conductor.told(Stack(0, "raising what the cut raised"), 5.6)
     conductor.told(Stack(1, "answers after all"), 5.6)
     assert conductor.stacks == {0: "in a collective", 1: "answers after all"}
+
+
+def test_the_first_word_on_a_death_says_how():
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.died(RankLost(1, 0, "killed by SIGKILL"), 0.0)
+    conductor.died(RankLost(1, 0, "is not there any more"), 0.1)
+    assert conductor.lost[0].how == "killed by SIGKILL"
