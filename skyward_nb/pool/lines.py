@@ -244,7 +244,7 @@ class Lines:
         try:
             self._open(link, self.wait_for(self._machines[link].connect(), watch))
         except AgentGone:
-            self._on_gone(cut.why)
+            self._on_gone(f"the agent on {link.machine} is gone")
         except KeyboardInterrupt:
             self._on_left(cut.why)
         except LinkLost as lost:
