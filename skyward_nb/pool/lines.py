@@ -115,6 +115,18 @@ class Lines:
             except LinkLost as lost:
                 self._lost(lost)
 
+    def deliver(self, limit: float) -> None:
+        """Open lines again that are cut, so that what was said comes: within `limit` seconds, if at all.
+
+        Raises what `pump` raises of a pool that is gone.
+        """
+        until = time.monotonic() + limit
+        while self._cut.keys() & {each for each in self.links if not each.is_greeted}:
+            if time.monotonic() > until:
+                return
+            self.keep_up(lambda _: None)
+            self.next(_TICK)
+
     def arrived(self) -> None:
         """What was said so far need not be said again."""
         for link in self.links:

@@ -68,6 +68,7 @@ from skyward_nb.words.spec import PoolSpec
 _CONNECT_LIMIT = 60.0
 _REFORM_LIMIT = 10.0
 _CUT_LIMIT = 2.0
+_STOP_LIMIT = 2.0
 WARN_FROM = 256_000_000
 TELL_FROM = 8_000_000
 """Bytes that may take a moment to move, so that it is told."""
@@ -309,6 +310,8 @@ class Pool:
         for call in self.before_close:
             call()
         self._lines.send(Stop())
+        with contextlib.suppress(PoolError):
+            self._lines.deliver(_STOP_LIMIT)
         releases = [LOOP.start(machine.release()) for machine in self._machines]
         for release in releases:
             release.future.result()
