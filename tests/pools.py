@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skyward_nb.cell.source import compile_cell
+from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool, RunRequest
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
@@ -41,3 +42,9 @@ def start(**options):
     pool = Pool(PoolSpec(**{"nodes": 2, "grace": 1.0, **options}), LocalProvider(), lambda _: None)
     pool.start(lambda _: None)
     return pool
+
+
+def found(pool):
+    """Another client's view of a pool."""
+    (entry,) = [each for each in registry.entries() if each.pool_id == pool.pool_id]
+    return Pool(entry.spec, LocalProvider(), lambda _: None, pool_id=pool.pool_id)
