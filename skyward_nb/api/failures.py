@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from skyward_nb.pool.hang import Halt, report, sentence, spell_span
 from skyward_nb.pool.stacks import Thread
@@ -76,13 +77,21 @@ def exception_of(
     return error
 
 
-def died(lost: Mapping[int, RankLost], words: Mapping[int, str], aftermath: str) -> RankDied:
-    """The error for ranks whose processes ended; `words` is what each last wrote."""
+def died(
+    lost: Mapping[int, RankLost],
+    words: Mapping[int, str],
+    aftermath: str,
+    places: Mapping[int, str] = MappingProxyType({}),
+) -> RankDied:
+    """The error for ranks whose processes ended; `words` is what each last wrote.
+
+    `places` is where those were in the user's code of which that is known.
+    """
     by_how: dict[str, list[int]] = {}
     for rank, loss in sorted(lost.items()):
         by_how.setdefault(loss.how, []).append(rank)
     said = "; ".join(f"{count_ranks(ranks)} {how}" for how, ranks in by_how.items())
-    lines = [said]
+    lines = [said, *crashed(places)]
     lines += [
         f"last words of rank {rank}:\n    " + bounded(words[rank]).replace("\n", "\n    ")
         for rank in sorted(lost)
@@ -90,6 +99,17 @@ def died(lost: Mapping[int, RankLost], words: Mapping[int, str], aftermath: str)
     ]
     lines.append(aftermath)
     return RankDied({rank: loss.how for rank, loss in lost.items()}, "\n".join(lines))
+
+
+def crashed(places: Mapping[int, str]) -> list[str]:
+    """Where ranks crashed, those in the same place together."""
+    by_place: dict[str, list[int]] = {}
+    for rank, place in sorted(places.items()):
+        by_place.setdefault(place, []).append(rank)
+    return [
+        f"{count_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} in {place}"
+        for place, ranks in by_place.items()
+    ]
 
 
 def timed_out(

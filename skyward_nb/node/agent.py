@@ -245,9 +245,11 @@ class Agent:
         if self._lines.get(line.rank) is not line:
             return
         del self._lines[line.rank]
+        crash = line.crash()
         line.close()
         self._changed.set()
-        self._tell(RankLost(line.generation, line.rank, line.how or "it ended", line.asked_to_end))
+        how, asked = line.how or "it ended", line.asked_to_end
+        self._tell(RankLost(line.generation, line.rank, how, asked, crash))
 
     def _kill(self, ranks: tuple[int, ...]) -> None:
         for rank in ranks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import importlib
 import os
 import random
@@ -99,8 +100,9 @@ class Rank:
         shell.connect(self.info.rank, self._uplink.emit)
         set_home(shell.user_ns)
         _leave_with_the_last_words(self._uplink)
-        # What kills this process is told where it prints; where it is, to whoever asks the agent.
-        faulthandler.enable(2)
+        # Where it is when it crashes, and whenever it is asked; a child's crash is what it prints.
+        faulthandler.enable(stacks)
+        os.register_at_fork(after_in_child=functools.partial(faulthandler.enable, 2))
         faulthandler.register(STACK_SIGNAL, stacks, all_threads=True, chain=False)
 
     def live(self, plugins: tuple[PluginUse, ...]) -> None:

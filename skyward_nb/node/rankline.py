@@ -109,6 +109,10 @@ class RankLine(asyncio.BufferedProtocol):
         """Answer with where its threads are, once it is signalled to write that."""
         self._stacks.ask(ask_for_it, answer)
 
+    def crash(self) -> str:
+        """Where its threads were when it crashed, as `faulthandler` writes it, if it did."""
+        return self._stacks.crash()
+
     def hold(self, held: bool) -> None:
         """Stop listening, so that the rank waits with what it says; or go on."""
         if held == self._held or self.closed or self._transport is None:

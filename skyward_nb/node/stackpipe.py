@@ -17,6 +17,7 @@ _SILENCE = 0.2
 _END = b" in _run_module_as_main\n"
 """The outermost frame of the main thread, which comes last: ranks are forked by a module that runs."""
 _PATIENCE = 1.0
+_CRASH = "Fatal Python error"
 _MOST = 1 << 18
 
 
@@ -28,6 +29,7 @@ class StackPipe:
         self._read: int | None = None
         self._asking: list[Callable[[str], None]] = []
         self._found = bytearray()
+        self._unasked = bytearray()
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> int:
@@ -51,6 +53,13 @@ class StackPipe:
         self._timer = self._loop.call_later(_PATIENCE, self._over)
         ask_for_it()
 
+    def crash(self) -> str:
+        """What was written unasked, once the rank is gone: where it was when it crashed."""
+        while self._read is not None and self._on_text():
+            """There may be more in the pipe."""
+        text = self._unasked.decode("utf-8", "replace")
+        return text if text.startswith(_CRASH) else ""
+
     def close(self) -> None:
         """Let go of the pipe, and answer with what there is; safe to call twice."""
         self._over()
@@ -59,16 +68,19 @@ class StackPipe:
             os.close(self._read)
             self._read = None
 
-    def _on_text(self) -> None:
+    def _on_text(self) -> bool:
+        """Take what there is; whether there was any."""
         if self._read is None:
-            return
+            return False
         data = b""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self._read, _CHUNK)
             if not data:
                 self.close()
-                return
-        if self._asking and data:
+                return False
+        if not self._asking:
+            self._unasked += data[: max(0, _MOST - len(self._unasked))]
+        elif data:
             self._found += data[: max(0, _MOST - len(self._found))]
             if self._timer is not None:
                 self._timer.cancel()
@@ -76,6 +88,7 @@ class StackPipe:
                 self._over()
             else:
                 self._timer = self._loop.call_later(_SILENCE, self._over)
+        return bool(data)
 
     def _over(self) -> None:
         if self._timer is not None:

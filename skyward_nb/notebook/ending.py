@@ -10,7 +10,7 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 from skyward_nb.api.aftermath import aftermath, began_anew, deaths, halt_of, whereabouts_of
-from skyward_nb.api.failures import died, exception_of, show, timed_out, why_stopped
+from skyward_nb.api.failures import crashed, died, exception_of, show, timed_out, why_stopped
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.groups import show_group
@@ -18,7 +18,7 @@ from skyward_nb.notebook.sources import sources
 from skyward_nb.pool.hang import spell_span
 from skyward_nb.pool.pool import TELL_FROM, Outcome, Pool
 from skyward_nb.pool.stacks import threads
-from skyward_nb.pool.whereabouts import Source
+from skyward_nb.pool.whereabouts import Source, whereabouts
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
 from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
@@ -46,7 +46,8 @@ class Ending:
         self._display = display
         self._store = pool.store
         self._broken: dict[tuple[str, str], list[int]] = {}
-        self._where = whereabouts_of(outcome, source or sources(get_ipython()))
+        self._source = source or sources(get_ipython())
+        self._where = whereabouts_of(outcome, self._source)
 
     def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
         """Bind what came back and return the value to show, or raise."""
@@ -216,9 +217,11 @@ class Ending:
     def _died(self, notes: tuple[str, ...]) -> BaseException:
         lost = deaths(self._outcome)
         words = {rank: self._display.last_words(rank) for rank in lost}
-        error = died(lost, words, "\n".join(notes))
+        found = {rank: whereabouts(loss.stack, self._source).place for rank, loss in lost.items()}
+        places = {rank: place for rank, place in found.items() if place}
+        error = died(lost, words, "\n".join(notes), places)
         headline = error.message.partition("\n")[0]
-        self._display.end("failed", headline, notes=notes)
+        self._display.end("failed", headline, notes=(*crashed(places), *notes))
         error.results = self._finished()
         return error
 

@@ -568,12 +568,16 @@ class WasCut(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankLost(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process is gone; `how` says it in words, `asked` that we ended it."""
+    """A rank's process is gone; `how` says it in words, `asked` that we ended it.
+
+    `stack` is where its threads were when it crashed, as `faulthandler` writes it.
+    """
 
     generation: int
     rank: int
     how: str
     asked: bool = False
+    stack: str = ""
 
 
 class Leaving(msgspec.Struct, frozen=True, tag=True):

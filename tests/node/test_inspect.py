@@ -12,7 +12,7 @@ from conftest import gone_within, traces
 from node.drivers import driver
 
 from skyward_nb.pool.stacks import threads
-from skyward_nb.words.messages import Inspect, Output, RankLost, Stack
+from skyward_nb.words.messages import Inspect, RankLost, Stack
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,8 @@ def test_a_crash_says_where():
         )
         while not any(isinstance(event, RankLost) for event in made.events):
             assert made.hear()
-        text = "".join(e.text for e in made.events if isinstance(e, Output) and e.rank == 1)
+        (lost,) = [event for event in made.events if isinstance(event, RankLost)]
+        text = lost.stack
         (main, *_) = threads(text)
         assert text.startswith("Fatal Python error: Segmentation fault")
         assert f"<cell {run}>" in {spot.file for spot in main.frames}
