@@ -32,7 +32,7 @@ from skyward_nb.notebook.pools import PROVIDERS, Pools
 from skyward_nb.notebook.specs import check_fits, spec_of
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunRequest, plan_of
+from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.folders import store_root
 from skyward_nb.wire.blobs import memory_room
@@ -43,6 +43,7 @@ from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
 
 _ROOM_LASTS = 1.0
+_GOES_ON = "The kernel is restarted, and the cell goes on on its ranks: %sky attach shows it"
 _WENT_ON = (
     "went on with the pool of an earlier kernel of this notebook: ranks keep their names "
     "(%sky restart empties them)"
@@ -133,6 +134,10 @@ class Session:
             if options.get("detach"):
                 return self._detach(pool, request, display, options, cell.names.writes)
             outcome = self._run_on(pool, request, display, ran_on)
+        except RunLeft as left:
+            display.end("interrupted", _GOES_ON)
+            show(left, [f"KeyboardInterrupt: {_GOES_ON}"])
+            raise
         except KeyboardInterrupt as interrupt:
             display.end("interrupted", "Interrupted before the cell began on the ranks")
             show(interrupt, ["KeyboardInterrupt: the cell did not begin on the ranks"])

@@ -132,6 +132,10 @@ class Outcome:
     """Where ranks were before they were stopped, in faulthandler's words."""
 
 
+class RunLeft(KeyboardInterrupt):
+    """The kernel that waits for a run is restarted, and the run goes on."""
+
+
 class Pool:
     """A set of ranks that live between cells. Not thread-safe: one run at a time."""
 
@@ -675,7 +679,7 @@ class Pool:
         """A kernel that is restarted is interrupted first: what runs is not meant by that."""
         if self.is_left_by_interrupt():
             self.leave()
-            raise KeyboardInterrupt
+            raise RunLeft
 
     def _orders(self, conductor: Conductor, event: Incoming | None, now: float) -> list[Command]:
         """What follows from what came in."""

@@ -1,0 +1,78 @@
+"""JupyterLab in Chromium: the square button, and a kernel that is restarted while its cell runs."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+STUCK = """%%sky_remote nodes=4 framework=torch
+import time
+import torch
+import torch.distributed as dist
+import skyward_nb as sky
+rank = sky.instance_info().rank
+kept = torch.ones(2)
+dist.all_reduce(kept)
+print("now they wait")
+if rank == 3:
+    time.sleep(600)
+dist.all_reduce(kept)
+"""
+
+LONG = """%%sky_remote nodes=2
+import pathlib, time
+print("it has begun")
+while not pathlib.Path("GO").exists():
+    time.sleep(0.02)
+print("it has ended")
+"the value"
+"""
+
+RESTART = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_the_square_button_frees_ranks_that_wait_in_a_collective(open_notebook):
+    after = "%%sky_remote\ndist.all_reduce(kept)\nkept.tolist()"
+    notebook = open_notebook(["%load_ext skyward_nb", STUCK, after, "%sky down"])
+    notebook.run_cell(0)
+    notebook.run_cell(1, wait=False)
+    notebook.output(1).get_by_text("now they wait").first.wait_for()
+    notebook.interrupt()
+    notebook.wait_idle()
+    seen = notebook.output_text(1)
+    assert "Interrupted on ranks 0-3; namespaces kept on all ranks" in seen
+    assert "waited in all_reduce" in seen
+    assert seen.count("KeyboardInterrupt") == 1
+    notebook.screenshot("interrupted")
+    notebook.run_cell(2)
+    assert "[0-3] [16.0, 16.0]" in notebook.output_text(2)
+    notebook.run_cell(3)
+    assert not notebook.console_errors
+
+
+def test_a_run_outlives_the_kernel_that_is_restarted(open_notebook):
+    notebook = open_notebook(["%load_ext skyward_nb", LONG, "%sky attach", "%sky down"])
+    notebook.run_cell(0)
+    notebook.run_cell(1, wait=False)
+    notebook.output(1).get_by_text("it has begun").first.wait_for()
+    notebook.page.evaluate(RESTART)
+    notebook.wait_idle()
+    notebook.run_cell(0)
+    said = notebook.output_text(0)
+    assert "of this notebook is alive from an earlier kernel" in said
+    assert "has been running for" in said
+    notebook.run_cell(2, wait=False)
+    notebook.output(2).get_by_text("it has begun").first.wait_for()
+    notebook.screenshot("attached")
+    (notebook.path.parent / "GO").touch()
+    notebook.wait_idle()
+    seen = notebook.output_text(2)
+    assert seen.count("it has begun") == seen.count("it has ended") == 1
+    assert "[0-1] 'the value'" in seen
+    notebook.run_cell(3)
+    # What the first kernel still says of its widgets comes when Lab has forgotten them.
+    errors = [each for each in notebook.console_errors if not each.startswith("Comm not found")]
+    assert not errors
