@@ -17,6 +17,8 @@ from skyward_nb.words.messages import Failure, Frame, RankDone, RankLost
 from skyward_nb.words.ranks import count_ranks
 
 _MOST_NOTES = 16
+_MOST_OF_OTHERS = 2000
+"""Most bytes that a note has of another message than the one that is raised."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,8 @@ def _readable(error: BaseException, failure: Failure) -> BaseException:
 
 
 def _note(failure: RankFailure, world_size: int, *, whole: bool) -> str:
-    what = f"{failure.type_name}: {failure.message}" if whole else "raised"
+    message = bounded(failure.message, _MOST_OF_OTHERS)
+    what = f"{failure.type_name}: {message}" if whole else "raised"
     text = f"{what} on {count_ranks(failure.ranks)} of {world_size}"
     if failure.where:
         text += f", {failure.where}, line {failure.line}: {failure.text}"

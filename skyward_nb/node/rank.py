@@ -64,7 +64,7 @@ class _NotRebuilt(Exception):
 
     def __init__(self, parcel: Parcel, error: BaseException) -> None:
         super().__init__(str(error))
-        reason = _text_of(error)
+        reason = bounded(_text_of(error))
         if not isinstance(error, PayloadError | arrivals.NotThere | Damaged):
             reason = f"{type(error).__name__}: {reason}"
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
@@ -452,7 +452,7 @@ class Rank:
                 return None
             return bundle.stow(self._store)
         except PayloadError as error:
-            troubles.append(Unsendable(name, error.path, error.type_name, error.reason))
+            troubles.append(Unsendable(name, error.path, error.type_name, bounded(error.reason)))
         except OSError as error:
             troubles.append(Unsendable(name, name, kind, error.strerror or str(error)))
         return None

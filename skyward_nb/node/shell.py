@@ -37,6 +37,7 @@ from skyward_nb.words.bounds import bounded_lines
 from skyward_nb.words.bundles import fitting
 from skyward_nb.words.messages import Clear, Display, Event, Frame, Run, SourceFile
 
+_LONGEST_LINE = 500
 _NOT_THE_USERS = (
     str(Path(__file__).parent.parent),
     str(Path(IPython.__file__).parent),
@@ -227,6 +228,7 @@ class RankShell(InteractiveShell):
             number = self.compile._filename_map.get(file)
             if number is not None:
                 text = linecache.getline(file, trace.tb_lineno).strip()
+                text = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…"
                 found = Frame(f"Cell In[{number}]", trace.tb_lineno, text)
             trace = trace.tb_next
         return found

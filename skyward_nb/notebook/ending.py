@@ -13,7 +13,7 @@ from skyward_nb.api.aftermath import aftermath, began_anew, deaths, halt_of, whe
 from skyward_nb.api.failures import crashed, died, exception_of, show, timed_out, why_stopped
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
-from skyward_nb.notebook.groups import show_group
+from skyward_nb.notebook.groups import show_groups
 from skyward_nb.notebook.sources import sources
 from skyward_nb.pool.hang import spell_span
 from skyward_nb.pool.pool import TELL_FROM, Outcome, Pool
@@ -185,7 +185,7 @@ class Ending:
         world = self._pool.spec.world_size
         error = exception_of(failed, world, self._store, notes)
         if isinstance(error, BaseExceptionGroup) and (shell := get_ipython()) is not None:
-            show_group(shell, error)
+            show_groups(shell)
         headline, told = _tell(failed, world)
         self._display.end("failed", headline, notes=(*told, *notes))
         # An exception with __slots__ has no room for them.

@@ -1,7 +1,7 @@
 """Exception groups of ranks, shown as other exceptions are.
 
 IPython lets an exception render itself, but not a group: of that it prints Python's own traceback
-to standard error, with its frames and ours above those of nobody's cell.
+to standard error, with its own frames and ours above those of the cell.
 """
 
 from __future__ import annotations
@@ -12,21 +12,31 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 
-def show_group(shell: InteractiveShell, error: BaseException) -> None:
-    """Have the next traceback that the shell shows be `error`'s own lines, if it is that error."""
-    shown = shell.showtraceback
-    was_set = "showtraceback" in vars(shell)
+def show_groups(shell: InteractiveShell) -> None:
+    """From now on the shell shows groups that render themselves as they do; others as before."""
+    if is_shown(shell):
+        return
+    before = shell.showtraceback
 
     def showtraceback(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
-        if was_set:
-            shell.showtraceback = shown
-        else:
-            del shell.showtraceback
         value = sys.exc_info()[1] if exc_tuple is None else exc_tuple[1]
-        render = getattr(error, "_render_traceback_", None)
-        if value is error and render is not None:
-            shell._showtraceback(type(error), error, render())
+        render = getattr(value, "_render_traceback_", None)
+        if isinstance(value, BaseExceptionGroup) and render is not None:
+            shell._get_exc_info(exc_tuple)  # which notes it as the last one, for debuggers
+            shell._showtraceback(type(value), value, render())
         else:
-            shown(exc_tuple, *args, **kwargs)
+            before(exc_tuple, *args, **kwargs)
 
+    showtraceback.shows_groups = True  # type: ignore[attr-defined]
     shell.showtraceback = showtraceback
+
+
+def is_shown(shell: InteractiveShell) -> bool:
+    """Whether the shell shows groups so."""
+    return getattr(vars(shell).get("showtraceback"), "shows_groups", False)
+
+
+def leave(shell: InteractiveShell) -> None:
+    """Have the shell show groups as it did."""
+    if is_shown(shell):
+        del shell.showtraceback

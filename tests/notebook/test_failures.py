@@ -122,6 +122,9 @@ def test_a_group_shows_no_frame_of_ours(notebook):
     assert f"raised on ranks 0-2 of 3, Cell In[{cell}], line 6" in ran.traceback
     assert "skyward_nb" not in ran.traceback
     assert not ran.stderr
+    again = notebook.run("raise sys.last_value")
+    assert "skyward_nb" not in again.traceback + again.stderr
+    assert "ValueError: in a task" in again.traceback
     assert notebook.run("raise ExceptionGroup('own', [ValueError()])").stderr, "as IPython does it"
 
 
@@ -140,13 +143,17 @@ def test_an_exception_behind_an_await_keeps_its_place(notebook):
         "e = ValueError('noted')\ne.add_note('x' * 50_000_000)\nraise e",
         "class Long(Exception):\n    def __str__(self): return 'x' * 50_000_000\nraise Long",
         "raise ValueError([list(range(1_000_000))])",
+        "x = '" + "x" * 1_000_000 + "'; raise ValueError(x)",
+        "raise ValueError(str(rank) * 50_000_000)",
+        "class Bad:\n    def __reduce__(self): raise ValueError('x' * 50_000_000)\nBad()",
     ],
-    ids=["text", "group", "note", "made", "list"],
+    ids=["text", "group", "note", "made", "list", "line", "each its own", "value"],
 )
 def test_a_huge_exception_makes_no_huge_notebook(notebook, body):
     ran = remote(notebook, body)
     assert ran.status == "error"
     assert "left out" in ran.traceback
+    assert len(ran.picture) < 20_000
     assert sum(map(len, ran.error)) + ran.bytes < 200_000
 
 
