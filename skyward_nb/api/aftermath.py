@@ -33,11 +33,6 @@ def aftermath(
     return tuple(notes)
 
 
-def began_anew(outcome: Outcome) -> bool:
-    """Whether the ranks there are now are others than those that the cell ran on."""
-    return bool(outcome.lost or outcome.names_lost)
-
-
 def deaths(outcome: Outcome) -> dict[int, RankLost]:
     """Ranks whose processes ended in the run, other than by us."""
     return {rank: loss for rank, loss in outcome.lost.items() if rank not in outcome.killed}
@@ -122,7 +117,7 @@ def _anew(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> list
     """What there is instead of what was cut or lost."""
     if outcome.was_reformed:
         return [_reformed(outcome, generation, framework)]
-    if not (outcome.lost or outcome.lost_before or outcome.names_lost):
+    if not (outcome.began_anew or outcome.lost_before):
         return []
     why = ""
     if not (outcome.lost or outcome.lost_before):
@@ -139,7 +134,7 @@ def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> 
         for name, ranks in _waiting(outcome, outcome.waited_in).items()
     ]
     anew = f"the process group was formed again (generation {generation}) and names are kept"
-    if waited:
+    if outcome.was_cut and waited:
         words = f"communication was cut to stop {', and '.join(waited)}; {anew}"
     else:
         words = f"ranks had not called the same collectives, so {anew}"

@@ -15,6 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from skyward_nb.api.failures import show
 from skyward_nb.cell.source import Cell, compile_cell
+from skyward_nb.notebook.sources import cell_source
 from skyward_nb.words.messages import RunCard, SourceFile
 
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -71,10 +72,7 @@ class Cells:
 
     def source_of(self, filename: str) -> SourceFile | None:
         """The text of a notebook cell by the file name its code carries."""
-        number = self.shell.compile._filename_map.get(filename)
-        if number is None:
-            return None
-        return SourceFile(filename, number, "".join(linecache.getlines(filename)))
+        return cell_source(self.shell, filename)
 
     def learn(self, card: RunCard) -> None:
         """Know the text of another kernel's cell by the file name its code carries, for reports."""

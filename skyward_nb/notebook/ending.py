@@ -9,7 +9,7 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.api.aftermath import aftermath, began_anew, deaths, halt_of, whereabouts_of
+from skyward_nb.api.aftermath import aftermath, deaths, halt_of, whereabouts_of
 from skyward_nb.api.failures import crashed, died, exception_of, show, timed_out, why_stopped
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
@@ -226,7 +226,7 @@ class Ending:
         return error
 
     def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
-        kept = "" if began_anew(self._outcome) else "; namespaces kept on all ranks"
+        kept = "" if self._outcome.began_anew else "; namespaces kept on all ranks"
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
         self._display.end("interrupted", words, notes=aftermath)
         error = KeyboardInterrupt()

@@ -115,9 +115,12 @@ def _tell_what_is_left(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Take pools down and the magics away."""
+    from skyward_nb.notebook.groups import leave
+
     magics = _loaded(shell)
     if magics is not None:
         magics.close()
+        leave(shell)
         if isinstance(shell.SyntaxTB, _QuietSyntaxTB):
             shell.SyntaxTB = shell.SyntaxTB.original
         registry = shell.magics_manager

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 NamedFrame = tuple[str, str]
 """File and function."""
 
-_NATIVE = {"wait": "wait", "get": "store.get"}
+_NATIVE = {"wait": "work.wait", "get": "store.get"}
 """Methods of native objects that user code calls itself, and what they are called then."""
 
 _PACKAGES = (

@@ -17,7 +17,7 @@ _MOST_PLACES = 4
 _MOST_STACKS = 8
 _BACKWARD = "backward"
 """A thread in autograd's engine averages gradients with others, or computes: nobody can tell."""
-_PAIRWISE = ("send", "recv", "wait", "store.get")
+_PAIRWISE = ("send", "recv", "work.wait", "store.get")
 """What is waited for one by one, so that ranks may well be in different ones of these."""
 
 K = TypeVar("K", bound=Hashable)

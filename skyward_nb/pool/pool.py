@@ -125,7 +125,11 @@ class Outcome:
     names_lost: list[str] = field(default_factory=list)
     limit: int | None = None
     timed_out: bool = False
+    was_cut: bool = False
+    """Whether communication was cut to stop ranks that waited in collectives."""
     was_reformed: bool = False
+    began_anew: bool = False
+    """Whether the ranks there are now are others than those it ran on."""
     waited_in: dict[int, str] = field(default_factory=dict)
     """The collectives in which ranks waited that were stopped."""
     stacks: dict[int, str] = field(default_factory=dict)
@@ -562,7 +566,7 @@ class Pool:
     def _finish(self, going: Going, watch: Watch) -> Outcome:
         conductor = going.conductor
         names_lost = going.names_lost
-        was_reformed = False
+        was_reformed = began_anew = False
         self._conduct(conductor, watch)
         self._lines.arrived()
         self.ledger.settle(conductor.done, going.namespace, going.plan)
@@ -571,6 +575,7 @@ class Pool:
         if conductor.broken or (conductor.torn and not was_reformed):
             names_lost += self.ledger.names_made_on_ranks()
             self._new_generation(watch, stubborn=True)
+            began_anew = True
         return Outcome(
             ranks=going.ranks,
             plan=going.plan,
@@ -583,7 +588,9 @@ class Pool:
             names_lost=sorted(set(names_lost)),
             limit=going.limit,
             timed_out=conductor.timed_out,
+            was_cut=conductor.was_cut,
             was_reformed=was_reformed,
+            began_anew=began_anew,
             waited_in=conductor.waited_in,
             stacks=conductor.stacks,
         )

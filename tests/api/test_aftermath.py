@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skyward_nb.api.aftermath import aftermath, began_anew, halt_of, whereabouts_of
+from skyward_nb.api.aftermath import aftermath, halt_of, whereabouts_of
 from skyward_nb.pool.ledger import Plan
 from skyward_nb.pool.pool import Outcome
 from skyward_nb.pool.whereabouts import Spot, Whereabouts
@@ -43,6 +43,8 @@ def outcome(*ends, dead=(), killed=(), **more):
     gone = {each.rank: each for each in dead}
     first = [end for end in ends if end.failure and not end.interrupted]
     more.setdefault("interrupted", False)
+    more.setdefault("began_anew", bool(dead or "names_lost" in more))
+    more.setdefault("was_cut", bool(more.get("waited_in")))
     return Outcome(
         ranks=tuple(sorted({*done, *gone})), plan=Plan(), done=done, lost=gone, failed=first,
         killed=frozenset(killed), **more,
@@ -123,12 +125,6 @@ def test_one_sentence_for_each_thing_that_there_is_to_know(after, says):
 def test_without_pytorch_no_models_are_wrapped():
     (note,) = aftermath(outcome(failed(0), was_reformed=True), 3, {})
     assert note.endswith("and names are kept")
-
-
-def test_names_are_kept_unless_ranks_are_others():
-    assert not began_anew(outcome(stopped(0), interrupted=True))
-    assert began_anew(outcome(dead=[lost(0)]))
-    assert began_anew(outcome(stopped(0), names_lost=["x"]))
 
 
 def test_how_a_run_stood_when_its_time_was_over():
