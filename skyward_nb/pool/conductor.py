@@ -112,6 +112,9 @@ class Conductor:
         """A rank said that it is done."""
         if event.run != self.run or event.rank not in self.running:
             return []
+        if event.rank in self.killed:
+            # It said so while the order to kill it was on its way: its death is yet to come.
+            return []
         self.running.discard(event.rank)
         self.done[event.rank] = event
         self._order.append(event.rank)

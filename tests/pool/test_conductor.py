@@ -240,3 +240,15 @@ def test_the_first_word_on_a_death_says_how():
     conductor.died(RankLost(1, 0, "killed by SIGKILL"), 0.0)
     conductor.died(RankLost(1, 0, "is not there any more"), 0.1)
     assert conductor.lost[0].how == "killed by SIGKILL"
+
+
+def test_a_rank_that_ends_while_it_is_killed_is_waited_for():
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.interrupt(0)
+    assert conductor.interrupt(0.1) == [Kill((0, 1))]
+    conductor.finished(done(0), 0.2)
+    conductor.died(RankLost(1, 1, "killed by SIGKILL", asked=True), 0.3)
+    assert not conductor.over
+    conductor.died(RankLost(1, 0, "killed by SIGKILL", asked=True), 0.4)
+    assert conductor.over
+    assert conductor.broken
