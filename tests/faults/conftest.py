@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults import table
-from faults.matrix import Case
-from faults.play import Result
-from faults.stand import Stand
+
+# Their assertions tell what they compared, as those of tests do.
+pytest.register_assert_rewrite("faults.play", "faults.stand", "faults.channel")
+
+from faults import table  # noqa: E402
+from faults.matrix import Case  # noqa: E402
+from faults.play import Result  # noqa: E402
+from faults.stand import Stand  # noqa: E402
 
 RESULTS = pytest.StashKey[list[tuple[Case, Result]]]()
 

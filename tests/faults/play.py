@@ -52,6 +52,7 @@ class Result:
     words: str
     seconds: float
     lost: bool = False
+    outcome: Outcome | None = None
 
 
 def play(case: Case, stand: Stand, where: Path) -> Result:
@@ -94,6 +95,7 @@ def _in_a_run(case: Case, stand: Stand, script: Script) -> Result:
         doer.finish()
     struck = began + TIMEOUT if case.fault is Fault.TIMEOUT else doer.struck
     result = _told(case, pool, outcome, _since(struck))
+    result.outcome = outcome
     _is_whole(doer.said, outcome, pool, case)
     pool.clean(outcome)
     pool.seen()
@@ -390,6 +392,8 @@ def check(case: Case, result: Result) -> None:
     """It ended as it must, and the words say what is to be known."""
     assert result.end is case.end, f"{result.end.value}: {result.words}"
     assert not (result.lost and case.keeps_all), f"ranks had to go: {result.words}"
+    if result.outcome is not None and case.keeps_all:
+        _check_the_report(case, result.outcome)
     if result.end is End.DIED:
         assert re.search(rf"\brank {case.victim}\b", result.words), result.words
         assert re.search(HOWS[case.fault], result.words), result.words
@@ -400,3 +404,14 @@ def check(case: Case, result: Result) -> None:
         assert "on purpose" in result.words
     elif result.end is End.POOL_GONE:
         assert re.search(GONE[case.fault], result.words), result.words
+
+
+def _check_the_report(case: Case, outcome: Outcome) -> None:
+    """Where each rank was when the time was over; who waited in which collective for whom."""
+    everyone = set(range(case.size))
+    if outcome.timed_out:
+        assert {rank for rank, text in outcome.stacks.items() if text} == everyone
+    if case.moment is Moment.COLLECTIVE and case.end is not End.FINISHED:
+        waited = {rank for rank, where in outcome.waited_in.items() if "all_reduce" in where}
+        assert waited == everyone - {case.absent}
+        assert outcome.was_reformed
