@@ -66,7 +66,7 @@ FRAMES = {
     "jax, gathering": (
         (("/jax/experimental/multihost_utils.py", "process_allgather"), CELL), "process_allgather",
     ),
-    "a native method": ((("", "work.wait"), CELL), "wait"),
+    "a native method": ((("", "work.wait"), CELL), "work.wait"),
     "a store": ((("", "get"), CELL), "store.get"),
     "another native method": ((("", "sleep"), CELL), ""),
     "a native method below a collective": ((("", "work.wait"), (C10D, "all_reduce"), CELL), "all_reduce"),
