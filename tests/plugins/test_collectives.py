@@ -66,10 +66,10 @@ FRAMES = {
     "jax, gathering": (
         (("/jax/experimental/multihost_utils.py", "process_allgather"), CELL), "process_allgather",
     ),
-    "a native method": ((("", "work.wait"), CELL), "work.wait"),
+    "a native method": ((("", "wait"), CELL), "work.wait"),
     "a store": ((("", "get"), CELL), "store.get"),
     "another native method": ((("", "sleep"), CELL), ""),
-    "a native method below a collective": ((("", "work.wait"), (C10D, "all_reduce"), CELL), "all_reduce"),
+    "a native method below a collective": ((("", "wait"), (C10D, "all_reduce"), CELL), "all_reduce"),
 }  # fmt: skip
 
 
