@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 import time
 
+import nbformat
 import pytest
 from conftest import gone_within, traces
 from kernels import kernel
+from nbclient import NotebookClient
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +111,31 @@ def test_an_interrupt_while_a_pool_starts_leaves_nothing(no_leaks):
         ran = running.finish(message)
         assert ran.status in ("error", "ok")
         assert running.run("%%sky_remote\n'after'").status == "ok"
+
+
+def test_under_nbclient_a_cell_that_takes_too_long_is_interrupted_and_the_next_one_runs(no_leaks):
+    stuck = "import time\nkept = 7\nprint('begun')\ntime.sleep(600)"
+    if importlib.util.find_spec("torch"):
+        stuck = stuck.replace("time.sleep(600)", "import skyward_nb as sky\nsky.barrier()")
+        stuck = f"import os\nif os.environ['RANK'] == '0':\n    time.sleep(600)\n{stuck}"
+        stuck = f"import time\n{stuck}"
+    framework = "torch" if importlib.util.find_spec("torch") else "none"
+    cells = [
+        f"%load_ext skyward_nb\n%sky up nodes=2 framework={framework}",
+        f"%%sky_remote\n{stuck}",
+        "%%sky_remote\n'alive'",
+        "%sky down",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
+    client = NotebookClient(
+        notebook,
+        timeout_func=lambda cell: 3 if "sleep" in cell.source else 60,
+        interrupt_on_timeout=True,
+        allow_errors=True,
+        kernel_name="python3",
+    )
+    client.execute()
+    texts = [str(cell.outputs) for cell in notebook.cells]
+    assert "Interrupted on ranks 0-1; namespaces kept" in texts[1]
+    assert texts[1].count("'ename': 'KeyboardInterrupt'") == 1
+    assert "[0-1] 'alive'" in texts[2]
