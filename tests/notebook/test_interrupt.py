@@ -121,7 +121,7 @@ def test_under_nbclient_a_cell_that_takes_too_long_is_interrupted_and_the_next_o
         stuck = f"import time\n{stuck}"
     framework = "torch" if importlib.util.find_spec("torch") else "none"
     cells = [
-        f"%load_ext skyward_nb\n%sky up nodes=2 framework={framework}",
+        f"%load_ext skyward_nb\n%sky up nodes=2 framework={framework} grace=20s",
         f"%%sky_remote\n{stuck}",
         "%%sky_remote\n'alive'",
         "%sky down",
