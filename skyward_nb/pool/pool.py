@@ -311,19 +311,20 @@ class Pool:
             store.trim(needed)
 
     def close(self) -> None:
-        """End ranks and agents and remove their files; returns when all is gone."""
+        """End ranks and agents and remove their files; returns when all is gone, interrupted or not."""
         if self.closed:
             return
         self.closed = True
         for call in self.before_close:
             call()
-        self._lines.send(Stop())
-        with contextlib.suppress(PoolError):
-            self._lines.deliver(_STOP_LIMIT)
-        releases = [LOOP.start(machine.release()) for machine in self._machines]
-        for release in releases:
-            release.future.result()
-        self._lines.close()
+        with self._lines.interrupts():  # one that tore this would leave something
+            self._lines.send(Stop())
+            with contextlib.suppress(PoolError):
+                self._lines.deliver(_STOP_LIMIT)
+            releases = [LOOP.start(machine.release()) for machine in self._machines]
+            for release in releases:
+                release.future.result()
+            self._lines.close()
 
     def _connect(self, watch: Watch) -> None:
         preload = list(dict.fromkeys(m for plugin in self._plugins for m in plugin.preload))
