@@ -93,7 +93,7 @@ class Hands:
         now = time.monotonic()
         if now - self._began > HANG:
             raise Hang(f"{self.case}: no end after {HANG:g} s; ranks said {self._tails()}")
-        if isinstance(event, Output):
+        if isinstance(event, Output) and event.stream == "stdout":
             self.said[event.rank] = self.said.get(event.rank, "") + event.text
         elif isinstance(event, Stage) and event.text.startswith(
             _STAGES.get(self.case.moment, "none")

@@ -139,8 +139,8 @@ class Case:
     def end(self) -> End:
         """What has to come of it."""
         if self.moment is M.CLOSING:
-            interrupts = self.fault in (F.INTERRUPT, F.INTERRUPTS)
-            return End.INTERRUPTED if interrupts else End.FINISHED
+            # That goes on to its end, whatever happens.
+            return End.FINISHED
         if self.moment is M.STOPPING and ENDS[self.fault] is not End.POOL_GONE:
             # Whatever else happens, it is told that the person interrupted.
             return End.ATTACHED_WHOLE if self.fault is F.CLIENT_BACK else End.INTERRUPTED

@@ -185,7 +185,7 @@ def _left(case: Case, stand: Stand, script: Script, doer: Hands) -> Result:
     def hear(event) -> None:
         if time.monotonic() - began > hands.HANG:
             raise hands.Hang(f"{case}: the run that was left has no end; ranks said {said}")
-        if isinstance(event, Output):
+        if isinstance(event, Output) and event.stream == "stdout":
             said[event.rank] = said.get(event.rank, "") + event.text
 
     outcome = other.follow(hear)
@@ -378,12 +378,10 @@ def _closing(case: Case, stand: Stand, script: Script) -> Result:
     except KeyboardInterrupt:
         ended = End.INTERRUPTED
     seconds = time.monotonic() - began
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
+        # It may be closed sooner than the button is pressed.
         timer.join()
         time.sleep(0.001)
-    except KeyboardInterrupt:
-        # It was closed sooner than the button was pressed.
-        ended = End.INTERRUPTED
     stand.pool = None
     return Result(ended, "", seconds)
 

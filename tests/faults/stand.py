@@ -73,6 +73,7 @@ class Stand:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         folders.sweep()
+        self._before = traces()
 
     # ── what is left ────────────────────────────────────────────────────────────────────
 
