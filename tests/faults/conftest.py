@@ -11,7 +11,7 @@ import pytest
 pytest.register_assert_rewrite("faults.play", "faults.stand", "faults.channel")
 
 from faults import table  # noqa: E402
-from faults.matrix import Case  # noqa: E402
+from faults.matrix import Case, all_cases  # noqa: E402
 from faults.play import Result  # noqa: E402
 from faults.stand import Stand  # noqa: E402
 
@@ -32,8 +32,18 @@ def pytest_configure(config):
 
 def pytest_sessionfinish(session, exitstatus):
     path = session.config.getoption("--faults-table", default=None)
-    if path:
-        Path(path).write_text(table.written(session.config.stash[RESULTS]))
+    found = session.config.stash[RESULTS]
+    # A table of some of them would pass for one of all.
+    if path and len(found) == len(all_cases()):
+        Path(path).write_text(table.written(found))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    path = config.getoption("--faults-table", default=None)
+    played, all_of_them = len(config.stash[RESULTS]), len(all_cases())
+    if path and played < all_of_them:
+        words = f"{path} is not written: {played} of {all_of_them} cases were played"
+        terminalreporter.write_line(words)
 
 
 @pytest.fixture(scope="session")

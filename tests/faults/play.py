@@ -389,7 +389,9 @@ def _closing(case: Case, stand: Stand, script: Script) -> Result:
 def check(case: Case, result: Result) -> None:
     """It ended as it must, and the words say what is to be known."""
     assert result.end is case.end, f"{result.end.value}: {result.words}"
-    assert not (result.lost and case.keeps_all), f"ranks had to go: {result.outcome and result.outcome.lost}"
+    assert not (result.lost and case.keeps_all), (
+        f"ranks had to go: {result.outcome and result.outcome.lost}"
+    )
     if result.outcome is not None and case.keeps_all:
         _check_the_report(case, result.outcome)
     if result.end is End.DIED:

@@ -87,8 +87,8 @@ print('end')
 Home()
 """,
     Moment.STOPPING: """
-print('on')
 try:
+    print('on')
     while True: time.sleep({pause})
 except KeyboardInterrupt:
     print('stopping')

@@ -15,9 +15,9 @@ must be right on all ranks, on the same pool or a new one; what was bound on ran
 some had to go; and no process, zombie, thread, descriptor, folder or stored value may be left.
 
 In each field: how it ended, and the seconds from the fault until that was told, as median / longest
-over the sizes. A rank that does not stop is killed after its grace, which is {grace:g} s here ({many:g} s for 16 ranks, {group:g} s in a collective); an agent
-is stopped for {frozen:g} s; a client that is gone for good is waited for {idle:g} s. The times are of the
-machine on which this was written, and are no promise.
+over the sizes. A rank that does not stop is killed after its grace, which is {grace:g} s here ({many:g} s for
+16 ranks, {group:g} s in a collective); an agent is stopped for {frozen:g} s; a client that is gone for good is
+waited for {idle:g} s. The times are of the machine on which this was written, and are no promise.
 
 {count} cases.
 """
