@@ -74,6 +74,7 @@ class Conductor:
         self._timeout_due = timeout_due
         self._stop_due: float | None = None
         self._cut_due: float | None = None
+        self._looked_at: tuple[int, ...] = ()
         self._kill_due: float | None = None
 
     @property
@@ -194,12 +195,15 @@ class Conductor:
         if self._stop_due is not None and now >= self._stop_due:
             self._stop_due = None
             return self._stop(now)
-        if self._cut_due is not None and now >= self._cut_due:
-            self._cut_due = None
-            running = tuple(sorted(self.running))
-            return [*self._cut(running), Inspect(running)] if running else []
         if self._kill_due is not None and now >= self._kill_due:
             return self._kill()
+        if self._cut_due is not None and now >= self._cut_due:
+            # Again and again: one may come to a collective only after it was asked.
+            self._cut_due = now + CUT_AFTER
+            running = tuple(sorted(self.running))
+            looks = [] if running == self._looked_at else [Inspect(running)]
+            self._looked_at = running
+            return [*self._cut(running), *looks]
         return []
 
     def next_due(self) -> float | None:
