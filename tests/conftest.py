@@ -50,7 +50,8 @@ def ours() -> set[int]:
 
 def traces() -> set[str]:
     """Everything a pool may leave: processes, runtime folders, stored values, children."""
-    stores = {str(path) for path in folders.store_root().glob("*")}
+    values = (folders.store_root(), folders.spill_root())
+    stores = {str(path) for root in values for path in root.glob("*")}
     runtimes = {str(path) for path in folders.runtime_root().glob("*")}
     children = {f"child {child.pid}" for child in psutil.Process().children()}
     return {f"process {pid}" for pid in ours()} | stores | runtimes | children

@@ -231,6 +231,8 @@ class Journal:
             self._parts[-1].seal()
         if self._disk:
             try:
+                # A pool's folder on disk is made when the first one needs it; nobody else may enter.
+                self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._folder.mkdir(mode=0o700, exist_ok=True)
             except OSError as error:
                 self._in_trouble(error)

@@ -195,7 +195,9 @@ def nearly_full(write):
 @given(st.lists(steps, max_size=60), limits, st.sampled_from(["disk", "none", "full"]))
 def test_like_a_list_of_frames(tmp_path_factory, steps, limits, disk):
     root = tmp_path_factory.mktemp("journal")
-    folder = root / "missing" / "log" if disk == "none" else root / "log"
+    folder = root / "pool" / "log"
+    if disk == "none":
+        folder.parent.touch()  # nothing can be made below a file
     journal = Journal(folder, limits)
     model = Model(journal)
     with pytest.MonkeyPatch.context() as patch:
@@ -374,7 +376,17 @@ def test_a_run_begins_once(journal):
 # ── disks ───────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_pools_folder_on_disk_is_made_when_it_is_needed_and_for_its_user_alone(tmp_path):
+    journal = Journal(tmp_path / "pools" / "pool" / "log", JournalLimits(part=600, memory=200))
+    flood(journal, 100)
+    assert not journal.trouble
+    assert not any(isinstance(event, LeftOut) for _, event, _ in read_all(journal))
+    assert (tmp_path / "pools" / "pool").stat().st_mode & 0o777 == 0o700
+    journal.close()
+
+
 def test_without_a_folder_it_goes_on_in_memory(tmp_path):
+    (tmp_path / "missing").touch()
     journal = Journal(tmp_path / "missing" / "log", TINY)
     journal.begin(1)
     journal.append(frame(Began(1, 1, (0,), RunCard())))
@@ -387,7 +399,7 @@ def test_without_a_folder_it_goes_on_in_memory(tmp_path):
     assert any(isinstance(event, LeftOut) for _, event, _ in found)
     assert sum(len(whole) for _, _, whole in found) < 2 * TINY.spare
     journal.close()
-    assert not list(tmp_path.iterdir())
+    assert [each.name for each in tmp_path.iterdir()] == ["missing"]
 
 
 def test_a_full_disk_in_the_midst_of_a_part(journal, tmp_path, monkeypatch):

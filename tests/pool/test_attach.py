@@ -53,6 +53,22 @@ def test_another_client_goes_on_with_a_run_from_its_beginning(make):
     second.close()
 
 
+def test_all_of_a_flood_that_nobody_read_is_told(make):
+    first = make()
+    flood = "for i in range(120): print(('x' * 99 + '\\n') * 999 + str(i))"
+    first.begin(request(first, flood), lambda _: None)
+    first.leave()
+    while registry.condition(first.pool_id).running:
+        time.sleep(0.1)
+    second = found(first)
+    second.attach(lambda _: None)
+    heard = []
+    second.follow(heard.append)
+    said = "".join(f"{'x' * 99}\n" * 999 + f"{i}\n" for i in range(120))
+    assert texts(heard) == {0: said, 1: said}
+    second.close()
+
+
 def test_a_run_that_ended_meanwhile_is_told_whole_until_it_is_seen(make):
     first = make()
     first.begin(request(first, COUNTS), lambda _: None)
