@@ -129,7 +129,7 @@ class Session:
                 display.show_only(stream, _shown(stream, options, spec.world_size))
             if pool is None:
                 pool = self.pools.start(spec, display)
-            self._check_free(pool)
+            self.check_free(pool)
             ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
             if options.get("detach"):
                 return self._detach(pool, request, display, options, cell.names.writes)
@@ -153,6 +153,7 @@ class Session:
 
         Raises `OptionError` for a name that is not there, or what a run of a cell raises.
         """
+        self.check_free(pool)
         display = self.display(f"Moving names, pool {pool.spec.name}", quiet=True)
         request = self._request(None, {"push": (), **options}, pool.spec)
         request = dataclasses.replace(request, lists_names=bool(options.get("lists_names")))
@@ -190,8 +191,8 @@ class Session:
         if trouble := self.pools.pictures(pool).end():
             display.change(notes=(*display.view.notes, trouble))
 
-    def _check_free(self, pool: Pool) -> None:
-        """Raise `PoolError` while a run in the background goes on there."""
+    def check_free(self, pool: Pool) -> None:
+        """Raise `PoolError` while a run goes on there, before anything of its picture is touched."""
         name = pool.spec.name
         work = self.pools.background.get(name)
         if work is not None and not work.is_over:
@@ -200,6 +201,7 @@ class Session:
                 f"pool {name!r} runs a cell in the background ({work.name}): wait for it with "
                 "`.wait()` of its handle, end it with `.cancel()`, or take another pool=NAME",
             )
+        pool.check_free()
 
     def _detach(
         self,

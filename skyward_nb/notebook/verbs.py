@@ -225,6 +225,7 @@ def restart(session: Session, line: str) -> None:
     asked = parse(line, scopes=("pool",))
     _only(asked.pool, "pool")
     pool = _need(session, asked.pool.get("pool", "default"))
+    session.check_free(pool)
     lost = pool.ledger.names_made_on_ranks()
     began = time.monotonic()
     display = session.display(f"Restarting {pool.spec}")

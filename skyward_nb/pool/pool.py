@@ -276,6 +276,11 @@ class Pool:
             for machine in self._machines:
                 machine.leave()
 
+    def check_free(self) -> None:
+        """Raise `PoolError` while a run goes on."""
+        if self._lock.locked():
+            self._busy()
+
     def seen(self) -> None:
         """All of the last run has been shown and bound: the agents need not keep it.
 
@@ -508,8 +513,11 @@ class Pool:
 
     def _take_turn(self) -> None:
         if not self._lock.acquire(blocking=False):
-            name = self.spec.name
-            raise PoolError(name, f"pool {name!r} is running another cell; wait, or use pool=other")
+            self._busy()
+
+    def _busy(self) -> NoReturn:
+        name = self.spec.name
+        raise PoolError(name, f"pool {name!r} is running another cell; wait, or use pool=other")
 
     def _run(self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]) -> Outcome:
         prepared = self._prepare(request, watch, planned)

@@ -148,6 +148,19 @@ def test_a_run_in_the_background(notebook):
     assert notebook.run("%%sky_remote\nkept").result == "[0-1] 5"
 
 
+def test_what_cannot_be_done_beside_it_leaves_its_picture_alone(notebook):
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
+    for verb in ("vars", "push SLOW", "pull i", "restart"):
+        refused = notebook.run(f"SLOW = 1\n%sky {verb}")
+        assert refused.error[0] == "PoolError"
+        assert "in the background" in refused.error[1]
+        assert not refused.displays
+    ran = notebook.run("h.wait()")
+    assert ran.result == "True"
+    (picture,) = [data["text/plain"] for data in ran.others if "finished" in data["text/plain"]]
+    assert said(picture) == LINES
+
+
 def test_it_is_shown_and_its_names_are_bound_while_no_cell_runs(notebook):
     notebook.run("%%sky_remote nodes=2 detach out=h pull=w\nw = 3\nprint('shown')")
     time.sleep(1)
