@@ -322,9 +322,9 @@ class Session:
         try:
             return Ending(self.shell.user_ns, pool, outcome, display).conclude(options, writes)
         finally:
-            pool.clean(outcome)
             if not pool.closed:
                 pool.seen()
+            pool.clean(outcome)
             self.pools.pictures(pool).renew()
 
     def _dry_run(

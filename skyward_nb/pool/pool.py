@@ -309,6 +309,8 @@ class Pool:
             and not any(unit.bundle.is_stowed for unit, _ in outcome.plan.sending)
         ):
             return
+        # Whoever comes after us must not be told of a run whose results are no more.
+        self.flush()
         needed = self.ledger.needed()
         for machine in self._machines:
             store = machine.store()

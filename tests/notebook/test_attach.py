@@ -68,6 +68,14 @@ def test_a_run_that_ended_while_nobody_looked(notebook):
     assert "time" not in ran.traceback
 
 
+def test_a_run_whose_large_value_was_fetched_is_not_told_again(notebook):
+    ran = notebook.run("%%sky_remote nodes=2 out=got\nb'x' * 20_000_000")
+    assert ran.status == "ok"
+    words = notebook.restart(by_kill=True)
+    assert "idle" in words
+    assert notebook.run("%sky attach").status == "ok"
+
+
 def test_another_notebook_may_take_it_when_the_first_is_gone(notebook):
     notebook.run("%%sky_remote nodes=2\nkept = 7")
     with kernel(JPY_SESSION_NAME="other.ipynb") as other:
