@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from skyward_nb.words.errors import RunGoesOn
 
@@ -67,6 +67,9 @@ class RunHandle:
     def cancel(self) -> None:
         """Interrupt the run as the square button does; a second time kills what does not stop."""
         self._work.cancel()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a run's handle is of use in its notebook alone: take its h.result()")
 
     def __repr__(self) -> str:
         ways = {

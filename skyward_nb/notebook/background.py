@@ -25,6 +25,8 @@ class Background:
     """Conducts the run of this name in a thread; everything else here is for the main thread.
 
     `show` takes its events, and `conclude` what came of it; that returns the value, or raises.
+    `closed` hears in words why there is nothing to conclude. `draw` shows the end again: front ends
+    that run notebooks by themselves take no notice of what is shown between cells.
     """
 
     def __init__(
@@ -34,6 +36,8 @@ class Background:
         conduct: Callable[[Callable[[Event | None], None]], Outcome],
         show: Callable[[Event | None], None],
         conclude: Callable[[Outcome], object],
+        closed: Callable[[str], None],
+        draw: Callable[[], None],
     ) -> None:
         self.name = name
         self.pool = pool
@@ -42,6 +46,9 @@ class Background:
         self.is_over = False
         self._show = show
         self._conclude = conclude
+        self._closed = closed
+        self._draw = draw
+        self._ended_between = False
         self._events: deque[Event] = deque()
         self._outcome: Outcome | None = None
         self._trouble: BaseException | None = None
@@ -63,7 +70,7 @@ class Background:
             self._ended.set()
             if self._loop is not None:
                 with contextlib.suppress(RuntimeError):  # the kernel is going
-                    self._loop.call_soon_threadsafe(self.look)
+                    self._loop.call_soon_threadsafe(self._look_between)
 
     def _hear(self, event: Event | None) -> None:
         if event is not None:
@@ -74,14 +81,22 @@ class Background:
             self._timer = self._loop.call_later(_PERIOD, self._look_again)
 
     def _look_again(self) -> None:
-        self.look()
+        self._look_between()
         self._call_later()
+
+    def _look_between(self) -> None:
+        if not self.is_over:
+            self.look()
+            self._ended_between = self.is_over
 
     # ── the main thread's ───────────────────────────────────────────────────────────────
 
     def look(self) -> None:
         """Show what has come; when the run has ended, bind what came of it."""
         if self.is_over:
+            if self._ended_between:
+                self._ended_between = False
+                self._draw()
             return
         ended = self._ended.is_set()
         while self._events:
@@ -93,6 +108,7 @@ class Background:
     def wait(self, seconds: float | None) -> bool:
         """Show what comes until the run has ended, for so long at most; whether it has."""
         until = None if seconds is None else time.monotonic() + seconds
+        self.look()
         while not self.is_over and (until is None or time.monotonic() < until):
             self._ended.wait(_PERIOD)
             self.look()
@@ -103,15 +119,17 @@ class Background:
         if not self._ended.is_set():
             self.pool.interrupt()
 
-    def abandon(self) -> None:
-        """The pool is closed, or left: let the thread end."""
+    def abandon(self, why: str, *, is_shown: bool = False) -> None:
+        """The pool is closed, or left: let the thread end; `why` is told in the picture if asked."""
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
         self._thread.join(_JOIN)
-        if self.error is None and self._outcome is None:
-            name = self.pool.spec.name
-            self.error = PoolError(name, f"pool {name!r} was closed while this ran on it")
+        self.error = PoolError(self.pool.spec.name, why)
+        if is_shown:
+            while self._events:
+                self._show(self._events.popleft())
+            self._closed(why)
 
     def _end(self) -> None:
         self.is_over = True
@@ -119,6 +137,7 @@ class Background:
             self._timer.cancel()
         try:
             if self._trouble is not None:
+                self._closed(str(self._trouble).partition("\n")[0] or "Interrupted")
                 raise self._trouble
             assert self._outcome is not None
             self.value = self._conclude(self._outcome)

@@ -137,6 +137,11 @@ class RunDisplay:
         if self._waiting and not self._quiet:
             self._draw(time.monotonic())
 
+    def draw_again(self) -> None:
+        """Draw what was drawn last once more."""
+        if self.drawn:
+            self._canvas.draw(self._view)
+
     def _take(self, event: Event) -> None:
         if isinstance(event, Output | Display):
             self.keep(event)

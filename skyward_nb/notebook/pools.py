@@ -57,16 +57,19 @@ class Pools:
         for name, pool in self._pools.items():
             if goes_on or pool.spec.keep:
                 pool.leave()
+                self._abandon(
+                    name, f"pool {name!r} lives on, and this runs on it: %sky attach shows it"
+                )
             else:
                 pool.close()
-            self.abandon(name)
+                self._abandon(name, _was_closed(name))
         self._pools.clear()
         atexit.unregister(self.close)
 
-    def abandon(self, name: str) -> None:
-        """The pool is closed: what ran on it in the background has ended."""
+    def _abandon(self, name: str, why: str, *, is_shown: bool = False) -> None:
+        """The pool is closed, or left: nothing of what runs on it in the background comes any more."""
         if (work := self.background.pop(name, None)) is not None:
-            work.abandon()
+            work.abandon(why, is_shown=is_shown)
 
     def live(self, name: str) -> Pool | None:
         """The pool of this name, if it is up; one that was lost is forgotten but for its spec."""
@@ -84,10 +87,12 @@ class Pools:
     def take_down(self, name: str) -> int:
         """End a pool that is up, once what its ranks said last is shown; how many ranks it had."""
         pool = self._pools.pop(name)
+        if work := self.background.get(name):
+            work.look()
         with contextlib.suppress(PoolError):
             self.look(pool)
         pool.close()
-        self.abandon(name)
+        self._abandon(name, _was_closed(name), is_shown=True)
         self.pictures(pool).renew()
         return pool.spec.world_size
 
@@ -168,6 +173,10 @@ class Pools:
             pictures.flush()
         names = self._ids if name is None else [name]
         return [each for known in names for each in self._ids.get(known, [])]
+
+
+def _was_closed(name: str) -> str:
+    return f"pool {name!r} was closed while this ran on it"
 
 
 def _is_restarting(shell: InteractiveShell, seconds: float = 0.0) -> bool:

@@ -244,7 +244,15 @@ class Session:
             return self._conclude(pool, outcome, display, options, writes)
 
         display.show()
-        work = Background(display.view.run, pool, conduct, pictures.watch, conclude)
+        work = Background(
+            display.view.run,
+            pool,
+            conduct,
+            pictures.watch,
+            conclude,
+            closed=lambda why: display.end("failed", why),
+            draw=display.draw_again,
+        )
         self.pools.background[name] = work
         return RunHandle(work.name, spell_result(ranks, pool.spec.world_size), work)
 

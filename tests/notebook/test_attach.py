@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import nbclient
+import nbformat
 import pytest
 from conftest import gone_within, traces
 from kernels import kernel
@@ -203,9 +205,48 @@ def test_an_interrupt_ends_the_waiting_and_not_the_run(notebook):
 
 def test_a_pool_that_is_taken_down_ends_what_runs_in_the_background(notebook):
     notebook.run("%%sky_remote nodes=2 detach out=h\nimport time; time.sleep(60)")
-    notebook.run("%sky down")
+    down = notebook.run("%sky down")
+    assert "was closed while this ran on it" in down.others[-1]["text/plain"]
     ran = notebook.run("h.result()")
     assert ran.error[0] == "PoolError"
+
+
+def test_a_pool_that_dies_says_so_where_it_ran_in_the_background(notebook):
+    notebook.run("%%sky_remote nodes=2 detach out=h\nimport time; time.sleep(60)")
+    notebook.run(
+        "import os, signal\nfrom skyward_nb.pool import registry\n"
+        "(entry,) = registry.entries()\n"
+        "os.kill(registry.condition(entry.pool_id).pid, signal.SIGKILL)"
+    )
+    ran = notebook.run("h.wait(20)\nh.result()")
+    assert ran.error[0] == "PoolError"
+    assert any("is gone" in data["text/plain"] for data in ran.others)
+    assert notebook.run("%%sky_remote\n1").status == "ok"
+
+
+def test_where_nothing_is_heard_between_cells_its_end_is_saved_all_the_same(no_leaks):
+    codes = [
+        "%load_ext skyward_nb",
+        "%%sky_remote nodes=2 detach out=h\nimport time; time.sleep(0.2)\n1 / 0",
+        "import time; time.sleep(1.5)",
+        "h.wait()",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in codes])
+    nbclient.NotebookClient(notebook, timeout=60).execute()
+    shown = [
+        each.data["text/plain"]
+        for each in notebook.cells[1].outputs
+        if each.output_type == "display_data"
+    ]
+    assert "ZeroDivisionError" in shown[0]
+
+
+def test_a_handle_does_not_travel(notebook):
+    notebook.run("%%sky_remote nodes=2 detach out=h\n1")
+    assert notebook.run("h.wait()").result == "True"
+    ran = notebook.run("%%sky_remote\nprint(h)")
+    assert ran.error[0] == "PayloadError"
+    assert "take its h.result()" in ran.error[1]
 
 
 def test_a_run_in_the_background_outlives_its_kernel(notebook):
