@@ -18,6 +18,8 @@ from skyward_nb.words.errors import PoolError, SkyError
 from skyward_nb.words.messages import Event
 
 _PERIOD = 0.1
+_SLICE = 0.05
+"""Seconds that may be taken to show what came: the notebook's cells go first."""
 _JOIN = 5.0
 
 
@@ -49,6 +51,7 @@ class Background:
         self._closed = closed
         self._draw = draw
         self._ended_between = False
+        self._taking = threading.Lock()
         self._events: deque[Event] = deque()
         self._outcome: Outcome | None = None
         self._trouble: BaseException | None = None
@@ -78,7 +81,8 @@ class Background:
 
     def _call_later(self) -> None:
         if self._loop is not None and not self.is_over:
-            self._timer = self._loop.call_later(_PERIOD, self._look_again)
+            period = _SLICE if self._events else _PERIOD
+            self._timer = self._loop.call_later(period, self._look_again)
 
     def _look_again(self) -> None:
         self._look_between()
@@ -86,7 +90,7 @@ class Background:
 
     def _look_between(self) -> None:
         if not self.is_over:
-            self.look()
+            self._take(_SLICE)
             self._ended_between = self.is_over
 
     # ── the main thread's ───────────────────────────────────────────────────────────────
@@ -98,19 +102,29 @@ class Background:
                 self._ended_between = False
                 self._draw()
             return
-        ended = self._ended.is_set()
-        while self._events:
-            self._show(self._events.popleft())
-        self._show(None)
-        if ended:
-            self._end()
+        self._take(None if self._ended.is_set() else _SLICE)
+
+    def _take(self, seconds: float | None) -> None:
+        """Show what has come, for so long at most; when that is all there will be, end it."""
+        if not self._taking.acquire(blocking=False):
+            return  # a cell in a subshell asks while another thread is at it
+        try:
+            ended = self._ended.is_set()
+            until = None if seconds is None else time.monotonic() + seconds
+            while self._events and (until is None or time.monotonic() < until):
+                self._show(self._events.popleft())
+            self._show(None)
+            if ended and not self._events and not self.is_over:
+                self._end()
+        finally:
+            self._taking.release()
 
     def wait(self, seconds: float | None) -> bool:
         """Show what comes until the run has ended, for so long at most; whether it has."""
         until = None if seconds is None else time.monotonic() + seconds
         self.look()
         while not self.is_over and (until is None or time.monotonic() < until):
-            self._ended.wait(_PERIOD)
+            self._ended.wait(0 if self._events else _PERIOD)
             self.look()
         return self.is_over
 

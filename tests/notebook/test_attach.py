@@ -203,6 +203,18 @@ def test_an_interrupt_ends_the_waiting_and_not_the_run(notebook):
     assert notebook.run("h.result().head").result == "'the end'"
 
 
+def test_a_flood_in_the_background_does_not_keep_cells_waiting(notebook):
+    notebook.run("%%sky_remote nodes=1 detach out=h\nwhile True: print('x' * 99)")
+    notebook.run("import time; time.sleep(2)", timeout=30)
+    began = time.monotonic()
+    for _ in range(3):
+        assert notebook.run("1", timeout=30).status == "ok"
+        assert notebook.run("h.status", timeout=30).result == "'running'"
+    assert time.monotonic() - began < 20
+    notebook.run("h.cancel()")
+    assert notebook.run("h.wait(60), h.status", timeout=90).result == "(True, 'interrupted')"
+
+
 def test_a_pool_that_is_taken_down_ends_what_runs_in_the_background(notebook):
     notebook.run("%%sky_remote nodes=2 detach out=h\nimport time; time.sleep(60)")
     down = notebook.run("%sky down")
