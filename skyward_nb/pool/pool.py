@@ -99,8 +99,9 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class Going:
-    """A run that goes on."""
+    """A run that goes on, on the ranks of a `generation`."""
 
+    generation: int
     ranks: tuple[int, ...]
     plan: Plan
     conductor: Conductor
@@ -500,7 +501,8 @@ class Pool:
         left = None if card.timeout is None else card.began + card.timeout - time.time()
         with self._turn():
             conductor = self._conductor(began.run, began.ranks, left, card.on_error)
-            going = Going(began.ranks, Plan(), conductor, {}, {}, [], card.limit)
+            # Who was here before may have begun another generation since, as after a death.
+            going = Going(began.generation, began.ranks, Plan(), conductor, {}, {}, [], card.limit)
             with self._lines.interrupts():
                 return self._finish(going, watch)
 
@@ -553,6 +555,7 @@ class Pool:
         self._lines.send(self._command(request, plan, parcels))
         self.ledger.sent(plan, request.ranks)
         return Going(
+            generation=self.generation,
             ranks=request.ranks,
             plan=plan,
             conductor=conductor,
@@ -578,7 +581,7 @@ class Pool:
         conductor = going.conductor
         names_lost = going.names_lost
         was_reformed = began_anew = False
-        self._conduct(conductor, watch)
+        self._conduct(going, watch)
         self._lines.arrived()
         self.ledger.settle(conductor.done, going.namespace, going.plan)
         if conductor.torn and not conductor.broken:
@@ -673,7 +676,8 @@ class Pool:
             self._path = path
         return path
 
-    def _conduct(self, conductor: Conductor, watch: Watch) -> None:
+    def _conduct(self, going: Going, watch: Watch) -> None:
+        conductor = going.conductor
         pace = Pace(watch)
         pump = self._lines.pump(
             pace.watch, None, lambda: pace.real(conductor.next_due()), interrupts=True
@@ -684,7 +688,7 @@ class Pool:
                 self._lines.send(Sample())
             if isinstance(event, SigInt) and not conductor.interrupts:
                 self._leave_if_asked()
-            orders = self._orders(conductor, event, now)
+            orders = self._orders(going, event, now)
             if isinstance(event, SigInt) and conductor.running:
                 stopping = count_ranks(conductor.running)
                 watch(Phase(f"interrupted, waiting for {stopping} to stop"))
@@ -699,8 +703,9 @@ class Pool:
             self.leave()
             raise RunLeft
 
-    def _orders(self, conductor: Conductor, event: Incoming | None, now: float) -> list[Command]:
+    def _orders(self, going: Going, event: Incoming | None, now: float) -> list[Command]:
         """What follows from what came in."""
+        conductor = going.conductor
         match event:
             case RankDone():
                 return conductor.finished(event, now)
@@ -710,8 +715,10 @@ class Pool:
                 return conductor.cut(event)
             case Stack():
                 conductor.told(event, now)
-            case RankLost(generation=generation) if generation == self.generation:
+            case RankLost(generation=generation) if generation == going.generation:
                 return conductor.died(event, now)
+            case RankLost(generation=generation) if generation == self.generation:
+                self._miss(event)
             case SigInt():
                 return conductor.interrupt(now)
             case _:
@@ -734,12 +741,16 @@ class Pool:
     def _look(self, watch: Watch) -> None:
         while (event := self._lines.next(0)) is not None:
             if isinstance(event, RankLost) and event.generation == self.generation:
-                self._ready = False
-                self._losses[event.rank] = event
-                self.pids.pop(event.rank, None)
+                self._miss(event)
             if not isinstance(event, SigInt):
                 watch(event)
         self._lines.keep_up(watch)
+
+    def _miss(self, event: RankLost) -> None:
+        """A rank is gone that runs nothing."""
+        self._ready = False
+        self._losses[event.rank] = event
+        self.pids.pop(event.rank, None)
 
     def _cut_off(self, why: str) -> NoReturn:
         """The person will not wait for a machine that cannot be reached."""

@@ -95,6 +95,25 @@ def test_a_run_that_ended_meanwhile_is_told_whole_until_it_is_seen(make):
     empty.close()
 
 
+def test_a_run_whose_ranks_were_begun_anew_since_comes_to_its_end_for_another_client(make):
+    first = make()
+    dies = "import os\nfrom skyward_nb import instance_info\nif instance_info().rank: os._exit(3)"
+    assert first.run(request(first, dies), lambda _: None).began_anew
+    first.leave()  # before it said that it had seen that run
+    second = found(first)
+    second.attach(lambda _: None)
+    assert (second.unseen.generation, second.generation) == (1, 2)
+    ended = []
+    thread = threading.Thread(
+        target=lambda: ended.append(second.follow(lambda _: None)), daemon=True
+    )
+    thread.start()
+    thread.join(20)
+    assert ended[0].lost[1].how == "exited with code 3"
+    assert values(second, "2") == [2, 2]
+    second.close()
+
+
 def test_a_second_client_is_refused_and_told_who_is_there(make):
     pool = make()
     with pytest.raises(PoolError, match=f"in use by the kernel .process {os.getpid()}"):
