@@ -358,7 +358,10 @@ class Agent:
     # ── clients ─────────────────────────────────────────────────────────────────────────
 
     def attach(self, line: ClientLine, command: Attach) -> None:
-        """Take the client, unless another one is there; one that comes again takes its own place."""
+        """Take the client, unless another one is there; one that comes again takes its own place.
+
+        But not when another one has been there meanwhile: what it would say again was another's to do.
+        """
         client = command.client
         if self._line is not None and self._line.is_gone():
             self._line.hang_up()
@@ -372,6 +375,9 @@ class Agent:
             self._line.hang_up()
         elif known:
             line.received = self._received
+        elif command.offset is not None and self._client is not None:
+            line.say(Refused(self._client))
+            return
         self._line, self._client = line, client
         self._renew_lease()
         offset = command.offset

@@ -763,9 +763,15 @@ class Pool:
         )
 
     def _refused(self, who: str) -> NoReturn:
-        """Somebody else conducts this pool."""
+        """Somebody else conducts this pool, or has since we were cut off."""
         self.leave()
         name = self.spec.name
+        if self.generation:
+            raise PoolError(
+                name,
+                f"pool {name!r} was taken over by {who} while it could not be reached from here: "
+                "`%sky attach` brings it back once that is done, or take another with pool=NAME",
+            )
         raise PoolError(
             name, f"pool {name!r} is in use by {who}: end it there, or take another with pool=NAME"
         )

@@ -284,7 +284,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """An agent's answer to `Attach` while another client conducts."""
+    """An agent's answer to `Attach` while another client conducts, or to one that had its place taken."""
 
     client: Client
 

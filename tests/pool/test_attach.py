@@ -121,6 +121,28 @@ def test_a_second_client_is_refused_and_told_who_is_there(make):
     assert values(pool, "1") == [1, 1]
 
 
+def test_who_was_cut_off_and_had_its_place_taken_does_not_say_again_what_it_said(make, tmp_path):
+    first = make(nodes=1)
+    values(first, "0")
+    count = tmp_path / "count"
+    body = f"import time\nwith open({str(count)!r}, 'a') as file: file.write('x')\ntime.sleep(0.5)"
+    going = first.begin(request(first, body), lambda _: None)
+    time.sleep(0.2)
+    first._lines.links[0]._socket.shutdown(2)
+    time.sleep(0.2)
+    second = found(first)
+    second.attach(lambda _: None)
+    second.follow(lambda _: None)
+    second.leave()
+    with pytest.raises(PoolError, match=r"was taken over by the kernel .*sky attach"):
+        first.finish(going, lambda _: None)
+    third = found(first)
+    third.attach(lambda _: None)
+    assert values(third, "1") == [1]
+    third.close()
+    assert count.read_text() == "x"
+
+
 def test_lines_that_are_cut_at_any_moment_lose_nothing(make):
     pool = make()
     dice = random.Random(7)
