@@ -11,7 +11,7 @@ from typing import Any
 
 from skyward_nb.notebook.check import check_hang, subjects
 from skyward_nb.notebook.help import CHECKS, VERBS, help_text
-from skyward_nb.notebook.left import choose
+from skyward_nb.notebook.left import choose, notebook_of
 from skyward_nb.notebook.logs import print_log, save_log, spell_run
 from skyward_nb.notebook.options import TAKES, near_words, parse, parse_settings
 from skyward_nb.notebook.session import Session
@@ -290,7 +290,8 @@ def _take_in(session: Session, name: str) -> None:
     if session.pools.live(name) is None and any(
         left.entry.spec.name == name for left in session.pools.others()
     ):
-        session.pools.adopt(choose(name, "", session.pools.others()), session.display(quiet=True))
+        left = choose(name, notebook_of(session.shell.user_ns), session.pools.others())
+        session.pools.adopt(left, session.display(quiet=True))
     _need(session, name)
 
 

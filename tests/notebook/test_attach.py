@@ -274,3 +274,17 @@ def test_attaching_where_there_is_nothing(notebook):
     ran = notebook.run("%sky attach pool=nosuch")
     assert ran.error[0] == "PoolError"
     assert "no pool 'nosuch' is alive" in ran.error[1]
+
+
+def test_down_ends_this_notebooks_own_pool_and_not_anothers_of_the_same_name(notebook):
+    with kernel(JPY_SESSION_NAME="other.ipynb") as other:
+        notebook.run("%%sky_remote nodes=1\n1")
+        other.begin("%%sky_remote nodes=1\nimport time; time.sleep(60)")
+        time.sleep(2)
+        notebook.restart(by_kill=True)
+        other.restart(by_kill=True)
+        assert "is down" in notebook.run("%sky down pool=default").stdout
+        left = other.run("%sky status").stdout
+        assert "of other.ipynb" in left
+        assert "has been running for" in left
+        other.run("%sky down pool=default")
