@@ -5,11 +5,12 @@ Between the magics, which only parse and delegate, and the pool, which knows not
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ class Session:
         _check_values_wanted(options, cell)
         display = self.display(quiet=options.get("quiet", False))
         display.change(most_text=options.get("text", MOST_TEXT))
-        try:
+        with _trouble_shown(display, "the cell did not begin on the ranks"):
             pool, spec = self.resolve(asked)
             if pool is None and (left := self.pools.left_over(spec.name)) is not None:
                 check_fits(left.entry.spec, asked.pool)
@@ -134,18 +135,6 @@ class Session:
             if options.get("detach"):
                 return self._detach(pool, request, display, options, cell.names.writes)
             outcome = self._run_on(pool, request, display, ran_on)
-        except RunLeft as left:
-            display.end("interrupted", _GOES_ON)
-            show(left, [f"KeyboardInterrupt: {_GOES_ON}"])
-            raise
-        except KeyboardInterrupt as interrupt:
-            display.end("interrupted", "Interrupted before the cell began on the ranks")
-            show(interrupt, ["KeyboardInterrupt: the cell did not begin on the ranks"])
-            raise
-        except SkyError as error:
-            if display.drawn:
-                display.end("failed", error.message.partition("\n")[0])
-            raise
         return self._conclude(pool, outcome, display, options, cell.names.writes)
 
     def move(self, pool: Pool, options: Mapping[str, Any]) -> Outcome:
@@ -195,7 +184,7 @@ class Session:
         """Raise `PoolError` while a run goes on there, before anything of its picture is touched."""
         name = pool.spec.name
         work = self.pools.background.get(name)
-        if work is not None and not work.is_over:
+        if work is not None and work.pool is pool and not work.is_over:
             raise PoolError(
                 name,
                 f"pool {name!r} runs a cell in the background ({work.name}): wait for it with "
@@ -237,11 +226,20 @@ class Session:
         pictures.rest()
         name = pool.spec.name
 
-        def conclude(outcome: Outcome) -> object:
-            self.pools.background.pop(name, None)
+        def over() -> None:
+            if self.pools.background.get(name) is work:
+                del self.pools.background[name]
+            if not pool.closed:
+                pictures.listen()  # before the log's end, which has the agent told of it
             self._end_log(pool, display)
-            pictures.listen()
+
+        def conclude(outcome: Outcome) -> object:
+            over()
             return self._conclude(pool, outcome, display, options, writes)
+
+        def closed(why: str) -> None:
+            over()
+            display.end("failed", why)
 
         display.show()
         work = Background(
@@ -250,7 +248,7 @@ class Session:
             conduct,
             pictures.watch,
             conclude,
-            closed=lambda why: display.end("failed", why),
+            closed=closed,
             draw=display.draw_again,
         )
         self.pools.background[name] = work
@@ -270,7 +268,8 @@ class Session:
                 f"this notebook has a pool {mine!r} of its own: `%sky down pool={mine}` first",
             )
         display = self.display()
-        pool = self.pools.adopt(left, display)
+        with _trouble_shown(display, "the pool was not attached"):
+            pool = self.pools.adopt(left, display)
         began = pool.unseen
         if began is None:
             names = self._list_names(pool)
@@ -298,10 +297,11 @@ class Session:
             handle = self._in_background(pool, began.ranks, pool.follow, display, options, writes)
             self.shell.user_ns.update({out: handle} if out else {})
             return handle
-        try:
-            outcome = pool.follow(pictures.watch)
-        finally:
-            self._end_log(pool, display)
+        with _trouble_shown(display):
+            try:
+                outcome = pool.follow(pictures.watch)
+            finally:
+                self._end_log(pool, display)
         return self._conclude(pool, outcome, display, options, writes)
 
     def _list_names(self, pool: Pool) -> tuple[str, ...]:
@@ -413,6 +413,22 @@ class Session:
         if now - self._room[0] > _ROOM_LASTS:
             self._room = (now, memory_room(store_root()))
         return max(WARN_FROM, self._room[1] // (2 * ranks))
+
+
+@contextlib.contextmanager
+def _trouble_shown(display: RunDisplay, interrupted: str = "") -> Generator[None]:
+    """What hinders a run ends its display; `interrupted` says what came of an interrupt."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        words = _GOES_ON if isinstance(interrupt, RunLeft) else interrupted
+        display.end("interrupted", f"Interrupted: {words}" if words == interrupted else words)
+        show(interrupt, [f"KeyboardInterrupt: {words}"])
+        raise
+    except SkyError as error:
+        if display.drawn:
+            display.end("failed", error.message.partition("\n")[0])
+        raise
 
 
 def _check_values_wanted(options: Mapping[str, Any], cell: Cell) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 
 import nbclient
@@ -9,6 +12,8 @@ import nbformat
 import pytest
 from conftest import gone_within, traces
 from kernels import kernel
+
+from skyward_nb.pool import registry
 
 SLOW = """
 import time
@@ -288,3 +293,44 @@ def test_down_ends_this_notebooks_own_pool_and_not_anothers_of_the_same_name(not
         assert "of other.ipynb" in left
         assert "has been running for" in left
         other.run("%sky down pool=default")
+
+
+SHOWN = """
+magics = get_ipython().magics_manager.registry["SkyMagics"]
+display = magics.session.pools.pictures(type("P", (), {"spec": type("S", (), {"name": "default"})}))
+display._displays[-1].view.state
+"""
+
+
+def kill_agent():
+    (entry,) = registry.entries()
+    os.kill(registry.condition(entry.pool_id).pid, signal.SIGKILL)
+
+
+def test_a_run_whose_pool_dies_is_shown_as_failed_in_the_background_and_attached(notebook):
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
+    kill_agent()
+    assert notebook.run("h.wait(10), h.status").result == "(True, 'failed')"
+    assert notebook.run(SHOWN).result == "'failed'"
+    notebook.begin("%%sky_remote nodes=2\nimport time; time.sleep(60)")
+    time.sleep(2)
+    notebook.restart(by_kill=True)
+    threading.Timer(1, kill_agent).start()
+    assert notebook.run("%sky attach").error[0] == "PoolError"
+    assert notebook.run(SHOWN).result == "'failed'"
+
+
+def test_a_run_in_the_background_that_ended_before_its_pool_was_taken_down_keeps_its_value(
+    notebook,
+):
+    notebook.run("%%sky_remote nodes=2 detach out=h\n5")
+    ran = notebook.run("import time; time.sleep(1)\n%sky down\nh.status, h.result().head")
+    assert ran.result == "('finished', 5)"
+
+
+def test_what_was_seen_in_the_background_is_not_told_again(notebook):
+    notebook.run("%%sky_remote nodes=2 detach out=h\n5")
+    assert notebook.run("h.result().head").result == "5"
+    time.sleep(1.5)
+    assert "idle" in notebook.restart(by_kill=True)
+    notebook.run("%sky down pool=default")
