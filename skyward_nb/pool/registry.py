@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from skyward_nb.providers.folders import is_gone, runtime_root
+from skyward_nb.providers.remains import is_ours
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.messages import Condition, Event, Inspect, Look, Stack
 from skyward_nb.words.spec import PoolSpec
@@ -40,10 +41,14 @@ def enter(pool_id: str, spec: PoolSpec, notebook: str, started: float) -> None:
 
 
 def entries() -> list[Entry]:
-    """The pools of this user that are alive, the youngest first."""
+    """The pools of this user that are alive, the youngest first.
+
+    Where all may make folders, one of another user's may look like a pool: whoever went on with
+    that would unpickle what he says.
+    """
     found: list[Entry] = []
     for path in runtime_root().glob(f"*/{_FILE}"):
-        if not is_gone(path.parent):
+        if is_ours(path.parent) and not is_gone(path.parent):
             # One that another version wrote, or that goes right now, is not one of ours.
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 found.append(msgspec.json.decode(path.read_bytes(), type=Entry))

@@ -25,6 +25,7 @@ from skyward_nb.providers.folders import (
     remove_folders,
     sweep,
 )
+from skyward_nb.providers.remains import is_ours
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.processes import noted
 from skyward_nb.words.errors import AcceleratorError, StartError
@@ -183,7 +184,7 @@ class LocalProvider:
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[LocalMachine, ...]:
         """This machine, where the pool's agent is; raises `AgentGone`."""
         folders = pool_folders(pool_id)
-        if is_gone(folders.runtime):
+        if is_gone(folders.runtime) or not is_ours(folders.runtime):
             raise AgentGone
         return (LocalMachine(spec.name, spec.nodes, folders),)
 

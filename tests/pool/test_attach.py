@@ -13,6 +13,7 @@ from pools import request, start, values
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError
@@ -191,6 +192,21 @@ def test_who_will_not_wait_for_a_machine_may_go(make):
     again = found(pool)
     again.attach(lambda _: None)
     assert values(again, "6") == [6, 6]
+    again.close()
+
+
+def test_a_folder_that_others_may_enter_is_no_pool_of_this_user(make):
+    pool = make()
+    folder = runtime_root() / pool.pool_id
+    folder.chmod(0o777)
+    assert not registry.entries()
+    pool.leave()
+    other = Pool(PoolSpec(nodes=2), LocalProvider(), lambda _: None, pool_id=pool.pool_id)
+    with pytest.raises(PoolError, match="is gone"):
+        other.attach(lambda _: None)
+    folder.chmod(0o700)
+    again = found(pool)
+    again.attach(lambda _: None)
     again.close()
 
 
