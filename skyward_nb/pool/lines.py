@@ -235,6 +235,7 @@ class Lines:
     def _lost(self, lost: LinkLost) -> None:
         """A line is cut: close it, and note since when."""
         link = lost.link
+        self._early.extend(lost.found)
         if link.is_open:
             self._early.extend(link.last_words())
             self.before_cut(link.fileno())

@@ -28,11 +28,12 @@ _CHUNK = 1 << 18
 
 
 class LinkLost(Exception):
-    """A machine's line is cut; the text says why."""
+    """A machine's line is cut; the text says why, and `found` is what had come in before that."""
 
     def __init__(self, link: Link, why: str) -> None:
         super().__init__(why)
         self.link = link
+        self.found: list[Event] = []
 
 
 class Link:
@@ -111,12 +112,12 @@ class Link:
     def read(self) -> list[Event]:
         """What has come, once `fileno` is readable; raises `LinkLost`."""
         assert self._socket is not None
+        found: list[Event] = []
         try:
             size = self._socket.recv_into(self._buffer)
             self.heard, self.is_asked = time.monotonic(), False
             if not size:
                 raise LinkLost(self, f"the agent on {self.machine} is gone")
-            found: list[Event] = []
             for event, whole in self._frames.feed_both(bytes(self._buffer[:size])):
                 if isinstance(event, Hello):
                     self._greet(event)
@@ -126,7 +127,9 @@ class Link:
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error
         except FrameError as error:
-            raise LinkLost(self, f"{self.machine} sent what is no message: {error}") from error
+            lost = LinkLost(self, f"{self.machine} sent what is no message: {error}")
+            lost.found = found
+            raise lost from error
         return found
 
     def last_words(self) -> list[Event]:
@@ -134,9 +137,11 @@ class Link:
         found: list[Event] = []
         if self._socket is not None:
             self._socket.setblocking(False)
-            with contextlib.suppress(LinkLost):
+            try:
                 while True:
                     found += self.read()
+            except LinkLost as lost:
+                found += lost.found
         return found
 
     def close(self) -> None:

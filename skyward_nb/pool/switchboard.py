@@ -13,7 +13,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from skyward_nb.pool.link import Link
+from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.words.messages import Event
 
 
@@ -46,14 +46,19 @@ class Switchboard:
                 self._selector.unregister(link)
 
     def wait(self, timeout: float) -> list[Incoming]:
-        """What came in within `timeout` seconds, or nothing; raises `LinkLost`."""
-        found: list[Incoming] = []
-        for key, _ in self._selector.select(timeout):
-            if isinstance(key.fileobj, Link):
-                found += key.fileobj.read()
-            else:
-                found += [SigInt() for byte in self._here.recv(64) if byte == _INTERRUPT[0]]
-        return found
+        """What came in within `timeout` seconds, or nothing; raises `LinkLost`, with what came before."""
+        ready = [key.fileobj for key, _ in self._selector.select(timeout)]
+        found: list[Event] = []
+        for link in ready:
+            if isinstance(link, Link):
+                try:
+                    found += link.read()
+                except LinkLost as lost:
+                    lost.found[:0] = found
+                    raise
+        # Last: when a line is cut just now, interrupts wait here for the next time.
+        woken = self._here.recv(64) if self._here in ready else b""
+        return [*found, *(SigInt() for byte in woken if byte == _INTERRUPT[0])]
 
     def interrupt(self) -> None:
         """Interrupt whoever waits; from any thread."""
