@@ -69,6 +69,8 @@ _CONNECT_LIMIT = 60.0
 _REFORM_LIMIT = 10.0
 _CUT_LIMIT = 2.0
 _STOP_LIMIT = 2.0
+_SOON = 1.0
+"""Seconds after a run in which an interrupt may still have been meant for that."""
 WARN_FROM = 256_000_000
 TELL_FROM = 8_000_000
 """Bytes that may take a moment to move, so that it is told."""
@@ -375,7 +377,10 @@ class Pool:
             )
 
     def _new_generation(self, watch: Watch, *, stubborn: bool = False) -> None:
-        """Have ranks forked anew; with `stubborn`, no interrupt hinders it."""
+        """Have ranks forked anew; with `stubborn`, an interrupt hinders it only when it takes long.
+
+        Then the ranks are not waited for, and the next cell has them forked anew.
+        """
         self._ready = False
         self._losses.clear()
         self._path = ()
@@ -384,8 +389,11 @@ class Pool:
         self.pids.clear()
         self._lines.tell(self._lines.links[0], Reserve(self.generation))
         waiting = set(self.ranks)
+        soon = time.monotonic() + _SOON
         for event in self._lines.pump(watch, None, interrupts=stubborn):
             match event:
+                case SigInt() if time.monotonic() > soon:
+                    return
                 case Reserved(generation=generation) if generation == self.generation:
                     self._fork(event)
                 case RankReady(generation=generation) if generation == self.generation:

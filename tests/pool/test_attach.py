@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 
+import psutil
 import pytest
 from pools import request, start, values
 
@@ -17,7 +18,7 @@ from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.messages import Output, Phase
+from skyward_nb.words.messages import Output, Phase, RankLost
 from skyward_nb.words.spec import PoolSpec
 
 COUNTS = "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)\n'end'"
@@ -208,6 +209,23 @@ def test_a_folder_that_others_may_enter_is_no_pool_of_this_user(make):
     again = found(pool)
     again.attach(lambda _: None)
     again.close()
+
+
+def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(make):
+    pool = make()
+    forge = psutil.Process(registry.condition(pool.pool_id).pid).children()[0]
+    stopped = []
+
+    def watch(event):
+        if isinstance(event, RankLost) and not stopped:
+            stopped.append(forge.suspend())
+            threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    body = "import os, skyward_nb as sky\nif sky.instance_info().rank: os._exit(3)"
+    assert pool.run(request(pool, body), watch).lost[1].how == "exited with code 3"
+    assert not pool.is_ready
+    forge.resume()
+    assert values(pool, "1") == [1, 1]
 
 
 def test_a_pool_ends_when_its_time_is_over(make, no_leaks):
