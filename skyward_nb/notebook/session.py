@@ -87,6 +87,15 @@ class Session:
             return None, spec_of(lost, asked.pool)
         return None, spec_of(PoolSpec(), with_defaults(asked, self.defaults(anew=True)).pool)
 
+    def find(self, asked: Asked, display: RunDisplay) -> tuple[Pool | None, PoolSpec]:
+        """What `resolve` tells; a pool that an earlier kernel of this notebook has left is gone on with."""
+        pool, spec = self.resolve(asked)
+        if pool is None and (left := self.pools.left_over(spec.name)) is not None:
+            check_fits(left.entry.spec, asked.pool)
+            pool = self.pools.adopt(left, display)
+            display.change(notes=(_WENT_ON,))
+        return pool, pool.spec if pool is not None else spec
+
     def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:
         """A display of the running cell."""
         return RunDisplay(self._canvas(), title, quiet=quiet)
@@ -116,12 +125,7 @@ class Session:
         display = self.display(quiet=options.get("quiet", False))
         display.change(most_text=options.get("text", MOST_TEXT))
         with _trouble_shown(display, "the cell did not begin on the ranks"):
-            pool, spec = self.resolve(asked)
-            if pool is None and (left := self.pools.left_over(spec.name)) is not None:
-                check_fits(left.entry.spec, asked.pool)
-                pool = self.pools.adopt(left, display)
-                spec = pool.spec
-                display.change(notes=(_WENT_ON,))
+            pool, spec = self.find(asked, display)
             request = self._request(cell, options, spec)
             if options.get("dry_run"):
                 self._dry_run(request, pool, spec, display)

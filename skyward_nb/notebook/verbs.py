@@ -59,7 +59,7 @@ def up(session: Session, line: str) -> None:
     asked = parse(line, scopes=("pool",))
     display = session.display()
     try:
-        pool, spec = session.resolve(asked)
+        pool, spec = session.find(asked, display)
         pool = pool or session.pools.start(spec, display)
     except SkyError as error:
         if display.drawn:

@@ -102,6 +102,9 @@ def test_a_cell_of_a_restarted_notebook_goes_on_with_its_idle_pool(notebook):
     notebook.run("%%sky_remote nodes=2\nkept = 7\nimport os\npid = os.getpid()")
     before = notebook.run("%%sky_remote\npid").result
     assert "%sky attach goes on with it" in notebook.restart()
+    ran = notebook.run("%sky up nodes=2")
+    assert "went on with the pool of an earlier kernel" in ran.picture
+    notebook.restart()
     ran = notebook.run("%%sky_remote nodes=2\nkept, pid")
     assert ran.status == "ok"
     assert "went on with the pool of an earlier kernel" in ran.picture
