@@ -69,6 +69,8 @@ _CONNECT_LIMIT = 60.0
 _REFORM_LIMIT = 10.0
 _CUT_LIMIT = 2.0
 _STOP_LIMIT = 2.0
+_TOLD_AGAIN = 5.0
+"""Seconds in which all that the agent has kept of a run has come for sure."""
 _SOON = 1.0
 """Seconds after a run in which an interrupt may still have been meant for that."""
 WARN_FROM = 256_000_000
@@ -506,7 +508,10 @@ class Pool:
         began = self.unseen
         assert began is not None
         card = began.card
-        left = None if card.timeout is None else card.began + card.timeout - time.time()
+        left = None
+        if card.timeout is not None:
+            # It may have ended in time, which is told again first.
+            left = max(card.began + card.timeout - time.time(), _TOLD_AGAIN)
         with self._turn():
             conductor = self._conductor(began.run, began.ranks, left, card.on_error)
             # Who was here before may have begun another generation since, as after a death.

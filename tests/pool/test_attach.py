@@ -116,6 +116,19 @@ def test_a_run_whose_ranks_were_begun_anew_since_comes_to_its_end_for_another_cl
     second.close()
 
 
+def test_a_run_that_ended_in_time_is_not_late_for_who_comes_late(make):
+    first = make()
+    first.begin(request(first, "5", timeout=0.5, began=time.time()), lambda _: None)
+    time.sleep(0.3)
+    first.leave()
+    time.sleep(0.5)
+    second = found(first)
+    second.attach(lambda _: None)
+    outcome = second.follow(lambda _: None)
+    assert (outcome.timed_out, len(outcome.done)) == (False, 2)
+    second.close()
+
+
 def test_a_second_client_is_refused_and_told_who_is_there(make):
     pool = make()
     with pytest.raises(PoolError, match=f"in use by the kernel .process {os.getpid()}"):
