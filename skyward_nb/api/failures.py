@@ -89,11 +89,7 @@ def died(
 
     `places` is where those were in the user's code of which that is known.
     """
-    by_how: dict[str, list[int]] = {}
-    for rank, loss in sorted(lost.items()):
-        by_how.setdefault(loss.how, []).append(rank)
-    said = "; ".join(f"{count_ranks(ranks)} {how}" for how, ranks in by_how.items())
-    lines = [said, *crashed(places)]
+    lines = how_died(lost, places)
     lines += [
         f"last words of rank {rank}:\n    " + bounded(words[rank]).replace("\n", "\n    ")
         for rank in sorted(lost)
@@ -103,7 +99,16 @@ def died(
     return RankDied({rank: loss.how for rank, loss in lost.items()}, "\n".join(lines))
 
 
-def crashed(places: Mapping[int, str]) -> list[str]:
+def how_died(lost: Mapping[int, RankLost], places: Mapping[int, str]) -> list[str]:
+    """How ranks ended, in a line, and where they were in the user's code as far as is known."""
+    by_how: dict[str, list[int]] = {}
+    for rank, loss in sorted(lost.items()):
+        by_how.setdefault(loss.how, []).append(rank)
+    said = "; ".join(f"{count_ranks(ranks)} {how}" for how, ranks in by_how.items())
+    return [said, *_crashed(places)] if said else []
+
+
+def _crashed(places: Mapping[int, str]) -> list[str]:
     """Where ranks crashed, those in the same place together."""
     by_place: dict[str, list[int]] = {}
     for rank, place in sorted(places.items()):

@@ -10,7 +10,7 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 from skyward_nb.api.aftermath import aftermath, deaths, halt_of, whereabouts_of
-from skyward_nb.api.failures import crashed, died, exception_of, show, timed_out, why_stopped
+from skyward_nb.api.failures import died, exception_of, how_died, show, timed_out, why_stopped
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.groups import show_groups
@@ -54,7 +54,7 @@ class Ending:
         outcome = self._outcome
         notes = (*self._aftermath(), *outcome.plan.notes, *self._spilled())
         if outcome.interrupted and not self._all_ended_well():
-            raise self._interrupted(notes)
+            raise self._interrupted((*self._deaths(), *notes))
         if (rejected := self._rejected()) is not None:
             headline = rejected.message.partition("\n")[0]
             self._display.end("failed", headline, notes=notes)
@@ -183,6 +183,7 @@ class Ending:
     ) -> BaseException:
         failed = self._outcome.failed if failed is None else failed
         world = self._pool.spec.world_size
+        notes = (*self._deaths(), *notes)
         error = exception_of(failed, world, self._store, notes)
         if isinstance(error, BaseExceptionGroup) and (shell := get_ipython()) is not None:
             show_groups(shell)
@@ -209,6 +210,7 @@ class Ending:
         stacks = {
             rank: threads(self._outcome.stacks.get(rank, "")) for rank in sorted(halt.running)
         }
+        notes = (*self._deaths(), *notes)
         error = timed_out(timeout, halt, stacks, notes)
         self._display.end("failed", f"Stopped after {spell_span(timeout)}", notes=(why, *notes))
         error.results = self._finished()
@@ -217,13 +219,21 @@ class Ending:
     def _died(self, notes: tuple[str, ...]) -> BaseException:
         lost = deaths(self._outcome)
         words = {rank: self._display.last_words(rank) for rank in lost}
-        found = {rank: whereabouts(loss.stack, self._source).place for rank, loss in lost.items()}
-        places = {rank: place for rank, place in found.items() if place}
-        error = died(lost, words, "\n".join(notes), places)
-        headline = error.message.partition("\n")[0]
-        self._display.end("failed", headline, notes=(*crashed(places), *notes))
+        error = died(lost, words, "\n".join(notes), self._places())
+        headline, *places = self._deaths()
+        self._display.end("failed", headline, notes=(*places, *notes))
         error.results = self._finished()
         return error
+
+    def _deaths(self) -> list[str]:
+        """How ranks ended of themselves and where, for what is not raised for that."""
+        return how_died(deaths(self._outcome), self._places())
+
+    def _places(self) -> dict[int, str]:
+        """Where ranks were in the user's code when they crashed, of those of which it is known."""
+        lost = deaths(self._outcome).items()
+        found = {rank: whereabouts(loss.stack, self._source).place for rank, loss in lost}
+        return {rank: place for rank, place in found.items() if place}
 
     def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
         kept = "" if self._outcome.began_anew else "; namespaces kept on all ranks"

@@ -103,6 +103,21 @@ def test_a_second_interrupt_does_not_wait_for_the_grace(notebook):
     assert took < 0.9
 
 
+def test_a_rank_that_dies_of_an_interrupt_is_named(notebook):
+    body = (
+        "import skyward_nb as sky\n"
+        "try:\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    if not sky.is_head():\n        os.abort()\n    raise"
+    )
+    ran, _ = interrupted(notebook, body)
+    assert ran.error[0] == "KeyboardInterrupt"
+    for words in (ran.picture, ran.traceback):
+        assert "rank 1 crashed: SIGABRT" in words
+        assert "rank 1 was in Cell In[" in words
+        assert "all ranks were started anew" in words
+
+
 def test_an_interrupt_while_a_pool_starts_leaves_nothing(no_leaks):
     with kernel() as running:
         message = running.begin("%%sky_remote nodes=2\n1")
