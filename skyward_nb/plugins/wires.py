@@ -63,7 +63,7 @@ class Wires:
         with contextlib.ExitStack() as opened:
             for inode, descriptor in found.items():
                 with contextlib.suppress(OSError):
-                    each = opened.enter_context(socket.socket(fileno=os.dup(descriptor)))
+                    each = opened.enter_context(_duplicate(inode, descriptor))
                     if each.family not in (socket.AF_INET, socket.AF_INET6):
                         continue
                     if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -71,6 +71,21 @@ class Wires:
                     else:
                         connected.append((inode in own, each))
             return sum(_shut(each, ports, known=known) for known, each in connected) > 0
+
+
+def _duplicate(inode: int, descriptor: int) -> socket.socket:
+    """A socket through a descriptor of ours; OSError if that one is another's, or a file's, by now.
+
+    Native threads close theirs at any time, and the next that is opened takes the number.
+    """
+    duplicate = os.dup(descriptor)
+    try:
+        if os.fstat(duplicate).st_ino != inode:
+            raise OSError("the descriptor is another's by now")
+        return socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
 
 
 def _shut(each: socket.socket, ports: set[int], *, known: bool) -> bool:

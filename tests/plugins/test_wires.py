@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 
+import psutil
 import pytest
 
+from skyward_nb.plugins import wires as module
 from skyward_nb.plugins.wires import Wires
 
 
@@ -132,3 +135,26 @@ def test_one_within_another(pair):
     made = wires.during(lambda: (pair(), wires.during(pair), pair()))
     wires.cut()
     assert all(is_cut(each) for _, one, other in made for each in (one, other))
+
+
+@pytest.mark.parametrize("becomes", ["socket", "file"])
+def test_a_descriptor_that_becomes_anothers_meanwhile_is_left_alone(pair, monkeypatch, becomes):
+    wires = Wires()
+    _, users, other = pair()
+    _, ours, peer = wires.during(pair)
+    look = module._sockets
+
+    def look_and_lose_it():
+        found = look()
+        # As native threads do: they close a connection, and its number is another's at once.
+        with open(os.devnull) as file:
+            os.dup2((users if becomes == "socket" else file).fileno(), ours.fileno())
+        return found
+
+    monkeypatch.setattr(module, "_sockets", look_and_lose_it)
+    before = psutil.Process().num_fds()
+    assert wires.cut(), "the other end is there"
+    assert psutil.Process().num_fds() == before
+    assert is_cut(peer)
+    assert not is_cut(users)
+    assert not is_cut(other)
