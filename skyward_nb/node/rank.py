@@ -94,16 +94,18 @@ class Rank:
         self._capture = Capture(self._uplink, *pipes)
         self._mailbox = Mailbox(connection, self._uplink)
         self._to_the_rescue = rescue
+        self._stacks = stacks
         self._finder = ProjectFinder()
         self._bound_in: dict[str, int] = {}
         outlet.connect(self._uplink.emit)
         shell.connect(self.info.rank, self._uplink.emit)
         set_home(shell.user_ns)
         _leave_with_the_last_words(self._uplink)
+        # All threads only where it dies of it anyway: to walk those of native code may crash.
         # Where it is when it crashes, and whenever it is asked; a child's crash is what it prints.
         faulthandler.enable(stacks)
         os.register_at_fork(after_in_child=functools.partial(faulthandler.enable, 2))
-        faulthandler.register(STACK_SIGNAL, stacks, all_threads=True, chain=False)
+        faulthandler.register(STACK_SIGNAL, stacks, all_threads=False, chain=False)
 
     def live(self, plugins: tuple[PluginUse, ...]) -> None:
         """Ready the plugins, say so, and run cells until the agent hangs up."""
@@ -111,7 +113,11 @@ class Rank:
         _fresh_randomness()
         self._frameworks = Frameworks(plugins)
         self._rescue = Rescue(
-            self._to_the_rescue, self.info.rank, self._frameworks.plugins, self._uplink.emit
+            self._to_the_rescue,
+            self._stacks,
+            self.info.rank,
+            self._frameworks.plugins,
+            self._uplink.emit,
         )
         with hooks.installed():
             going_on = self._enter()

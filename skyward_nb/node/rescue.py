@@ -18,11 +18,13 @@ from types import FrameType
 from skyward_nb.plugins.base import Plugin
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
 from skyward_nb.wire.frames import FrameError, command_frames
-from skyward_nb.words.messages import Command, Cut, Event, Reserve, WasCut
+from skyward_nb.words.messages import Command, Cut, Event, Inspect, Reserve, WasCut
 
 _LARGEST = 1 << 16
 _LOOKS = 4
 _BETWEEN_LOOKS = 0.01
+_MOST_FRAMES = 100
+_MOST_OF_THREADS = 7 << 15
 _FROM_ANYONE = {"wait", "store.get"}
 """What is known by a method's name alone, and so might be something else that is quick."""
 
@@ -33,11 +35,13 @@ class Rescue:
     def __init__(
         self,
         connection: socket.socket,
+        stacks: int,
         rank: int,
         plugins: tuple[Plugin, ...],
         emit: Callable[[Event], None],
     ) -> None:
         self._socket = connection
+        self._stacks = stacks
         self._rank = rank
         self._plugins = plugins
         self._emit = emit
@@ -98,12 +102,24 @@ class Rescue:
     def _obey(self, command: Command, descriptors: list[int]) -> None:
         if isinstance(command, Cut):
             self._emit(self._answer(command))
+        elif isinstance(command, Inspect):
+            os.write(self._stacks, self._other_threads())
         elif isinstance(command, Reserve) and descriptors:
             with self._arrived:
                 if self._rendezvous is not None:
                     os.close(self._rendezvous[1])
                 self._rendezvous = command.generation, descriptors.pop()
                 self._arrived.notify_all()
+
+    def _other_threads(self) -> bytes:
+        """Where the threads beside the main one are, in the words of `faulthandler`."""
+        frames = sys._current_frames()
+        blocks = [
+            _stack(ident, frame)
+            for ident, frame in frames.items()
+            if ident not in (self._main, threading.get_ident())
+        ]
+        return "".join(blocks).encode("ascii", "backslashreplace")[:_MOST_OF_THREADS]
 
     def _answer(self, command: Cut) -> WasCut:
         run = self._run
@@ -130,6 +146,15 @@ class Rescue:
                 return ""
             time.sleep(_BETWEEN_LOOKS)
         return found
+
+
+def _stack(ident: int, frame: FrameType | None) -> str:
+    lines = [f"Thread 0x{ident:016x} (most recent call first):"]
+    while frame is not None and len(lines) <= _MOST_FRAMES:
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}')
+        frame = frame.f_back
+    return "\n".join(lines) + "\n\n"
 
 
 def _where(frame: FrameType | None) -> tuple[int, int]:

@@ -58,7 +58,8 @@ class StackPipe:
         while self._read is not None and self._on_text():
             """There may be more in the pipe."""
         text = self._unasked.decode("utf-8", "replace")
-        return text if text.startswith(_CRASH) else ""
+        # Before it there may be what a look brought too late, and after it nothing.
+        return text[at:] if (at := text.find(_CRASH)) >= 0 else ""
 
     def close(self) -> None:
         """Let go of the pipe, and answer with what there is; safe to call twice."""

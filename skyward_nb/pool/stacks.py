@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 _THREAD = re.compile(
-    r"(Current thread|Thread) (0x[0-9a-f]+)(?: \[(.*)\])? ?\(most recent call first\)"
+    r"(Current thread|Thread|Stack)(?: (0x[0-9a-f]+))?(?: \[(.*)\])? ?\(most recent call first\)"
 )
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
@@ -60,7 +60,7 @@ def threads(text: str) -> tuple[Thread, ...]:
     for line in text.splitlines():
         crashed = crashed or line.startswith("Fatal Python error")
         if head := _THREAD.match(line):
-            heads.append((head[3] or head[2], head[1] == "Current thread"))
+            heads.append((head[3] or head[2] or "", head[1] != "Thread"))
             frames.append([])
         elif heads and (found := _FRAME.match(line)):
             number = int(found[2]) if found[2].isdigit() else 0
