@@ -5,13 +5,18 @@ Pure: of the outcome, one sentence for each thing that a person has to know befo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from skyward_nb.pool.hang import Halt, doing
 from skyward_nb.pool.pool import Outcome
 from skyward_nb.pool.whereabouts import Source, Whereabouts, whereabouts
-from skyward_nb.words.messages import RankLost
+from skyward_nb.words.messages import RankDone, RankLost
 from skyward_nb.words.ranks import count_ranks
+
+_OLD_GROUP = re.compile(
+    "Connection closed by peer|Connection reset by peer|Broken pipe|not initialized in the world"
+)
 
 
 def aftermath(
@@ -31,6 +36,17 @@ def aftermath(
     if outcome.names_lost:
         notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
     return tuple(notes)
+
+
+def of_an_old_group(failed: Iterable[RankDone], generation: int) -> tuple[str, ...]:
+    """A word on failures of what was made for a process group that was cut since then."""
+    messages = (end.failure.message for end in failed if end.failure)
+    if not any(_OLD_GROUP.search(message) for message in messages):
+        return ()
+    return (
+        "this may be of a group that was cut before: the process group was formed again "
+        f"(generation {generation}), so wrap models (DDP, FSDP), and make groups and meshes, anew",
+    )
 
 
 def deaths(outcome: Outcome) -> dict[int, RankLost]:

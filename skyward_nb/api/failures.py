@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,6 +17,8 @@ from skyward_nb.words.errors import RankDied, RemoteError, RunTimeout
 from skyward_nb.words.messages import Failure, Frame, RankDone, RankLost
 from skyward_nb.words.ranks import count_ranks
 
+_OF_ONE_PROCESS = re.compile(r"\[[0-9a-fA-F.:]+\]:\d+|0x[0-9a-f]+")
+"""What differs from rank to rank in words that are the same: an address with its port, an object's."""
 _MOST_NOTES = 16
 _MOST_OF_OTHERS = 2000
 """Most bytes that a note has of another message than the one that is raised."""
@@ -42,15 +45,26 @@ class RankFailure:
 def failures_of(failed: Iterable[RankDone]) -> tuple[RankFailure, ...]:
     """What ranks raised, equal ones together, in the order in which they were raised."""
     groups: dict[tuple[str, str, Frame], list[int]] = {}
+    messages: dict[tuple[str, str, Frame], str] = {}
     for end in failed:
         failure = end.failure
         assert failure is not None
-        key = (failure.type_name, failure.message, failure.at or Frame("", 0, ""))
+        alike = same_on_all(failure.message)
+        key = (failure.type_name, alike, failure.at or Frame("", 0, ""))
         groups.setdefault(key, []).append(end.rank)
+        messages.setdefault(key, failure.message)
     return tuple(
-        RankFailure(tuple(sorted(ranks)), kind, message, at.where, at.line, at.text, first=ranks[0])
-        for (kind, message, at), ranks in groups.items()
+        RankFailure(
+            tuple(sorted(ranks)), key[0], messages[key], at.where, at.line, at.text, first=ranks[0]
+        )
+        for key, ranks in groups.items()
+        for at in (key[2],)
     )
+
+
+def same_on_all(message: str) -> str:
+    """A message without addresses and ports, which differ from rank to rank."""
+    return _OF_ONE_PROCESS.sub("…", message)
 
 
 def exception_of(

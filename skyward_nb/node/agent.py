@@ -67,6 +67,7 @@ from skyward_nb.words.messages import (
     Stack,
     Step,
     Stop,
+    Stopping,
 )
 
 _HANG_UP = 0.5
@@ -99,7 +100,7 @@ class Agent:
         self._line: ClientLine | None = None
         self._client: Client | None = None
         self._visitors: set[ClientLine] = set()
-        self._inspecting: set[ClientLine] = set()
+        self._inspecting: dict[int, set[ClientLine]] = {}
         self._generation = 0
         self._runs = 0
         self._run: Began | None = None
@@ -425,7 +426,8 @@ class Agent:
     def hung_up_on(self, line: ClientLine) -> None:
         """If it was the client, the lease begins to run out."""
         self._visitors.discard(line)
-        self._inspecting.discard(line)
+        for lines in self._inspecting.values():
+            lines.discard(line)
         if self._line is line:
             self._received = line.received
             self._line = None
@@ -434,8 +436,8 @@ class Agent:
 
     def inspect_for(self, line: ClientLine, command: Inspect) -> None:
         """Have ranks tell where their threads are, to this line."""
-        self._inspecting.add(line)
         for rank in command.ranks:
+            self._inspecting.setdefault(rank, set()).add(line)
             self._inspect(rank)
 
     def caught_up(self, line: ClientLine) -> None:
@@ -462,6 +464,7 @@ class Agent:
                     else:
                         self._tell(RankLost(generation, rank, self._deaths.told(rank)))
             case Interrupt(ranks=ranks):
+                self._tell(Stopping(command.run, command.by_person))
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)
@@ -519,7 +522,7 @@ class Agent:
     def _tell(self, event: Event) -> None:
         """Log an event for the client; what is said aside goes to whoever is there."""
         if isinstance(event, Stack):
-            for line in self._inspecting:
+            for line in self._inspecting.pop(event.rank, ()):
                 line.say(event)
         elif isinstance(event, Aside):
             if self._line is not None:

@@ -43,6 +43,6 @@ class Frameworks:
                     os.environ[name] = value
         os.environ.update(environment(now))
 
-    def steps(self) -> tuple[int, ...]:
+    def steps(self) -> dict[str, int]:
         """How many collectives were issued on each group there is."""
-        return tuple(step for plugin in self.plugins for step in plugin.steps())
+        return {name: step for plugin in self.plugins for name, step in plugin.steps().items()}

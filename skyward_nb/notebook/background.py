@@ -14,13 +14,16 @@ from collections import deque
 from collections.abc import Callable
 
 from skyward_nb.pool.pool import Outcome, Pool
+from skyward_nb.pool.switchboard import calm
 from skyward_nb.words.errors import PoolError, SkyError
-from skyward_nb.words.messages import Event
+from skyward_nb.words.messages import Event, Output
 
 _PERIOD = 0.1
 _SLICE = 0.05
 """Seconds that may be taken to show what came: the notebook's cells go first."""
 _JOIN = 5.0
+_MANY = 64_000_000
+_SLOWLY = 0.5
 
 
 class Background:
@@ -53,6 +56,7 @@ class Background:
         self._ended_between = False
         self._taking = threading.Lock()
         self._events: deque[Event] = deque()
+        self._heard = self._shown = 0
         self._outcome: Outcome | None = None
         self._trouble: BaseException | None = None
         self._ended = threading.Event()
@@ -78,6 +82,11 @@ class Background:
     def _hear(self, event: Event | None) -> None:
         if event is not None:
             self._events.append(event)
+            if isinstance(event, Output):
+                self._heard += len(event.text)
+                # What nobody takes waits in the agent's journal, on disk, and not here.
+                if self._heard - self._shown > _MANY:
+                    time.sleep(_SLOWLY)
 
     def _call_later(self) -> None:
         if self._loop is not None and not self.is_over:
@@ -112,7 +121,10 @@ class Background:
             ended = self._ended.is_set()
             until = None if seconds is None else time.monotonic() + seconds
             while self._events and (until is None or time.monotonic() < until):
-                self._show(self._events.popleft())
+                event = self._events.popleft()
+                if isinstance(event, Output):
+                    self._shown += len(event.text)
+                self._show(event)
             self._show(None)
             if ended and not self._events and not self.is_over:
                 self._end()
@@ -154,7 +166,8 @@ class Background:
                 self._closed(str(self._trouble).partition("\n")[0] or "Interrupted")
                 raise self._trouble
             assert self._outcome is not None
-            self.value = self._conclude(self._outcome)
+            with calm():
+                self.value = self._conclude(self._outcome)
         except (SkyError, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - whoever asks gets it
             self.error = error
 

@@ -9,8 +9,16 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.api.aftermath import aftermath, deaths, halt_of, whereabouts_of
-from skyward_nb.api.failures import died, exception_of, how_died, show, timed_out, why_stopped
+from skyward_nb.api.aftermath import aftermath, deaths, halt_of, of_an_old_group, whereabouts_of
+from skyward_nb.api.failures import (
+    died,
+    exception_of,
+    how_died,
+    same_on_all,
+    show,
+    timed_out,
+    why_stopped,
+)
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.groups import show_groups
@@ -184,6 +192,8 @@ class Ending:
         failed = self._outcome.failed if failed is None else failed
         world = self._pool.spec.world_size
         notes = (*self._deaths(), *notes)
+        if self._pool.reformed_in == self._pool.generation and not self._outcome.was_reformed:
+            notes = (*of_an_old_group(failed, self._pool.generation), *notes)
         error = exception_of(failed, world, self._store, notes)
         if isinstance(error, BaseExceptionGroup) and (shell := get_ipython()) is not None:
             show_groups(shell)
@@ -272,10 +282,11 @@ def _tell(failed: Sequence[RankDone], world: int) -> tuple[str, tuple[str, ...]]
     for end in failed:
         kind = end.failure.type_name if end.failure else "error"
         message = _first_line(end.failure.message) if end.failure else ""
-        alike.setdefault((kind, message), []).append(end)
+        alike.setdefault((kind, same_on_all(message)), []).append(end)
     told: list[str] = []
     places: list[str] = []
-    for (kind, message), ends in alike.items():
+    for (kind, _), ends in alike.items():
+        message = _first_line(ends[0].failure.message) if ends[0].failure else ""
         what = f"{kind} on {count_ranks(end.rank for end in ends)} of {world}"
         told.append(f"{what}: {message}" if message else what)
         places.append(_place(ends[0].failure))

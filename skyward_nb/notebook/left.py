@@ -28,6 +28,18 @@ class Left:
         """Whether no client conducts it."""
         return self.condition.client is None
 
+    def handle(self, there: Collection[Left]) -> str:
+        """What to call it on a line: its name, or where `there` are others of that name its id."""
+        name = self.entry.spec.name
+        alike = sum(left.entry.spec.name == name for left in there)
+        return self.entry.pool_id if alike > 1 else name
+
+    def whose(self) -> str:
+        """Which notebook made it, in words."""
+        return (
+            f"of {self.entry.notebook}" if self.entry.notebook else "of a notebook without a name"
+        )
+
     def doing(self) -> str:
         """What goes on there, in words."""
         began = self.condition.unseen
@@ -66,12 +78,12 @@ def others(mine: Collection[str]) -> list[Left]:
 
 
 def choose(name: str | None, notebook: str, there: list[Left]) -> Left:
-    """The pool to attach: the one of this name, or the only one that is free.
+    """The pool to attach: the one of this name or id, or the only one that is free.
 
-    Of several those of this notebook come first, and then those in which something goes on. Raises
-    `PoolError` when there is none.
+    Of several of one name those of this notebook come first, and of these one in which something
+    goes on. Raises `PoolError` when there is none, or when it is not clear which one is meant.
     """
-    named = [left for left in there if name in (None, left.entry.spec.name)]
+    named = [left for left in there if name in (None, left.entry.spec.name, left.entry.pool_id)]
     free = [left for left in named if left.is_free]
     if not named:
         which = f"no pool {name!r} is" if name else "no pool is"
@@ -79,10 +91,10 @@ def choose(name: str | None, notebook: str, there: list[Left]) -> Left:
     if not free:
         told = "; ".join(f"pool {left.entry.spec.name!r} is {left.where()}" for left in named)
         raise PoolError(name or "", f"{told}: end it there, or take another with pool=NAME")
-    names = sorted({left.entry.spec.name for left in free})
-    if name is None and len(names) > 1:
-        told = " or ".join(f"pool={each}" for each in names)
-        raise PoolError("", f"there are several pools to attach: say {told}")
+    ours = [left for left in free if notebook and left.entry.notebook == notebook]
+    if len({left.entry.spec.name for left in free}) > 1 or (len(free) > 1 and not ours):
+        told = " or ".join(f"pool={left.handle(there)} ({left.whose()})" for left in free)
+        raise PoolError(name or "", f"there are several pools that could be meant: say {told}")
     return min(free, key=lambda left: _rank(left, notebook))
 
 
@@ -94,16 +106,15 @@ def _rank(left: Left, notebook: str) -> tuple[bool, bool, float]:
 def announcement(notebook: str) -> str:
     """A line for each pool that is free and could be attached; empty when there is none."""
     lines: list[str] = []
-    for left in others(()):
-        if left.is_free:
-            name, spec = left.entry.spec.name, left.entry.spec
-            ours = notebook and left.entry.notebook == notebook
-            of = " of this notebook" if ours else f" of {left.entry.notebook}"
-            of = of if ours or left.entry.notebook else ""
-            which = "" if name == "default" else f" pool={name}"
-            shows = "shows it" if left.condition.unseen else "goes on with it"
-            lines.append(
-                f"pool {name!r}{of} is alive from an earlier kernel ({spec}): {left.doing()}. "
-                f"%sky attach{which} {shows}, %sky down pool={name} ends it."
-            )
+    free = [left for left in others(()) if left.is_free]
+    for left in free:
+        ours = notebook and left.entry.notebook == notebook
+        of = " of this notebook" if ours else f" {left.whose()}" if left.entry.notebook else ""
+        handle = left.handle(free)
+        which = "" if len(free) == 1 else f" pool={handle}"
+        shows = "shows it" if left.condition.unseen else "goes on with it"
+        lines.append(
+            f"pool {handle!r}{of} is alive from an earlier kernel ({left.entry.spec}): "
+            f"{left.doing()}. %sky attach{which} {shows}, %sky down pool={handle} ends it."
+        )
     return "\n".join(lines)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from skyward_nb.notebook.display import RunDisplay
 from skyward_nb.pool.logbook import Logbook
 from skyward_nb.pool.pool import Pool
-from skyward_nb.words.errors import PoolError
+from skyward_nb.words.errors import PoolError, spell_size
 from skyward_nb.words.messages import (
     Clear,
     Display,
     Event,
+    LeftOut,
     Metric,
     Metrics,
     Output,
@@ -27,6 +28,10 @@ from skyward_nb.words.messages import (
 _KEPT = 8
 _IDLE_PERIOD = 0.25
 _LOOK_AFTER = 0.5
+_LOST = (
+    "{} of what ranks showed while nobody read is lost, also for %sky logs: the pool keeps 1 GB, "
+    "or less where its disk is full"
+)
 _OF_A_RUN = (Output, Display, Clear, Progress, Metric, Metrics, Stage)
 
 
@@ -41,6 +46,7 @@ class Pictures:
         self._look_later: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard: list[int] = []
+        self._lost = 0
         pool.before_close.append(self._book.close)
         self._leave: Callable[[], None] = lambda: None
         pool.before_close.append(self.rest)
@@ -58,6 +64,8 @@ class Pictures:
     def watch(self, event: Event | None) -> None:
         """Give an event to the display of its run; of others, to the one of the run going on."""
         now = self._displays[-1]
+        if isinstance(event, LeftOut):
+            self._lost += event.size
         if isinstance(event, Display) and event.update:
             self._update(event, now)
         if isinstance(event, _OF_A_RUN) and 0 < event.run < now.first_run:
@@ -76,6 +84,9 @@ class Pictures:
         """The run is over: what it printed is on disk; what went wrong with that, in words."""
         self._book.end(self._pool.next_run - 1)
         trouble, self._book.trouble = self._book.trouble, ""
+        if self._lost:
+            trouble = f"{_LOST.format(spell_size(self._lost))}{'; ' if trouble else ''}{trouble}"
+            self._lost = 0
         if self._loop is not None and not self._pool.closed:
             if self._heard != self._pool.sockets():
                 self.listen()  # a line was cut, and opened anew

@@ -64,7 +64,19 @@ class Pools:
                 pool.close()
                 self._abandon(name, _was_closed(name))
         self._pools.clear()
+        if not goes_on:
+            self._end_left()
         atexit.unregister(self.close)
+
+    def _end_left(self) -> None:
+        """End what an earlier kernel of this notebook has left, and nobody went on with."""
+        notebook = notebook_of(self._shell.user_ns)
+        for left in others(()) if notebook else ():
+            if left.is_free and left.entry.notebook == notebook and not left.entry.spec.keep:
+                with contextlib.suppress(PoolError):  # it is gone, or somebody has taken it
+                    pool = self._found(left)
+                    pool.attach(lambda _: None)
+                    pool.close()
 
     def _abandon(self, name: str, why: str, *, is_shown: bool = False) -> None:
         """The pool is closed, or left: nothing of what runs on it in the background comes any more."""
@@ -149,14 +161,18 @@ class Pools:
 
     def adopt(self, left: Left, display: RunDisplay) -> Pool:
         """Go on with a pool that another kernel has left alive; raises `PoolError` when it is gone."""
+        display.change(title=f"Attaching to {left.entry.spec}", awaited=0)
+        pool = self._found(left)
+        pool.attach(display.watch)
+        self._enter(pool)
+        return pool
+
+    def _found(self, left: Left) -> Pool:
         entry = left.entry
-        display.change(title=f"Attaching to {entry.spec}", awaited=0)
         notebook = notebook_of(self._shell.user_ns)
         provider = PROVIDERS[entry.spec.provider]()
         pool = Pool(entry.spec, provider, self._sources, notebook=notebook, pool_id=entry.pool_id)
         pool.started = entry.started
-        pool.attach(display.watch)
-        self._enter(pool)
         return pool
 
     def _enter(self, pool: Pool) -> None:

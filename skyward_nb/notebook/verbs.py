@@ -80,8 +80,7 @@ def down(session: Session, line: str) -> None:
     if asked.rest or not asked.pool:
         names = list(session.pools)
     else:
-        names = [asked.pool["pool"]]
-        _take_in(session, names[0])
+        names = [_take_in(session, asked.pool["pool"])]
     if not names:
         print("no pool is up")
     for name in names:
@@ -285,14 +284,26 @@ def _need(session: Session, name: str) -> Pool:
     return pool
 
 
-def _take_in(session: Session, name: str) -> None:
-    """Have the pool of this name here, be it one that another kernel has left."""
-    if session.pools.live(name) is None and any(
-        left.entry.spec.name == name for left in session.pools.others()
-    ):
-        left = choose(name, notebook_of(session.shell.user_ns), session.pools.others())
-        session.pools.adopt(left, session.display(quiet=True))
-    _need(session, name)
+def _take_in(session: Session, name: str) -> str:
+    """Have the pool of this name or id here, be it one that this notebook's earlier kernel has left.
+
+    One of another notebook has to be meant: it goes by its id.
+    """
+    notebook = notebook_of(session.shell.user_ns)
+    if session.pools.live(name) is None:
+        there = session.pools.others()
+        left = next((each for each in there if each.entry.pool_id == name), None)
+        if left is None and any(each.entry.spec.name == name for each in there):
+            left = choose(name, notebook, there)
+            if left.entry.notebook not in ("", notebook):
+                raise PoolError(
+                    name,
+                    f"the pool {name!r} that is alive is {left.whose()}, {left.doing()}: "
+                    f"%sky down pool={left.entry.pool_id} ends it all the same",
+                )
+        if left is not None:
+            name = session.pools.adopt(left, session.display(quiet=True)).spec.name
+    return _need(session, name).spec.name
 
 
 def _only(given: dict[str, object], *allowed: str) -> None:

@@ -52,7 +52,7 @@ class Plugin(Protocol):
         """
         ...
 
-    def steps(self) -> tuple[int, ...]:
+    def steps(self) -> dict[str, int]:
         """How many collectives were issued on each of its groups, in the order they were made."""
         ...
 

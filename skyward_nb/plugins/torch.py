@@ -96,12 +96,12 @@ class TorchPlugin:
                     found = True
         return found
 
-    def steps(self) -> tuple[int, ...]:
-        """The sequence number of each group, the default group's first."""
+    def steps(self) -> dict[str, int]:
+        """The sequence number of each group, by the name that all of its ranks know it by."""
         try:
-            return tuple(group._get_sequence_number_for_group() for group, _ in _groups())
+            return {g.group_name: g._get_sequence_number_for_group() for g, _ in _groups()}
         except Exception:  # noqa: BLE001 - groups of the user's own backends need not count
-            return ()
+            return {}
 
 
 def _distributed() -> Any:

@@ -7,6 +7,8 @@ running        a rank fails              after `settle`, the others are interrup
 running        a rank's process ends     the same, and the generation is broken
 running        `timeout` is over         ranks tell where they are, then they are interrupted
 running        the person interrupts     all ranks still running are interrupted
+running        the journal says that     as if it had done so itself
+               a client before did
 interrupting   after a moment            those still running cut their communication if they wait
                                          in a collective, and tell where they are
 interrupting   one did cut it            all the others cut theirs, too: the group is torn
@@ -30,6 +32,7 @@ from skyward_nb.words.messages import (
     RankLost,
     Spread,
     Stack,
+    Stopping,
     WasCut,
 )
 from skyward_nb.words.ranks import count_ranks
@@ -97,7 +100,11 @@ class Conductor:
         ends = self.done.values()
         if self.was_cut or all(end.failure is None and end.rejected is None for end in ends):
             return self.was_cut
-        return len({end.steps[0] for end in ends if end.steps}) > 1
+        steps: dict[str, set[int]] = {}
+        for end in ends:
+            for group, step in end.steps.items():
+                steps.setdefault(group, set()).add(step)
+        return any(len(each) > 1 for each in steps.values())
 
     @property
     def failed(self) -> list[RankDone]:
@@ -186,7 +193,13 @@ class Conductor:
         self.interrupts += 1
         if self.interrupts > 1:
             return self._kill()
-        return self._stop(now)
+        return self._stop(now, by_person=True)
+
+    def stopping(self, event: Stopping, now: float) -> None:
+        """Another client had ranks interrupted, and is gone: what follows from that is ours to do."""
+        if event.run == self.run and not self._stopping:
+            self.interrupts += event.by_person
+            self._begin_stopping(now)
 
     def tick(self, now: float) -> list[Command]:
         """Time has passed."""
@@ -229,14 +242,17 @@ class Conductor:
         if not self._stopping and self._stop_due is None and not self._waits:
             self._stop_due = now + SETTLE
 
-    def _stop(self, now: float) -> list[Command]:
+    def _stop(self, now: float, *, by_person: bool = False) -> list[Command]:
         if not self.running or self._stopping:
             return []
+        self._begin_stopping(now)
+        return [Interrupt(self.run, tuple(sorted(self.running)), by_person)]
+
+    def _begin_stopping(self, now: float) -> None:
         self._stopping = True
         self._stop_due = self._timeout_due = None
         self._cut_due = now + min(CUT_AFTER, self._grace / 2)
         self._kill_due = now + self._grace
-        return [Interrupt(self.run, tuple(sorted(self.running)))]
 
     def _kill(self) -> list[Command]:
         self._kill_due = self._cut_due = None

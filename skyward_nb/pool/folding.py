@@ -121,7 +121,7 @@ class _Folding:
             case RankDone(rank=rank):
                 state: RankState = "failed" if event.failure or event.rejected else "done"
                 self._end(rank, "stopped" if event.interrupted else state)
-            case RankLost(rank=rank):
+            case RankLost(rank=rank) if self._rank(rank).ended is None:
                 self._end(rank, "stopped" if event.asked else "lost")
             case _:
                 pass

@@ -60,6 +60,7 @@ from skyward_nb.words.messages import (
     Stack,
     Step,
     Stop,
+    Stopping,
     WasCut,
 )
 from skyward_nb.words.ranks import count_ranks
@@ -160,6 +161,8 @@ class Pool:
         self.spec = spec
         self.pool_id = pool_id or f"{spec.name}-{secrets.token_hex(3)}"
         self.generation = 0
+        self.reformed_in = 0
+        """The generation whose group was formed by the ranks that there were before."""
         self.started = time.time()
         self.infos: tuple[InstanceInfo, ...] = ()
         self.pids: dict[int, int] = {}
@@ -439,6 +442,7 @@ class Pool:
                 case RankReady(generation=generation) if generation == self.generation:
                     waiting.discard(event.rank)
                     if not waiting:
+                        self.reformed_in = self.generation
                         return True
                 case RankRefused() | RankLost():
                     return False
@@ -726,6 +730,8 @@ class Pool:
                 return conductor.spread(event)
             case WasCut():
                 return conductor.cut(event)
+            case Stopping():
+                conductor.stopping(event, now)
             case Stack():
                 conductor.told(event, now)
             case RankLost(generation=generation) if generation == going.generation:

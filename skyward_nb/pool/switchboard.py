@@ -25,6 +25,19 @@ Incoming = Event | SigInt
 _INTERRUPT, _NUDGE = b"i", b"n"
 
 
+@contextmanager
+def calm() -> Generator[None]:
+    """While inside, SIGINT does nothing: what is done here must not be torn."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Switchboard:
     """Waits on links and on a socket of its own, by which it is woken."""
 

@@ -153,6 +153,9 @@ class RankDied(SkyError):
         self.ranks = ranks
         self.results: object = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.ranks, self.message)
+
 
 class RunGoesOn(SkyError, TimeoutError):
     """A run in the background has not ended after the time that was to be waited."""
@@ -160,6 +163,10 @@ class RunGoesOn(SkyError, TimeoutError):
     def __init__(self, run: str, seconds: float) -> None:
         super().__init__(f"run {run} has not ended after {seconds:g} s; it goes on")
         self.run = run
+        self.seconds = seconds
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.run, self.seconds)
 
 
 class RunTimeout(SkyError, TimeoutError):

@@ -183,10 +183,14 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Interrupt(msgspec.Struct, frozen=True, tag=True):
-    """To ranks: raise KeyboardInterrupt in this run, if it is still going on."""
+    """To ranks: raise KeyboardInterrupt in this run, if it is still going on.
+
+    The person asked for it, or `by_person` is False: another rank's trouble did, or a time limit.
+    """
 
     run: int
     ranks: tuple[int, ...]
+    by_person: bool = False
 
 
 class Gather(msgspec.Struct, frozen=True, tag=True):
@@ -262,6 +266,13 @@ class Began(msgspec.Struct, frozen=True, tag=True):
     generation: int
     ranks: tuple[int, ...]
     card: RunCard
+
+
+class Stopping(msgspec.Struct, frozen=True, tag=True):
+    """A run's ranks were interrupted: the journal's word on it, for a client that comes later."""
+
+    run: int
+    by_person: bool = False
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -536,7 +547,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     A rank that `rejected` what was sent bound nothing and ran nothing.
 
     It `waited_in` this collective when it was stopped. `steps` counts the collectives of each of
-    its process groups: where ranks differ in it, they are out of step.
+    its process groups, by name: where ranks differ in one, they are out of step.
 
     Of the names the cell writes, `assigned` are those it bound anew, modules aside; `dropped`
     those that are not there now; of the names to pull, `missing` are those it does not have.
@@ -555,7 +566,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     failure: Failure | None = None
     interrupted: bool = False
     waited_in: str = ""
-    steps: tuple[int, ...] = ()
+    steps: dict[str, int] = {}
 
 
 class WasCut(msgspec.Struct, frozen=True, tag=True):
@@ -594,6 +605,7 @@ Event = (
     | Stack
     | LeftOut
     | Began
+    | Stopping
     | Reserved
     | Phase
     | Step

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from skyward_nb.api.aftermath import aftermath, halt_of, whereabouts_of
+from skyward_nb.api.aftermath import aftermath, halt_of, of_an_old_group, whereabouts_of
+from skyward_nb.api.failures import failures_of
 from skyward_nb.pool.ledger import Plan
 from skyward_nb.pool.pool import Outcome
 from skyward_nb.pool.whereabouts import Spot, Whereabouts
@@ -138,3 +140,16 @@ def test_how_a_run_stood_when_its_time_was_over():
     assert halt.running[3].waits_in == "barrier"
     assert halt.ended == {0: "finished", 1: "failed", 4: "died"}
     assert halt.outside == (6, 7)
+
+
+def test_what_was_made_for_a_group_that_was_cut_is_to_be_made_anew():
+    def lost_peers(rank):
+        message = f"Connection closed by peer [127.0.0.1]:{rank}"
+        return RankDone(run=1, rank=rank, failure=replace(FAILURE, message=message))
+
+    (word,) = of_an_old_group([lost_peers(0)], 4)
+    assert "generation 4" in word
+    assert "wrap models" in word
+    assert of_an_old_group([failed(0)], 4) == ()
+    (failure,) = failures_of([lost_peers(0), lost_peers(1)])
+    assert failure.ranks == (0, 1), "ports differ, and the cause is one"

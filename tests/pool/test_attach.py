@@ -242,7 +242,7 @@ def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(ma
 
 
 def test_a_pool_ends_when_its_time_is_over(make, no_leaks):
-    pool = make(ttl=0.5)
+    pool = make(ttl=3)
     with pytest.raises(PoolError, match="its time is over"):
         pool.run(request(pool, "import time; time.sleep(20)"), lambda _: None)
     assert pool.closed

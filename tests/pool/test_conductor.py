@@ -14,6 +14,7 @@ from skyward_nb.words.messages import (
     RankLost,
     Spread,
     Stack,
+    Stopping,
     WasCut,
 )
 
@@ -66,11 +67,27 @@ def test_all_fail_alike_and_none_is_interrupted():
 
 def test_an_interrupt_is_nobodys_failure():
     conductor = Conductor(1, (0, 1), 2)
-    assert conductor.interrupt(5) == [Interrupt(1, (0, 1))]
+    assert conductor.interrupt(5) == [Interrupt(1, (0, 1), by_person=True)]
     conductor.finished(done(0, interrupted=True), 5.1)
     conductor.finished(done(1, interrupted=True), 5.1)
     assert conductor.over
     assert conductor.failed == []
+
+
+def test_a_run_that_another_client_had_interrupted_is_told_as_that():
+    conductor = Conductor(1, (0, 1, 2), 2)
+    conductor.finished(done(0, failed=True), 0)
+    conductor.stopping(Stopping(1), 0.1)
+    conductor.finished(done(1, interrupted=True), 0.2)
+    assert [end.rank for end in conductor.failed] == [0]
+    assert conductor.next_due() == 0.1 + CUT_AFTER, "what the other one began goes on"
+    assert conductor.tick(0.1 + 2) == [Kill((2,))]
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.stopping(Stopping(1, by_person=True), 0)
+    for rank in (0, 1):
+        conductor.finished(done(rank, interrupted=True), 0.1)
+    assert conductor.interrupts == 1
+    assert not conductor.failed
 
 
 def test_a_second_interrupt_kills_at_once():
@@ -175,14 +192,19 @@ def test_ranks_out_of_step_need_a_new_group():
     def ended(rank, steps, *, failed):
         return msgspec.structs.replace(done(rank, failed=failed), steps=steps)
 
-    for steps, torn in (((7,), False), ((8,), True)):
+    for steps, torn in (
+        ({"0": 7}, False),
+        ({"0": 8}, True),
+        ({"0": 7, "1": 3}, False),
+        ({"0": 7, "2": 3}, True),
+    ):
         conductor = Conductor(1, (0, 1), 2)
-        conductor.finished(ended(0, (7,), failed=True), 0)
+        conductor.finished(ended(0, {"0": 7, "2": 4}, failed=True), 0)
         conductor.finished(ended(1, steps, failed=False), 0)
         assert conductor.torn is torn
     conductor = Conductor(1, (0, 1), 2)
     for rank in (0, 1):
-        conductor.finished(ended(rank, (rank,), failed=False), 0)
+        conductor.finished(ended(rank, {"0": rank}, failed=False), 0)
     assert not conductor.torn, "ranks that end well may have met as they liked"
 
 
