@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from skyward_nb.cell.source import compile_cell
 from skyward_nb.pool import registry
-from skyward_nb.pool.pool import Pool, RunRequest
+from skyward_nb.pool.outcome import RunRequest
+from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.messages import RunCard

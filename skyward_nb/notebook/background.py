@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from skyward_nb.pool.pool import Outcome, Pool
+from skyward_nb.pool.outcome import Outcome
+from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.switchboard import calm
 from skyward_nb.words.errors import PoolError, SkyError
 from skyward_nb.words.messages import Event, Output

@@ -24,7 +24,8 @@ from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.groups import show_groups
 from skyward_nb.notebook.sources import sources
 from skyward_nb.pool.hang import spell_span
-from skyward_nb.pool.pool import TELL_FROM, Outcome, Pool
+from skyward_nb.pool.outcome import Outcome
+from skyward_nb.pool.pool import TELL_FROM, Pool
 from skyward_nb.pool.stacks import threads
 from skyward_nb.pool.whereabouts import Source, whereabouts
 from skyward_nb.wire.explain import kind_of

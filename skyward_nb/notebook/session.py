@@ -33,7 +33,8 @@ from skyward_nb.notebook.pools import PROVIDERS, Pools
 from skyward_nb.notebook.specs import check_fits, spec_of
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.pool import WARN_FROM, Outcome, Pool, RunLeft, RunRequest, plan_of
+from skyward_nb.pool.outcome import Outcome, RunLeft, RunRequest, plan_of
+from skyward_nb.pool.pool import WARN_FROM, Pool
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.folders import store_root
 from skyward_nb.wire.blobs import memory_room

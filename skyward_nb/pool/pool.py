@@ -14,45 +14,35 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from collections.abc import Callable, Generator
+from typing import NoReturn
 
 import psutil
 
-from skyward_nb.cell.source import Cell
 from skyward_nb.plugins.base import check_plugin, find_plugin
 from skyward_nb.pool import registry
 from skyward_nb.pool.conductor import Conductor
+from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder, results_in_store
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.link import Link
 from skyward_nb.pool.loop import LOOP
+from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pace import Pace
 from skyward_nb.pool.switchboard import Incoming, SigInt
-from skyward_nb.providers.base import AgentGone, Machine, Provider
+from skyward_nb.providers.base import AgentGone, Provider
 from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.pickler import code_names
 from skyward_nb.words.errors import PoolError, StartError, spell_size
-from skyward_nb.words.info import InstanceInfo, place
+from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.messages import (
     Began,
     Client,
     Command,
-    Fork,
     Hello,
     Parcel,
     Phase,
-    PluginUse,
     RankDone,
     RankLost,
-    RankReady,
-    RankRefused,
-    Reform,
-    Reserve,
-    Reserved,
     Run,
-    RunCard,
     Sample,
     Seen,
     SourceFile,
@@ -67,83 +57,12 @@ from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
 
 _CONNECT_LIMIT = 60.0
-_REFORM_LIMIT = 10.0
-_CUT_LIMIT = 2.0
 _STOP_LIMIT = 2.0
 _TOLD_AGAIN = 5.0
 """Seconds in which all that the agent has kept of a run has come for sure."""
-_SOON = 1.0
-"""Seconds after a run in which an interrupt may still have been meant for that."""
 WARN_FROM = 256_000_000
 TELL_FROM = 8_000_000
 """Bytes that may take a moment to move, so that it is told."""
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """A cell to run: its code, its number, where it runs, and what shall come back.
-
-    Without a cell, names are sent and brought, and nothing is run.
-    """
-
-    cell: Cell | None
-    number: int
-    namespace: Mapping[str, Any]
-    ranks: tuple[int, ...]
-    value_from: tuple[int, ...] = ()
-    wants_value: bool = False
-    pull: tuple[str, ...] = ()
-    push: tuple[str, ...] | None = None
-    """Names to send; None: those that the cell needs."""
-    limit: int | None = None
-    """Most bytes that a value may have to come back."""
-    lists_names: bool = False
-    card: RunCard = field(default_factory=RunCard)
-    """What whoever attaches has to know of it, its `timeout` and `on_error` among that."""
-
-
-@dataclass(frozen=True)
-class Going:
-    """A run that goes on, on the ranks of a `generation`."""
-
-    generation: int
-    ranks: tuple[int, ...]
-    plan: Plan
-    conductor: Conductor
-    namespace: Mapping[str, Any]
-    lost_before: dict[int, RankLost]
-    names_lost: list[str]
-    limit: int | None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended, rank by rank; `lost_before` are ranks that were found dead at its start."""
-
-    ranks: tuple[int, ...]
-    plan: Plan
-    done: dict[int, RankDone]
-    lost: dict[int, RankLost]
-    failed: list[RankDone]
-    killed: frozenset[int]
-    interrupted: bool
-    lost_before: dict[int, RankLost] = field(default_factory=dict)
-    names_lost: list[str] = field(default_factory=list)
-    limit: int | None = None
-    timed_out: bool = False
-    was_cut: bool = False
-    """Whether communication was cut to stop ranks that waited in collectives."""
-    was_reformed: bool = False
-    began_anew: bool = False
-    """Whether the ranks there are now are others than those it ran on."""
-    waited_in: dict[int, str] = field(default_factory=dict)
-    """The collectives in which ranks waited that were stopped."""
-    stacks: dict[int, str] = field(default_factory=dict)
-    """Where ranks were before they were stopped, in faulthandler's words."""
-
-
-class RunLeft(KeyboardInterrupt):
-    """The kernel that waits for a run is restarted, and the run goes on."""
 
 
 class Pool:
@@ -160,12 +79,7 @@ class Pool:
     ) -> None:
         self.spec = spec
         self.pool_id = pool_id or f"{spec.name}-{secrets.token_hex(3)}"
-        self.generation = 0
-        self.reformed_in = 0
-        """The generation whose group was formed by the ranks that there were before."""
         self.started = time.time()
-        self.infos: tuple[InstanceInfo, ...] = ()
-        self.pids: dict[int, int] = {}
         self.closed = False
         self._ready = False
         self._provider = provider
@@ -182,9 +96,9 @@ class Pool:
         )
         self._losses: dict[int, RankLost] = {}
         self._path: tuple[str, ...] = ()
-        self._machines: tuple[Machine, ...] = ()
         self._runs = 0
         self._plugins = [find_plugin(name) for name in spec.framework]
+        self._generations = Generations(spec, self.pool_id, self._lines, self._plugins)
         self._ledger: Ledger | None = None
         self._lock = threading.Lock()
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
@@ -196,6 +110,26 @@ class Pool:
     def ranks(self) -> tuple[int, ...]:
         """All ranks, in order."""
         return tuple(range(self.spec.world_size))
+
+    @property
+    def generation(self) -> int:
+        """The number of the generation that there is."""
+        return self._generations.number
+
+    @property
+    def reformed_in(self) -> int:
+        """The last generation whose group was formed by the ranks that there were before, or 0."""
+        return self._generations.reformed_in
+
+    @property
+    def infos(self) -> tuple[InstanceInfo, ...]:
+        """The places of the ranks."""
+        return self._generations.infos
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The processes of the ranks that are there."""
+        return self._generations.pids
 
     @property
     def is_ready(self) -> bool:
@@ -225,7 +159,7 @@ class Pool:
     @property
     def store(self) -> BlobStore:
         """The content store of the head's machine, where ranks put large values."""
-        return self._machines[0].store()
+        return self._generations.machines[0].store()
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -254,7 +188,7 @@ class Pool:
         """
         name = self.spec.name
         try:
-            self._machines = self._provider.find(self.spec, self.pool_id)
+            self._generations.machines = self._provider.find(self.spec, self.pool_id)
             with self._lines.interrupts():
                 hellos = self._greet(watch)
         except (AgentGone, OSError):
@@ -264,13 +198,9 @@ class Pool:
             self.leave()
             raise
         first = hellos[0]
-        places = {info.rank: info for hello in hellos for info in hello.places}
-        self.infos = tuple(info for _, info in sorted(places.items()))
-        self.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
-        self.generation = first.generation
         self._runs = first.runs
         self.ledger.adopt(self._runs)
-        self._ready = len(self.pids) == self.spec.world_size
+        self._ready = self._generations.adopt(hellos)
         self.unseen = first.unseen
 
     def leave(self) -> None:
@@ -281,7 +211,7 @@ class Pool:
                 call()
             self._lines.flush()
             self._lines.close()
-            for machine in self._machines:
+            for machine in self._generations.machines:
                 machine.leave()
 
     def check_free(self) -> None:
@@ -320,7 +250,7 @@ class Pool:
         # Whoever comes after us must not be told of a run whose results are no more.
         self.flush()
         needed = self.ledger.needed()
-        for machine in self._machines:
+        for machine in self._generations.machines:
             store = machine.store()
             store.drop(results - needed)
             store.trim(needed)
@@ -336,7 +266,7 @@ class Pool:
             self._lines.send(Stop())
             with contextlib.suppress(PoolError):
                 self._lines.deliver(_STOP_LIMIT)
-            releases = [LOOP.start(machine.release()) for machine in self._machines]
+            releases = [LOOP.start(machine.release()) for machine in self._generations.machines]
             for release in releases:
                 release.future.result()
             self._lines.close()
@@ -344,19 +274,19 @@ class Pool:
     def _connect(self, watch: Watch) -> None:
         preload = list(dict.fromkeys(m for plugin in self._plugins for m in plugin.preload))
         self._lines.wait_for(self._acquire(), watch)
-        for machine in self._machines:
+        for machine in self._generations.machines:
             watch(Step(machine.nodes, "agent"))
             self._lines.wait_for(
                 machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload), watch
             )
         registry.enter(self.pool_id, self.spec, self._client.notebook, self.started)
         self._greet(watch)
-        for machine in self._machines:
+        for machine in self._generations.machines:
             watch(Step(machine.nodes, "agent", done=True))
 
     def _greet(self, watch: Watch) -> list[Hello]:
         """Open the lines, and hear who is there."""
-        for machine in self._machines:
+        for machine in self._generations.machines:
             self._lines.add(machine, watch)
         self._ledger = Ledger(self.spec.world_size, self._sources)
         hellos: list[Hello] = []
@@ -370,7 +300,7 @@ class Pool:
 
     async def _acquire(self) -> None:
         """Get the machines; here, so that an interrupt cannot lose them between two threads."""
-        self._machines = await self._provider.acquire(self.spec, self.pool_id)
+        self._generations.machines = await self._provider.acquire(self.spec, self.pool_id)
 
     def _check_python(self, hello: Hello) -> None:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -382,89 +312,12 @@ class Pool:
             )
 
     def _new_generation(self, watch: Watch, *, stubborn: bool = False) -> None:
-        """Have ranks forked anew; with `stubborn`, an interrupt hinders it only when it takes long.
-
-        Then the ranks are not waited for, and the next cell has them forked anew.
-        """
+        """Have ranks forked anew, their namespaces empty; what is not there then, the next run has."""
         self._ready = False
         self._losses.clear()
         self._path = ()
-        self.generation += 1
         self.ledger.forget()
-        self.pids.clear()
-        self._lines.tell(self._lines.links[0], Reserve(self.generation))
-        waiting = set(self.ranks)
-        soon = time.monotonic() + _SOON
-        for event in self._lines.pump(watch, None, interrupts=stubborn):
-            match event:
-                case SigInt() if time.monotonic() > soon:
-                    return
-                case Reserved(generation=generation) if generation == self.generation:
-                    self._fork(event)
-                case RankReady(generation=generation) if generation == self.generation:
-                    waiting.discard(event.rank)
-                    self.pids[event.rank] = event.pid
-                    if not waiting:
-                        self._ready = True
-                        return
-                case RankRefused(generation=generation) if generation == self.generation:
-                    message = f"rank {event.rank}: {event.message}"
-                    raise StartError(self.spec.name, message, event.text.strip())
-                case RankLost(generation=generation) if generation == self.generation:
-                    message = f"rank {event.rank} {event.how} before it was ready"
-                    detail = "\n".join(machine.last_words() for machine in self._machines)
-                    raise StartError(self.spec.name, message, detail)
-                case _:
-                    pass
-
-    def _all_are_cut(self, conductor: Conductor, watch: Watch) -> bool:
-        """Wait until no rank is about to cut what is going to be made anew; whether none is."""
-        until = time.monotonic() + _CUT_LIMIT
-        if conductor.cutting:
-            for event in self._lines.pump(watch, until, interrupts=True):
-                if isinstance(event, WasCut):
-                    conductor.cut(event)
-                if not conductor.cutting or isinstance(event, RankLost):
-                    break
-        return not conductor.cutting
-
-    def _reform(self, watch: Watch) -> bool:
-        """Have the ranks that there are form a new process group; whether they could."""
-        self.generation += 1
-        self._lines.tell(self._lines.links[0], Reserve(self.generation))
-        waiting = set(self.ranks)
-        for event in self._lines.pump(watch, time.monotonic() + _REFORM_LIMIT, interrupts=True):
-            match event:
-                case Reserved(generation=generation) if generation == self.generation:
-                    self._place(event)
-                    for link, places in self._by_machine():
-                        self._lines.tell(link, Reform(self.generation, places))
-                case RankReady(generation=generation) if generation == self.generation:
-                    waiting.discard(event.rank)
-                    if not waiting:
-                        self.reformed_in = self.generation
-                        return True
-                case RankRefused() | RankLost():
-                    return False
-                case _:
-                    pass
-        return False
-
-    def _place(self, reserved: Reserved) -> None:
-        """Give ranks their places in this generation."""
-        addresses = (reserved.address,) * self.spec.nodes
-        self.infos = place(self.spec, addresses, reserved.port, self.pool_id, self.generation)
-
-    def _by_machine(self) -> Iterator[tuple[Link, tuple[InstanceInfo, ...]]]:
-        for machine, link in zip(self._machines, self._lines.links, strict=True):
-            yield link, tuple(info for info in self.infos if info.node in machine.nodes)
-
-    def _fork(self, reserved: Reserved) -> None:
-        self._place(reserved)
-        options = {"backend": self.spec.backend}
-        plugins = tuple(PluginUse(plugin.name, options) for plugin in self._plugins)
-        for link, places in self._by_machine():
-            self._lines.tell(link, Fork(self.generation, places, plugins, self.spec.env))
+        self._ready = self._generations.begin(watch, stubborn=stubborn)
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 
@@ -602,7 +455,7 @@ class Pool:
         self._lines.arrived()
         self.ledger.settle(conductor.done, going.namespace, going.plan)
         if conductor.torn and not conductor.broken:
-            was_reformed = self._all_are_cut(conductor, watch) and self._reform(watch)
+            was_reformed = self._generations.reform(conductor, watch)
         if conductor.broken or (conductor.torn and not was_reformed):
             names_lost += self.ledger.names_made_on_ranks()
             self._new_generation(watch, stubborn=True)
@@ -630,7 +483,7 @@ class Pool:
         self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]
     ) -> tuple[Plan, tuple[Parcel, ...]]:
         """What a run sends, stowed where the ranks find it; raises `PayloadError`."""
-        stores = [machine.store() for machine in self._machines]
+        stores = [machine.store() for machine in self._generations.machines]
         told: list[str] = []
 
         def tell(name: str) -> None:
@@ -799,23 +652,3 @@ class Pool:
         self.close()
         name = self.spec.name
         raise PoolError(name, f"pool {name!r} is gone: {why}. The next cell makes a new one.")
-
-
-def plan_of(
-    request: RunRequest, ledger: Ledger, tell: Callable[[str], None] = lambda _: None
-) -> Plan:
-    """What a run sends to ranks that have what the ledger says; raises `PayloadError`.
-
-    `tell` hears the names of values that take a moment to pack.
-    """
-    cell = request.cell
-    reads = request.push
-    tokens, imports = frozenset[str](), frozenset[str]()
-    if cell is not None:
-        reads = cell.names.reads if reads is None else reads
-        parts = [code_names(part) for part in (cell.body, cell.last) if part is not None]
-        tokens = frozenset[str]().union(*(part.tokens for part in parts))
-        imports = cell.names.imports
-    return ledger.plan(
-        reads or (), request.namespace, request.ranks, tokens=tokens, imports=imports, tell=tell
-    )

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from skyward_nb.api.aftermath import aftermath, halt_of, of_an_old_group, whereabouts_of
 from skyward_nb.api.failures import failures_of
 from skyward_nb.pool.ledger import Plan
-from skyward_nb.pool.pool import Outcome
+from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.whereabouts import Spot, Whereabouts
 from skyward_nb.words.messages import Failure, RankDone, RankLost
 

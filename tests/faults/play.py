@@ -19,7 +19,8 @@ from faults.stand import Stand
 from pools import found, request, values
 
 from skyward_nb.api.failures import died, exception_of
-from skyward_nb.pool.pool import Outcome, Pool
+from skyward_nb.pool.outcome import Outcome
+from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError, StartError

@@ -15,7 +15,8 @@ import pytest
 from skyward_nb.cell.source import compile_cell
 from skyward_nb.node import deaths
 from skyward_nb.node.deaths import HUNG_UP, Deaths
-from skyward_nb.pool.pool import Pool, RunRequest
+from skyward_nb.pool.outcome import RunRequest
+from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.messages import Sample, Telemetry

@@ -13,7 +13,8 @@ import pytest
 
 from skyward_nb.cell.source import compile_cell
 from skyward_nb.node.telemetry import Sampler, Spent, Subject, spent_since
-from skyward_nb.pool.pool import Pool, RunRequest
+from skyward_nb.pool.outcome import RunRequest
+from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.messages import Sample, Telemetry
 from skyward_nb.words.spec import PoolSpec

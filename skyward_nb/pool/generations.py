@@ -1,0 +1,144 @@
+"""The ranks of a pool, generation after generation: forked anew, or the same ones in a new group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from skyward_nb.plugins.base import Plugin
+from skyward_nb.pool.conductor import Conductor
+from skyward_nb.pool.lines import Lines, Watch
+from skyward_nb.pool.link import Link
+from skyward_nb.pool.switchboard import SigInt
+from skyward_nb.providers.base import Machine
+from skyward_nb.words.errors import StartError
+from skyward_nb.words.info import InstanceInfo, place
+from skyward_nb.words.messages import (
+    Fork,
+    Hello,
+    PluginUse,
+    RankLost,
+    RankReady,
+    RankRefused,
+    Reform,
+    Reserve,
+    Reserved,
+    WasCut,
+)
+from skyward_nb.words.spec import PoolSpec
+
+_REFORM_LIMIT = 10.0
+_CUT_LIMIT = 2.0
+_SOON = 1.0
+"""Seconds after a run in which an interrupt may still have been meant for that."""
+
+
+class Generations:
+    """Which generation it is by `number`, and its ranks: their places, their processes."""
+
+    def __init__(
+        self, spec: PoolSpec, pool_id: str, lines: Lines, plugins: Iterable[Plugin]
+    ) -> None:
+        self.number = 0
+        self.reformed_in = 0
+        """The generation whose group was formed by the ranks that there were before."""
+        self.infos: tuple[InstanceInfo, ...] = ()
+        self.pids: dict[int, int] = {}
+        self.machines: tuple[Machine, ...] = ()
+        self._spec = spec
+        self._pool_id = pool_id
+        self._lines = lines
+        self._plugins = tuple(plugins)
+
+    def adopt(self, hellos: Iterable[Hello]) -> bool:
+        """Take the ranks that agents tell of; whether all are there."""
+        hellos = list(hellos)
+        places = {info.rank: info for hello in hellos for info in hello.places}
+        self.infos = tuple(info for _, info in sorted(places.items()))
+        self.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
+        self.number = hellos[0].generation
+        return len(self.pids) == self._spec.world_size
+
+    def begin(self, watch: Watch, *, stubborn: bool = False) -> bool:
+        """Have ranks forked anew; whether all are there.
+
+        With `stubborn`, an interrupt hinders it only when it takes long: then the ranks are not
+        waited for. Raises `StartError` when one does not come up.
+        """
+        self.number += 1
+        self.pids.clear()
+        self._lines.tell(self._lines.links[0], Reserve(self.number))
+        waiting = set(range(self._spec.world_size))
+        soon = time.monotonic() + _SOON
+        for event in self._lines.pump(watch, None, interrupts=stubborn):
+            match event:
+                case SigInt() if time.monotonic() > soon:
+                    return False
+                case Reserved(generation=number) if number == self.number:
+                    self._fork(event)
+                case RankReady(generation=number) if number == self.number:
+                    waiting.discard(event.rank)
+                    self.pids[event.rank] = event.pid
+                    if not waiting:
+                        return True
+                case RankRefused(generation=number) if number == self.number:
+                    message = f"rank {event.rank}: {event.message}"
+                    raise StartError(self._spec.name, message, event.text.strip())
+                case RankLost(generation=number) if number == self.number:
+                    message = f"rank {event.rank} {event.how} before it was ready"
+                    detail = "\n".join(machine.last_words() for machine in self.machines)
+                    raise StartError(self._spec.name, message, detail)
+                case _:
+                    pass
+        return False
+
+    def reform(self, conductor: Conductor, watch: Watch) -> bool:
+        """Have the ranks that there are form a new process group after a run; whether they could."""
+        if not self._all_are_cut(conductor, watch):
+            return False
+        self.number += 1
+        self._lines.tell(self._lines.links[0], Reserve(self.number))
+        waiting = set(range(self._spec.world_size))
+        for event in self._lines.pump(watch, time.monotonic() + _REFORM_LIMIT, interrupts=True):
+            match event:
+                case Reserved(generation=number) if number == self.number:
+                    self._place(event)
+                    for link, places in self._by_machine():
+                        self._lines.tell(link, Reform(self.number, places))
+                case RankReady(generation=number) if number == self.number:
+                    waiting.discard(event.rank)
+                    if not waiting:
+                        self.reformed_in = self.number
+                        return True
+                case RankRefused() | RankLost():
+                    return False
+                case _:
+                    pass
+        return False
+
+    def _all_are_cut(self, conductor: Conductor, watch: Watch) -> bool:
+        """Wait until no rank is about to cut what is going to be made anew; whether none is."""
+        until = time.monotonic() + _CUT_LIMIT
+        if conductor.cutting:
+            for event in self._lines.pump(watch, until, interrupts=True):
+                if isinstance(event, WasCut):
+                    conductor.cut(event)
+                if not conductor.cutting or isinstance(event, RankLost):
+                    break
+        return not conductor.cutting
+
+    def _place(self, reserved: Reserved) -> None:
+        """Give ranks their places in this generation."""
+        addresses = (reserved.address,) * self._spec.nodes
+        self.infos = place(self._spec, addresses, reserved.port, self._pool_id, self.number)
+
+    def _by_machine(self) -> Iterator[tuple[Link, tuple[InstanceInfo, ...]]]:
+        for machine, link in zip(self.machines, self._lines.links, strict=True):
+            yield link, tuple(info for info in self.infos if info.node in machine.nodes)
+
+    def _fork(self, reserved: Reserved) -> None:
+        self._place(reserved)
+        options = {"backend": self._spec.backend}
+        plugins = tuple(PluginUse(plugin.name, options) for plugin in self._plugins)
+        for link, places in self._by_machine():
+            self._lines.tell(link, Fork(self.number, places, plugins, self._spec.env))
