@@ -8,7 +8,7 @@ from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
-from skyward_nb.words.messages import RunCard
+from skyward_nb.words.parts import RunCard
 from skyward_nb.words.spec import PoolSpec
 
 

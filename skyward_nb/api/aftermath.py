@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from skyward_nb.pool.hang import Halt, doing
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.whereabouts import Source, Whereabouts, whereabouts
-from skyward_nb.words.messages import RankDone, RankLost
+from skyward_nb.words.events import RankDone, RankLost
 from skyward_nb.words.ranks import count_ranks
 
 _OLD_GROUP = re.compile(

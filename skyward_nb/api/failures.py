@@ -14,7 +14,7 @@ from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import RankDied, RemoteError, RunTimeout
-from skyward_nb.words.messages import Failure, Frame, RankDone, RankLost
+from skyward_nb.words.events import Failure, Frame, RankDone, RankLost
 from skyward_nb.words.ranks import count_ranks
 
 _OF_ONE_PROCESS = re.compile(r"\[[0-9a-fA-F.:]+\]:\d+|0x[0-9a-f]+")

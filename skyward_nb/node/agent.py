@@ -35,40 +35,42 @@ from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.wire import processes
 from skyward_nb.wire.frames import event_frames, frame
-from skyward_nb.words.info import InstanceInfo, environment
-from skyward_nb.words.messages import (
-    Aside,
+from skyward_nb.words.commands import (
     Attach,
-    Began,
-    Client,
     Command,
-    Condition,
     Cut,
-    Event,
     Fork,
     Gather,
-    Hello,
     Inspect,
     Interrupt,
     Kill,
-    Leaving,
     Look,
     Ping,
-    RankDone,
-    RankLost,
-    RankRefused,
     Reform,
-    Refused,
     Reserve,
-    Reserved,
     Run,
     Sample,
     Seen,
+    Stop,
+)
+from skyward_nb.words.events import (
+    Aside,
+    Began,
+    Condition,
+    Event,
+    Hello,
+    Leaving,
+    RankDone,
+    RankLost,
+    RankRefused,
+    Refused,
+    Reserved,
     Stack,
     Step,
-    Stop,
     Stopping,
 )
+from skyward_nb.words.info import InstanceInfo, environment
+from skyward_nb.words.parts import Client
 
 _HANG_UP = 0.5
 _DONE = b"\xa8RankDone"

@@ -12,7 +12,8 @@ import select
 from typing import Protocol
 
 from skyward_nb.wire.frames import FrameError, command_frames, frame
-from skyward_nb.words.messages import Aside, Attach, Command, Inspect, Leaving, Look, Ping, Pong
+from skyward_nb.words.commands import Attach, Command, Inspect, Look, Ping
+from skyward_nb.words.events import Aside, Leaving, Pong
 
 _CHUNK = 1 << 18
 _UNCOUNTED = (Attach, Look, Ping)

@@ -8,7 +8,7 @@ from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.payload import pack, unpack
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import PayloadError
-from skyward_nb.words.messages import Packed
+from skyward_nb.words.parts import Packed
 
 
 def pack_exception(error: BaseException, store: BlobStore) -> Packed | None:

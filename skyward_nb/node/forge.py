@@ -24,8 +24,8 @@ import msgspec
 
 from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.wire import processes
+from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.messages import PluginUse
 
 _DIE_WITH_PARENT = 1
 _ADOPT_ORPHANS = 36

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from skyward_nb.words.events import Gpu
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.messages import Gpu
 
 
 def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:

@@ -21,7 +21,7 @@ import msgspec
 from skyward_nb.node.parts import Part, whole
 from skyward_nb.node.spool import Filed, Held
 from skyward_nb.wire.frames import frame
-from skyward_nb.words.messages import LeftOut
+from skyward_nb.words.events import LeftOut
 
 
 class JournalLimits(msgspec.Struct, frozen=True):

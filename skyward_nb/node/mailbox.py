@@ -16,7 +16,7 @@ from types import FrameType
 
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.wire.frames import command_frames
-from skyward_nb.words.messages import Command, Gather, Interrupt
+from skyward_nb.words.commands import Command, Gather, Interrupt
 
 
 class Mailbox:

@@ -37,23 +37,20 @@ from skyward_nb.wire.home import home, set_home
 from skyward_nb.wire.payload import pack, spread_parts, unpack
 from skyward_nb.wire.sizes import measure
 from skyward_nb.words.bounds import bounded
+from skyward_nb.words.commands import Parcel, PluginUse, Reform, Run
 from skyward_nb.words.errors import PayloadError, spell_size
-from skyward_nb.words.messages import (
+from skyward_nb.words.events import (
     Failure,
-    Packed,
-    Parcel,
-    PluginUse,
     RankDone,
     RankReady,
     RankRefused,
-    Reform,
     Rejected,
-    Run,
     Spread,
     Stage,
     Unsendable,
     Variable,
 )
+from skyward_nb.words.parts import Packed
 
 _MISSING = object()
 _PATIENCE = 10.0

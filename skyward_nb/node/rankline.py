@@ -14,8 +14,8 @@ from typing import IO, Protocol
 
 from skyward_nb.node.stackpipe import StackPipe
 from skyward_nb.wire.frames import Cutter, frame
+from skyward_nb.words.events import Output
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.messages import Output
 
 _CHUNK = 1 << 16
 _PIPE_SIZE = 1 << 18

@@ -18,7 +18,8 @@ from types import FrameType
 from skyward_nb.plugins.base import Plugin
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
 from skyward_nb.wire.frames import FrameError, command_frames
-from skyward_nb.words.messages import Command, Cut, Event, Inspect, Reserve, WasCut
+from skyward_nb.words.commands import Command, Cut, Inspect, Reserve
+from skyward_nb.words.events import Event, WasCut
 
 _LARGEST = 1 << 16
 _LOOKS = 4

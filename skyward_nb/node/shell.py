@@ -35,7 +35,8 @@ from skyward_nb.node.uplink import encodable
 from skyward_nb.runtime import outlet
 from skyward_nb.words.bounds import bounded_lines
 from skyward_nb.words.bundles import fitting
-from skyward_nb.words.messages import Clear, Display, Event, Frame, Run, SourceFile
+from skyward_nb.words.commands import Run, SourceFile
+from skyward_nb.words.events import Clear, Display, Event, Frame
 
 _LONGEST_LINE = 500
 _NOT_THE_USERS = (

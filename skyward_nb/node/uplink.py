@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from skyward_nb.runtime import outlet
 from skyward_nb.wire.frames import frame
-from skyward_nb.words.messages import Display, Event, Metric, Metrics, Output, Progress, Stage
+from skyward_nb.words.events import Display, Event, Metric, Metrics, Output, Progress, Stage
 
 _PAUSE = 0.01
 _SETTLE = 0.005

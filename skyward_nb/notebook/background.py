@@ -17,7 +17,7 @@ from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.switchboard import calm
 from skyward_nb.words.errors import PoolError, SkyError
-from skyward_nb.words.messages import Event, Output
+from skyward_nb.words.events import Event, Output
 
 _PERIOD = 0.1
 _SLICE = 0.05

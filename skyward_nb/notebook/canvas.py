@@ -19,7 +19,7 @@ from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.text import as_text, closing_text, rank_text
 from skyward_nb.picture.wording import headline
 from skyward_nb.pool.view import Entry, Line, Shown, View, open_lines
-from skyward_nb.words.messages import Display, Output
+from skyward_nb.words.events import Display, Output
 
 LIVE_LINES = 30
 LIVE_LETTERS = 400

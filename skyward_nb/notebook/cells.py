@@ -16,7 +16,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from skyward_nb.api.failures import show
 from skyward_nb.cell.source import Cell, compile_cell
 from skyward_nb.notebook.sources import cell_source
-from skyward_nb.words.messages import RunCard, SourceFile
+from skyward_nb.words.commands import SourceFile
+from skyward_nb.words.parts import RunCard
 
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 

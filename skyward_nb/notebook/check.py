@@ -15,7 +15,7 @@ from skyward_nb.pool.hang import Halt, report, sentence
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.whereabouts import whereabouts
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.messages import Began, Condition
+from skyward_nb.words.events import Began, Condition
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from skyward_nb.pool.whereabouts import Source, whereabouts
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
 from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
-from skyward_nb.words.messages import Failure, Packed, Phase, RankDone, Rejected
+from skyward_nb.words.events import Failure, Phase, RankDone, Rejected
+from skyward_nb.words.parts import Packed
 from skyward_nb.words.ranks import count_ranks
 
 _MOST_TOLD = 120

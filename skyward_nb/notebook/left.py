@@ -12,7 +12,7 @@ from skyward_nb.picture.wording import clock
 from skyward_nb.pool.lines import spell_client
 from skyward_nb.pool.registry import Entry, condition, entries
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.messages import Condition
+from skyward_nb.words.events import Condition
 from skyward_nb.words.ranks import count_ranks
 
 

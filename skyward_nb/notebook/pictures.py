@@ -12,7 +12,7 @@ from skyward_nb.notebook.display import RunDisplay
 from skyward_nb.pool.logbook import Logbook
 from skyward_nb.pool.pool import Pool
 from skyward_nb.words.errors import PoolError, spell_size
-from skyward_nb.words.messages import (
+from skyward_nb.words.events import (
     Clear,
     Display,
     Event,

@@ -19,7 +19,7 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.messages import RankLost
+from skyward_nb.words.events import RankLost
 from skyward_nb.words.spec import PoolSpec
 
 PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}

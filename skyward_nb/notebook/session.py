@@ -40,7 +40,8 @@ from skyward_nb.providers.folders import store_root
 from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
-from skyward_nb.words.messages import Began, RunCard
+from skyward_nb.words.events import Began
+from skyward_nb.words.parts import RunCard
 from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from IPython.core.interactiveshell import InteractiveShell
 
 from skyward_nb.pool.whereabouts import Source, is_library
-from skyward_nb.words.messages import RunCard, SourceFile
+from skyward_nb.words.commands import SourceFile
+from skyward_nb.words.parts import RunCard
 
 
 def cell_source(shell: InteractiveShell | None, filename: str) -> SourceFile | None:

@@ -20,7 +20,7 @@ from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.folders import sweep
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
-from skyward_nb.words.messages import Variable
+from skyward_nb.words.events import Variable
 from skyward_nb.words.ranks import count_ranks, parse_ranks, spell_ranks
 
 _ANY_WORLD = 1 << 16

@@ -18,7 +18,7 @@ from skyward_nb.picture.wording import headline, remarks
 from skyward_nb.pool.series import Series, thinned
 from skyward_nb.pool.stragglers import behind
 from skyward_nb.pool.view import Line, RankState, RunState, Shown, View, laid_out
-from skyward_nb.words.messages import Gpu
+from skyward_nb.words.events import Gpu
 
 MIME = "application/vnd.skyward.run+json"
 _MOST_TEXT = 10_000

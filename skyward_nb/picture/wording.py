@@ -12,7 +12,7 @@ from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.stragglers import behind, current, imbalance
 from skyward_nb.pool.view import MOST_METRICS, RankView, View
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.messages import Gpu, Progress
+from skyward_nb.words.events import Gpu, Progress
 from skyward_nb.words.ranks import spell_ranks
 
 EACH_RANK = 16

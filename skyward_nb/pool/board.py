@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from skyward_nb.pool.terminal import Screen, feed
 from skyward_nb.pool.view import MOST_RICH, MOST_SHOWN, Entry, Line, Shown, View
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.messages import Display, Output
+from skyward_nb.words.events import Display, Output
 
 _HEAD_PART = 0.25
 _SLACK = 1.25

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from skyward_nb.pool.board import Board
 from skyward_nb.pool.series import Series, extended
 from skyward_nb.pool.view import MOST_METRICS, RankState, RankView, StepView, View
-from skyward_nb.words.messages import (
+from skyward_nb.words.events import (
     Clear,
     Display,
     Event,

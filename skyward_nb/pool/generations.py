@@ -11,20 +11,10 @@ from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.pool.switchboard import SigInt
 from skyward_nb.providers.base import Machine
+from skyward_nb.words.commands import Fork, PluginUse, Reform, Reserve
 from skyward_nb.words.errors import StartError
+from skyward_nb.words.events import Hello, RankLost, RankReady, RankRefused, Reserved, WasCut
 from skyward_nb.words.info import InstanceInfo, place
-from skyward_nb.words.messages import (
-    Fork,
-    Hello,
-    PluginUse,
-    RankLost,
-    RankReady,
-    RankRefused,
-    Reform,
-    Reserve,
-    Reserved,
-    WasCut,
-)
 from skyward_nb.words.spec import PoolSpec
 
 _REFORM_LIMIT = 10.0

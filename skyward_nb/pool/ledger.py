@@ -21,8 +21,9 @@ from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.definitions import is_label
 from skyward_nb.wire.explain import kind_in_short
 from skyward_nb.wire.payload import pack
+from skyward_nb.words.commands import ModuleFile, Parcel, SourceFile
 from skyward_nb.words.errors import PayloadError, spell_size
-from skyward_nb.words.messages import ModuleFile, Parcel, RankDone, SourceFile
+from skyward_nb.words.events import RankDone
 
 Status = Literal["sent", "unchanged", "kept on ranks", "removed"]
 _STRONGEST: tuple[Status, ...] = ("sent", "kept on ranks", "unchanged", "removed")

@@ -18,16 +18,9 @@ from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP
 from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
 from skyward_nb.providers.base import AgentGone, Machine
-from skyward_nb.words.messages import (
-    Client,
-    Command,
-    Event,
-    Hello,
-    Leaving,
-    Phase,
-    Pong,
-    Refused,
-)
+from skyward_nb.words.commands import Command
+from skyward_nb.words.events import Event, Hello, Leaving, Phase, Pong, Refused
+from skyward_nb.words.parts import Client
 
 T = TypeVar("T")
 Watch = Callable[[Event | None], None]

@@ -13,16 +13,9 @@ import time
 from collections import deque
 
 from skyward_nb.wire.frames import FrameError, event_frames, frame
-from skyward_nb.words.messages import (
-    Aside,
-    Attach,
-    Client,
-    Command,
-    Event,
-    Hello,
-    LeftOut,
-    Ping,
-)
+from skyward_nb.words.commands import Attach, Command, Ping
+from skyward_nb.words.events import Aside, Event, Hello, LeftOut
+from skyward_nb.words.parts import Client
 
 _CHUNK = 1 << 18
 

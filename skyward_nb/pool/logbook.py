@@ -26,7 +26,7 @@ from skyward_nb.pool.logfiles import (
     sweep,
 )
 from skyward_nb.wire.frames import frame
-from skyward_nb.words.messages import Display, Output
+from skyward_nb.words.events import Display, Output
 
 _LATE = 1.0
 _SWEEP_FILES = 64

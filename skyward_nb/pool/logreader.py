@@ -23,7 +23,7 @@ from skyward_nb.pool.logfiles import (
 )
 from skyward_nb.wire.frames import FrameError, event_frames
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.messages import Display, Output
+from skyward_nb.words.events import Display, Output
 
 LONGEST_LINE = 1_000_000
 _CHUNK = 1 << 20

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from skyward_nb.words.messages import ModuleFile
+from skyward_nb.words.commands import ModuleFile
 
 _MOST_FILES = 2000
 _MOST_FOLDERS = 500

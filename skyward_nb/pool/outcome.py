@@ -10,7 +10,8 @@ from skyward_nb.cell.source import Cell
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.ledger import Ledger, Plan
 from skyward_nb.wire.pickler import code_names
-from skyward_nb.words.messages import RankDone, RankLost, RunCard
+from skyward_nb.words.events import RankDone, RankLost
+from skyward_nb.words.parts import RunCard
 
 
 @dataclass(frozen=True)

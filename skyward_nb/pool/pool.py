@@ -31,28 +31,22 @@ from skyward_nb.pool.pace import Pace
 from skyward_nb.pool.switchboard import Incoming, SigInt
 from skyward_nb.providers.base import AgentGone, Provider
 from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.words.commands import Command, Parcel, Run, Sample, Seen, SourceFile, Stop
 from skyward_nb.words.errors import PoolError, StartError, spell_size
-from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.messages import (
+from skyward_nb.words.events import (
     Began,
-    Client,
-    Command,
     Hello,
-    Parcel,
     Phase,
     RankDone,
     RankLost,
-    Run,
-    Sample,
-    Seen,
-    SourceFile,
     Spread,
     Stack,
     Step,
-    Stop,
     Stopping,
     WasCut,
 )
+from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.parts import Client
 from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
 

@@ -15,7 +15,8 @@ import msgspec
 from skyward_nb.providers.folders import is_gone, runtime_root
 from skyward_nb.providers.remains import is_ours
 from skyward_nb.wire.frames import event_frames, frame
-from skyward_nb.words.messages import Condition, Event, Inspect, Look, Stack
+from skyward_nb.words.commands import Inspect, Look
+from skyward_nb.words.events import Condition, Event, Stack
 from skyward_nb.words.spec import PoolSpec
 
 _FILE = "pool.json"

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from skyward_nb.pool.link import Link, LinkLost
-from skyward_nb.words.messages import Event
+from skyward_nb.words.events import Event
 
 
 class SigInt:

@@ -15,7 +15,7 @@ import msgspec
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.series import Series
 from skyward_nb.pool.terminal import Screen, seen
-from skyward_nb.words.messages import Progress, Telemetry
+from skyward_nb.words.events import Progress, Telemetry
 
 MOST_TEXT = 256_000
 """Bytes of text that are kept of a run unless it is told otherwise."""

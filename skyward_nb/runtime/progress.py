@@ -18,7 +18,7 @@ from typing import Any, SupportsFloat, TypeVar
 
 from skyward_nb.runtime import outlet
 from skyward_nb.runtime.here import instance_info
-from skyward_nb.words.messages import Metric, Progress
+from skyward_nb.words.events import Metric, Progress
 
 T = TypeVar("T")
 

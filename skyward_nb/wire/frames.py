@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from skyward_nb.words.messages import Command, Event
+from skyward_nb.words.commands import Command
+from skyward_nb.words.events import Event
 
 LARGEST = 1 << 30
 _HEAD = 4

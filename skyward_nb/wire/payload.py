@@ -24,7 +24,7 @@ from skyward_nb.wire.arrivals import Address
 from skyward_nb.wire.blobs import BlobStore, Buffer, Damaged, digest_of
 from skyward_nb.wire.explain import explain
 from skyward_nb.wire.pickler import CuttingPickler, LenientPickler, Pickler
-from skyward_nb.words.messages import Packed
+from skyward_nb.words.parts import Packed
 
 INLINE_LIMIT = 64 * 1024
 _ALIGN = 64

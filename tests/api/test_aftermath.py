@@ -10,7 +10,7 @@ from skyward_nb.api.failures import failures_of
 from skyward_nb.pool.ledger import Plan
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.whereabouts import Spot, Whereabouts
-from skyward_nb.words.messages import Failure, RankDone, RankLost
+from skyward_nb.words.events import Failure, RankDone, RankLost
 
 FAILURE = Failure(type_name="ValueError", message="m", value=None, at=None, traceback=())
 SLEEPS = Whereabouts((Spot("Cell In[3]", 7, "<module>", "time.sleep(60)", is_users=True),))

@@ -13,7 +13,7 @@ from skyward_nb.pool.hang import Halt
 from skyward_nb.pool.whereabouts import Spot, Whereabouts
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.bounds import MESSAGE
-from skyward_nb.words.messages import Failure, Frame, RankDone, RankLost
+from skyward_nb.words.events import Failure, Frame, RankDone, RankLost
 
 HERE = Frame("Cell In[3]", 7, "raise ValueError(x)")
 

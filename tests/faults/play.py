@@ -24,7 +24,7 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError, StartError
-from skyward_nb.words.messages import Output, Step
+from skyward_nb.words.events import Output, Step
 from skyward_nb.words.spec import PoolSpec
 
 TIMEOUT = 0.3

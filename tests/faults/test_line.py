@@ -17,7 +17,8 @@ from pools import request, values
 
 from skyward_nb.wire.frames import Cutter, command_frames, event_frames
 from skyward_nb.wire.payload import unpack
-from skyward_nb.words.messages import Output, Run
+from skyward_nb.words.commands import Run
+from skyward_nb.words.events import Output
 
 # A command that came twice would count twice.
 COUNTS = "count = globals().get('count', 0) + 1\nprint('run', count)\nprint('done')\ncount"

@@ -16,28 +16,30 @@ from contextlib import contextmanager
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.pool.link import Link
 from skyward_nb.providers.local import LocalProvider
-from skyward_nb.words.info import place
-from skyward_nb.words.messages import (
-    Client,
+from skyward_nb.words.commands import (
     Cut,
     Fork,
     Inspect,
     Interrupt,
-    Output,
     PluginUse,
+    Reform,
+    Reserve,
+    Run,
+    SourceFile,
+    Stop,
+)
+from skyward_nb.words.events import (
+    Output,
     RankDone,
     RankLost,
     RankReady,
     RankRefused,
-    Reform,
-    Reserve,
     Reserved,
-    Run,
-    SourceFile,
     Stack,
-    Stop,
     WasCut,
 )
+from skyward_nb.words.info import place
+from skyward_nb.words.parts import Client
 from skyward_nb.words.spec import PoolSpec
 
 PATIENCE = 60.0

@@ -19,7 +19,8 @@ from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
-from skyward_nb.words.messages import Sample, Telemetry
+from skyward_nb.words.commands import Sample
+from skyward_nb.words.events import Telemetry
 from skyward_nb.words.spec import PoolSpec
 
 OUTSIDE = "killed by SIGKILL (from outside; no sign of memory running out)"

@@ -13,8 +13,8 @@ import pytest
 
 from skyward_nb.node.gpus import Gpus, gpu_of
 from skyward_nb.node.telemetry import Sampler, Subject
+from skyward_nb.words.events import Gpu
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.messages import Gpu
 
 GB = 1 << 30
 

@@ -12,7 +12,8 @@ from conftest import gone_within, traces
 from node.drivers import driver
 
 from skyward_nb.pool.stacks import threads
-from skyward_nb.words.messages import Inspect, RankLost, Stack
+from skyward_nb.words.commands import Inspect
+from skyward_nb.words.events import RankLost, Stack
 
 
 @pytest.fixture(scope="module")

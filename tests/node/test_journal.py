@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from skyward_nb.node import parts
 from skyward_nb.node.journal import Journal, JournalLimits
 from skyward_nb.wire.frames import event_frames, frame
-from skyward_nb.words.messages import (
+from skyward_nb.words.events import (
     Began,
     Clear,
     Display,
@@ -23,12 +23,12 @@ from skyward_nb.words.messages import (
     RankDone,
     RankLost,
     RankReady,
-    RunCard,
     Spread,
     Stage,
     Step,
     WasCut,
 )
+from skyward_nb.words.parts import RunCard
 
 SHOWN = [
     Output(0, "stdout", "x", 1),

@@ -12,7 +12,7 @@ from node.drivers import driver
 
 from skyward_nb.plugins.collectives import waits_in
 from skyward_nb.pool.stacks import threads
-from skyward_nb.words.messages import Output
+from skyward_nb.words.events import Output
 
 pytestmark = [
     pytest.mark.torch,

@@ -16,7 +16,8 @@ from skyward_nb.node.telemetry import Sampler, Spent, Subject, spent_since
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
-from skyward_nb.words.messages import Sample, Telemetry
+from skyward_nb.words.commands import Sample
+from skyward_nb.words.events import Telemetry
 from skyward_nb.words.spec import PoolSpec
 
 MB = 1_000_000

@@ -11,7 +11,7 @@ from skyward_nb.picture import record
 from skyward_nb.picture.page import as_html
 from skyward_nb.pool.folding import fold
 from skyward_nb.pool.view import RankView, View
-from skyward_nb.words.messages import Metric, Output
+from skyward_nb.words.events import Metric, Output
 
 SCHEMA = Path(record.__file__).with_name("run.schema.json")
 GOLDEN = Path(__file__).with_name("golden")

@@ -10,7 +10,7 @@ from skyward_nb.picture import wording
 from skyward_nb.pool.folding import fold
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.view import RankView, View
-from skyward_nb.words.messages import Metric, Progress, RankLost
+from skyward_nb.words.events import Metric, Progress, RankLost
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from skyward_nb.pool.folding import fold
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.view import RankView, View
-from skyward_nb.words.messages import (
+from skyward_nb.words.events import (
     Display,
     Gpu,
     Metric,

@@ -3,20 +3,8 @@
 import msgspec
 
 from skyward_nb.pool.conductor import CUT_AFTER, SETTLE, Conductor
-from skyward_nb.words.messages import (
-    Cut,
-    Failure,
-    Gather,
-    Inspect,
-    Interrupt,
-    Kill,
-    RankDone,
-    RankLost,
-    Spread,
-    Stack,
-    Stopping,
-    WasCut,
-)
+from skyward_nb.words.commands import Cut, Gather, Inspect, Interrupt, Kill
+from skyward_nb.words.events import Failure, RankDone, RankLost, Spread, Stack, Stopping, WasCut
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 

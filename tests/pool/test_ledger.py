@@ -7,8 +7,9 @@ import pytest
 
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.words.commands import SourceFile
 from skyward_nb.words.errors import PayloadError
-from skyward_nb.words.messages import RankDone, Rejected, SourceFile
+from skyward_nb.words.events import RankDone, Rejected
 
 ALL = (0, 1)
 

@@ -18,7 +18,7 @@ from skyward_nb.pool.logfiles import Limits, find, part_path, runs
 from skyward_nb.pool.logreader import LONGEST_LINE, LogLine, read
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.messages import Display, Output, Phase
+from skyward_nb.words.events import Display, Output, Phase
 
 SMALL = Limits(head=1000, part=500, parts=3, block=1, everything=1_000_000, runs=1000)
 
@@ -236,7 +236,7 @@ def test_a_run_that_goes_on_is_not_removed():
     code = """
         import sys
         from skyward_nb.pool.logbook import Logbook
-        from skyward_nb.words.messages import Output
+        from skyward_nb.words.events import Output
         book = Logbook("p-other")
         book.write(Output(0, "stdout", "begun\\n", 1))
         book.flush()
@@ -284,7 +284,7 @@ def test_two_kernels_use_the_folder_at_once():
         import sys
         from skyward_nb.pool.logbook import Logbook
         from skyward_nb.pool.logfiles import Limits
-        from skyward_nb.words.messages import Output
+        from skyward_nb.words.events import Output
         limits = Limits(head=3000, part=1000, parts=3, block=1, everything=20_000)
         book = Logbook(sys.argv[1] if len(sys.argv) > 1 else "p-%s", limits)
         for run in range(1, 151):
@@ -337,7 +337,7 @@ def test_a_disk_that_is_full_breaks_nothing():
     code = """
         import resource
         from skyward_nb.pool.logbook import Logbook
-        from skyward_nb.words.messages import Output
+        from skyward_nb.words.events import Output
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         book = Logbook("p-1")
         for number in range(20_000):
@@ -361,7 +361,7 @@ def test_a_disk_without_room_for_a_header_is_left_without_a_file(root):
     code = """
         import resource
         from skyward_nb.pool.logbook import Logbook
-        from skyward_nb.words.messages import Output
+        from skyward_nb.words.events import Output
         book = Logbook("p-1")
         for most in (10, 100_000):
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, 100_000))

@@ -14,7 +14,7 @@ from pools import request, values
 
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError, StartError
-from skyward_nb.words.messages import Output
+from skyward_nb.words.events import Output
 
 
 def test_a_pool_opens_and_closes_without_a_trace(make):

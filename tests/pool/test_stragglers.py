@@ -4,7 +4,7 @@ import pytest
 
 from skyward_nb.pool.stragglers import behind, current, imbalance
 from skyward_nb.pool.view import RankView
-from skyward_nb.words.messages import Progress
+from skyward_nb.words.events import Progress
 
 
 def at(done, total=100, *, over=False, level=0, text="", unit="it"):

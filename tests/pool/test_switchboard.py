@@ -9,7 +9,8 @@ import pytest
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.switchboard import SigInt, Switchboard
 from skyward_nb.wire.frames import frame
-from skyward_nb.words.messages import Client, Hello, Output
+from skyward_nb.words.events import Hello, Output
+from skyward_nb.words.parts import Client
 
 CLIENT = Client(key="k", pid=1, host="here", since=0.0)
 

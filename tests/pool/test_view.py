@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from skyward_nb.pool import board as board_module
 from skyward_nb.pool.folding import fold, trimmed
 from skyward_nb.pool.view import Line, RankView, Shown, View, open_lines
-from skyward_nb.words.messages import (
+from skyward_nb.words.events import (
     Clear,
     Display,
     Gpu,

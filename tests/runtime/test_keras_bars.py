@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from skyward_nb.runtime import hooks, outlet
-from skyward_nb.words.messages import Metric, Progress
+from skyward_nb.words.events import Metric, Progress
 
 pytest.importorskip("torch")
 os.environ.setdefault("KERAS_BACKEND", "torch")

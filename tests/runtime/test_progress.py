@@ -8,7 +8,7 @@ import pytest
 import skyward_nb as sky
 from skyward_nb.runtime import outlet, progress
 from skyward_nb.wire.frames import event_frames, frame
-from skyward_nb.words.messages import Metric
+from skyward_nb.words.events import Metric
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from skyward_nb.runtime import hooks, outlet
-from skyward_nb.words.messages import Progress
+from skyward_nb.words.events import Progress
 
 pytest.importorskip("tqdm")
 

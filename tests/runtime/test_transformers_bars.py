@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from skyward_nb.runtime import hooks, outlet
-from skyward_nb.words.messages import Metric, Progress
+from skyward_nb.words.events import Metric, Progress
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skyward_nb.wire.frames import FrameError, command_frames, event_frames, frame
-from skyward_nb.words.messages import Interrupt, Kill, Output, Phase, RankDone, Stop
+from skyward_nb.words.commands import Interrupt, Kill, Stop
+from skyward_nb.words.events import Output, Phase, RankDone
 
 EVENTS = [
     Output(3, "stdout", "héllo\n" * 100),
