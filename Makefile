@@ -11,7 +11,7 @@ demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
 
 test: $(STAMPS)/test $(STAMPS)/chromium  ## what the tests need, and the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: lint types imports test  ## all that CI asks for; the notebooks are run by the tests
 

@@ -52,7 +52,7 @@ def results(request) -> list[tuple[Case, Result]]:
     return request.config.stash[RESULTS]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stand(runtime_dir) -> Iterator[Stand]:
     """One pool at a time, which cases use one after another."""
     made = Stand()

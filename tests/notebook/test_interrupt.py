@@ -105,7 +105,7 @@ def test_a_second_interrupt_does_not_wait_for_the_grace(notebook):
 
 def test_a_rank_that_dies_of_an_interrupt_is_named(notebook):
     body = (
-        "import skyward_nb as sky\n"
+        "import os, time\nimport skyward_nb as sky\n"
         "try:\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n"
         "    if not sky.is_head():\n        os.abort()\n    raise"

@@ -105,11 +105,11 @@ print("in time from {name}")
 """
 
 
-def updates_of(notebook, seconds: float) -> list[str]:
-    """Texts of displays that are updated while no cell runs."""
+def updates_of(notebook, seconds: float, *, most: int = 1000) -> list[str]:
+    """Texts of displays that are updated while no cell runs, for so long, or until there are so many."""
     found = []
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while time.monotonic() < until and len(found) < most:
         try:
             message = notebook.client.get_iopub_msg(timeout=0.1)
         except queue.Empty:
@@ -122,7 +122,7 @@ def updates_of(notebook, seconds: float) -> list[str]:
 def test_what_a_thread_prints_after_its_cell_appears_in_the_picture_of_its_cell(notebook):
     ran = ranks(notebook, LATER.format(delay=0.5, name="A"))
     assert "late" not in ran.picture
-    (late,) = updates_of(notebook, 2.5)
+    (late,) = updates_of(notebook, 30, most=1)
     assert said(Ran("", displays=[{"text/plain": late}])) == [
         "[0-3] in time from A",
         "[0-3] late from A",
