@@ -96,9 +96,9 @@ class Pictures:
 
     def _look_after(self) -> None:
         self._look_later = None
-        with contextlib.suppress(PoolError):  # the next cell tells it
-            self.look()
-            self._pool.flush()
+        if self._loop is not None:
+            self._look_when_idle(self._loop)
+        self._pool.flush()
 
     def renew(self) -> None:
         """Draw those to which something came late."""

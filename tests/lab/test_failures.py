@@ -67,8 +67,10 @@ def test_a_run_outlives_the_kernel_that_is_restarted(open_notebook):
     notebook.run_cell(2, wait=False)
     notebook.output(2).get_by_text("it has begun").first.wait_for()
     notebook.screenshot("attached")
-    (notebook.path.parent / "GO").touch()
+    go = notebook.path.parent / "GO"
+    go.touch()
     notebook.wait_idle()
+    go.unlink()
     seen = notebook.output_text(2)
     assert seen.count("it has begun") == seen.count("it has ended") == 1
     assert "[0-1] 'the value'" in seen

@@ -1,6 +1,7 @@
 """The picture under a cell, as people see it in JupyterLab: live, finished, and when they come back."""
 
 import re
+import time
 
 import pytest
 
@@ -42,6 +43,14 @@ def widths(notebook):
     return [int(each) for each in found]
 
 
+def soon(is_so):
+    """Wait until something is so: what is drawn comes a moment after what was said."""
+    until = time.monotonic() + 60
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert is_so()
+
+
 def lines(locator):
     """The lines of output that are to be seen."""
     return [line for line in locator.inner_text().splitlines() if line.startswith("[")]
@@ -61,7 +70,7 @@ def test_bars_curves_tabs_and_figures(notebook):
     assert max(before) > min(before)
     pane = out.locator(".sky-pane:visible")
     assert pane.count() == 1
-    assert any(line.startswith("[0-1,3] step 2") for line in lines(pane))
+    soon(lambda: any(line.startswith("[0-1,3] step 2") for line in lines(pane)))
     out.get_by_text("2", exact=True).and_(out.locator("label")).click()
     assert lines(pane)[-1].endswith("step 11")
     page.keyboard.press("ArrowRight")

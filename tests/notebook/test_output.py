@@ -105,11 +105,11 @@ print("in time from {name}")
 """
 
 
-def updates_of(notebook, seconds: float, *, most: int = 1000) -> list[str]:
-    """Texts of displays that are updated while no cell runs, for so long, or until there are so many."""
+def updates_of(notebook, seconds: float, last: str = "\0") -> list[str]:
+    """Texts of displays that are updated while no cell runs, for so long, or up to one with `last`."""
     found = []
     until = time.monotonic() + seconds
-    while time.monotonic() < until and len(found) < most:
+    while time.monotonic() < until and not (found and last in found[-1]):
         try:
             message = notebook.client.get_iopub_msg(timeout=0.1)
         except queue.Empty:
@@ -122,7 +122,7 @@ def updates_of(notebook, seconds: float, *, most: int = 1000) -> list[str]:
 def test_what_a_thread_prints_after_its_cell_appears_in_the_picture_of_its_cell(notebook):
     ran = ranks(notebook, LATER.format(delay=0.5, name="A"))
     assert "late" not in ran.picture
-    (late,) = updates_of(notebook, 30, most=1)
+    *_, late = updates_of(notebook, 30, "[0-3] late")
     assert said(Ran("", displays=[{"text/plain": late}])) == [
         "[0-3] in time from A",
         "[0-3] late from A",
