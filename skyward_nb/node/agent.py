@@ -102,7 +102,7 @@ class Agent:
         self._line: ClientLine | None = None
         self._client: Client | None = None
         self._visitors: set[ClientLine] = set()
-        self._inspecting: dict[int, set[ClientLine]] = {}
+        self._inspecting: dict[int, deque[ClientLine]] = {}
         self._generation = 0
         self._runs = 0
         self._run: Began | None = None
@@ -428,8 +428,6 @@ class Agent:
     def hung_up_on(self, line: ClientLine) -> None:
         """If it was the client, the lease begins to run out."""
         self._visitors.discard(line)
-        for lines in self._inspecting.values():
-            lines.discard(line)
         if self._line is line:
             self._received = line.received
             self._line = None
@@ -439,7 +437,7 @@ class Agent:
     def inspect_for(self, line: ClientLine, command: Inspect) -> None:
         """Have ranks tell where their threads are, to this line."""
         for rank in command.ranks:
-            self._inspecting.setdefault(rank, set()).add(line)
+            self._inspecting.setdefault(rank, deque()).append(line)
             self._inspect(rank)
 
     def caught_up(self, line: ClientLine) -> None:
@@ -524,8 +522,9 @@ class Agent:
     def _tell(self, event: Event) -> None:
         """Log an event for the client; what is said aside goes to whoever is there."""
         if isinstance(event, Stack):
-            for line in self._inspecting.pop(event.rank, ()):
-                line.say(event)
+            # One answer to each who asked, in order; to one that has hung up nothing is said.
+            if asking := self._inspecting.get(event.rank):
+                asking.popleft().say(event)
         elif isinstance(event, Aside):
             if self._line is not None:
                 self._line.say(event)
