@@ -96,6 +96,7 @@ class Rank:
         self._bound_in: dict[str, int] = {}
         outlet.connect(self._uplink.emit)
         shell.connect(self.info.rank, self._uplink.emit)
+        shell.calm = self._mailbox.close
         set_home(shell.user_ns)
         _leave_with_the_last_words(self._uplink)
         # All threads only where it dies of it anyway: to walk those of native code may crash.

@@ -105,6 +105,8 @@ class RankShell(InteractiveShell):
     displayhook_class = Type(_Values)
     display_pub_class = Type(_Displays)
     shown: tuple[str, ...] = ()
+    calm: Callable[[], None] = staticmethod(lambda: None)
+    """Has no interrupt raise any more in this cell."""
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Print how an exception reads that ends no cell: one of an object that cannot be shown."""
@@ -198,6 +200,10 @@ class RankShell(InteractiveShell):
             value = self._execute(*parts)
             if value is not None:
                 self.user_ns["_"] = value
+        except BaseException:
+            # An interrupt that comes only now would end what IPython does after a cell, and be printed.
+            self.calm()
+            raise
         finally:
             self.events.trigger("post_execute")
         return value
