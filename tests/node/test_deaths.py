@@ -11,44 +11,24 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pools import request, start
 
-from skyward_nb.cell.source import compile_cell
 from skyward_nb.node import deaths
 from skyward_nb.node.deaths import HUNG_UP, Deaths
-from skyward_nb.pool.outcome import RunRequest
-from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.local import LocalProvider
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.commands import Sample
 from skyward_nb.words.events import Telemetry
-from skyward_nb.words.spec import PoolSpec
 
 OUTSIDE = "killed by SIGKILL (from outside; no sign of memory running out)"
 
 
-def cell(body):
-    return compile_cell(
-        "",
-        body,
-        transform=lambda text: text,
-        transform_ast=lambda tree: tree,
-        name_file=lambda code, text: f"<cell {hash(text)}>",
-    )
-
-
 def run(pool, body):
-    made = cell(body)
-    request = RunRequest(
-        cell=made, number=1, namespace={}, ranks=pool.ranks, value_from=pool.ranks,
-        wants_value=made.has_value,
-    )  # fmt: skip
-    return pool.run(request, lambda _: None)
+    return pool.run(request(pool, body), lambda _: None)
 
 
 @pytest.fixture
 def pool(no_leaks):
-    pool = Pool(PoolSpec(nodes=2, grace=1.0), LocalProvider(), lambda _: None)
-    pool.start(lambda _: None)
+    pool = start()
     yield pool
     pool.close()
 

@@ -10,7 +10,7 @@ import time
 
 import psutil
 import pytest
-from pools import request, start, values
+from pools import found, request, start, values
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
@@ -23,12 +23,6 @@ from skyward_nb.words.spec import PoolSpec
 
 COUNTS = "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)\n'end'"
 COUNTED = "".join(f"{i}\n" for i in range(200))
-
-
-def found(pool):
-    """Another client's view of a pool."""
-    (entry,) = [each for each in registry.entries() if each.pool_id == pool.pool_id]
-    return Pool(entry.spec, LocalProvider(), lambda _: None, pool_id=pool.pool_id)
 
 
 def texts(events):

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pools import values
 
-from skyward_nb.cell.source import compile_cell
-from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers import folders
 from skyward_nb.providers.local import LocalMachine, LocalProvider
 from skyward_nb.wire import processes
-from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.spec import PoolSpec
 
@@ -47,28 +45,6 @@ block = shared_memory.SharedMemory(create=True, size=4096)
 resource_tracker.ensure_running()
 (block.name, os.getpid(), os.getppid(), resource_tracker._resource_tracker._pid)
 """
-
-
-def cell(body):
-    return compile_cell(
-        "",
-        body,
-        transform=lambda text: text,
-        transform_ast=lambda tree: tree,
-        name_file=lambda code, text: f"<cell {hash(text)}>",
-    )
-
-
-def values(pool, body):
-    made = cell(body)
-    request = RunRequest(
-        cell=made, number=1, namespace={}, ranks=pool.ranks, value_from=pool.ranks,
-        wants_value=made.has_value,
-    )  # fmt: skip
-    pool.look(lambda _: None)
-    outcome = pool.run(request, lambda _: None)
-    assert not outcome.failed, outcome.failed
-    return [unpack(end.value, pool.store) for _, end in sorted(outcome.done.items())]
 
 
 def stays(pid):
