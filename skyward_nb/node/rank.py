@@ -96,6 +96,7 @@ class Rank:
         self._bound_in: dict[str, int] = {}
         outlet.connect(self._uplink.emit)
         shell.connect(self.info.rank, self._uplink.emit)
+        shell.listen = self._mailbox.open
         shell.calm = self._mailbox.close
         set_home(shell.user_ns)
         _leave_with_the_last_words(self._uplink)
@@ -202,9 +203,7 @@ class Rank:
         error: BaseException | None = None
         self._shell.shown = ()
         try:
-            self._mailbox.open(command.run)
             value = self._shell.run(command)
-            self._mailbox.close()
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
             error = self._closed_after(raised, command.run)
         self._end_if_forked(error)

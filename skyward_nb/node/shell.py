@@ -105,8 +105,10 @@ class RankShell(InteractiveShell):
     displayhook_class = Type(_Values)
     display_pub_class = Type(_Displays)
     shown: tuple[str, ...] = ()
+    listen: Callable[[int], None] = staticmethod(lambda _run: None)
+    """From now on an interrupt of this run raises."""
     calm: Callable[[], None] = staticmethod(lambda: None)
-    """Has no interrupt raise any more in this cell."""
+    """From now on none does: in what IPython calls before and after a cell it would be printed."""
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Print how an exception reads that ends no cell: one of an object that cannot be shown."""
@@ -197,11 +199,12 @@ class RankShell(InteractiveShell):
                 marshal.loads(part) if part is not None else None  # noqa: S302 - from our own kernel
                 for part in (command.body, command.last)
             ]
+            self.listen(command.run)
             value = self._execute(*parts)
             if value is not None:
                 self.user_ns["_"] = value
+            self.calm()
         except BaseException:
-            # An interrupt that comes only now would end what IPython does after a cell, and be printed.
             self.calm()
             raise
         finally:
