@@ -44,7 +44,9 @@ class Uplink:
         self._flushed = self._text_flushed = 0.0
         self._flush_is_due = False
         self._rests: dict[str, str] = {}
-        self._wake = threading.Event()
+        # Not an Event: an interrupt within its `set` would keep the lock inside it for good.
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
         self._alive = True
         self._main = threading.main_thread().ident
         self.run = 0
@@ -81,7 +83,8 @@ class Uplink:
             self.flush()
         elif not self._flush_is_due:
             self._flush_is_due = True
-            self._wake.set()
+            with contextlib.suppress(RuntimeError):  # it is awake
+                self._asleep.release()
 
     def flush(self) -> None:
         """Send the text written so far."""
@@ -178,9 +181,8 @@ class Uplink:
     def _flush_late(self) -> None:
         # Signals are the main thread's, which sleeps on if another one takes them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        while self._wake.wait() and self._alive:
+        while self._asleep.acquire() and self._alive:
             time.sleep(_PAUSE)
-            self._wake.clear()
             with self._lock:
                 try:
                     self._flush()

@@ -1,17 +1,24 @@
-"""The form of a plugin, and the one table of those there are."""
+"""The form of a plugin, the one table of those there are, and which of them a pool has."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from skyward_nb.words.errors import MissingDependency, OptionError
+from skyward_nb.words.commands import PluginUse
+from skyward_nb.words.errors import MissingDependency
+from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.spec import PoolSpec
 
-PLUGINS = {"torch": "skyward_nb.plugins.torch"}
+PLUGINS = {
+    "torch": "skyward_nb.plugins.torch",
+}
+"""Where each plugin is, in no order: `FRAMEWORKS` has that."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +35,40 @@ class Place:
 
 
 class Plugin(Protocol):
-    """A framework's plugin: a module with these names, nothing else."""
+    """A framework's plugin. Options are what `options` made of the spec: text under names of its own."""
 
     name: str
-    requires: tuple[str, ...]
-    """Packages as pip names them; the first is the module looked for."""
-    preload: tuple[str, ...]
-    """Modules the forge imports before it forks: they start no device and keep no thread."""
-    backends: tuple[str, ...]
+    image: tuple[str, ...]
+    """What a machine needs, as pip installs it."""
+    modules: tuple[str, ...]
+    """What must be importable, in the order of `image`."""
+    serves: bool
+    """Whether its ranks listen: each gets a port, `Peer.ports[name]`, held by the agent.
 
-    def env(self, info: InstanceInfo) -> dict[str, str]:
+    The port is bound and not listened on; who binds it too must set SO_REUSEADDR.
+    """
+
+    def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
+        """What of the spec it heeds; on the client. Raises `OptionError` for what it cannot do."""
+        ...
+
+    def preload(self, options: dict[str, str]) -> tuple[str, ...]:
+        """Modules the forge imports before it forks, none of which starts a device.
+
+        `NAME=VALUE` among them sets a variable first, where importing needs it.
+        """
+        ...
+
+    def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
         """Environment variables of a rank; pure."""
         ...
 
     def enter(self, place: Place, options: dict[str, str]) -> AbstractContextManager[None]:
-        """Ready the framework in this process; leaving undoes it, also after a cut."""
+        """Ready the framework in this process; leaving undoes it, also after a cut.
+
+        Once per generation, in the order of `FRAMEWORKS`, and left in the opposite order. What it
+        raises on entering is told; what it raises on leaving has the ranks forked anew.
+        """
         ...
 
     def cut(self) -> bool:
@@ -57,21 +83,63 @@ class Plugin(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class PlainPlugin:
+    """What most plugins have in common: no server, nothing to cut, nothing to preload."""
+
+    name: str
+    image: tuple[str, ...]
+    modules: tuple[str, ...]
+    serves: bool = False
+
+    def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
+        """Nothing."""
+        del spec, variant
+        return {}
+
+    def preload(self, options: dict[str, str]) -> tuple[str, ...]:
+        """Its modules."""
+        del options
+        return self.modules
+
+    def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
+        """Nothing."""
+        del info, options
+        return {}
+
+    def cut(self) -> bool:
+        """There is nothing to cut."""
+        return False
+
+    def steps(self) -> dict[str, int]:
+        """It counts none."""
+        return {}
+
+
 def find_plugin(name: str) -> Plugin:
-    """The plugin of this name; raises `OptionError` naming those there are."""
-    if name not in PLUGINS:
-        known = ", ".join([*PLUGINS, "none"])
-        raise OptionError("framework", f"framework={name}: there is {known}")
+    """The plugin of this name."""
     return importlib.import_module(PLUGINS[name]).PLUGIN
 
 
-def check_plugin(plugin: Plugin, backend: str) -> None:
-    """Raise what would hinder `plugin` on this machine before anything is started."""
-    module = plugin.requires[0]
-    if importlib.util.find_spec(module) is None:
-        raise MissingDependency(
-            module, f"framework={plugin.name}", f'pip install "skyward-nb[{plugin.name}]"'
-        )
-    if backend != "auto" and backend not in plugin.backends:
-        known = ", ".join(("auto", *plugin.backends))
-        raise OptionError("backend", f"backend={backend}: {plugin.name} has {known}")
+def uses_of(spec: PoolSpec) -> tuple[PluginUse, ...]:
+    """The plugins that a pool's ranks have, in order, with their options; raises `OptionError`."""
+    wanted = with_what_they_need(spec.framework)
+    return tuple(
+        PluginUse(name, find_plugin(name).options(spec, variant))
+        for name, variant in wanted.items()
+    )
+
+
+def check_installed(use: PluginUse) -> None:
+    """Raise `MissingDependency` for what a plugin needs and this machine lacks."""
+    plugin = find_plugin(use.name)
+    for module in plugin.modules:
+        if importlib.util.find_spec(module) is None:
+            raise MissingDependency(
+                module, f"framework={plugin.name}", f'pip install "skyward-nb[{plugin.name}]"'
+            )
+
+
+def package_of(requirement: str) -> str:
+    """`torch` of `torch>=2.6`."""
+    return re.split(r"[^\w.\-]", requirement, maxsplit=1)[0]
