@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from skyward_nb.runtime.here import instance_info, is_head
     from skyward_nb.runtime.progress import log, progress
     from skyward_nb.runtime.shard import shard
-    from skyward_nb.runtime.sync import barrier
+    from skyward_nb.runtime.sync import barrier, mesh
     from skyward_nb.words.errors import (
         AcceleratorError,
         MissingDependency,
@@ -60,6 +60,7 @@ _HOMES = {
     "instance_info": "runtime.here",
     "is_head": "runtime.here",
     "log": "runtime.progress",
+    "mesh": "runtime.sync",
     "progress": "runtime.progress",
     "shard": "runtime.shard",
 }
@@ -87,6 +88,7 @@ __all__ = [
     "is_head",
     "load_ipython_extension",
     "log",
+    "mesh",
     "progress",
     "shard",
     "unload_ipython_extension",

@@ -69,9 +69,10 @@ from skyward_nb.words.events import (
     Step,
     Stopping,
 )
-from skyward_nb.words.info import InstanceInfo, environment
+from skyward_nb.words.info import InstanceInfo, Peer, environment
 from skyward_nb.words.parts import Client
 
+_ADDRESS = "127.0.0.1"
 _HANG_UP = 0.5
 _DONE = b"\xa8RankDone"
 _FOR_OTHER_THREADS = 0.05
@@ -116,6 +117,7 @@ class Agent:
         self._gone = asyncio.Event()
         self._missing: dict[str, str] = {}
         self._reserved: socket.socket | None = None
+        self._held_ports: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._forking = asyncio.Lock()
         self._sampler = Sampler()
@@ -286,15 +288,14 @@ class Agent:
         self._generation = order.generation
         self._list_processes()
         threads = max(1, (os.cpu_count() or 1) // len(order.places))
-        plugins = [find_plugin(use.name) for use in order.plugins]
         for place in order.places:
             line = RankLine(self._loop, place.rank, order.generation, self)
             line.place = place
             self._lines[place.rank] = line
             resources = await line.open()
             env = environment(place)
-            for plugin in plugins:
-                env |= plugin.env(place)
+            for use in order.plugins:
+                env |= find_plugin(use.name).env(place, use.options)
             env |= _devices(place, {each.node for each in order.places})
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
             visible = env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -354,15 +355,24 @@ class Agent:
                 self._tell(event)
         self._deaths.look()
 
-    def _reserve(self, generation: int) -> None:
-        """Hold a port without listening: bound sockets with SO_REUSEADDR may share it."""
-        if self._reserved is not None:
-            self._reserved.close()
-        self._reserved = socket.socket()
-        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._reserved.bind(("127.0.0.1", 0))
-        address, port = self._reserved.getsockname()
-        self._tell(Reserved(generation, address, port))
+    def _reserve(self, order: Reserve) -> None:
+        """Hold ports for a generation."""
+        for each in (self._reserved, *self._held_ports):
+            if each is not None:
+                each.close()
+        self._held_ports.clear()
+        self._reserved = _hold_port(_ADDRESS)
+        peers = tuple(
+            Peer(node, _ADDRESS, {name: self._hold_ports(order.slots) for name in order.servers})
+            for node in order.nodes
+        )
+        self._tell(Reserved(order.generation, self._reserved.getsockname()[1], peers))
+
+    def _hold_ports(self, many: int) -> tuple[int, ...]:
+        """So many ports, held until the next generation: their servers may come up late."""
+        held = [_hold_port(_ADDRESS) for _ in range(many)]
+        self._held_ports += held
+        return tuple(each.getsockname()[1] for each in held)
 
     # ── clients ─────────────────────────────────────────────────────────────────────────
 
@@ -485,8 +495,8 @@ class Agent:
                 # One that is asked for while another is made has its answer in that one.
                 if self._sampling is None or self._sampling.done():
                     self._sampling = self._loop.create_task(self._sample())
-            case Reserve(generation=generation):
-                self._reserve(generation)
+            case Reserve():
+                self._reserve(command)
             case Fork():
                 task = self._loop.create_task(self._fork(command))
                 self._tasks.add(task)
@@ -553,6 +563,14 @@ class Agent:
     def _leave(self, why: str) -> None:
         self._tell(Leaving(why))
         self._gone.set()
+
+
+def _hold_port(address: str) -> socket.socket:
+    """A free port, without listening there: who sets SO_REUSEADDR may bind it, too, and listen."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((address, 0))
+    return held
 
 
 def _devices(place: InstanceInfo, nodes: set[int]) -> dict[str, str]:

@@ -136,6 +136,10 @@ class Forge:
         self._shell = make_shell(self._folder / "ipython")
         missing: dict[str, str] = {}
         for module in modules:
+            variable, equals, value = module.partition("=")
+            if equals:
+                os.environ.setdefault(variable, value)
+                continue
             try:
                 importlib.import_module(module)
             except Exception as error:  # noqa: BLE001 - a broken installation raises anything

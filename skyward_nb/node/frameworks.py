@@ -37,8 +37,9 @@ class Frameworks:
     def move(self, before: InstanceInfo, now: InstanceInfo) -> None:
         """Set the variables of a new place; those of plugins that somebody else has set stay."""
         for plugin in self.plugins:
-            was = plugin.env(before)
-            for name, value in plugin.env(now).items():
+            options = self._options[plugin.name]
+            was = plugin.env(before, options)
+            for name, value in plugin.env(now, options).items():
                 if os.environ.get(name) == was.get(name):
                     os.environ[name] = value
         os.environ.update(environment(now))

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from skyward_nb.plugins.base import PLUGINS
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.frameworks import WORDS, parse_frameworks
+from skyward_nb.words.mesh import parse_mesh
 
 Scope = Literal["pool", "cell", "verb"]
 
@@ -95,16 +96,12 @@ def _push(option: str, text: str) -> tuple[str, ...] | None:
     return None if text == "auto" else () if text == "none" else _names(option, text)
 
 
-def _framework(option: str, text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    if names == ("none",):
-        return ()
-    for name in names:
-        if name not in PLUGINS:
-            near = near_words(name, PLUGINS)
-            known = ", ".join([*PLUGINS, "none"])
-            raise OptionError(option, f"{option}={text}: there is {known}{near}")
-    return names
+def _framework(_option: str, text: str) -> tuple[str, ...]:
+    try:
+        return parse_frameworks(text)
+    except OptionError as error:
+        near = near_words(text, WORDS)
+        raise OptionError(error.option, f"{error.message}{near}") from None
 
 
 def _env(option: str, text: str) -> dict[str, str]:
@@ -158,10 +155,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "framework",
         "pool",
-        "torch|none",
+        "torch|keras:jax|none",
         "what is readied on each rank (none)",
         _framework,
-        (*PLUGINS, "none"),
+        (*WORDS, "none"),
     ),
     Option(
         "backend",
@@ -170,6 +167,20 @@ OPTIONS: tuple[Option, ...] = (
         "of the framework's process group (auto)",
         _choice(*_BACKENDS),
         _BACKENDS,
+    ),
+    Option(
+        "collective_timeout",
+        "pool",
+        "30m",
+        "how long a collective of torch may take (torch's own)",
+        read_duration,
+    ),
+    Option(
+        "mesh",
+        "pool",
+        "fsdp:2,tp:2",
+        "how ranks are arranged, for sky.mesh() and sky.parallelize()",
+        lambda _, text: parse_mesh(text),
     ),
     Option("env", "pool", "K=V,...", "environment variables of the ranks", _env),
     Option(

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from skyward_nb.plugins.base import uses_of
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.spec import PoolSpec
@@ -29,8 +30,13 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
         raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")
     if spec.simulate and spec.accelerator is None:
         raise OptionError("simulate", "simulate stands in for accelerator=..., which is missing")
-    if spec.backend != "auto" and not spec.framework:
+    frameworks = {use.name for use in uses_of(spec)}
+    if "torch" not in frameworks and spec.backend != "auto":
         raise OptionError("backend", f"backend={spec.backend} needs framework=torch")
+    if "torch" not in frameworks and spec.collective_timeout is not None:
+        raise OptionError("collective_timeout", "collective_timeout= needs framework=torch")
+    if spec.mesh and not frameworks & {"torch", "jax"}:
+        raise OptionError("mesh", "mesh= needs framework=torch, or jax, or keras:jax")
     return spec
 
 
@@ -56,6 +62,8 @@ def _spell(value: object) -> str:
     match value:
         case None | ():
             return "none"
+        case ((str(), int()), *_) as axes:
+            return ",".join(f"{name}:{size}" for name, size in axes)
         case tuple():
             return ",".join(map(str, value))
         case dict():

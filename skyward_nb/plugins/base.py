@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from skyward_nb.words.commands import PluginUse
-from skyward_nb.words.errors import MissingDependency
+from skyward_nb.words.errors import MissingDependency, OptionError
 from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.mesh import size_of, spell_mesh
 from skyward_nb.words.spec import PoolSpec
 
 PLUGINS = {
+    "mig": "skyward_nb.plugins.mig",
     "torch": "skyward_nb.plugins.torch",
+    "jax": "skyward_nb.plugins.jax",
+    "tensorflow": "skyward_nb.plugins.tensorflow",
+    "keras": "skyward_nb.plugins.keras",
+    "huggingface": "skyward_nb.plugins.huggingface",
 }
 """Where each plugin is, in no order: `FRAMEWORKS` has that."""
 
@@ -116,6 +121,17 @@ class PlainPlugin:
         return {}
 
 
+def check_mesh(spec: PoolSpec, places: int, what: str) -> None:
+    """Raise `OptionError` where a mesh is asked for that has not as many places as there are."""
+    if spec.mesh and size_of(spec.mesh) != places:
+        product = "·".join(str(size) for _, size in spec.mesh)
+        raise OptionError(
+            "mesh",
+            f"mesh={spell_mesh(spec.mesh)}: {product} = {size_of(spec.mesh)}, and the pool has "
+            f"{places} {what}. The product of the sizes must be that number.",
+        )
+
+
 def find_plugin(name: str) -> Plugin:
     """The plugin of this name."""
     return importlib.import_module(PLUGINS[name]).PLUGIN
@@ -138,8 +154,3 @@ def check_installed(use: PluginUse) -> None:
             raise MissingDependency(
                 module, f"framework={plugin.name}", f'pip install "skyward-nb[{plugin.name}]"'
             )
-
-
-def package_of(requirement: str) -> str:
-    """`torch` of `torch>=2.6`."""
-    return re.split(r"[^\w.\-]", requirement, maxsplit=1)[0]

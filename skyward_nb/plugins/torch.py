@@ -16,31 +16,42 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from skyward_nb.plugins.base import Place
+from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
 from skyward_nb.plugins.wires import Wires
+from skyward_nb.runtime.groups import entered
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.mesh import Axes
+from skyward_nb.words.spec import PoolSpec
 
 _JOIN = timedelta(seconds=120)
 _wires = Wires()
 
 
 @dataclass(frozen=True)
-class TorchPlugin:
+class TorchPlugin(PlainPlugin):
     """`torch`: `init_process_group` with nccl on GPUs, gloo on CPU."""
 
-    name: str = "torch"
-    requires: tuple[str, ...] = ("torch",)
-    preload: tuple[str, ...] = (
-        "torch",
-        "torch.distributed",
-        "torch.nn.parallel.distributed",
-        "torch.optim",
-        "torch._dynamo",
-    )
-    backends: tuple[str, ...] = ("gloo", "nccl")
+    def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
+        """`backend`, and `timeout` of its collectives in seconds."""
+        del variant
+        check_mesh(spec, spec.world_size, "ranks")
+        timeout = spec.collective_timeout
+        return {"backend": spec.backend} | ({"timeout": str(timeout)} if timeout else {})
 
-    def env(self, info: InstanceInfo) -> dict[str, str]:
+    def preload(self, options: dict[str, str]) -> tuple[str, ...]:
+        """What a first step of training would import."""
+        del options
+        return (
+            "torch",
+            "torch.distributed",
+            "torch.nn.parallel.distributed",
+            "torch.optim",
+            "torch._dynamo",
+        )
+
+    def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
         """Gloo kept to loopback where all ranks share one machine."""
+        del options
         local = all(peer.address.startswith("127.") for peer in info.peers)
         return {"GLOO_SOCKET_IFNAME": "lo"} if local else {}
 
@@ -58,6 +69,7 @@ class TorchPlugin:
         backend = options.get("backend", "auto")
         if backend == "auto":
             backend = "nccl" if on_gpu else "gloo"
+        timeout = options.get("timeout")
         _wires.forget(info.head_port)
         with _groups_are_known():
             if not info.is_head:
@@ -76,11 +88,14 @@ class TorchPlugin:
                 store=dist.PrefixStore(f"generation{info.generation}", store),  # pyright: ignore[reportPrivateImportUsage]
                 rank=info.rank,
                 world_size=info.world_size,
+                timeout=timedelta(seconds=float(timeout)) if timeout else None,
             )
             del store
+            entered[self.name] = TorchGroup()
             try:
                 yield
             finally:
+                del entered[self.name]
                 # What still waits on a peer would keep the group from ending.
                 self.cut()
                 if dist.is_initialized():
@@ -102,6 +117,38 @@ class TorchPlugin:
             return {g.group_name: g._get_sequence_number_for_group() for g, _ in _groups()}
         except Exception:  # noqa: BLE001 - groups of the user's own backends need not count
             return {}
+
+
+class TorchGroup:
+    """All ranks as torch's default group joins them."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._meshes: dict[Axes, Any] = {}
+
+    def barrier(self) -> None:
+        """Wait for all ranks; raises RuntimeError where code has destroyed the group."""
+        import torch.distributed as dist
+
+        if not dist.is_initialized():
+            raise RuntimeError(
+                "the process group is destroyed: dist.init_process_group() makes it anew"
+            )
+        dist.barrier()
+
+    def mesh(self, axes: Axes) -> Any:
+        """A `DeviceMesh` over all ranks; collective when it is first made in a generation."""
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+
+        axes = axes or (("fsdp", dist.get_world_size()), ("tp", 1))
+        if axes not in self._meshes:
+            kind = "cuda" if torch.cuda.is_available() else "cpu"
+            sizes, names = tuple(size for _, size in axes), tuple(name for name, _ in axes)
+            self._meshes[axes] = init_device_mesh(kind, sizes, mesh_dim_names=names)
+        return self._meshes[axes]
 
 
 def _distributed() -> Any:
@@ -164,4 +211,4 @@ def _listening(descriptor: int | None) -> int | None:
     return reserved.detach()
 
 
-PLUGIN = TorchPlugin()
+PLUGIN = TorchPlugin("torch", image=("torch>=2.6", "numpy>=2"), modules=("torch",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-from skyward_nb.plugins.base import Plugin
+from skyward_nb.plugins.base import find_plugin
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link
@@ -27,7 +27,7 @@ class Generations:
     """Which generation it is by `number`, and its ranks: their places, their processes."""
 
     def __init__(
-        self, spec: PoolSpec, pool_id: str, lines: Lines, plugins: Iterable[Plugin]
+        self, spec: PoolSpec, pool_id: str, lines: Lines, plugins: tuple[PluginUse, ...]
     ) -> None:
         self.number = 0
         self.reformed_in = 0
@@ -38,7 +38,8 @@ class Generations:
         self._spec = spec
         self._pool_id = pool_id
         self._lines = lines
-        self._plugins = tuple(plugins)
+        self._plugins = plugins
+        self._reserved: dict[int, Reserved] = {}
 
     def adopt(self, hellos: Iterable[Hello]) -> bool:
         """Take the ranks that agents tell of; whether all are there."""
@@ -57,7 +58,7 @@ class Generations:
         """
         self.number += 1
         self.pids.clear()
-        self._lines.tell(self._lines.links[0], Reserve(self.number))
+        self._reserve()
         waiting = set(range(self._spec.world_size))
         soon = time.monotonic() + _SOON
         for event in self._lines.pump(watch, None, interrupts=stubborn):
@@ -65,7 +66,8 @@ class Generations:
                 case SigInt() if time.monotonic() > soon:
                     return False
                 case Reserved(generation=number) if number == self.number:
-                    self._fork(event)
+                    if self._placed(event):
+                        self._fork()
                 case RankReady(generation=number) if number == self.number:
                     waiting.discard(event.rank)
                     self.pids[event.rank] = event.pid
@@ -87,14 +89,14 @@ class Generations:
         if not self._all_are_cut(conductor, watch):
             return False
         self.number += 1
-        self._lines.tell(self._lines.links[0], Reserve(self.number))
+        self._reserve()
         waiting = set(range(self._spec.world_size))
         for event in self._lines.pump(watch, time.monotonic() + _REFORM_LIMIT, interrupts=True):
             match event:
                 case Reserved(generation=number) if number == self.number:
-                    self._place(event)
-                    for link, places in self._by_machine():
-                        self._lines.tell(link, Reform(self.number, places))
+                    if self._placed(event):
+                        for link, places in self._by_machine():
+                            self._lines.tell(link, Reform(self.number, places))
                 case RankReady(generation=number) if number == self.number:
                     waiting.discard(event.rank)
                     if not waiting:
@@ -117,18 +119,30 @@ class Generations:
                     break
         return not conductor.cutting
 
-    def _place(self, reserved: Reserved) -> None:
-        """Give ranks their places in this generation."""
-        addresses = (reserved.address,) * self._spec.nodes
-        self.infos = place(self._spec, addresses, reserved.port, self._pool_id, self.number)
+    def _reserve(self) -> None:
+        """Have every machine hold ports for this generation."""
+        self._reserved.clear()
+        servers = tuple(use.name for use in self._plugins if find_plugin(use.name).serves)
+        for machine, link in zip(self.machines, self._lines.links, strict=True):
+            order = Reserve(self.number, machine.nodes, self._spec.slots, servers)
+            self._lines.tell(link, order)
+
+    def _placed(self, reserved: Reserved) -> bool:
+        """Give ranks their places in this generation, once all machines hold theirs; whether they do."""
+        for peer in reserved.peers:
+            self._reserved[peer.node] = reserved
+        if len(self._reserved) < self._spec.nodes:
+            return False
+        peers = {peer.node: peer for each in self._reserved.values() for peer in each.peers}
+        ordered = tuple(peers[node] for node in sorted(peers))
+        port = self._reserved[0].port
+        self.infos = place(self._spec, ordered, port, self._pool_id, self.number)
+        return True
 
     def _by_machine(self) -> Iterator[tuple[Link, tuple[InstanceInfo, ...]]]:
         for machine, link in zip(self.machines, self._lines.links, strict=True):
             yield link, tuple(info for info in self.infos if info.node in machine.nodes)
 
-    def _fork(self, reserved: Reserved) -> None:
-        self._place(reserved)
-        options = {"backend": self._spec.backend}
-        plugins = tuple(PluginUse(plugin.name, options) for plugin in self._plugins)
+    def _fork(self) -> None:
         for link, places in self._by_machine():
-            self._lines.tell(link, Fork(self.number, places, plugins, self._spec.env))
+            self._lines.tell(link, Fork(self.number, places, self._plugins, self._spec.env))

@@ -7,6 +7,7 @@ Everything waits in one place, `Lines.pump`; whoever called gets each event thro
 from __future__ import annotations
 
 import contextlib
+import itertools
 import marshal
 import os
 import secrets
@@ -19,7 +20,7 @@ from typing import NoReturn
 
 import psutil
 
-from skyward_nb.plugins.base import check_plugin, find_plugin
+from skyward_nb.plugins.base import check_installed, find_plugin, uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.generations import Generations
@@ -91,7 +92,7 @@ class Pool:
         self._losses: dict[int, RankLost] = {}
         self._path: tuple[str, ...] = ()
         self._runs = 0
-        self._plugins = [find_plugin(name) for name in spec.framework]
+        self._plugins = uses_of(spec)
         self._generations = Generations(spec, self.pool_id, self._lines, self._plugins)
         self._ledger: Ledger | None = None
         self._lock = threading.Lock()
@@ -159,8 +160,8 @@ class Pool:
 
     def start(self, watch: Watch) -> None:
         """Bring the pool up; raises a `SkyError`, or KeyboardInterrupt, with nothing left behind."""
-        for plugin in self._plugins:
-            check_plugin(plugin, self.spec.backend)
+        for use in self._plugins:
+            check_installed(use)
         self._provider.check(self.spec)
         try:
             with self._lines.interrupts():
@@ -266,7 +267,8 @@ class Pool:
             self._lines.close()
 
     def _connect(self, watch: Watch) -> None:
-        preload = list(dict.fromkeys(m for plugin in self._plugins for m in plugin.preload))
+        asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
+        preload = list(dict.fromkeys(itertools.chain(*asked)))
         self._lines.wait_for(self._acquire(), watch)
         for machine in self._generations.machines:
             watch(Step(machine.nodes, "agent"))

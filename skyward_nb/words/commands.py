@@ -35,9 +35,16 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):
-    """To the head's agent: hold a port for the rendezvous of a new generation."""
+    """To an agent: hold a port for the rendezvous of a new generation, should the head be there.
+
+    And on each of `nodes`, for every framework in `servers`, one for each of its `slots` ranks. To
+    the head's rank it brings the socket of the rendezvous.
+    """
 
     generation: int
+    nodes: tuple[int, ...] = ()
+    slots: int = 0
+    servers: tuple[str, ...] = ()
 
 
 class PluginUse(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.info import InstanceInfo, Peer
 from skyward_nb.words.parts import Client, Packed, RunCard
 
 
@@ -81,11 +81,11 @@ class LeftOut(msgspec.Struct, frozen=True, tag=True):
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
-    """The head's agent holds `port` at `address` for the rendezvous."""
+    """An agent holds `port` for the rendezvous, and the ports of each of its nodes."""
 
     generation: int
-    address: str
     port: int
+    peers: tuple[Peer, ...]
 
 
 class Phase(msgspec.Struct, frozen=True, tag=True):

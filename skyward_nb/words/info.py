@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import msgspec
 
+from skyward_nb.words.mesh import Axes
 from skyward_nb.words.spec import PoolSpec
 
 COMPUTE_POOL = "COMPUTE_POOL"
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """One node of the pool and the address other nodes reach it at."""
+    """One node of the pool and the address other nodes reach it at.
+
+    `ports` are those held there for frameworks whose ranks listen: one for each rank of the node.
+    """
 
     node: int
     address: str
+    ports: dict[str, tuple[int, ...]] = {}
 
 
 class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's place: which of `world_size` ranks, on which of `total_nodes` nodes.
 
     `worker` is its slot in the node and equals `local_rank`; `accelerators` counts those of
-    the node, 0 on CPU; `generation` counts the lives of the pool's process group from 1.
+    the node, 0 on CPU; `generation` counts the lives of the pool's process group from 1; `mesh`
+    is what was asked for with mesh=.
     """
 
     node: int = 0
@@ -37,6 +43,7 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[Peer, ...] = (Peer(0, "127.0.0.1"),)
     job_id: str = ""
     generation: int = 0
+    mesh: Axes = ()
 
     @property
     def is_head(self) -> bool:
@@ -45,10 +52,9 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place(
-    spec: PoolSpec, addresses: tuple[str, ...], port: int, job_id: str, generation: int
+    spec: PoolSpec, peers: tuple[Peer, ...], port: int, job_id: str, generation: int
 ) -> tuple[InstanceInfo, ...]:
-    """Give every rank of `spec` its place; `addresses` has one per node, head first."""
-    peers = tuple(Peer(node, address) for node, address in enumerate(addresses))
+    """Give every rank of `spec` its place; `peers` has one for each node, the head's first."""
     real = spec.accelerator if spec.accelerator and not spec.simulate else None
     return tuple(
         InstanceInfo(
@@ -59,13 +65,14 @@ def place(
             rank=rank,
             world_size=spec.world_size,
             local_rank=rank % spec.slots,
-            head_addr=addresses[0],
+            head_addr=peers[0].address,
             head_port=port,
             accelerators=real.count if real else 0,
             accelerator=real.name if real else None,
             peers=peers,
             job_id=job_id,
             generation=generation,
+            mesh=spec.mesh,
         )
         for rank in range(spec.world_size)
     )

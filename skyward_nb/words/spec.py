@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.mesh import Axes, spell_mesh
 
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,6 +13,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `ttl` is how long it may live at most (None: as long as it is used), `heartbeat` how long a
     machine may be silent before it is asked whether it is there; `keep` lets it outlive its notebook.
+    `framework` has words of `frameworks.WORDS`; `collective_timeout` None leaves that to it.
     """
 
     name: str = "default"
@@ -22,6 +24,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     simulate: bool = False
     framework: tuple[str, ...] = ()
     backend: str = "auto"
+    collective_timeout: float | None = None
+    mesh: Axes = ()
     env: dict[str, str] = {}
     idle: float = 600.0
     grace: float = 2.0
@@ -48,4 +52,6 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"{self.accelerator}{' simulated on CPU' * self.simulate}")
         if self.framework:
             parts.append(",".join(self.framework))
+        if self.mesh:
+            parts.append(f"mesh {spell_mesh(self.mesh)}")
         return f"{parts[0]} {', '.join(parts[1:])} ({self.provider})"

@@ -85,12 +85,11 @@ class Driver:
     def _reserve(self):
         self.generation += 1
         since = len(self.events)
-        self.link.send(Reserve(self.generation))
+        self.link.send(Reserve(self.generation, tuple(range(self.world)), 1))
         while not (told := [e for e in self.events[since:] if isinstance(e, Reserved)]):
             assert self.hear()
         spec = PoolSpec(nodes=self.world)
-        addresses = (told[-1].address,) * self.world
-        self.places = place(spec, addresses, told[-1].port, "by-hand", self.generation)
+        self.places = place(spec, told[-1].peers, told[-1].port, "by-hand", self.generation)
         return since
 
     def fork(self, world: int) -> None:
@@ -173,7 +172,7 @@ def driver(world: int, *plugins: str) -> Iterator[Driver]:
     """An agent with ranks; ended, with its files, afterwards."""
     spec = PoolSpec(nodes=world)
     machine = asyncio.run(LocalProvider().acquire(spec, f"hand-{secrets.token_hex(3)}"))[0]
-    preload = [module for name in plugins for module in find_plugin(name).preload]
+    preload = [module for name in plugins for module in find_plugin(name).preload({})]
     made = None
     try:
         asyncio.run(machine.start_agent(60.0, 0.0, preload))

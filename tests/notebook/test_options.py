@@ -53,7 +53,7 @@ def test_read(line, pool, cell):
         ("accelerator=A100:0", "1 or more"),
         ("accelerator=:8", "write a name"),
         ("framework=torhc", "did you mean torch"),
-        ("framework=jax", "there is torch"),
+        ("framework=mxnet", "there is torch"),
         ("backend=mpi", "there is auto, gloo, nccl"),
         ("provider=aws", "there is local"),
         ("out=a,b", "one name"),

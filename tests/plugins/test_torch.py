@@ -101,12 +101,13 @@ def test_nothing_listens_beyond_loopback(notebook):
 
 
 def test_torch_missing_names_the_install(monkeypatch):
-    from skyward_nb.plugins.base import check_plugin, find_plugin
+    from skyward_nb.plugins.base import check_installed
+    from skyward_nb.words.commands import PluginUse
     from skyward_nb.words.errors import MissingDependency
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match=r'pip install "skyward-nb\[torch\]"'):
-        check_plugin(find_plugin("torch"), "auto")
+        check_installed(PluginUse("torch"))
 
 
 @pytest.fixture(scope="module")

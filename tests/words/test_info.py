@@ -3,7 +3,7 @@
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
-from skyward_nb.words.info import InstanceInfo, environment, place
+from skyward_nb.words.info import InstanceInfo, Peer, environment, place
 from skyward_nb.words.spec import PoolSpec
 
 TORCHRUN = {
@@ -16,11 +16,12 @@ SKYPILOT = {
     "SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES", "SKYPILOT_NODE_RANK",
     "SKYPILOT_NUM_GPUS_PER_NODE", "SKYPILOT_TASK_ID",
 }  # fmt: skip
+TWO = (Peer(0, "10.0.0.1"), Peer(1, "10.0.0.2"))
 
 
 def test_every_rank_has_its_place():
     spec = PoolSpec(nodes=2, ranks_per_node=3)
-    infos = place(spec, ("10.0.0.1", "10.0.0.2"), 29500, "job", 4)
+    infos = place(spec, TWO, 29500, "job", 4)
     assert [info.rank for info in infos] == list(range(6))
     assert [(info.node, info.worker, info.local_rank) for info in infos] == [
         (0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 0), (1, 1, 1), (1, 2, 2),
@@ -34,7 +35,7 @@ def test_every_rank_has_its_place():
 
 
 def test_environment_is_torchruns_and_skypilots():
-    info = place(PoolSpec(nodes=2), ("10.0.0.1", "10.0.0.2"), 29500, "job", 1)[1]
+    info = place(PoolSpec(nodes=2), TWO, 29500, "job", 1)[1]
     env = environment(info)
     assert TORCHRUN | SKYPILOT | {"NODE_RANK", "COMPUTE_POOL"} == set(env)
     assert "TORCHELASTIC_USE_AGENT_STORE" not in env
@@ -45,7 +46,7 @@ def test_environment_is_torchruns_and_skypilots():
 
 def test_simulated_accelerators_give_ranks_but_are_not_there():
     spec = PoolSpec(accelerator=Accelerator("A100", 4), simulate=True)
-    infos = place(spec, ("127.0.0.1",), 1, "job", 1)
+    infos = place(spec, (Peer(0, "127.0.0.1"),), 1, "job", 1)
     assert len(infos) == 4
     assert infos[0].accelerators == 0
     assert infos[0].accelerator is None

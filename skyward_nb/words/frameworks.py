@@ -1,0 +1,83 @@
+"""The frameworks a person can ask for, as one table, and how the words are read. Pure.
+
+`torch`, `jax`, `keras:jax`, `torch,huggingface`. A framework that runs on another one brings that
+one with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from skyward_nb.words.errors import OptionError
+
+
+class Framework(msgspec.Struct, frozen=True):
+    """A framework by `name`; `variants` are what it can run on, `needs` what it always runs on."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+FRAMEWORKS = (
+    Framework("torch", ("pytorch",)),
+    Framework("jax"),
+    Framework("tensorflow", ("tf",)),
+    Framework("keras", variants=("jax", "torch", "tensorflow")),
+    Framework("huggingface", ("transformers", "hf"), needs=("torch",)),
+)
+"""In the order in which they are readied."""
+
+WORDS = tuple(
+    dict.fromkeys(
+        word
+        for each in FRAMEWORKS
+        for word in (each.name, *(f"{each.name}:{variant}" for variant in each.variants))
+    )
+)
+"""Every way to name one, but for aliases."""
+
+_BY_WORD = {word: each for each in FRAMEWORKS for word in (each.name, *each.aliases)}
+
+
+def parse_frameworks(text: str) -> tuple[str, ...]:
+    """Read `torch`, `keras:jax`, `torch,huggingface` or `none` into words of `WORDS`, each once.
+
+    `keras` alone stays as it is: what it runs on is for the place to say. Raises `OptionError`.
+    """
+    parts = [part.strip().lower() for part in text.split(",")]
+    if parts == ["none"]:
+        return ()
+    words = tuple(dict.fromkeys(map(_read, parts)))
+    kerases = [word for word in words if word.partition(":")[0] == "keras"]
+    if len(kerases) > 1:
+        raise OptionError("framework", f"framework={text}: a process has one Keras, not two")
+    return words
+
+
+def _read(part: str) -> str:
+    name, colon, variant = part.partition(":")
+    found = _BY_WORD.get(name)
+    if name == "mig":
+        raise OptionError("framework", "framework=mig: slices are asked for as mig=3g.40gb")
+    if found is None:
+        raise OptionError("framework", f"framework={part}: there is {', '.join((*WORDS, 'none'))}")
+    variant = _BY_WORD[variant].name if variant in _BY_WORD else variant
+    if colon and variant not in found.variants:
+        known = ", ".join(f"{name}:{each}" for each in found.variants) or name
+        raise OptionError("framework", f"framework={part}: there is {known}")
+    return f"{found.name}:{variant}" if colon else found.name
+
+
+def with_what_they_need(words: Iterable[str]) -> dict[str, str]:
+    """Every framework that these words mean and its variant or "", in the order to ready them."""
+    asked: dict[str, str] = {}
+    for word in words:
+        name, _, variant = word.partition(":")
+        asked[name] = variant
+        for needed in (*_BY_WORD[name].needs, *((variant,) if variant else ())):
+            asked.setdefault(needed, "")
+    return {each.name: asked[each.name] for each in FRAMEWORKS if each.name in asked}

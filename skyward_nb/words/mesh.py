@@ -1,0 +1,55 @@
+"""A mesh as words say it: `fsdp:2,tp:2`, or `[[2,2],["fsdp","tp"]]`. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from skyward_nb.words.errors import OptionError
+
+Axes = tuple[tuple[str, int], ...]
+"""Names of the axes and their sizes, the slowest first: rank = ((i·size₁) + j)·size₂ + k …"""
+
+_FORM = 'write its axes and their sizes: mesh=fsdp:2,tp:2, or mesh=[[2,2],["fsdp","tp"]]'
+
+
+def parse_mesh(text: str) -> Axes:
+    """Read a mesh in either form; raises `OptionError` for what is none, or names an axis twice."""
+    try:
+        axes = _from_lists(text) if text.lstrip().startswith("[") else _from_pairs(text)
+    except ValueError:
+        raise OptionError("mesh", f"mesh={text}: {_FORM}") from None
+    names = [name for name, _ in axes]
+    for name, size in axes:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise OptionError("mesh", f"mesh={text}: {name!r} is no name of an axis; {_FORM}")
+        if names.count(name) > 1:
+            raise OptionError("mesh", f"mesh={text}: the axis {name!r} is there twice")
+        if size < 1:
+            raise OptionError("mesh", f"mesh={text}: the axis {name!r} needs a size of 1 or more")
+    return axes
+
+
+def _from_pairs(text: str) -> Axes:
+    pairs = [part.partition(":") for part in text.split(",")]
+    return tuple((name.strip(), int(size)) for name, _, size in pairs)
+
+
+def _from_lists(text: str) -> Axes:
+    """Names may lack their quotes: an option line takes them for its own."""
+    found = re.fullmatch(r"\s*\[\s*\[([^][]*)\]\s*,\s*\[([^][]*)\]\s*\]\s*", text)
+    if found is None:
+        raise ValueError(text)
+    sizes = [int(size) for size in found[1].split(",")]
+    names = [name.strip().strip("'\"") for name in found[2].split(",")]
+    return tuple(zip(names, sizes, strict=True))
+
+
+def size_of(axes: Axes) -> int:
+    """How many ranks, or devices, a mesh has places for."""
+    return math.prod(size for _, size in axes)
+
+
+def spell_mesh(axes: Axes) -> str:
+    """`fsdp:2,tp:2`."""
+    return ",".join(f"{name}:{size}" for name, size in axes)
