@@ -1,4 +1,4 @@
-"""One script for torchrun and for us: a DDP step, and the demo's training, as often as asked."""
+"""One script for torchrun and for us: a DDP step, and training, as often as asked."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ def one_step() -> float:
     return loss.item()
 
 
-def demo_epochs(epochs: int) -> int:
-    """Train the demo's network on random digits of the demo's size; samples seen by this rank."""
+def demo_epochs(kind: str, epochs: int) -> int:
+    """Train the demo's network on random digits of the demo's size; samples seen by this rank.
+
+    `kind` is `ddp` or `fsdp`: FSDP2, each layer by itself, then the whole.
+    """
     torch.manual_seed(0)
-    model = DDP(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)))
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    model = DDP(model) if kind == "ddp" else sharded(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     count = 1347 // dist.get_world_size()
     x, y = torch.randn(count, 64), torch.randint(10, (count,))
@@ -35,17 +39,28 @@ def demo_epochs(epochs: int) -> int:
     return count * epochs
 
 
+def sharded(model: nn.Sequential) -> nn.Module:
+    """The model with its parameters spread over all ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=mesh)
+    return model
+
+
 def main() -> None:
     """Under torchrun: one step and out, or train whenever a line comes on the pipe."""
     dist.init_process_group("gloo")
     if len(sys.argv) == 1:
         one_step()
     else:
-        _serve(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+        _serve(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
     dist.destroy_process_group()
 
 
-def _serve(epochs: int, orders: str, answers: str) -> None:
+def _serve(kind: str, epochs: int, orders: str, answers: str) -> None:
     head = dist.get_rank() == 0
     listen = open(orders) if head else None
     answer = open(answers, "w") if head else None
@@ -56,7 +71,7 @@ def _serve(epochs: int, orders: str, answers: str) -> None:
         dist.broadcast(go, 0)
         if not go.item():
             return
-        demo_epochs(epochs)
+        demo_epochs(kind, epochs)
         dist.barrier()
         if answer is not None:
             answer.write("done\n")

@@ -8,18 +8,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from contenders import CONTENDERS, OURS, shell
+from contenders import CONTENDERS, OURS
 
 HERE = Path(__file__).parent
 RANKS = 4
 BY_TURNS = [OURS, "torchrun"] * 5  # the machine's mood changes: by turns, and medians over all
-EPOCHS = 20
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
@@ -75,63 +71,6 @@ def test_new_pool(benchmark, who):
 def test_cold_ddp(benchmark, who):
     command = (sys.executable, str(HERE / "cold_ddp_skyward.py")) if who == OURS else torchrun()
     benchmark.pedantic(lambda: process(*command), rounds=1, iterations=1)
-
-
-@contextmanager
-def pool(line: str) -> Generator[object]:
-    ip = shell()
-    ip.run_line_magic("load_ext", "skyward_nb")
-    ip.user_ns["folder"] = str(HERE)
-    body = "import sys; sys.path.insert(0, folder)\nimport ddp"
-    ip.run_cell_magic("sky_remote", f"nodes={RANKS} framework=torch {line}", body)
-    try:
-        yield ip
-    finally:
-        ip.run_line_magic("sky", "down")
-
-
-@pytest.mark.parametrize("who", [OURS])
-@pytest.mark.benchmark(group="restart → DDP ready")
-def test_restart(benchmark, who):
-    with pool("") as ip:
-
-        def step():
-            ip.run_line_magic("sky", "restart")
-            ip.run_cell_magic("sky_remote", "", "import torch.distributed as d\nd.barrier()")
-
-        benchmark.pedantic(step, rounds=15, warmup_rounds=1, iterations=1)
-
-
-@contextmanager
-def trainer(who: str) -> Generator[object]:
-    """A step that trains the demo's model for some epochs on four processes that live on."""
-    if who == OURS:
-        with pool("") as ip:
-            yield lambda: ip.run_cell_magic("sky_remote", "", f"ddp.demo_epochs({EPOCHS});")
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        orders, answers = Path(folder, "orders"), Path(folder, "answers")
-        os.mkfifo(orders)
-        os.mkfifo(answers)
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = torchrun(str(EPOCHS), str(orders), str(answers))
-        with subprocess.Popen(command, cwd=HERE, env=env, **QUIET):
-            with orders.open("w") as ask, answers.open() as hear:
-
-                def step():
-                    ask.write("go\n")
-                    ask.flush()
-                    assert hear.readline() == "done\n"
-
-                yield step
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.benchmark(group="DDP training of the demo")
-@pytest.mark.parametrize("who", BY_TURNS)
-def test_training(benchmark, who):
-    with trainer(who) as step:
-        benchmark.pedantic(step, rounds=5, warmup_rounds=1, iterations=1)
 
 
 @pytest.mark.parametrize("who", [OURS, "python"])
