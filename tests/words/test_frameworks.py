@@ -1,0 +1,58 @@
+"""The words for frameworks: what they mean, what they bring with them, in which order."""
+
+import pytest
+
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.frameworks import WORDS, parse_frameworks, with_what_they_need
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("torch", ("torch",)),
+        ("none", ()),
+        ("PyTorch", ("torch",)),
+        ("keras:jax", ("keras:jax",)),
+        ("keras:tf", ("keras:tensorflow",)),
+        ("keras", ("keras",)),
+        ("transformers", ("huggingface",)),
+        ("torch, hf", ("torch", "huggingface")),
+        ("torch,torch", ("torch",)),
+        ("hf,transformers", ("huggingface",)),
+    ],
+)
+def test_words(text, words):
+    assert parse_frameworks(text) == words
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_word_means_itself(word):
+    assert parse_frameworks(word) == (word,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mxnet", "framework=mxnet: there is torch, jax, "),
+        ("", "framework=: there is torch"),
+        ("torch,", "framework=: there is torch"),
+        ("keras:mxnet", "framework=keras:mxnet: there is keras:jax, keras:torch, keras:tensorflow"),
+        ("torch:jax", "framework=torch:jax: there is torch"),
+        ("keras:", "there is keras:jax"),
+        ("torch,none", "framework=none"),
+        ("keras:jax,keras:torch", "one Keras, not two"),
+        ("mig", "slices are asked for as mig="),
+    ],
+)
+def test_refused(text, message):
+    with pytest.raises(OptionError, match=message):
+        parse_frameworks(text)
+
+
+def test_what_a_framework_needs_comes_first():
+    assert list(with_what_they_need(("keras:jax",))) == ["jax", "keras"]
+    assert with_what_they_need(("keras:jax",))["keras"] == "jax"
+    assert list(with_what_they_need(("huggingface",))) == ["torch", "huggingface"]
+    everything = with_what_they_need(("huggingface", "keras:tensorflow", "jax"))
+    assert list(everything) == ["torch", "jax", "tensorflow", "keras", "huggingface"]
+    assert with_what_they_need(()) == {}
