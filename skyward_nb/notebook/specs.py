@@ -20,11 +20,16 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     if reserved:
         names = ", ".join(reserved)
         raise OptionError("env", f"env= cannot set {names}: each rank has its own")
-    if spec.accelerator and not spec.simulate and spec.slots > spec.accelerator.count:
+    if (
+        spec.accelerator
+        and not spec.simulate
+        and spec.slots > spec.accelerator.count
+        and spec.backend != "gloo"
+    ):
         raise OptionError(
             "ranks_per_node",
-            f"ranks_per_node={spec.slots}: a node has {spec.accelerator}, and two ranks do not "
-            "share one",
+            f"ranks_per_node={spec.slots}: a node has {spec.accelerator}, and nccl lets no two "
+            "ranks share one; backend=gloo does",
         )
     if spec.backend == "nccl" and (spec.accelerator is None or spec.simulate):
         raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")

@@ -17,10 +17,10 @@ from datetime import timedelta
 from typing import Any
 
 from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
+from skyward_nb.plugins.torch_group import DefaultGroup
 from skyward_nb.plugins.wires import Wires
 from skyward_nb.runtime.groups import entered
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.mesh import Axes
 from skyward_nb.words.spec import PoolSpec
 
 _JOIN = timedelta(seconds=120)
@@ -63,13 +63,12 @@ class TorchPlugin(PlainPlugin):
 
         info = place.info
         torch.set_num_threads(place.threads)
-        on_gpu = info.accelerators > 0
-        if on_gpu:
-            torch.cuda.set_device(info.local_rank)
         backend = options.get("backend", "auto")
-        if backend == "auto":
-            backend = "nccl" if on_gpu else "gloo"
-        timeout = options.get("timeout")
+        if info.accelerators > 0:
+            torch.cuda.set_device(info.local_rank % torch.cuda.device_count())
+            backend = "nccl" if backend == "auto" else backend
+        backend = "gloo" if backend == "auto" else backend
+        timeout = timedelta(seconds=float(options["timeout"])) if "timeout" in options else None
         _wires.forget(info.head_port)
         with _groups_are_known():
             if not info.is_head:
@@ -83,19 +82,14 @@ class TorchPlugin(PlainPlugin):
                 wait_for_workers=False,
                 master_listen_fd=_listening(place.rendezvous_fd),
             )
-            dist.init_process_group(
-                backend,
-                store=dist.PrefixStore(f"generation{info.generation}", store),  # pyright: ignore[reportPrivateImportUsage]
-                rank=info.rank,
-                world_size=info.world_size,
-                timeout=timedelta(seconds=float(timeout)) if timeout else None,
-            )
+            group = DefaultGroup(info, store, backend, timeout)
             del store
-            entered[self.name] = TorchGroup()
+            entered[self.name] = group
             try:
-                yield
+                with group.asked_by_code():
+                    yield
             finally:
-                del entered[self.name]
+                del entered[self.name], group
                 # What still waits on a peer would keep the group from ending.
                 self.cut()
                 if dist.is_initialized():
@@ -117,38 +111,6 @@ class TorchPlugin(PlainPlugin):
             return {g.group_name: g._get_sequence_number_for_group() for g, _ in _groups()}
         except Exception:  # noqa: BLE001 - groups of the user's own backends need not count
             return {}
-
-
-class TorchGroup:
-    """All ranks as torch's default group joins them."""
-
-    name = "torch"
-
-    def __init__(self) -> None:
-        self._meshes: dict[Axes, Any] = {}
-
-    def barrier(self) -> None:
-        """Wait for all ranks; raises RuntimeError where code has destroyed the group."""
-        import torch.distributed as dist
-
-        if not dist.is_initialized():
-            raise RuntimeError(
-                "the process group is destroyed: dist.init_process_group() makes it anew"
-            )
-        dist.barrier()
-
-    def mesh(self, axes: Axes) -> Any:
-        """A `DeviceMesh` over all ranks; collective when it is first made in a generation."""
-        import torch
-        import torch.distributed as dist
-        from torch.distributed.device_mesh import init_device_mesh
-
-        axes = axes or (("fsdp", dist.get_world_size()), ("tp", 1))
-        if axes not in self._meshes:
-            kind = "cuda" if torch.cuda.is_available() else "cpu"
-            sizes, names = tuple(size for _, size in axes), tuple(name for name, _ in axes)
-            self._meshes[axes] = init_device_mesh(kind, sizes, mesh_dim_names=names)
-        return self._meshes[axes]
 
 
 def _distributed() -> Any:

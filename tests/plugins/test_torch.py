@@ -201,3 +201,118 @@ def test_nccl_is_aborted_from_another_thread():
         assert not any(
             end.failure for end in made.ran("dist.all_reduce(torch.ones(1, device='cuda'))")
         )
+
+
+TUTORIAL = """%%sky_remote
+import os
+import torch.distributed as dist
+import torch.nn as nn
+import torch.optim as optim
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def setup(rank, world_size):
+    os.environ['MASTER_ADDR'] = 'localhost'
+    os.environ['MASTER_PORT'] = '12355'
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+
+def cleanup():
+    dist.destroy_process_group()
+
+class ToyModel(nn.Module):
+    def __init__(self):
+        super(ToyModel, self).__init__()
+        self.net1 = nn.Linear(10, 10)
+        self.relu = nn.ReLU()
+        self.net2 = nn.Linear(10, 5)
+
+    def forward(self, x):
+        return self.net2(self.relu(self.net1(x)))
+
+def demo_basic(rank, world_size):
+    print(f"Running basic DDP example on rank {rank}.")
+    setup(rank, world_size)
+    model = ToyModel()
+    ddp_model = DDP(model)
+    loss_fn = nn.MSELoss()
+    optimizer = optim.SGD(ddp_model.parameters(), lr=0.001)
+    optimizer.zero_grad()
+    outputs = ddp_model(torch.randn(20, 10))
+    labels = torch.randn(20, 5)
+    loss_fn(outputs, labels).backward()
+    optimizer.step()
+    cleanup()
+    return [p.sum().item() for p in ddp_model.parameters()]
+
+import torch
+demo_basic(int(os.environ['RANK']), int(os.environ['WORLD_SIZE']))
+"""
+
+
+def test_the_ddp_tutorial_runs_unchanged_and_again(notebook):
+    """https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html, its basic use case."""
+    notebook.run("%sky restart")
+    for _ in range(3):
+        ran = notebook.run(f"{TUTORIAL}")
+        assert ran.status == "ok", ran.traceback
+        assert ran.result.startswith("[0-1]"), "gradients were averaged"
+    ran = notebook.run("%%sky_remote\nimport skyward_nb as sky\nsky.barrier()")
+    assert "init_process_group() forms it anew" in ran.error[1]
+    notebook.run("%sky restart")
+    assert notebook.run("%%sky_remote\nsky.barrier(); dist.is_initialized()").status == "error"
+    ran = notebook.run("%%sky_remote\nimport torch.distributed as dist\ndist.is_initialized()")
+    assert ran.result == "[0-1] True"
+
+
+def test_code_that_forms_the_group_gets_what_it_would_under_torchrun(notebook):
+    notebook.run("%sky restart")
+    ran = notebook.run(
+        "%%sky_remote\nimport torch.distributed as dist, os\n"
+        "from datetime import timedelta\nfrom torch.distributed import init_process_group\n"
+        "seen = []\n"
+        "def attempt(*args, **more):\n"
+        "    try:\n        init_process_group(*args, **more)\n        seen.append(dist.get_backend())\n"
+        "    except ValueError as error:\n        seen.append(str(error)[:40])\n"
+        "attempt(rank=7)\n"
+        "attempt()\n"
+        "attempt()\n"
+        "dist.destroy_process_group()\n"
+        "attempt('gloo', init_method='env://', timeout=timedelta(seconds=50))\n"
+        "dist.destroy_process_group()\n"
+        "attempt('cpu:gloo', world_size=2)\n"
+        "import torch; t = torch.ones(1); dist.all_reduce(t)\n"
+        "seen, t.item()"
+    )
+    assert ran.status == "ok", ran.traceback
+    refused, first, second, again, third = eval(ran.result.removeprefix("[0-1] "))[0]
+    assert refused.startswith("init_process_group(rank=7")
+    assert second.startswith("trying to initialize the default process")
+    assert (first, again) == ("gloo", "gloo")
+    assert third.startswith("cpu:gloo")
+    assert ran.result.endswith(", 2.0)")
+
+
+def test_a_first_call_may_ask_for_another_kind(notebook):
+    notebook.run("%sky restart")
+    ran = notebook.run(
+        "%%sky_remote\nimport torch.distributed as dist, torch\nfrom datetime import timedelta\n"
+        "dist.init_process_group('gloo', timeout=timedelta(seconds=1))\n"
+        "if dist.get_rank() == 0: dist.all_reduce(torch.ones(1))\n"
+        "else: import time; time.sleep(3)",
+        timeout=60,
+    )
+    assert ran.error[0] == "RuntimeError", "its own time limit holds"
+    ran = notebook.run("%%sky_remote\nt = torch.ones(1); dist.all_reduce(t); t.item()")
+    assert ran.result == "[0-1] 2.0", ran.traceback
+
+
+def test_the_time_limit_of_the_line(notebook):
+    ran = notebook.run(
+        "%%sky_remote pool=brief nodes=2 framework=torch collective_timeout=1s grace=5s\n"
+        "import time, torch, torch.distributed as dist\n"
+        "if dist.get_rank() == 0: dist.all_reduce(torch.ones(1))\n"
+        "else: time.sleep(4)",
+        timeout=60,
+    )
+    assert ran.error[0] == "RuntimeError", ran.traceback
+    assert "Timed out" in ran.traceback
+    notebook.run("%sky down pool=brief")
