@@ -156,4 +156,6 @@ def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> 
         words = f"ranks had not called the same collectives, so {anew}"
     if "torch" in framework:
         words += "; models wrapped for the old group (DDP, FSDP) must be wrapped again"
+    if any(word in ("jax", "keras:jax") for word in framework):
+        words += "; meshes, and arrays that are spread over ranks, must be made again"
     return words

@@ -44,6 +44,6 @@ class Frameworks:
                     os.environ[name] = value
         os.environ.update(environment(now))
 
-    def steps(self) -> dict[str, int]:
-        """How many collectives were issued on each group there is."""
-        return {name: step for plugin in self.plugins for name, step in plugin.steps().items()}
+    def steps(self, ended: str) -> dict[str, int]:
+        """How many collectives were issued on each group there is, after a cell that `ended` so."""
+        return {n: step for plugin in self.plugins for n, step in plugin.steps(ended).items()}

@@ -188,7 +188,9 @@ class Rank:
         self._rescue.end()
         if not self._frameworks.plugins:
             return done
-        return replace(done, waited_in=self._waited_in, steps=self._frameworks.steps())
+        failure = done.failure
+        ended = f"{failure.type_name} {failure.at}" if failure else ""
+        return replace(done, waited_in=self._waited_in, steps=self._frameworks.steps(ended))
 
     # ── one run ─────────────────────────────────────────────────────────────────────────
 

@@ -26,7 +26,7 @@ _LOOKS = 4
 _BETWEEN_LOOKS = 0.01
 _MOST_FRAMES = 100
 _MOST_OF_THREADS = 7 << 15
-_FROM_ANYONE = {"wait", "store.get"}
+_FROM_ANYONE = {"work.wait", "store.get", "block_until_ready", "a computation of JAX"}
 """What is known by a method's name alone, and so might be something else that is quick."""
 
 
@@ -48,6 +48,7 @@ class Rescue:
         self._emit = emit
         self._main = threading.main_thread().ident or 0
         self._arrived = threading.Condition()
+        self._answering = threading.Lock()
         self._rendezvous: tuple[int, int] | None = None
         self._run: int | None = None
         self._last = self._void = 0
@@ -60,8 +61,9 @@ class Rescue:
         self._run = self._last = run
 
     def end(self) -> None:
-        """The main thread is in no run."""
-        self._run = None
+        """The main thread is in no run; that communication was cut in it has been told."""
+        with self._answering:
+            self._run = None
 
     def begin_anew(self) -> None:
         """There will be another group: what is to be cut for an earlier run is not that one."""
@@ -102,7 +104,8 @@ class Rescue:
 
     def _obey(self, command: Command, descriptors: list[int]) -> None:
         if isinstance(command, Cut):
-            self._emit(self._answer(command))
+            with self._answering:
+                self._emit(self._answer(command))
         elif isinstance(command, Inspect):
             os.write(self._stacks, self._other_threads())
         elif isinstance(command, Reserve) and descriptors:

@@ -83,8 +83,12 @@ class Plugin(Protocol):
         """
         ...
 
-    def steps(self) -> dict[str, int]:
-        """How many collectives were issued on each of its groups, in the order they were made."""
+    def steps(self, ended: str) -> dict[str, int]:
+        """How many collectives were issued on each of its groups, by a name its ranks know it by.
+
+        After a cell that `ended` so: "" if well, else where and how it failed. Ranks that tell
+        different numbers are out of step, and form a new group.
+        """
         ...
 
 
@@ -116,8 +120,9 @@ class PlainPlugin:
         """There is nothing to cut."""
         return False
 
-    def steps(self) -> dict[str, int]:
+    def steps(self, ended: str) -> dict[str, int]:
         """It counts none."""
+        del ended
         return {}
 
 

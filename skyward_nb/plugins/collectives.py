@@ -13,7 +13,10 @@ from types import CodeType, FrameType
 NamedFrame = tuple[str, str]
 """File and function."""
 
-_NATIVE = {"wait": "work.wait", "get": "store.get"}
+_NATIVE = {"wait": "work.wait", "get": "store.get", "block_until_ready": "block_until_ready"}
+_COMPUTED = "a computation of JAX"
+_COMPILED = "PjitFunction"
+"""What a function that JAX has compiled is an instance of; a call of it may wait for peers."""
 """Methods of native objects that user code calls itself, and what they are called then."""
 
 _PACKAGES = (
@@ -21,6 +24,7 @@ _PACKAGES = (
     "/torch/nn/parallel/distributed.py",
     "/jax/experimental/multihost_utils.py",
     "/skyward_nb/runtime/sync.py",
+    "/skyward_nb/wire/foreign.py",
 )
 _BETWEEN = (
     "/torch/_ops.py",
@@ -44,8 +48,10 @@ _COMMUNICATION = (
     *_PACKAGES[2:],
 )
 _BACKWARD = "/torch/autograd/graph.py", "_engine_run_backward"
+_READING = "/jax/_src/array.py", ("_value", "block_until_ready", "__array__")
 _ALIKE = {
     ("/skyward_nb/runtime/sync.py", "barrier"): "sky.barrier",
+    ("/skyward_nb/wire/foreign.py", "_jax_array"): _COMPUTED,
     ("/torch/nn/parallel/distributed.py", "__init__"): "DistributedDataParallel",
     ("/torch/nn/parallel/distributed.py", "forward"): "DistributedDataParallel.forward",
     ("/torch/distributed/_functional_collectives.py", "wait_tensor"): "wait_tensor",
@@ -59,16 +65,19 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
 
     It is named by the outermost function of the communication package below the user's own code:
     `all_reduce`, `barrier`, `new_group`. What ends in autograd's engine waits in `backward`: a
-    thread that is found there in a process with a group averages gradients, or computes.
+    thread that is found there in a process with a group averages gradients, or computes; so is one
+    that reads an array of JAX.
     """
     rest = iter(frames)
     first = next(rest, ("", ""))
     native = ""
     if not first[0]:
-        native = _NATIVE.get(first[1], "")
+        native = _COMPUTED if first[1] == _COMPILED else _NATIVE.get(first[1], "")
         first = next(rest, ("", ""))
     if first[0].endswith(_BACKWARD[0]) and first[1] == _BACKWARD[1]:
         return "backward"
+    if first[0].endswith(_READING[0]) and first[1] in _READING[1]:
+        native = _COMPUTED
     named: list[NamedFrame] = []
     for file, function in (first, *rest):
         if any(part in file for part in _PACKAGES) and not file.endswith(_BETWEEN):
@@ -92,7 +101,9 @@ def _known_name(named: list[NamedFrame]) -> str:
 def frames_of_thread(frame: FrameType | None) -> Iterator[NamedFrame]:
     """The frames of a live thread, innermost first; before them the function it calls."""
     if frame is not None:
-        yield "", called_at(frame.f_code, frame.f_lasti)
+        called = called_at(frame.f_code, frame.f_lasti)
+        found = frame.f_locals.get(called, frame.f_globals.get(called))
+        yield "", _COMPILED if type(found).__name__ == _COMPILED else called
     count = 0
     while frame is not None and count < _MOST:
         yield frame.f_code.co_filename, frame.f_code.co_name

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 
 from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
 from skyward_nb.plugins.torch_group import DefaultGroup
-from skyward_nb.plugins.wires import Wires
+from skyward_nb.plugins.wires import Wires, await_listener
 from skyward_nb.runtime.groups import entered
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.spec import PoolSpec
@@ -72,7 +71,7 @@ class TorchPlugin(PlainPlugin):
         _wires.forget(info.head_port)
         with _groups_are_known():
             if not info.is_head:
-                _await_listener(info.head_addr, info.head_port)
+                await_listener(info.head_addr, info.head_port, _JOIN.total_seconds())
             store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented as public
                 info.head_addr,
                 info.head_port,
@@ -105,8 +104,9 @@ class TorchPlugin(PlainPlugin):
                     found = True
         return found
 
-    def steps(self) -> dict[str, int]:
+    def steps(self, ended: str) -> dict[str, int]:
         """The sequence number of each group, by the name that all of its ranks know it by."""
+        del ended
         try:
             return {g.group_name: g._get_sequence_number_for_group() for g, _ in _groups()}
         except Exception:  # noqa: BLE001 - groups of the user's own backends need not count
@@ -146,22 +146,6 @@ def _groups_are_known() -> Generator[None]:
         yield
     finally:
         module._new_process_group_helper = make
-
-
-def _await_listener(address: str, port: int) -> None:
-    """Wait until the head listens: torch, when refused, tries again only after half a second."""
-    until = time.monotonic() + _JOIN.total_seconds()
-    pause = 0.001
-    while time.monotonic() < until:
-        try:
-            socket.create_connection((address, port), _JOIN.total_seconds()).close()
-        except ConnectionRefusedError:
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
-        except OSError:
-            return  # torch says it better
-        else:
-            return
 
 
 def _listening(descriptor: int | None) -> int | None:

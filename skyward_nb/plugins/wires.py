@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -109,3 +110,19 @@ def _sockets() -> dict[int, int]:
                 if target.startswith(_SOCKET):
                     found[int(target[len(_SOCKET) : -1])] = int(name)
     return found
+
+
+def await_listener(address: str, port: int, seconds: float) -> None:
+    """Wait until somebody listens there: frameworks, when refused, rest for up to a second."""
+    until = time.monotonic() + seconds
+    pause = 0.001
+    while time.monotonic() < until:
+        try:
+            socket.create_connection((address, port), seconds).close()
+        except ConnectionRefusedError:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        except OSError:
+            return  # the framework says it better
+        else:
+            return

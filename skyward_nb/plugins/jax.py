@@ -1,0 +1,277 @@
+"""JAX: the devices of all ranks are one set.
+
+The head's coordinator listens on the address the other nodes reach, and so do the connections of
+gloo, which carries collectives on CPU. Sources: `jax.distributed.initialize`, and
+`jax._src.xla_bridge.make_cpu_client` for what gloo listens on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
+from skyward_nb.plugins.wires import Wires, await_listener
+from skyward_nb.runtime.groups import entered
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.mesh import Axes
+from skyward_nb.words.spec import PoolSpec
+
+_JOIN = 120
+_HEARTBEAT = 100
+"""Seconds without a word until JAX ends a process whose peer is gone: a pool is faster than that."""
+
+_wires = Wires()
+
+
+@dataclass(frozen=True)
+class JaxPlugin(PlainPlugin):
+    """`jax`: `jax.distributed.initialize`, over gloo on CPU."""
+
+    def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
+        """How many `devices` each rank has, and whether they are `cpus`."""
+        del variant
+        devices = _devices_of(spec)
+        check_mesh(spec, spec.world_size * devices, "devices")
+        on_cpu = spec.accelerator is None or spec.simulate
+        return {"devices": str(devices)} | ({"cpus": "yes"} if on_cpu else {})
+
+    def preload(self, options: dict[str, str]) -> tuple[str, ...]:
+        """What joining and a first computation import."""
+        del options
+        return ("jax", "jax.numpy", "jax.experimental.multihost_utils")
+
+    def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
+        """The variables people know; JAX itself reads the address, the platforms and the CPUs."""
+        devices = options.get("devices", "1")
+        env = {
+            "JAX_COORDINATOR_ADDRESS": _coordinator(info),
+            "JAX_NUM_PROCESSES": str(info.world_size),
+            "JAX_PROCESS_ID": str(info.rank),
+            "JAX_LOCAL_DEVICE_COUNT": devices,
+        }
+        on_cpu = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": devices}
+        return env | (on_cpu if "cpus" in options else {})
+
+    @contextmanager
+    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+        """Join all ranks and make their devices known; raises what JAX raises."""
+        import jax
+        import jax.extend.backend
+
+        info = place.info
+        _wires.forget()
+        _join(info, options)
+        group = JaxGroup()
+        with _gloo_listens_on(info.peers[info.node].address):
+            # Gloo's connections, and not the coordinator's: a process that loses that one aborts.
+            _wires.during(lambda: _meet(info, options, group))
+        entered[self.name] = group
+        try:
+            with _answers_code(info):
+                yield
+        finally:
+            del entered[self.name]
+            self.cut()
+            jax.distributed.shutdown()
+            jax.extend.backend.clear_backends()
+
+    def cut(self) -> bool:
+        """Shut gloo's connections."""
+        return _wires.cut()
+
+    def steps(self, ended: str) -> dict[str, int]:
+        """A number for how it ended: JAX counts no collectives, and runs them after the cell has.
+
+        Ranks of which one failed, or each elsewhere, count as out of step.
+        """
+        return {self.name: zlib.crc32(ended.encode())}
+
+
+def _heed_variables() -> None:
+    """Set JAX's options from this rank's environment: JAX read that of the forge, when imported."""
+    import jax
+
+    for name, value in dict(jax.config.values).items():
+        text = os.environ.get(name.upper())
+        if text is None or not isinstance(value, bool | int | float | str | None):
+            continue
+        if isinstance(value, bool):
+            jax.config.update(name, text.lower() in ("1", "true", "yes", "on"))
+        else:
+            jax.config.update(name, text if value is None else type(value)(text))
+
+
+def _join(info: InstanceInfo, options: dict[str, str]) -> None:
+    import jax
+
+    _heed_variables()
+    if not info.is_head:
+        address, _, port = _coordinator(info).rpartition(":")
+        await_listener(address, int(port), _JOIN)
+    per_rank = int(options.get("devices", "1"))
+    first = info.local_rank * per_rank
+    on_cpu = "cpus" in options
+    jax.distributed.initialize(
+        coordinator_address=_coordinator(info),
+        num_processes=info.world_size,
+        process_id=info.rank,
+        local_device_ids=None if on_cpu else list(range(first, first + per_rank)),
+        cluster_detection_method="deactivate",
+        initialization_timeout=_JOIN,
+        heartbeat_timeout_seconds=_HEARTBEAT,
+        coordinator_bind_address=_coordinator(info) if info.is_head else None,
+    )
+
+
+def _meet(info: InstanceInfo, options: dict[str, str], group: JaxGroup) -> None:
+    """Make the devices known, and connect all ranks: both happen when first needed, else."""
+    import jax
+
+    per_rank = int(options.get("devices", "1"))
+    found = jax.device_count()
+    if found != info.world_size * per_rank:
+        raise RuntimeError(f"{info.world_size} ranks of {per_rank} devices, but JAX sees {found}")
+    if info.world_size > 1:
+        with _nothing_printed():
+            group.barrier()
+
+
+@contextmanager
+def _nothing_printed() -> Generator[None]:
+    """Meanwhile, what native code writes to standard output goes nowhere: gloo tells who it found."""
+    flush = ctypes.CDLL(None).fflush
+    flush(None)
+    before = os.dup(1)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        flush(None)
+        os.dup2(before, 1)
+        os.close(before)
+
+
+def _coordinator(info: InstanceInfo) -> str:
+    ports = info.peers[0].ports.get("jax", ())
+    return f"{info.head_addr}:{ports[0] if ports else info.head_port}"
+
+
+def _devices_of(spec: PoolSpec) -> int:
+    """How many devices each rank has: of its accelerators, else as asked for in JAX's own words.
+
+    Raises `OptionError` for what is no number, or where accelerators cannot be shared out evenly.
+    """
+    if spec.accelerator is not None:
+        each, rest = divmod(spec.accelerator.count, spec.slots)
+        if rest or not each:
+            raise OptionError(
+                "ranks_per_node",
+                f"ranks_per_node={spec.slots}: {spec.accelerator} cannot be shared out evenly, "
+                "and JAX lets no two ranks share one",
+            )
+        return each
+    flag = re.search(r"xla_force_host_platform_device_count=(\w+)", spec.env.get("XLA_FLAGS", ""))
+    text = spec.env.get("JAX_NUM_CPU_DEVICES") or (flag[1] if flag else "1")
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionError(
+            "env", f"env=JAX_NUM_CPU_DEVICES={text}: give a whole number of 1 or more"
+        )
+    return int(text)
+
+
+@contextmanager
+def _gloo_listens_on(address: str) -> Generator[None]:
+    """Meanwhile, gloo is made to listen on this address, whatever the host's name means.
+
+    JAX has no option for it; where its insides are other than known, it does as it would.
+    """
+    from jax._src import xla_bridge
+
+    inside: Any = getattr(xla_bridge, "_jax", None)
+    make = getattr(inside, "make_gloo_tcp_collectives", None)
+    if make is None:
+        yield
+        return
+    inside.make_gloo_tcp_collectives = functools.partial(make, hostname=address)
+    try:
+        yield
+    finally:
+        inside.make_gloo_tcp_collectives = make
+
+
+@contextmanager
+def _answers_code(info: InstanceInfo) -> Generator[None]:
+    """Meanwhile, the first `jax.distributed.initialize` of code finds what it asks for.
+
+    In a process of its own it would join; here that is done. A second one is JAX's own error.
+    """
+    import jax
+
+    joins = jax.distributed.initialize
+    is_first = True
+
+    @functools.wraps(joins)
+    def initialize(
+        coordinator_address: str | None = None,
+        num_processes: int | None = None,
+        process_id: int | None = None,
+        *args: Any,
+        **more: Any,
+    ) -> None:
+        nonlocal is_first
+        if (num_processes or info.world_size) != info.world_size or (
+            info.rank if process_id is None else process_id
+        ) != info.rank:
+            raise ValueError(
+                f"jax.distributed.initialize(num_processes={num_processes}, process_id="
+                f"{process_id}): this is process {info.rank} of the {info.world_size} of the pool, "
+                "and they are joined already. Leave both out."
+            )
+        if not (is_first and jax.distributed.is_initialized()):
+            joins(coordinator_address, num_processes, process_id, *args, **more)
+        is_first = False
+
+    jax.distributed.initialize = initialize
+    try:
+        yield
+    finally:
+        jax.distributed.initialize = joins
+
+
+class JaxGroup:
+    """All ranks as JAX joins them."""
+
+    name = "jax"
+
+    def __init__(self) -> None:
+        self._met = 0
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        from jax.experimental import multihost_utils
+
+        self._met += 1
+        multihost_utils.sync_global_devices(f"sky.barrier {self._met}")
+
+    def mesh(self, axes: Axes) -> Any:
+        """A `jax.sharding.Mesh` over all devices, its axes for JAX to decide along (`Auto`)."""
+        import jax
+
+        axes = axes or (("fsdp", jax.device_count()), ("tp", 1))
+        sizes, names = tuple(size for _, size in axes), tuple(name for name, _ in axes)
+        kinds = (jax.sharding.AxisType.Auto,) * len(axes)
+        return jax.make_mesh(sizes, names, axis_types=kinds)
+
+
+PLUGIN = JaxPlugin("jax", image=("jax>=0.6",), modules=("jax",), serves=True)

@@ -1,0 +1,157 @@
+"""JAX on the ranks of a pool: one set of devices, collectives, arrays that are spread out."""
+
+import ast
+
+import pytest
+from conftest import gone_within, traces
+from kernels import kernel
+
+pytest.importorskip("jax")
+
+LINE = "nodes=2 framework=jax mesh=fsdp:2,tp:2 env=JAX_NUM_CPU_DEVICES=2 grace=2s"
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    before = traces()
+    with kernel() as running:
+        ran = running.run(f"%sky up {LINE}")
+        assert ran.status == "ok", ran.traceback
+        ran = running.run(
+            "%%sky_remote\nimport os, time, jax, jax.numpy as jnp, numpy as np\n"
+            "from jax.sharding import NamedSharding, PartitionSpec as P\n"
+            "from jax.experimental import multihost_utils\nimport skyward_nb as sky\n"
+            "rank = jax.process_index()"
+        )
+        assert ran.status == "ok", ran.traceback
+        yield running
+    assert not gone_within(5, before)
+
+
+def values(ran):
+    """The value of each rank, by what the results' text says of them."""
+    assert ran.status == "ok", ran.traceback
+    return ran.result
+
+
+def test_variables_are_what_people_know(notebook):
+    notebook.run(
+        "%%sky_remote out=seen\n"
+        "{k: v for k, v in os.environ.items() if k.startswith('JAX_')}, sky.instance_info().peers[0].ports"
+    )
+    first, second = (ast.literal_eval(notebook.run(f"seen[{r}][0]").result) for r in (0, 1))
+    ports = ast.literal_eval(notebook.run("seen[0][1]").result)
+    assert first["JAX_COORDINATOR_ADDRESS"] == f"127.0.0.1:{ports['jax'][0]}"
+    assert (first["JAX_NUM_PROCESSES"], second["JAX_PROCESS_ID"]) == ("2", "1")
+    assert first["JAX_LOCAL_DEVICE_COUNT"] == "2"
+
+
+def test_all_devices_are_one_set(notebook):
+    ran = notebook.run(
+        "%%sky_remote\njax.device_count(), jax.local_device_count(), jax.process_count(), jax.default_backend()"
+    )
+    assert values(ran) == "[0-1] (4, 2, 2, 'cpu')"
+
+
+def test_collectives_and_a_mesh(notebook):
+    ran = notebook.run(
+        "%%sky_remote\nmesh = sky.mesh()\n"
+        "x = jax.device_put(jnp.arange(16.0).reshape(4, 4), NamedSharding(mesh, P('fsdp', 'tp')))\n"
+        "total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, P()))(x)\n"
+        "import functools\n"
+        "psum = jax.shard_map(lambda a: jax.lax.psum(a, ('fsdp', 'tp')), mesh=mesh, in_specs=P('fsdp', 'tp'), out_specs=P())\n"
+        "sky.barrier()\n"
+        "(dict(mesh.shape), float(total), float(psum(x)[0, 0]), multihost_utils.process_allgather(jnp.array([rank])).ravel().tolist())"
+    )
+    expected = "({'fsdp': 2, 'tp': 2}, 120.0, 20.0, [0, 1])"
+    assert values(ran) == f"[0-1] {expected}"
+
+
+def test_an_array_that_is_spread_out_comes_home_whole(notebook):
+    notebook.run(
+        "%%sky_remote out=whole pull=named\n"
+        "named = {'w': jax.device_put(jnp.arange(8.0), NamedSharding(sky.mesh(), P('fsdp')))}\n"
+        "jax.device_put(jnp.arange(16.0).reshape(4, 4), NamedSharding(sky.mesh(), P('fsdp', 'tp')))"
+    )
+    assert notebook.run("whole[0].tolist() == whole[1].tolist()").result == "True"
+    assert (
+        notebook.run("float(whole[1].sum()), named[0]['w'].tolist()[-1]").result == "(120.0, 7.0)"
+    )
+
+
+def test_code_that_joins_by_itself(notebook):
+    notebook.run("%sky restart")
+    ran = notebook.run(
+        "%%sky_remote\nimport jax, jax.numpy as jnp, os, time\nimport skyward_nb as sky\n"
+        "from jax.experimental import multihost_utils\nfrom jax.sharding import NamedSharding, PartitionSpec as P\n"
+        "rank = jax.process_index()\n"
+        "jax.distributed.initialize(os.environ['JAX_COORDINATOR_ADDRESS'], int(os.environ['JAX_NUM_PROCESSES']), int(os.environ['JAX_PROCESS_ID']))\n"
+        "said = []\n"
+        "for more in ({}, {'num_processes': 9}):\n"
+        "    try: jax.distributed.initialize(**more)\n"
+        "    except Exception as error: said.append((type(error).__name__, str(error)[:60]))\n"
+        "said, jax.device_count()"
+    )
+    assert values(ran).endswith(", 4)")
+    assert "'RuntimeError'" in ran.result, "JAX's own, for a second time"
+    assert "num_processes=9" in ran.result
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "multihost_utils.process_allgather(jnp.arange(2))",
+        "f = jax.jit(jnp.sum, out_shardings=NamedSharding(sky.mesh(), P()))\n"
+        "f(jax.make_array_from_process_local_data(NamedSharding(sky.mesh(), P('fsdp')), jnp.ones(1))).block_until_ready()",
+        "f = jax.jit(jnp.sum, out_shardings=NamedSharding(sky.mesh(), P()))\n"
+        "f(jax.make_array_from_process_local_data(NamedSharding(sky.mesh(), P('fsdp')), jnp.ones(1)))",
+        "sky.barrier()",
+    ],
+)
+def test_a_failed_rank_frees_those_that_wait_for_it_and_names_are_kept(notebook, wait):
+    notebook.run("%%sky_remote\nkept = jnp.arange(3.0)")
+    ran = notebook.run(
+        f"%%sky_remote\nif rank == 1:\n    time.sleep(0.3)\n    raise ValueError('one is out')\n{wait}",
+        timeout=60,
+    )
+    assert ran.error[0] == "ValueError", ran.traceback
+    assert "spread over ranks, must be made again" in ran.picture, ran.picture
+    ran = notebook.run(
+        "%%sky_remote\n(kept + jnp.ones(3)).tolist(), multihost_utils.process_allgather(jnp.array([rank])).ravel().tolist()"
+    )
+    assert values(ran) == "[0-1] ([1.0, 2.0, 3.0], [0, 1])"
+
+
+def test_an_error_of_all_ranks_leaves_what_is_spread_over_them(notebook):
+    line = "%%sky_remote\nspread = jax.device_put(jnp.arange(4.0), NamedSharding(sky.mesh(), P('fsdp')))\n"
+    assert notebook.run(line).status == "ok"
+    assert notebook.run("%%sky_remote\nundefined").error[0] == "NameError"
+    ran = notebook.run("%%sky_remote\nfloat(jnp.sum(spread))")
+    assert values(ran) == "[0-1] 6.0"
+
+
+def test_nothing_listens_beyond_loopback(notebook):
+    import psutil
+
+    notebook.run("%%sky_remote out=pids\nos.getpid()")
+    listening = 0
+    for pid in ast.literal_eval(notebook.run("list(pids)").result):
+        for connection in psutil.Process(pid).net_connections("inet"):
+            if connection.status == psutil.CONN_LISTEN:
+                listening += 1
+                assert connection.laddr.ip in ("127.0.0.1", "::1", "::ffff:127.0.0.1"), connection
+    assert listening >= 3, "the coordinator, and gloo on each rank"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("pool=x framework=jax nodes=2 mesh=fsdp:3", "3 = 3, and the pool has 2 devices"),
+        ("pool=x framework=jax env=JAX_NUM_CPU_DEVICES=two", "give a whole number"),
+        ("pool=x framework=jax accelerator=A100:3 ranks_per_node=2 simulate", "shared out evenly"),
+        ("pool=x framework=jax nodes=2 backend=gloo", "needs framework=torch"),
+    ],
+)
+def test_refused_before_anything_starts(notebook, line, message):
+    ran = notebook.run(f"%sky up {line}")
+    assert message in ran.stderr, ran.error
