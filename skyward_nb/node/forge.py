@@ -138,7 +138,7 @@ class Forge:
         for module in modules:
             variable, equals, value = module.partition("=")
             if equals:
-                os.environ.setdefault(variable, value)
+                os.environ[variable] = value
                 continue
             try:
                 importlib.import_module(module)

@@ -8,7 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from skyward_nb.plugins.base import uses_of
+from skyward_nb.plugins.keras import settled
 from skyward_nb.words.errors import OptionError, PoolError
+from skyward_nb.words.frameworks import meant
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.spec import PoolSpec
 
@@ -16,6 +18,7 @@ from skyward_nb.words.spec import PoolSpec
 def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     """`base` with what is asked for; raises `OptionError` where options contradict one another."""
     spec = replace(base, **_fields(asked))
+    spec = replace(spec, framework=settled(spec.framework, spec.env))
     reserved = sorted(set(spec.env) & set(environment(InstanceInfo())))
     if reserved:
         names = ", ".join(reserved)
@@ -54,7 +57,7 @@ def check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
     for option, wanted in asked.items():
         (field,) = _fields({option: wanted})
         have = getattr(spec, field)
-        if have != wanted:
+        if have != wanted and not (option == "framework" and meant(wanted, have)):
             raise PoolError(
                 spec.name,
                 f"pool {spec.name!r} is up with {option}={_spell(have)}, and {option}="

@@ -81,3 +81,11 @@ def with_what_they_need(words: Iterable[str]) -> dict[str, str]:
         for needed in (*_BY_WORD[name].needs, *((variant,) if variant else ())):
             asked.setdefault(needed, "")
     return {each.name: asked[each.name] for each in FRAMEWORKS if each.name in asked}
+
+
+def meant(wanted: Iterable[str], have: Iterable[str]) -> bool:
+    """Whether what is wanted is what there is, where `keras` is wanted on whatever it runs on."""
+    words = set(wanted)
+    if "keras" not in words:
+        return words == set(have)
+    return words == {word.partition(":")[0] if ":" in word else word for word in have}

@@ -1,0 +1,182 @@
+"""Keras 3: its backend set before it is imported, and on JAX its distribution over all devices.
+
+On torch and TensorFlow, Keras itself distributes nothing: those frameworks are readied, and `fit`,
+which would train as many separate models as there are ranks, says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from skyward_nb.plugins.base import Place, PlainPlugin
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.frameworks import FRAMEWORKS
+from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.mesh import Axes
+from skyward_nb.words.spec import PoolSpec
+
+_MODEL_AXIS = "tp"
+_ALONE = (
+    "Keras on {backend} averages no gradients over ranks: this fit() trains a model of its own on "
+    "each of the {ranks} ranks. framework=keras:jax trains one over all of them; on {backend} "
+    "write the loop yourself{how}."
+)
+_HOW = {"torch": ", with torch.nn.parallel.DistributedDataParallel(model)", "tensorflow": ""}
+
+
+@dataclass(frozen=True)
+class KerasPlugin(PlainPlugin):
+    """`keras:jax`, `keras:torch`, `keras:tensorflow`."""
+
+    def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
+        """`backend`; raises `OptionError` where env= says another, or for a mesh Keras has no use for."""
+        asked = spec.env.get("KERAS_BACKEND", variant)
+        if asked != variant:
+            raise OptionError(
+                "env",
+                f"env=KERAS_BACKEND={asked} and framework=keras:{variant} say different things",
+            )
+        others = [name for name, _ in spec.mesh if name != _MODEL_AXIS]
+        if variant == "jax" and len(others) < len(spec.mesh) and len(others) > 1:
+            raise OptionError(
+                "mesh", "Keras splits along one axis for data, and `tp` for the model"
+            )
+        return {"backend": variant}
+
+    def preload(self, options: dict[str, str]) -> tuple[str, ...]:
+        """Keras, once it is known with which backend."""
+        return (f"KERAS_BACKEND={options['backend']}", "keras")
+
+    def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
+        """KERAS_BACKEND."""
+        del info
+        return {"KERAS_BACKEND": options["backend"]}
+
+    @contextmanager
+    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+        """Set the distribution; raises RuntimeError where Keras was imported with another backend."""
+        import keras
+
+        backend = options["backend"]
+        if keras.config.backend() != backend:
+            raise RuntimeError(
+                f"Keras is here with its {keras.config.backend()} backend already, and cannot "
+                f"change to {backend}: is it imported when Python starts?"
+            )
+        if backend == "jax":
+            with _distributed(place.info.mesh):
+                yield
+        elif place.info.world_size > 1:
+            with _fit_warns(backend, place.info.world_size):
+                yield
+        else:
+            yield
+
+
+def settled(words: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
+    """The words, with `keras` alone on the backend it has here: what `env` says, or is installed.
+
+    One that is imported in this process already counts first after `env`.
+    """
+    if "keras" not in words:
+        return words
+    here = sys.modules.get("keras")
+    asked = env.get("KERAS_BACKEND") or os.environ.get("KERAS_BACKEND")
+    imported = here.config.backend() if here is not None and hasattr(here, "config") else None
+    known = next(each.variants for each in FRAMEWORKS if each.name == "keras")
+    found = [name for name in known if importlib.util.find_spec(name) is not None]
+    backend = asked or imported or (found or known)[0]
+    if backend not in known:
+        raise OptionError("framework", f"framework=keras: there is no {backend} backend here")
+    return tuple(f"keras:{backend}" if word == "keras" else word for word in words)
+
+
+@contextmanager
+def _distributed(axes: Axes) -> Generator[None]:
+    """Keras's distribution over all devices of JAX: of data, or with an axis `tp` of the model, too."""
+    import keras
+
+    before = keras.distribution.distribution()
+    keras.distribution.set_distribution(_distribution(axes))
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(before)
+
+
+def _distribution(axes: Axes) -> Any:
+    import keras
+
+    if _MODEL_AXIS not in dict(axes):
+        return keras.distribution.DataParallel(auto_shard_dataset=False)
+    # A data axis of one where there is none: Keras splits data along one axis in any case.
+    if len(axes) == 1:
+        axes = (("data", 1), *axes)
+    mesh = keras.distribution.DeviceMesh(
+        tuple(size for _, size in axes), [name for name, _ in axes]
+    )
+    data = next(name for name, _ in axes if name != _MODEL_AXIS)
+    ways = dict(axes)[_MODEL_AXIS]
+
+    class ByShape(keras.distribution.ModelParallel):
+        """Weights of two dimensions and more split along the last one, where that can be."""
+
+        def get_variable_layout(self, variable: Any) -> Any:
+            """The layout it was given, else one by its shape: whatever it is, results are the same."""
+            chosen = super().get_variable_layout(variable)
+            shape = variable.shape
+            if any(chosen.axes) or len(shape) < 2 or shape[-1] % ways:
+                return chosen
+            spec = [None] * (len(shape) - 1) + [_MODEL_AXIS]
+            return keras.distribution.TensorLayout(spec, mesh)
+
+    return ByShape(
+        layout_map=keras.distribution.LayoutMap(mesh),
+        batch_dim_name=data,
+        auto_shard_dataset=False,
+    )
+
+
+@contextmanager
+def _fit_warns(backend: str, ranks: int) -> Generator[None]:
+    """Meanwhile, the first `fit` of Keras says that ranks train by themselves."""
+    import keras
+
+    trainer: Any = next(each for each in keras.Model.__mro__ if "fit" in vars(each))
+    fit = trainer.fit
+    told = False
+
+    @functools.wraps(fit)
+    def fit_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal told
+        if not told and not _has_strategy(backend):
+            told = True
+            text = _ALONE.format(backend=backend, ranks=ranks, how=_HOW[backend])
+            warnings.warn(text, stacklevel=2)
+        return fit(self, *args, **kwargs)
+
+    trainer.fit = fit_alone
+    try:
+        yield
+    finally:
+        trainer.fit = fit
+
+
+def _has_strategy(backend: str) -> bool:
+    """Whether code runs under a strategy of TensorFlow's, which is another matter."""
+    if backend != "tensorflow":
+        return False
+    import tensorflow  # pyright: ignore[reportMissingTypeStubs]
+
+    return bool(tensorflow.distribute.has_strategy())
+
+
+PLUGIN = KerasPlugin("keras", image=("keras>=3.8",), modules=("keras",))

@@ -1,0 +1,112 @@
+"""Keras on the ranks of a pool: the backend set, one model trained by all ranks on JAX."""
+
+import ast
+
+import pytest
+from conftest import gone_within, traces
+from kernels import kernel
+
+from skyward_nb.plugins.keras import settled
+
+pytest.importorskip("keras")
+pytest.importorskip("jax")
+
+MODEL = """
+import os, keras, numpy as np
+def make():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([
+        keras.layers.Input((8,)), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(4)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(64, 8)).astype("float32"), rng.normal(size=(64, 4)).astype("float32")
+"""
+TRAIN = """%%sky_remote out=got
+model = make()
+info = sky.instance_info()
+part = slice({part})
+losses = model.fit(x[part], y[part], batch_size={batch}, epochs=3, shuffle=False, verbose=0).history["loss"]
+(losses, [float(np.abs(np.asarray(w)).sum()) for w in model.get_weights()], type(keras.distribution.distribution()).__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    before = traces()
+    with kernel(KERAS_BACKEND="jax") as running:
+        assert running.run(f"{MODEL}\nimport skyward_nb as sky").status == "ok"
+        yield running
+    assert not gone_within(5, before)
+
+
+@pytest.fixture(scope="module")
+def alone(notebook):
+    """Losses and weights of one process with all the data."""
+    ran = notebook.run(
+        "model = make()\n"
+        "losses = model.fit(x, y, batch_size=32, epochs=3, shuffle=False, verbose=0).history['loss']\n"
+        "losses, [float(np.abs(np.asarray(w)).sum()) for w in model.get_weights()]"
+    )
+    return ast.literal_eval(ran.result)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("nodes=2 framework=keras:jax", "DataParallel"),
+        ("nodes=2 framework=keras env=JAX_NUM_CPU_DEVICES=2 mesh=data:2,tp:2", "ByShape"),
+    ],
+)
+def test_ranks_train_one_model(notebook, alone, line, kind):
+    ran = notebook.run(f"%sky up {line}")
+    assert ran.status == "ok", ran.traceback
+    body = TRAIN.format(part="None", batch=16).replace(
+        "part = slice(None)",
+        "part = np.arange(64).reshape(2, 2, 16)[:, info.rank].ravel()",
+    )
+    ran = notebook.run(body)
+    assert ran.status == "ok", ran.traceback
+    for rank in (0, 1):
+        losses, weights, made = ast.literal_eval(notebook.run(f"got[{rank}]").result)
+        assert made == kind
+        assert losses == pytest.approx(alone[0], abs=1e-4)
+        assert weights == pytest.approx(alone[1], abs=1e-4)
+    notebook.run("%sky down")
+
+
+def test_on_torch_fit_says_that_ranks_train_by_themselves(notebook):
+    pytest.importorskip("torch")
+    ran = notebook.run(
+        "%%sky_remote nodes=2 framework=keras:torch push=none out=got\n"
+        f"{MODEL}\nimport torch, torch.distributed as dist\n"
+        "model = make()\n"
+        "model.fit(x, y, verbose=0)\nmodel.fit(x, y, verbose=0)\n"
+        "twin = torch.nn.parallel.DistributedDataParallel(make())\n"
+        "(twin(torch.ones(2, 8) * dist.get_rank()) ** 2).mean().backward()\n"
+        "grads = [p.grad.abs().sum().item() for p in twin.parameters()]\n"
+        "keras.config.backend(), os.environ['KERAS_BACKEND'], grads"
+    )
+    assert ran.status == "ok", ran.traceback
+    assert ran.picture.count("averages no gradients") == 1, ran.picture
+    assert notebook.run("got[0] == got[1] and got[0][:2]").result == "('torch', 'torch')"
+    notebook.run("%sky down")
+
+
+def test_keras_that_was_imported_with_another_backend(notebook):
+    ran = notebook.run("%sky up nodes=1 framework=torch pool=other env=KERAS_BACKEND=torch")
+    assert ran.status == "ok"
+    notebook.run("%sky down pool=other")
+    ran = notebook.run("%sky up framework=keras:jax env=KERAS_BACKEND=torch")
+    assert "say different things" in ran.stderr
+
+
+def test_what_keras_alone_means(monkeypatch):
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setitem(__import__("sys").modules, "keras", None)
+    assert settled(("keras",), {"KERAS_BACKEND": "torch"}) == ("keras:torch",)
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    assert settled(("keras", "torch"), {}) == ("keras:tensorflow", "torch")
+    monkeypatch.delenv("KERAS_BACKEND")
+    assert settled(("keras",), {}) == ("keras:jax",)
+    assert settled(("torch",), {}) == ("torch",)
