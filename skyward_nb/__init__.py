@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from skyward_nb.api.failures import RankFailure
     from skyward_nb.api.handle import RunHandle
     from skyward_nb.api.results import RankResults
+    from skyward_nb.runtime.accumulate import accumulate
     from skyward_nb.runtime.here import instance_info, is_head
     from skyward_nb.runtime.progress import log, progress
+    from skyward_nb.runtime.sampler import DistributedSampler as DistributedSampler
     from skyward_nb.runtime.shard import shard
     from skyward_nb.runtime.sync import barrier, mesh
     from skyward_nb.words.errors import (
@@ -40,6 +42,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AcceleratorError": "words.errors",
+    "DistributedSampler": "runtime.sampler",
     "InstanceInfo": "words.info",
     "MissingDependency": "words.errors",
     "OptionError": "words.errors",
@@ -56,6 +59,7 @@ _HOMES = {
     "RuntimeFolderError": "words.errors",
     "SkyError": "words.errors",
     "StartError": "words.errors",
+    "accumulate": "runtime.accumulate",
     "barrier": "runtime.sync",
     "instance_info": "runtime.here",
     "is_head": "runtime.here",
@@ -65,6 +69,7 @@ _HOMES = {
     "shard": "runtime.shard",
 }
 
+# All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [
     "AcceleratorError",
     "InstanceInfo",
@@ -83,6 +88,7 @@ __all__ = [
     "RuntimeFolderError",
     "SkyError",
     "StartError",
+    "accumulate",
     "barrier",
     "instance_info",
     "is_head",
@@ -105,7 +111,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_HOMES})
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

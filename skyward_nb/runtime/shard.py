@@ -1,11 +1,12 @@
-"""`sky.shard`: this rank's part of arrays, lists and tables."""
+"""`sky.shard`: this rank's part of arrays, lists, tables and data sets."""
 
 from __future__ import annotations
 
-import random
+import operator
 from typing import Any, TypeVar, overload
 
 from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime.taking import Positions, is_of, taker_of
 
 T = TypeVar("T")
 
@@ -25,66 +26,123 @@ def shard(
 def shard(*arrays: Any, shuffle: bool = False, seed: int = 0, drop_last: bool = False) -> Any:
     """Items `rank::world_size` of each array: one value for one array, else a tuple.
 
-    Lists, tuples, ranges, NumPy and torch arrays, JAX arrays, pandas and Hugging Face tables
-    keep their type; several arrays stay aligned. With `shuffle` the items are permuted first,
-    by `seed` alike on every rank. With `drop_last` every rank gets the same number of items.
+    Lists, tuples, ranges, NumPy, torch, TensorFlow and JAX arrays, pandas, polars, Arrow and
+    Hugging Face tables and SciPy's sparse matrices keep their type, but for a range that is
+    shuffled (a list) and a named tuple (a tuple); of a torch data set it is a `Subset`. Several
+    arrays stay aligned.
 
-    Raises TypeError for what has no items or is text, ValueError for unequal lengths.
+    With `shuffle` the items are permuted first, by `seed` and their number alone: alike on every
+    rank and machine. With `drop_last` every rank gets the same number of items, else they differ
+    by one at most. Unshuffled parts of NumPy and torch arrays are views of the whole, as slices are.
+
+    Raises TypeError for what cannot be split, such as text and iterators, and says what to do
+    instead; ValueError for unequal lengths, and for what is spread over ranks already.
     """
     if not arrays:
         raise TypeError("sky.shard() needs at least one array")
+    takers = [_taker(array) for array in arrays]
     lengths = [_length(array) for array in arrays]
     if len(set(lengths)) > 1:
         counts = ", ".join(map(str, lengths))
         raise ValueError(f"sky.shard: arrays of unequal length ({counts}) cannot stay aligned")
-    info = instance_info()
-    total = lengths[0]
-    stop = total - total % info.world_size if drop_last else total
-    order: range | list[int] = range(info.rank, stop, info.world_size)
-    if shuffle:
-        everything = list(range(total))
-        random.Random(seed).shuffle(everything)  # noqa: S311 - a split, not a secret
-        order = everything[info.rank : stop : info.world_size]
-    parts = tuple(_take(array, order) for array in arrays)
+    positions = _positions(lengths[0], operator.index(seed) if shuffle else None, drop_last)
+    parts = tuple(take(array, positions) for take, array in zip(takers, arrays, strict=True))
     return parts[0] if len(parts) == 1 else parts
 
 
+def _positions(total: int, seed: int | None, drop_last: bool) -> Positions:
+    """Those of this rank."""
+    info = instance_info()
+    stop = total - total % info.world_size if drop_last else total
+    places = range(info.rank, stop, info.world_size) if info.rank < stop else range(0)
+    return Positions(places, total, seed)
+
+
+def _taker(array: Any) -> Any:
+    """What takes this array's items; raises for what is not split, with the way to go instead."""
+    kind = type(array).__name__
+    for module, names, advice in _REFUSED:
+        if is_of(array, module, *names):
+            raise TypeError(f"sky.shard: a {kind} is not split; {advice}")
+    if hasattr(array, "__next__"):
+        raise TypeError(
+            f"sky.shard: a {kind} has no length to split by; give list(...) of it, or "
+            "itertools.islice(it, info.rank, None, info.world_size) with sky.instance_info()"
+        )
+    _refuse_spread(array, kind)
+    take = taker_of(array)
+    if take is None:
+        raise TypeError(
+            f"sky.shard: a {kind} cannot be split; give a list, an array, a table or a "
+            "torch.utils.data.Dataset"
+        )
+    return take
+
+
+def _refuse_spread(array: Any, kind: str) -> None:
+    """Raise ValueError for an array of which each rank has a part already."""
+    if is_of(array, "torch.distributed.tensor", "DTensor"):
+        raise ValueError(
+            f"sky.shard: this {kind} is spread over ranks already; its part here is "
+            "x.to_local(), the whole of it x.full_tensor()"
+        )
+    if is_of(array, "jax", "Array") and not array.is_fully_addressable:
+        raise ValueError(
+            "sky.shard: this jax.Array is spread over ranks already; its parts here are "
+            "x.addressable_shards, the whole of it multihost_utils.process_allgather(x, tiled=True)"
+        )
+
+
 def _length(array: Any) -> int:
-    if isinstance(array, str | bytes | bytearray | dict | set | frozenset):
+    shape = getattr(array, "shape", None)
+    if shape is None:
+        return _count(array)
+    if len(shape) == 0:
         kind = type(array).__name__
-        raise TypeError(f"sky.shard: a {kind} is not split; give a list or an array")
+        raise TypeError(
+            f"sky.shard: a {kind} without dimensions has no items; give one with at least one, "
+            "such as x.reshape(1)"
+        )
+    return int(shape[0])
+
+
+def _count(array: Any) -> int:
     try:
         return len(array)
     except TypeError:
         kind = type(array).__name__
-        raise TypeError(f"sky.shard: a {kind} has no length to split by") from None
+        raise TypeError(
+            f"sky.shard: a {kind} has no length to split by; give it a __len__, or give a list"
+        ) from None
 
 
-def _take(array: Any, order: range | list[int]) -> Any:
-    """The items of `array` at `order`, in its own type."""
-    if isinstance(array, list | tuple):
-        chosen = [array[index] for index in order]
-        return chosen if isinstance(array, list) else tuple(chosen)
-    if isinstance(array, range) and isinstance(order, range):
-        return array[order.start : order.stop : order.step]
-    if isinstance(array, range):
-        return [array[index] for index in order]
-    if hasattr(array, "iloc"):
-        return array.iloc[list(order)]
-    if hasattr(array, "select") and hasattr(array, "features"):
-        return array.select(order)
-    if hasattr(array, "shape") and isinstance(order, range):
-        return array[order.start : order.stop : order.step]
-    if hasattr(array, "shape"):
-        return array[_index(array, list(order))]
-    kind = type(array).__name__
-    raise TypeError(f"sky.shard: a {kind} cannot be split; give a list, an array or a table")
-
-
-def _index(array: Any, order: list[int]) -> Any:
-    """A list of positions in the form that the array's library indexes with."""
-    if type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
-        import numpy
-
-        return numpy.asarray(order)
-    return order
+_TEXT = "give a list or an array"
+_REFUSED = (
+    ("builtins", ("str", "bytes", "bytearray", "memoryview"), _TEXT),
+    ("builtins", ("set", "frozenset"), "it has no order: give sorted(...) of it"),
+    ("datasets", ("DatasetDict", "IterableDatasetDict"), "give one of its splits"),
+    (
+        "datasets",
+        ("IterableDataset",),
+        "datasets.distributed.split_dataset_by_node(it, info.rank, info.world_size) splits it, "
+        "with info = sky.instance_info()",
+    ),
+    ("builtins", ("dict",), "give its values, as in sky.shard(*d.values())"),
+    (
+        "torch.utils.data",
+        ("IterableDataset",),
+        "it has no positions: let its __iter__ skip what is other ranks', by sky.instance_info()",
+    ),
+    (
+        "torch.utils.data",
+        ("DataLoader",),
+        "give its data set, or make it with sampler=sky.DistributedSampler(dataset)",
+    ),
+    (
+        "tensorflow.data",
+        ("Dataset",),
+        "dataset.shard(info.world_size, info.rank) splits it, with info = sky.instance_info()",
+    ),
+    ("polars", ("LazyFrame",), "it has no rows yet: give it.collect()"),
+)
+"""Module, classes, and what to do instead."""
