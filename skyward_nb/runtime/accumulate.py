@@ -89,7 +89,8 @@ def accumulate(model: Any, every: int, total: int | None = None) -> Accumulation
     The model may be, or hold, any number of DDP and FSDP2 (`fully_shard`) modules; with neither
     there is nothing to synchronise, and `last` is true just the same. Micro-batches are counted
     per model; one that raises is not counted. A call in another cell, or with other numbers, counts
-    anew. Every rank has to come here equally often.
+    anew, and drops what FSDP2 modules hold unreduced of the step that was not ended: `zero_grad`
+    does not reach it. Every rank has to come here equally often.
 
     Raises ValueError for numbers below 1, TypeError for what is no number, or no torch module.
     """
@@ -103,6 +104,8 @@ def accumulate(model: Any, every: int, total: int | None = None) -> Accumulation
     count = _counts.get(model)
     run = outlet.run()
     if count is None or (count.run, count.every, count.total) != (run, every, total):
+        if count is not None:
+            _drop_unreduced(model)
         count = _counts[model] = _Count(run, every, total)
     return Accumulation(model, count)
 
@@ -125,6 +128,17 @@ def _is_fully_sharded(module: Any) -> bool:
     """Whether `fully_shard` was applied to this very module."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     return isinstance(module, getattr(fsdp, "FSDPModule", ()))
+
+
+def _drop_unreduced(model: Any) -> None:
+    """Drop gradients that FSDP2 keeps on this rank until they are reduced; it has no name for it."""
+    for module in filter(_is_fully_sharded, model.modules()):
+        state = module._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+        for parameter in (each for group in groups if group for each in group.fsdp_params):
+            parameter.unsharded_accumulated_grad = None
+            if (unsharded := getattr(parameter, "_unsharded_param", None)) is not None:
+                unsharded.grad = None
 
 
 @contextmanager

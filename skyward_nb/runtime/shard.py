@@ -62,18 +62,18 @@ def _taker(array: Any) -> Any:
     """What takes this array's items; raises for what is not split, with the way to go instead."""
     kind = type(array).__name__
     for module, names, advice in _REFUSED:
-        if is_of(array, module, *names):
-            raise TypeError(f"sky.shard: a {kind} is not split; {advice}")
+        if is_of(array, module, *names) and not is_of(array, *_SPARSE):
+            raise TypeError(f"sky.shard: {kind} is not split; {advice}")
     if hasattr(array, "__next__"):
         raise TypeError(
-            f"sky.shard: a {kind} has no length to split by; give list(...) of it, or "
+            f"sky.shard: {kind} has no length to split by; give list(...) of it, or "
             "itertools.islice(it, info.rank, None, info.world_size) with sky.instance_info()"
         )
     _refuse_spread(array, kind)
     take = taker_of(array)
     if take is None:
         raise TypeError(
-            f"sky.shard: a {kind} cannot be split; give a list, an array, a table or a "
+            f"sky.shard: {kind} cannot be split; give a list, an array, a table or a "
             "torch.utils.data.Dataset"
         )
     return take
@@ -100,7 +100,7 @@ def _length(array: Any) -> int:
     if len(shape) == 0:
         kind = type(array).__name__
         raise TypeError(
-            f"sky.shard: a {kind} without dimensions has no items; give one with at least one, "
+            f"sky.shard: {kind} without dimensions has no items; give one with at least one, "
             "such as x.reshape(1)"
         )
     return int(shape[0])
@@ -112,10 +112,12 @@ def _count(array: Any) -> int:
     except TypeError:
         kind = type(array).__name__
         raise TypeError(
-            f"sky.shard: a {kind} has no length to split by; give it a __len__, or give a list"
+            f"sky.shard: {kind} has no length to split by; give it a __len__, or give a list"
         ) from None
 
 
+_SPARSE = ("scipy.sparse", "sparray", "spmatrix")
+"""One of them is a dict, too."""
 _TEXT = "give a list or an array"
 _REFUSED = (
     ("builtins", ("str", "bytes", "bytearray", "memoryview"), _TEXT),
@@ -139,8 +141,8 @@ _REFUSED = (
         "give its data set, or make it with sampler=sky.DistributedSampler(dataset)",
     ),
     (
-        "tensorflow.data",
-        ("Dataset",),
+        "tensorflow",
+        ("data.Dataset",),
         "dataset.shard(info.world_size, info.rank) splits it, with info = sky.instance_info()",
     ),
     ("polars", ("LazyFrame",), "it has no rows yet: give it.collect()"),

@@ -5,10 +5,11 @@ No library is imported for it: a value can only be of one that is imported alrea
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 from skyward_nb.runtime.permutation import permuted, permuted_array
@@ -42,16 +43,18 @@ class Positions:
             return np.arange(places.start, places.stop, places.step, dtype=np.int64)
         return permuted_array(self.places, self.total, self.seed)
 
+    @property
+    def index(self) -> Any:
+        """The array of the positions, or without NumPy the list."""
+        return self.array if importlib.util.find_spec("numpy") else self.list
+
     @cached_property
     def list(self) -> list[int]:
         """The positions as Python's own numbers; the same whether or not there is NumPy."""
         if self.seed is None:
             return list(self.places)
-        if len(self.places) >= _MANY:
-            try:
-                return self.array.tolist()
-            except ModuleNotFoundError:
-                pass
+        if len(self.places) >= _MANY and importlib.util.find_spec("numpy"):
+            return self.array.tolist()
         return permuted(self.places, self.total, self.seed)
 
 
@@ -69,8 +72,11 @@ def taker_of(value: Any) -> Taker | None:
 def is_of(value: Any, module: str, *names: str) -> bool:
     """Whether a value is of one of these classes, if the module that has them is imported."""
     loaded = sys.modules.get(module)
-    classes = [getattr(loaded, name, None) for name in names]
-    return isinstance(value, tuple(each for each in classes if isinstance(each, type)))
+    for name in names:
+        found = reduce(lambda owner, part: getattr(owner, part, None), name.split("."), loaded)
+        if isinstance(found, type) and isinstance(value, found):
+            return True
+    return False
 
 
 def _from_list(value: Any, positions: Positions) -> Any:
@@ -103,11 +109,8 @@ def _from_tensor(value: Any, positions: Positions) -> Any:
 
     if positions.slice is not None and value.layout is torch.strided:
         return value[positions.slice]
-    try:
-        index = torch.from_numpy(positions.array)
-    except ModuleNotFoundError:
-        index = torch.tensor(positions.list, dtype=torch.int64)
-    return value.index_select(0, index.to(value.device))
+    index = torch.as_tensor(positions.index, dtype=torch.int64, device=value.device)
+    return value.index_select(0, index)
 
 
 def _from_tensorflow(value: Any, positions: Positions) -> Any:
@@ -123,7 +126,11 @@ def _from_frame(value: Any, positions: Positions) -> Any:
 
 
 def _from_arrow(value: Any, positions: Positions) -> Any:
-    return value.take(positions.array)
+    return value.take(positions.index)
+
+
+def _from_polars(value: Any, positions: Positions) -> Any:
+    return value[positions.index if positions.slice is None else positions.slice]
 
 
 def _from_sparse(value: Any, positions: Positions) -> Any:
@@ -132,7 +139,7 @@ def _from_sparse(value: Any, positions: Positions) -> Any:
 
 
 def _from_hugging_face(value: Any, positions: Positions) -> Any:
-    return value.select(positions.list if positions.slice is None else positions.places)
+    return value.select(positions.array if positions.slice is None else positions.places)
 
 
 def _from_subset(value: Any, positions: Positions) -> Any:
@@ -162,7 +169,7 @@ _KINDS: tuple[tuple[str, tuple[str, ...], Taker], ...] = (
     ("pandas", ("Index",), _from_array),
     ("datasets", ("Dataset",), _from_hugging_face),
     ("pyarrow", ("Table", "RecordBatch", "Array", "ChunkedArray"), _from_arrow),
-    ("polars", ("DataFrame", "Series"), _from_array),
+    ("polars", ("DataFrame", "Series"), _from_polars),
     ("scipy.sparse", ("sparray", "spmatrix"), _from_sparse),
     ("tensorflow", ("Tensor", "Variable"), _from_tensorflow),
     ("torch.utils.data", ("Subset",), _from_subset),

@@ -45,6 +45,15 @@ TARGETS = {
     "100 MB dict of small objects": Target(
         "≤ 1.3 × one dump and 4 loads", ratio=1.3, to="one dump + 4 loads"
     ),
+    "sky.shard of 10 M rows, shuffled": Target(
+        "≤ 1.2 × the NumPy indexing that does it", ratio=1.2, to="x[permutation(n)[r::world]]"
+    ),
+    "sky.shard of 10 M rows of 8, shuffled": Target(
+        "≤ 1.2 × the NumPy indexing that does it", ratio=1.2, to="x[permutation(n)[r::world]]"
+    ),
+    "sky.shard of 10 M rows, copied": Target(
+        "≤ 1.2 × the NumPy slice", ratio=1.2, to="x[r::world]"
+    ),
     "4 ranks × 100,000 printed lines": Target("≤ 0.5 × ipyparallel", ratio=0.5, to="ipyparallel"),
     "names of a 400-line cell": Target("≤ 40 ms", seconds=0.04),
     "import skyward_nb": Target("≤ 50 ms beyond the interpreter", seconds=0.05, beyond="python"),

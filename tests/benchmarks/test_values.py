@@ -8,12 +8,14 @@ import random
 from pathlib import Path
 
 import cloudpickle
+import msgspec
 import numpy as np
 import psutil
 import pytest
 from contenders import OURS, RANKS, shell
 from values import CONTENDERS, COUNT, MEGABYTES, skyward
 
+import skyward_nb as sky
 from skyward_nb.cell.names import cell_names
 
 ARRAY = "256 MB array read by 4 ranks, first time"
@@ -166,3 +168,38 @@ def test_names(benchmark, who):
     assert source.count("\n") >= 400
     found = benchmark.pedantic(cell_names, args=(source,), rounds=30, warmup_rounds=3)
     assert {"weights", "offset", "eps", "rate_1", "batches_41"} <= found.reads
+
+
+def part(who: str, x: np.ndarray, index: np.ndarray | None) -> np.ndarray:
+    """Rank 1's rows, by us or by NumPy alone; with `index`, where the order costs it nothing."""
+    if who == OURS:
+        return sky.shard(x, shuffle=index is not None)
+    if who == "x[r::world]":
+        return x[1::RANKS]
+    if who == "x[index], index given":
+        return x[index]
+    return x[np.random.default_rng(0).permutation(len(x))[1::RANKS]]
+
+
+@pytest.fixture
+def as_rank_1(monkeypatch):
+    info = sky.InstanceInfo(rank=1, world_size=RANKS)
+    monkeypatch.setenv("COMPUTE_POOL", msgspec.json.encode(info).decode())
+
+
+@pytest.mark.parametrize("who", [OURS, "x[permutation(n)[r::world]]", "x[index], index given"] * 3)
+@pytest.mark.parametrize("columns", [1, 8])
+def test_shuffled_shard(benchmark, who, columns, as_rank_1):
+    benchmark.group = f"sky.shard of 10 M rows{' of 8' * (columns > 1)}, shuffled"
+    x = np.random.default_rng(1).random((10_000_000, columns)).squeeze()
+    index = np.random.default_rng(0).permutation(len(x))[1::RANKS].copy()
+    found = benchmark.pedantic(part, args=(who, x, index), rounds=5, warmup_rounds=1)
+    assert len(found) == len(index)
+
+
+@pytest.mark.parametrize("who", [OURS, "x[r::world]"] * 5)
+@pytest.mark.benchmark(group="sky.shard of 10 M rows, copied")
+def test_shard(benchmark, who, as_rank_1):
+    """A slice that is only looked at costs neither of them any time; here it is copied once."""
+    x = np.random.default_rng(1).random(10_000_000)
+    benchmark.pedantic(lambda: part(who, x, None).copy(), rounds=10, warmup_rounds=2)

@@ -223,3 +223,22 @@ def test_after_one_that_raised_the_model_synchronises_as_before(notebook, make):
     )
     assert ran.status == "ok", ran.traceback
     assert notebook.run("list(found)").result == "[(True, True, True), (True, True, True)]"
+
+
+@pytest.mark.parametrize("make", SAVED)
+def test_a_cell_that_ended_within_a_step_leaves_nothing_to_the_next(notebook, make):
+    """Not even where gradients wait that zero_grad does not reach."""
+    ran = notebook.run(
+        f"%%sky_remote\nmodel = {make}()\n"
+        "for each in parts[:2]:\n"
+        "    with sky.accumulate(model, every=4): loss(model, each, 2).backward()"
+    )
+    assert ran.status == "ok", ran.traceback
+    ran = notebook.run(
+        "%%sky_remote out=found\nmodel.zero_grad()\n"
+        "for each in parts[:2]:\n"
+        "    with sky.accumulate(model, every=2) as last: loss(model, each, 2).backward()\n"
+        "same([[whole(p) for p in model.parameters()]], large(2)[:1]), last"
+    )
+    assert ran.status == "ok", ran.traceback
+    assert notebook.run("list(found)").result == "[(True, True), (True, True)]"
