@@ -253,6 +253,9 @@ class Rank:
             self._mailbox.close()
             error = late
         self._waited_in = error_waited_in(error)
+        if self._waited_in:
+            # Some frameworks shorten their tracebacks.
+            self._waited_in = self._rescue.saw(run) or self._waited_in
         before = error.__context__
         if isinstance(error, KeyboardInterrupt) and before is not None and lost_its_peers(before):
             error.__context__ = None

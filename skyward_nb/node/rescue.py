@@ -53,6 +53,7 @@ class Rescue:
         self._run: int | None = None
         self._last = self._void = 0
         self._cut_in: int | None = None
+        self._saw = ""
         os.register_at_fork(after_in_child=connection.close)
         threading.Thread(target=self._serve, name="skyward-rescue", daemon=True).start()
 
@@ -72,6 +73,10 @@ class Rescue:
     def was_cut(self, run: int) -> bool:
         """Whether communication was cut while the main thread was in this run."""
         return self._cut_in == run
+
+    def saw(self, run: int) -> str:
+        """The collective that the main thread waited in when it was cut in this run; or ""."""
+        return self._saw if self._cut_in == run else ""
 
     def rendezvous(self, generation: int, patience: float) -> int:
         """The socket that was sent for this generation, once it is here; TimeoutError without it."""
@@ -132,7 +137,7 @@ class Rescue:
         waited_in = self._waits_in() if run is not None else ""
         if run is not None and not waited_in:
             return WasCut(command.run, self._rank)
-        self._cut_in = run
+        self._cut_in, self._saw = run, waited_in
         cut = [plugin.cut() for plugin in self._plugins]
         return WasCut(command.run, self._rank, waited_in, any(cut))
 

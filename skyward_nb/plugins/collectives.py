@@ -14,10 +14,21 @@ NamedFrame = tuple[str, str]
 """File and function."""
 
 _NATIVE = {"wait": "work.wait", "get": "store.get", "block_until_ready": "block_until_ready"}
+"""Methods of native objects that user code calls itself, and what they are called then."""
 _COMPUTED = "a computation of JAX"
 _COMPILED = "PjitFunction"
 """What a function that JAX has compiled is an instance of; a call of it may wait for peers."""
-"""Methods of native objects that user code calls itself, and what they are called then."""
+
+_TENSORFLOW = "/tensorflow/python/"
+_TENSORFLOW_ENGINE = (
+    (f"{_TENSORFLOW}eager/execute.py", "quick_execute"),
+    (f"{_TENSORFLOW}framework/ops.py", "raise_from_not_ok_status"),
+    (f"{_TENSORFLOW}ops/gen_collective_ops.py", ""),
+)
+"""Where TensorFlow's Python goes over to native code, and where it raises what went wrong there."""
+_STRATEGY = f"{_TENSORFLOW}distribute/"
+"""Where a strategy waits for threads of its own, by what is in `_THREADING`."""
+_THREADING = "/threading.py", "/multiprocessing/pool.py", f"{_TENSORFLOW}training/coordinator.py"
 
 _PACKAGES = (
     "/torch/distributed/",
@@ -25,6 +36,8 @@ _PACKAGES = (
     "/jax/experimental/multihost_utils.py",
     "/skyward_nb/runtime/sync.py",
     "/skyward_nb/wire/foreign.py",
+    _TENSORFLOW,
+    "/tf_keras/src/",
 )
 _BETWEEN = (
     "/torch/_ops.py",
@@ -36,6 +49,8 @@ _BETWEEN = (
     "/jax/",
     "/jaxlib/",
     "/contextlib.py",
+    "/tensorflow/python/util/traceback_utils.py",
+    "/tf_keras/src/utils/traceback_utils.py",
     "/skyward_nb/plugins/",
     "/skyward_nb/node/mailbox.py",
 )
@@ -45,7 +60,7 @@ _COMMUNICATION = (
     "/torch/distributed/distributed_c10d.py",
     "/torch/distributed/_functional_collectives.py",
     "/torch/distributed/nn/functional.py",
-    *_PACKAGES[2:],
+    *_PACKAGES[2:5],
 )
 _BACKWARD = "/torch/autograd/graph.py", "_engine_run_backward"
 _READING = "/jax/_src/array.py", ("_value", "block_until_ready", "__array__")
@@ -55,8 +70,18 @@ _ALIKE = {
     ("/torch/nn/parallel/distributed.py", "__init__"): "DistributedDataParallel",
     ("/torch/nn/parallel/distributed.py", "forward"): "DistributedDataParallel.forward",
     ("/torch/distributed/_functional_collectives.py", "wait_tensor"): "wait_tensor",
+    ("/tf_keras/src/engine/training.py", "fit"): "fit",
+    ("/tf_keras/src/engine/training.py", "evaluate"): "evaluate",
+    ("/tf_keras/src/engine/training.py", "predict"): "predict",
+    (f"{_TENSORFLOW}distribute/distribute_lib.py", "run"): "strategy.run",
+    (f"{_TENSORFLOW}distribute/distribute_lib.py", "reduce"): "strategy.reduce",
+    (f"{_TENSORFLOW}distribute/input_lib.py", "__next__"): "the next batch",
+    (f"{_TENSORFLOW}ops/variables.py", "__call__"): "tf.Variable",
+    (f"{_TENSORFLOW}eager/polymorphic_function/polymorphic_function.py", "__call__"): "tf.function",
+    (f"{_TENSORFLOW}eager/execute.py", "quick_execute"): "tf.function",
 }
-_LOST = re.compile(r"gloo|nccl|connection|timed? ?out|socket|peer|store", re.IGNORECASE)
+_ABORTED = re.compile(r"Collective ops is aborted|/tensorflow\.WorkerService/")
+_LOST = re.compile(r"replaced by KeyboardInterrupt|gloo|nccl|connection|timed? ?out|socket|peer|store", re.IGNORECASE)
 _MOST = 200
 
 
@@ -79,12 +104,31 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
     if first[0].endswith(_READING[0]) and first[1] in _READING[1]:
         native = _COMPUTED
     named: list[NamedFrame] = []
-    for file, function in (first, *rest):
+    within = _within([first, *rest])
+    for file, function in within:
         if any(part in file for part in _PACKAGES) and not file.endswith(_BETWEEN):
             named.append((file, function))
         elif not any(part in file for part in _BETWEEN):
             break
     return _known_name(named) if named else native
+
+
+def _within(frames: list[NamedFrame]) -> list[NamedFrame]:
+    """The frames from where a thread may wait for others; none of TensorFlow's where it does not.
+
+    A thread in TensorFlow's native code computes or waits for others: nobody can tell. A strategy
+    that waits for its own threads does as they do.
+    """
+    own = next((n for n, (file, _) in enumerate(frames) if not file.endswith(_THREADING)), 0)
+    if own:
+        return frames[own:] if _STRATEGY in frames[own][0] else []
+    file, function = frames[0] if frames else ("", "")
+    if _TENSORFLOW not in file:
+        return frames
+    for place, name in _TENSORFLOW_ENGINE:
+        if file.endswith(place) and name in ("", function):
+            return frames
+    return []
 
 
 def _known_name(named: list[NamedFrame]) -> str:
@@ -156,6 +200,8 @@ def error_waited_in(error: BaseException | None) -> str:
 
 def lost_its_peers(error: BaseException) -> bool:
     """Whether a collective raised this for its peers or the line to them, not for what it was given."""
+    if type(error).__module__.startswith("tensorflow."):
+        return _ABORTED.search(str(error)) is not None
     return isinstance(error, RuntimeError) and _LOST.search(str(error)) is not None
 
 

@@ -74,6 +74,24 @@ class Wires:
             return sum(_shut(each, ports, known=known) for known, each in connected) > 0
 
 
+def listening_at(port: int) -> list[socket.socket]:
+    """Sockets of this process that listen at a port, whoever opened them; duplicates, to be closed."""
+    found: list[socket.socket] = []
+    for inode, descriptor in _sockets().items():
+        with contextlib.suppress(OSError):
+            each = _duplicate(inode, descriptor)
+            if _listens(each) and each.getsockname()[1] == port:
+                found.append(each)
+            else:
+                each.close()
+    return found
+
+
+def _listens(each: socket.socket) -> bool:
+    inet = each.family in (socket.AF_INET, socket.AF_INET6)
+    return inet and bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
 def _duplicate(inode: int, descriptor: int) -> socket.socket:
     """A socket through a descriptor of ours; OSError if that one is another's, or a file's, by now.
 

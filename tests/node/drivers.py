@@ -85,7 +85,8 @@ class Driver:
     def _reserve(self):
         self.generation += 1
         since = len(self.events)
-        self.link.send(Reserve(self.generation, tuple(range(self.world)), 1))
+        servers = tuple(use.name for use in self.plugins if find_plugin(use.name).serves)
+        self.link.send(Reserve(self.generation, tuple(range(self.world)), 1, servers))
         while not (told := [e for e in self.events[since:] if isinstance(e, Reserved)]):
             assert self.hear()
         spec = PoolSpec(nodes=self.world)
