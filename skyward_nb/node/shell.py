@@ -160,7 +160,7 @@ class RankShell(InteractiveShell):
             own = trace
             while own is not None and own.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
                 own = own.tb_next
-        return own
+        return _without_hidden(own)
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Nothing: a rank has no windows, and `%matplotlib inline` needs none."""
@@ -242,6 +242,21 @@ class RankShell(InteractiveShell):
                 found = Frame(f"Cell In[{number}]", trace.tb_lineno, text)
             trace = trace.tb_next
         return found
+
+
+def _without_hidden(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without those frames of ours that stand in for another package's."""
+    frames: list[TracebackType] = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS[0]) or (
+            "__tracebackhide__" not in trace.tb_frame.f_code.co_varnames
+        ):
+            frames.append(trace)
+        trace = trace.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(frames):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept
 
 
 def _has_group(error: BaseException | None) -> bool:

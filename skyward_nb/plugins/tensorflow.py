@@ -52,7 +52,8 @@ class TensorflowPlugin(PlainPlugin):
                 f"mesh={spell_mesh(spec.mesh)}: meshes are for framework=torch and framework=jax; "
                 "TensorFlow's strategies have none",
             )
-        backend = wanted.get("keras", "tensorflow") or spec.env.get("KERAS_BACKEND", "")
+        unsaid = "" if "keras" in wanted else self.name
+        backend = wanted.get("keras") or spec.env.get("KERAS_BACKEND", unsaid)
         return {"keras": backend} if backend else {}
 
     def preload(self, options: dict[str, str]) -> tuple[str, ...]:

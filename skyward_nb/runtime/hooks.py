@@ -29,6 +29,9 @@ _HOOKS = {
     "tqdm.tk": "tqdm_bars",
     "keras.src.utils.progbar": "keras_bars",
     "keras.src.callbacks.progbar_logger": "keras_bars",
+    "keras.src.backend.tensorflow.trainer": "keras_on_tensorflow",
+    "tf_keras.src.utils.generic_utils": "keras_bars",
+    "tf_keras.src.callbacks": "keras_bars",
     "transformers.trainer_callback": "transformers_bars",
     "transformers.trainer": "transformers_bars",
 }

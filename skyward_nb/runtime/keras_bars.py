@@ -1,4 +1,4 @@
-"""Keras 3: `fit`, `evaluate` and `predict` as bars, an epoch's logs as metrics at that epoch.
+"""Keras 3 and tf_keras: `fit`, `evaluate` and `predict` as bars, an epoch's logs as metrics at that epoch.
 
 Keras's own callback that draws is patched, so that whoever turned it off (`verbose=0`) is heeded.
 With `verbose=2` Keras's line per epoch stays, and the bar counts epochs alone. Its `Progbar`, which

@@ -1,0 +1,378 @@
+"""TensorFlow on real ranks: one cluster, strategies in any cell, nothing left waiting."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+import time
+
+import psutil
+import pytest
+from conftest import gone_within, traces
+from kernels import kernel
+
+from plugins.test_gate import OUTSIDE, needs_outside, reaches
+from skyward_nb.plugins.base import uses_of
+from skyward_nb.plugins.tensorflow import PLUGIN, own_share
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.info import InstanceInfo, Peer
+from skyward_nb.words.mesh import parse_mesh
+from skyward_nb.words.spec import PoolSpec
+
+needs_tensorflow = pytest.mark.skipif(
+    not importlib.util.find_spec("tensorflow"), reason="TensorFlow is not installed"
+)
+pytestmark = pytest.mark.timeout(180)
+
+# ── pure ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_cluster_is_every_rank_in_order():
+    peers = (
+        Peer(0, "10.0.0.1", {"tensorflow": (4001, 4002), "jax": (1, 2)}),
+        Peer(1, "fd00::2", {"tensorflow": (4003, 4004)}),
+    )
+    info = InstanceInfo(rank=2, node=1, world_size=4, workers_per_node=2, peers=peers)
+    config = json.loads(PLUGIN.env(info, {})["TF_CONFIG"])
+    assert config == {
+        "cluster": {
+            "worker": ["10.0.0.1:4001", "10.0.0.1:4002", "[fd00::2]:4003", "[fd00::2]:4004"]
+        },
+        "task": {"type": "worker", "index": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "env", "keras"),
+    [
+        (("tensorflow",), {}, "tensorflow"),
+        (("keras:tensorflow",), {}, "tensorflow"),
+        (("tensorflow", "keras:jax"), {}, "jax"),
+        (("tensorflow",), {"KERAS_BACKEND": "torch"}, "torch"),
+    ],
+)
+def test_keras_which_tensorflow_imports_runs_on_what_was_asked_for(frameworks, env, keras):
+    spec = PoolSpec(nodes=2, framework=frameworks, env=env)
+    options = PLUGIN.options(spec, "")
+    modules = PLUGIN.preload(options)
+    assert modules.index(f"KERAS_BACKEND={keras}") < modules.index("tensorflow")
+
+
+def test_a_mesh_is_refused_before_anything_starts():
+    spec = PoolSpec(nodes=2, framework=("tensorflow",), mesh=parse_mesh("fsdp:2"))
+    with pytest.raises(OptionError, match="meshes are for framework=torch and framework=jax"):
+        uses_of(spec)
+
+
+@pytest.mark.parametrize(
+    ("count", "slots", "shares"),
+    [
+        (0, 2, ([], [])),
+        (1, 2, ([0], [0])),
+        (2, 2, ([0], [1])),
+        (4, 2, ([0, 2], [1, 3])),
+        (3, 1, ([0, 1, 2],)),
+    ],
+)
+def test_gpus_are_shared_out(count, slots, shares):
+    for rank, share in enumerate(shares):
+        info = InstanceInfo(local_rank=rank, workers_per_node=slots)
+        assert own_share(list(range(count)), info) == share
+
+
+# ── two ranks ───────────────────────────────────────────────────────────────────────────
+
+READY = (
+    "import json, os, time\nimport numpy as np\nimport tensorflow as tf\nimport skyward_nb as sky\n"
+    "r = sky.instance_info().rank\nkept = tf.Variable(7.0)\n"
+    "def one(): return tf.distribute.get_replica_context().all_reduce('sum', tf.constant(1.0 + r))\n"
+    "strategy = tf.distribute.MultiWorkerMirroredStrategy()"
+)
+ALL = "tf.distribute.MultiWorkerMirroredStrategy().run(one).numpy().item()"
+
+
+@pytest.fixture(scope="module")
+def pool():
+    before = traces()
+    with kernel() as running:
+        ran = running.run(
+            f"%%sky_remote nodes=2 framework=tensorflow grace=2s\n{READY}", timeout=90
+        )
+        assert ran.status == "ok", ran
+        # What TensorFlow says as it starts is nobody's to read.
+        assert not ran.stderr
+        assert "cuInit" not in ran.picture
+        assert "grpc" not in ran.picture
+        yield running
+    assert not gone_within(5, before)
+
+
+@pytest.fixture
+def notebook(pool):
+    """Two ranks; afterwards they are as before, and can do something together."""
+    yield pool
+    assert pool.run(f"%%sky_remote\n{ALL}, kept.numpy().item()").result == "[0-1] (3.0, 7.0)"
+
+
+@needs_tensorflow
+def test_the_cluster_is_true(notebook):
+    ran = notebook.run(
+        "%%sky_remote out=got\nos.environ['TF_CONFIG'], os.getpid(), tf.distribute.get_strategy()"
+        ".num_replicas_in_sync, strategy.num_replicas_in_sync, strategy.extended._num_workers"
+    )
+    assert ran.status == "ok", ran.traceback
+    got = eval(notebook.run("[list(each) for each in got]").result)
+    configs = [json.loads(each[0]) for each in got]
+    workers = configs[0]["cluster"]["worker"]
+    assert [each["task"]["index"] for each in configs] == [0, 1]
+    assert all(each["cluster"]["worker"] == workers for each in configs)
+    for (_, pid, *counts), worker in zip(got, workers, strict=True):
+        listens = [
+            each.laddr.port
+            for each in psutil.Process(pid).net_connections("inet")
+            if each.status == psutil.CONN_LISTEN
+        ]
+        assert int(worker.rpartition(":")[2]) in listens
+        assert counts == [1, 2, 2]
+
+
+@needs_tensorflow
+@needs_outside
+def test_nothing_is_reached_beyond_loopback(notebook):
+    notebook.run("%%sky_remote out=pids\nos.getpid()")
+    ports = {
+        each.laddr.port
+        for pid in eval(notebook.run("list(pids)").result)
+        for each in psutil.Process(pid).net_connections("inet")
+        if each.status == psutil.CONN_LISTEN
+    }
+    assert len(ports) == 2
+    for port in ports:
+        assert reaches(port, "127.0.0.1")
+        assert not reaches(port, OUTSIDE)
+
+
+@needs_tensorflow
+def test_a_reduction_in_and_out_of_a_function(notebook):
+    body = "@tf.function\ndef step(): return strategy.run(one)\n"
+    ran = notebook.run(
+        f"%%sky_remote\n{body}strategy.run(one).numpy().item(), step().numpy().item()"
+    )
+    assert ran.result == "[0-1] (3.0, 3.0)"
+
+
+@needs_tensorflow
+def test_a_second_strategy_in_a_later_cell_has_its_own_collectives(notebook):
+    ran = notebook.run(
+        "%%sky_remote\nsecond = tf.distribute.MultiWorkerMirroredStrategy()\n"
+        "with second.scope(): wide = tf.Variable(tf.ones((3, 4)) * (r + 1))\n"
+        "both = strategy.run(one), second.run(one)\n"
+        "wide.numpy().sum().item(), [each.numpy().item() for each in both]"
+    )
+    assert ran.result == "[0-1] (12.0, [3.0, 3.0])", ran.traceback
+
+
+@needs_tensorflow
+def test_a_strategy_of_this_rank_alone(notebook):
+    ran = notebook.run(
+        "%%sky_remote\nlocal = tf.distribute.MirroredStrategy()\n"
+        "len(tf.config.list_logical_devices()), local.run(one).numpy().item()"
+    )
+    assert ran.result == "[0] (1, 1.0)\n[1] (1, 2.0)", ran.traceback
+
+
+@needs_tensorflow
+def test_a_cluster_of_ones_own_is_refused_in_words(notebook):
+    ran = notebook.run(
+        "%%sky_remote\nresolver = tf.distribute.cluster_resolver.SimpleClusterResolver(\n"
+        "    tf.train.ClusterSpec({'worker': ['127.0.0.1:1', '127.0.0.1:2']}), task_type='worker', task_id=r)\n"
+        "tf.distribute.MultiWorkerMirroredStrategy(resolver)"
+    )
+    assert "TensorFlow joins no second one" in ran.traceback
+
+
+@needs_tensorflow
+def test_ranks_meet_and_have_no_mesh(notebook):
+    ran = notebook.run(
+        "%%sky_remote\nfor _ in range(3): sky.barrier()\nif r: time.sleep(0.3)\n"
+        "began = time.monotonic()\nsky.barrier()\nr or time.monotonic() - began > 0.2"
+    )
+    assert ran.result == "[0] True\n[1] 1"
+    ran = notebook.run("%%sky_remote\nsky.mesh()")
+    assert "sky.mesh() is for framework=torch and framework=jax" in ran.traceback
+
+
+@needs_tensorflow
+def test_a_loop_of_ones_own_trains_as_one_process_does_on_the_whole_batch(notebook):
+    data = (
+        "import numpy as np\nxs = np.random.default_rng(0).random((32, 4), dtype='float32')\n"
+        "ys, w0 = xs.sum(1, keepdims=True), np.full((4, 1), 0.1, 'float32')"
+    )
+    assert notebook.run(data).status == "ok"
+    ran = notebook.run(
+        "%%sky_remote out=weights\n"
+        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+        "with strategy.scope(): w = tf.Variable(w0)\n"
+        "mine = tf.data.Dataset.from_tensors(sky.shard(xs, ys)).repeat(5)\n"
+        "parts = strategy.distribute_datasets_from_function(lambda context: mine)\n"
+        "def replica(x, y):\n"
+        "    with tf.GradientTape() as tape:\n"
+        "        loss = tf.reduce_sum((x @ w - y) ** 2) / 32\n"
+        "    grad = tf.distribute.get_replica_context().all_reduce('sum', tape.gradient(loss, w))\n"
+        "    w.assign_sub(0.1 * grad)\n"
+        "@tf.function\n"
+        "def step(batch): strategy.run(replica, batch)\n"
+        "for batch in parts: step(batch)\n"
+        "w.numpy()"
+    )
+    assert ran.status == "ok", ran.traceback
+    alone = "w = w0.copy()\nfor _ in range(5): w -= 0.1 * 2 / 32 * xs.T @ (xs @ w - ys)"
+    assert notebook.run(alone).status == "ok"
+    check = "np.array_equal(*weights), np.allclose(weights[0], w, atol=1e-5)"
+    assert notebook.run(check).result == "(True, True)"
+
+
+KERAS = (
+    "x = np.random.default_rng(r).random((64, 4), dtype='float32')\n"
+    "def made():\n"
+    "    model = keras.Sequential([keras.layers.Dense(1)])\n"
+    "    model.compile('sgd', 'mse')\n"
+    "    return model\n"
+)
+
+
+@needs_tensorflow
+@pytest.mark.skipif(not importlib.util.find_spec("tf_keras"), reason="tf_keras is not installed")
+def test_tf_keras_fits_under_the_strategy_and_its_epochs_are_a_bar(notebook):
+    ran = notebook.run(
+        f"%%sky_remote out=got\nimport tf_keras as keras\n{KERAS}"
+        "with strategy.scope(): model = made()\n"
+        "told = model.fit(x, x.sum(1), epochs=3, batch_size=16)\n"
+        "model.get_weights()[0], told.history['loss']",
+        timeout=90,
+    )
+    assert ran.status == "ok", ran.traceback
+    check = "(a, first), (b, second) = got\n(a == b).all().item(), first == second, first[2] < first[0]"
+    assert notebook.run(check).result == "(True, True, True)"
+    assert "fit" in ran.picture
+    assert "3/3" in ran.picture
+    assert "ETA" not in ran.picture, "no bar of text beside"
+
+
+@needs_tensorflow
+def test_keras_3_does_not_fit_under_the_strategy_and_says_what_does(notebook):
+    ran = notebook.run(
+        f"%%sky_remote\nimport keras\n{KERAS}"
+        "with strategy.scope(): model = made()\nmodel.fit(x, x.sum(1))"
+    )
+    assert ran.error[0] == "RuntimeError"
+    for word in ("keras issue 20585", "tf_keras", "strategy.run", "framework=keras:jax"):
+        assert word in ran.error[1]
+    assert "skyward_nb" not in ran.traceback, "no frames of ours"
+    assert "model.fit(x, x.sum(1))" in ran.traceback
+
+
+@needs_tensorflow
+def test_keras_3_without_a_strategy_is_warned_of_once(notebook):
+    body = f"import keras\n{KERAS}model = made()\nmodel.fit(x, x.sum(1), verbose=0)\n"
+    ran = notebook.run(f"%%sky_remote\n{body}model.fit(x, x.sum(1), verbose=0)", timeout=90)
+    assert ran.status == "ok", ran.traceback
+    assert ran.picture.count("fit trains on each rank alone: 2 ranks") == 1
+    ran = notebook.run(f"%%sky_remote\n{body}")
+    assert "trains on each rank alone" not in ran.picture
+    ran = notebook.run("%%sky_remote\nmodel.fit(x, x.sum(1), batch_size=-1)")
+    assert ran.status == "error"
+    assert "keras_on_tensorflow" not in ran.traceback, "no frames of ours"
+
+
+# ── trouble ─────────────────────────────────────────────────────────────────────────────
+
+WAITS = {
+    "step()": "tf.function",
+    "strategy.run(one)": "strategy.run",
+    "sky.barrier()": "sky.barrier",
+    "with strategy.scope(): tf.Variable(1.0)": "tf.Variable",
+    "next(iter(strategy.experimental_distribute_dataset(tf.data.Dataset.range(8).batch(2))))": "",
+}
+STEP = (
+    "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+    "@tf.function\ndef step(): return strategy.run(one)\n"
+)
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("head", [0, 1])
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_rank_that_fails_while_the_other_waits_is_no_hang(notebook, wait, head):
+    ran = notebook.run(
+        f"%%sky_remote\n{STEP}if r == {head}: raise ValueError('before the collective')\n{wait}",
+        timeout=30,
+    )
+    assert ran.error[0] == "ValueError"
+    assert "before the collective" in ran.traceback
+    assert "names are kept" in ran.traceback
+    if WAITS[wait]:
+        assert f"in {WAITS[wait]}" in ran.traceback or "same collectives" in ran.traceback
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("wait", WAITS)
+def test_an_interrupt_while_one_waits_keeps_names(notebook, wait):
+    message = notebook.begin(
+        f"%%sky_remote\n{STEP}print('here', flush=True)\nif r == 0: time.sleep(60)\n{wait}"
+    )
+    threading.Timer(1.5, notebook.interrupt).start()
+    ran = notebook.finish(message, timeout=30)
+    assert ran.error[0] == "KeyboardInterrupt"
+
+
+@needs_tensorflow
+def test_all_wait_for_different_things(notebook):
+    message = notebook.begin(f"%%sky_remote\n{STEP}sky.barrier() if r else step()")
+    threading.Timer(1.5, notebook.interrupt).start()
+    ran = notebook.finish(message, timeout=30)
+    assert ran.error[0] == "KeyboardInterrupt"
+    again = f"%%sky_remote\n{STEP}sky.barrier()\nstep().numpy().item()"
+    assert notebook.run(again).result == "[0-1] 3.0"
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies_while_the_other_waits(notebook, rank):
+    began = time.monotonic()
+    ran = notebook.run(
+        f"%%sky_remote\n{STEP}if r == {rank}: os.kill(os.getpid(), 9)\nstep()", timeout=60
+    )
+    assert ran.error[0] == "RankDied", ran.traceback
+    assert f"rank {rank}" in ran.error[1]
+    assert "lost with the ranks" in ran.traceback
+    assert time.monotonic() - began < 30
+    assert notebook.run(f"%%sky_remote\n{READY}", timeout=60).status == "ok"
+
+
+@needs_tensorflow
+def test_a_restart_is_a_new_cluster(notebook):
+    before = notebook.run("%%sky_remote\nos.environ['TF_CONFIG']").result
+    assert notebook.run("%sky restart").status == "ok"
+    assert notebook.run(f"%%sky_remote\n{READY}", timeout=60).status == "ok"
+    assert notebook.run("%%sky_remote\nos.environ['TF_CONFIG']").result != before
+
+
+# ── with Keras, and alone ───────────────────────────────────────────────────────────────
+
+
+@needs_tensorflow
+@pytest.mark.skipif(
+    not importlib.util.find_spec("skyward_nb.plugins.keras"), reason="there is no plugin for Keras"
+)
+@pytest.mark.usefixtures("no_leaks")
+def test_keras_on_tensorflow_and_a_pool_of_one():
+    with kernel() as notebook:
+        ran = notebook.run(
+            f"%%sky_remote framework=keras:tensorflow\n{READY}\nimport keras\n"
+            f"{KERAS}with strategy.scope(): model = made()\n"
+            "strategy.run(one).numpy().item(), keras.backend.backend()",
+            timeout=90,
+        )
+        assert ran.result == "(1.0, 'tensorflow')", ran.traceback
