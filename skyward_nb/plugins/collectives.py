@@ -81,7 +81,10 @@ _ALIKE = {
     (f"{_TENSORFLOW}eager/execute.py", "quick_execute"): "tf.function",
 }
 _ABORTED = re.compile(r"Collective ops is aborted|/tensorflow\.WorkerService/")
-_LOST = re.compile(r"replaced by KeyboardInterrupt|gloo|nccl|connection|timed? ?out|socket|peer|store", re.IGNORECASE)
+_LOST = re.compile(
+    r"replaced by KeyboardInterrupt|gloo|nccl|connection|timed? ?out|socket|peer|store",
+    re.IGNORECASE,
+)
 _MOST = 200
 
 

@@ -1,7 +1,8 @@
 """Keras 3: its backend set before it is imported, and on JAX its distribution over all devices.
 
 On torch and TensorFlow, Keras itself distributes nothing: those frameworks are readied, and `fit`,
-which would train as many separate models as there are ranks, says so.
+which would train as many separate models as there are ranks, says so: on TensorFlow by
+`runtime/keras_on_tensorflow`, as that may be imported without this plugin.
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ from skyward_nb.words.spec import PoolSpec
 
 _MODEL_AXIS = "tp"
 _ALONE = (
-    "Keras on {backend} averages no gradients over ranks: this fit() trains a model of its own on "
-    "each of the {ranks} ranks. framework=keras:jax trains one over all of them; on {backend} "
-    "write the loop yourself{how}."
+    "on torch Keras's fit trains on each rank alone: {ranks} ranks, {ranks} different models. To "
+    "train one on all of them: a pool with framework=keras:jax, or a loop of your own with "
+    "torch.nn.parallel.DistributedDataParallel(model)"
 )
-_HOW = {"torch": ", with torch.nn.parallel.DistributedDataParallel(model)", "tensorflow": ""}
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class KerasPlugin(PlainPlugin):
         if backend == "jax":
             with _distributed(place.info.mesh):
                 yield
-        elif place.info.world_size > 1:
-            with _fit_warns(backend, place.info.world_size):
+        elif backend == "torch" and place.info.world_size > 1:
+            with _fit_warns(place.info.world_size):
                 yield
         else:
             yield
@@ -146,7 +146,7 @@ def _distribution(axes: Axes) -> Any:
 
 
 @contextmanager
-def _fit_warns(backend: str, ranks: int) -> Generator[None]:
+def _fit_warns(ranks: int) -> Generator[None]:
     """Meanwhile, the first `fit` of Keras says that ranks train by themselves."""
     import keras
 
@@ -157,10 +157,9 @@ def _fit_warns(backend: str, ranks: int) -> Generator[None]:
     @functools.wraps(fit)
     def fit_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal told
-        if not told and not _has_strategy(backend):
+        if not told:
             told = True
-            text = _ALONE.format(backend=backend, ranks=ranks, how=_HOW[backend])
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(_ALONE.format(ranks=ranks), stacklevel=2)
         return fit(self, *args, **kwargs)
 
     trainer.fit = fit_alone
@@ -168,15 +167,6 @@ def _fit_warns(backend: str, ranks: int) -> Generator[None]:
         yield
     finally:
         trainer.fit = fit
-
-
-def _has_strategy(backend: str) -> bool:
-    """Whether code runs under a strategy of TensorFlow's, which is another matter."""
-    if backend != "tensorflow":
-        return False
-    import tensorflow  # pyright: ignore[reportMissingTypeStubs]
-
-    return bool(tensorflow.distribute.has_strategy())
 
 
 PLUGIN = KerasPlugin("keras", image=("keras>=3.8",), modules=("keras",))

@@ -17,6 +17,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from skyward_nb.plugins.base import Place, PlainPlugin
@@ -187,9 +188,7 @@ class _Cluster:
         # The servers stay where they were.
         os.environ["TF_CONFIG"] = self._config
         context._collective_ops_server_def = self.server
-        pywrap_tfe.TFE_EnableCollectiveOps(
-            context._context_handle, self.server.SerializeToString()
-        )
+        pywrap_tfe.TFE_EnableCollectiveOps(context._context_handle, self.server.SerializeToString())
         context._initialize_logical_devices()
         context._clear_caches()
         _see_own_devices(context, info)
@@ -205,7 +204,7 @@ class _Cluster:
 
         # Its native threads have much to say on that. A rank's own descriptor is put back when
         # its cell ends, and when it has begun anew.
-        with open(os.devnull, "wb") as nowhere:
+        with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         _context().abort_collective_ops(errors_impl.UNAVAILABLE, _CUT)
         return True
@@ -227,7 +226,8 @@ class _Cluster:
         """As a strategy would, but for its patience."""
         from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 
-        job = coordination_config_pb2.CoordinatedJob(name="worker", num_tasks=count)
+        made: Any = coordination_config_pb2
+        job = made.CoordinatedJob(name="worker", num_tasks=count)
         context.configure_coordination_service(
             service_type="standalone",
             service_leader="/job:worker/replica:0/task:0",

@@ -62,7 +62,8 @@ def test_loopback_reaches_it_and_what_is_sent_arrives(port):
     with gate(port, ["127.0.0.1"]):
         server = listening(port)
     with server:
-        assert len(found := listening_at(port)) == 1
+        found = listening_at(port)
+        assert len(found) == 1
         found[0].close()
         for host in ("127.0.0.1", "127.0.0.2", "::1"):
             with socket.create_connection((host, port), 5) as client:

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from conftest import gone_within, traces
 from kernels import kernel
-
 from plugins.test_gate import OUTSIDE, needs_outside, reaches
+
 from skyward_nb.plugins.base import uses_of
 from skyward_nb.plugins.tensorflow import PLUGIN, own_share
 from skyward_nb.words.errors import OptionError
@@ -253,7 +253,9 @@ def test_tf_keras_fits_under_the_strategy_and_its_epochs_are_a_bar(notebook):
         timeout=90,
     )
     assert ran.status == "ok", ran.traceback
-    check = "(a, first), (b, second) = got\n(a == b).all().item(), first == second, first[2] < first[0]"
+    check = (
+        "(a, first), (b, second) = got\n(a == b).all().item(), first == second, first[2] < first[0]"
+    )
     assert notebook.run(check).result == "(True, True, True)"
     assert "fit" in ran.picture
     assert "3/3" in ran.picture
