@@ -97,7 +97,7 @@ def accumulate(model: Any, every: int, total: int | None = None) -> Accumulation
     module = getattr(sys.modules.get("torch"), "nn", None)
     if module is None or not isinstance(model, module.Module):
         kind = type(model).__name__
-        raise TypeError(f"sky.accumulate: a {kind} is no torch.nn.Module; give the model")
+        raise TypeError(f"sky.accumulate: {kind} is no torch.nn.Module; give the model")
     for name, value in (("every", every), ("total", 1 if total is None else total)):
         if operator.index(value) < 1:
             raise ValueError(f"sky.accumulate: {name}={value}; it is a whole number from 1 on")
@@ -134,7 +134,9 @@ def _drop_unreduced(model: Any) -> None:
     """Drop gradients that FSDP2 keeps on this rank until they are reduced; it has no name for it."""
     for module in filter(_is_fully_sharded, model.modules()):
         state = module._get_fsdp_state()
-        groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+        groups = getattr(state, "_fsdp_param_groups", None)
+        if groups is None:  # before torch had several
+            groups = [state._fsdp_param_group]
         for parameter in (each for group in groups if group for each in group.fsdp_params):
             parameter.unsharded_accumulated_grad = None
             if (unsharded := getattr(parameter, "_unsharded_param", None)) is not None:
