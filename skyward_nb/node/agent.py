@@ -30,6 +30,7 @@ from skyward_nb.node.deaths import Deaths
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.journal import Journal
 from skyward_nb.node.rankline import RankLine
+from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.plugins.base import find_plugin
@@ -280,6 +281,12 @@ class Agent:
             rank = order.places[0].rank
             self._tell(RankRefused(order.generation, rank, text, why))
             return
+        try:
+            uses = await self._loop.run_in_executor(None, with_slices, order)
+        except SlicesLacking as lack:
+            rank = order.places[0].rank
+            self._tell(RankRefused(order.generation, rank, lack.message, lack.advice))
+            return
         self._generation = order.generation
         self._kill(tuple(self._lines))
         while self._lines:
@@ -293,14 +300,13 @@ class Agent:
             line.place = place
             self._lines[place.rank] = line
             resources = await line.open()
-            env = environment(place)
-            for use in order.plugins:
+            env = environment(place) | _devices(place, {each.node for each in order.places})
+            for use in uses[place.node]:
                 env |= find_plugin(use.name).env(place, use.options)
-            env |= _devices(place, {each.node for each in order.places})
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
             visible = env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
             self._gpus[place.rank] = gpu_of(place, visible)
-            birth = forge.Birth(place, env, order.plugins, threads)
+            birth = forge.Birth(place, env, uses[place.node], threads)
             if place.is_head and self._reserved is not None:
                 resources.append(self._reserved)
                 self._reserved = None

@@ -1,4 +1,4 @@
-"""What the driver tells of the GPUs of ranks, by NVML: memory, use, temperature.
+"""What the driver tells of GPUs, by NVML: memory, use, temperature, and the slices of MIG.
 
 It knows nothing of processes. No package, no driver, or a GPU that does not answer means no
 figures and is no error: a run does not need them.
@@ -7,14 +7,16 @@ figures and is no error: a run does not need them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
+from skyward_nb.wire import nvidia
 from skyward_nb.words.events import Gpu
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.mig import Card, Slice
 
 
 def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
@@ -27,6 +29,8 @@ def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
     if visible is None:
         return str(place.local_rank)
     names = [name.strip() for name in visible.split(",")]
+    if len(names) == 1 and names[0].startswith("MIG-"):
+        return names[0]  # the rank's own: the others of its node do not see it
     return (names[place.local_rank] or None) if place.local_rank < len(names) else None
 
 
@@ -86,6 +90,46 @@ class Gpus:
         )
 
 
+def cards() -> tuple[Card, ...]:
+    """The GPUs of this machine and the slices they are cut into, by NVML or by NVIDIA's tool.
+
+    The driver is let go again: it cuts no GPU while somebody holds it.
+    """
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return nvidia.cards()
+    if not _answer(nvml, lambda: nvml.nvmlInit() or True):
+        return nvidia.cards()
+    try:
+        every = range(_answer(nvml, nvml.nvmlDeviceGetCount) or 0)
+        found = (_answer(nvml, lambda at=index: _card(nvml, at)) for index in every)
+        return tuple(card for card in found if card is not None)
+    finally:
+        _answer(nvml, nvml.nvmlShutdown)
+
+
+def _card(nvml: ModuleType, index: int) -> Card:
+    whole = nvml.nvmlDeviceGetHandleByIndex(index)
+    name, uuid = nvml.nvmlDeviceGetName(whole), nvml.nvmlDeviceGetUUID(whole)
+    mode = _answer(nvml, lambda: nvml.nvmlDeviceGetMigMode(whole))
+    if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        return Card(index, name, uuid, None if mode is None else False)
+    # Its name is that of the GPU, and the profile: `NVIDIA A100-SXM4-40GB MIG 3g.20gb`.
+    slices = tuple(
+        Slice(nvml.nvmlDeviceGetName(part).rpartition(" MIG ")[2], nvml.nvmlDeviceGetUUID(part))
+        for part in _slices(nvml, whole)
+    )
+    return Card(index, name, uuid, True, slices)
+
+
+def _slices(nvml: ModuleType, whole: object) -> Iterator[object]:
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
+        part = _answer(nvml, lambda at=index: nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, at))
+        if part is not None:
+            yield part
+
+
 def _answer(nvml: ModuleType, ask: Callable[[], Any]) -> Any:
     """What NVML answers, None when it has no answer."""
     try:
@@ -115,11 +159,7 @@ def _first_slice(nvml: ModuleType, whole: object) -> object | None:
     mode = _answer(nvml, lambda: nvml.nvmlDeviceGetMigMode(whole))
     if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
         return None
-    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
-        part = _answer(nvml, lambda at=index: nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, at))
-        if part is not None:
-            return part
-    return None
+    return next(_slices(nvml, whole), None)
 
 
 def _celsius(nvml: ModuleType, whole: object) -> int | None:

@@ -75,6 +75,11 @@ class Cells:
         """The text of a notebook cell by the file name its code carries."""
         return cell_source(self.shell, filename)
 
+    def past(self) -> Iterator[str]:
+        """The cells of this session as Python, the present one with them."""
+        manager = self.shell.history_manager
+        yield from manager.input_hist_parsed if manager else ()
+
     def learn(self, card: RunCard) -> None:
         """Know the text of another kernel's cell by the file name its code carries, for reports."""
         lines = card.text.splitlines(keepends=True)

@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.frameworks import WORDS, parse_frameworks
+from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
 from skyward_nb.words.mesh import parse_mesh
+from skyward_nb.words.mig import MODELS, parse_mig
 
 Scope = Literal["pool", "cell", "verb"]
 
@@ -100,7 +101,7 @@ def _framework(_option: str, text: str) -> tuple[str, ...]:
     try:
         return parse_frameworks(text)
     except OptionError as error:
-        near = near_words(text, WORDS)
+        near = near_words(text, (*WORDS, *AUTO))
         raise OptionError(error.option, f"{error.message}{near}") from None
 
 
@@ -148,6 +149,14 @@ OPTIONS: tuple[Option, ...] = (
         "accelerators on each node (none)",
         lambda _, text: parse_accelerator(text),
     ),
+    Option(
+        "mig",
+        "pool",
+        "3g.40gb",
+        "a rank for each slice of this profile that accelerators are cut into (none)",
+        lambda _, text: parse_mig(text),
+        (*dict.fromkeys(profile for model in MODELS for profile in model.profiles), "none"),
+    ),
     Option("simulate", "pool", "", "the same ranks, on CPU, where the accelerator is missing"),
     Option(
         "provider", "pool", "local", "where nodes come from (local)", _choice("local"), ("local",)
@@ -155,10 +164,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "framework",
         "pool",
-        "torch|keras:jax|none",
-        "what is readied on each rank (none)",
+        "torch|keras:jax|auto|none",
+        "what is readied on each rank; auto: what the cell imports (none)",
         _framework,
-        (*WORDS, "none"),
+        (*WORDS, *AUTO, "none"),
     ),
     Option(
         "backend",

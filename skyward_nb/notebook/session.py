@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -26,10 +27,13 @@ from skyward_nb.notebook.defaults import Default, with_defaults
 from skyward_nb.notebook.defaults import defaults as read_defaults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.ending import Ending
+from skyward_nb.notebook.frameworks import Choice, Notebook
+from skyward_nb.notebook.frameworks import choose as choose_frameworks
 from skyward_nb.notebook.left import choose, notebook_of
 from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.notebook.pictures import Pictures
 from skyward_nb.notebook.pools import PROVIDERS, Pools
+from skyward_nb.notebook.sources import is_own
 from skyward_nb.notebook.specs import check_fits, spec_of
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch
@@ -41,6 +45,7 @@ from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Began
+from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.parts import RunCard
 from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
@@ -74,8 +79,10 @@ class Session:
             self._defaults = read_defaults(Path.cwd(), os.environ, self.settings)
         return self._defaults
 
-    def resolve(self, asked: Asked) -> tuple[Pool | None, PoolSpec]:
-        """The live pool that is meant, if it is up, and the spec of it or of the one to make.
+    def resolve(
+        self, asked: Asked, cell: Cell | None = None
+    ) -> tuple[Pool | None, PoolSpec, tuple[str, ...]]:
+        """(the live pool that is meant, if it is up; the spec of it or of the one to make; notes on that).
 
         A pool that was lost comes again as it was, unless the line says otherwise. Raises
         `OptionError` or `PoolError` for what does not fit, before anything is started.
@@ -83,17 +90,37 @@ class Session:
         name = with_defaults(asked, self.defaults()).pool.get("pool", "default")
         pool = self.pools.live(name)
         if pool is not None:
-            check_fits(pool.spec, asked.pool)
-            return pool, pool.spec
+            check_fits(pool.spec, _stated(asked))
+            return pool, pool.spec, ()
         if (lost := self.pools.lost(name)) is not None:
-            return None, spec_of(lost, asked.pool)
-        return None, spec_of(PoolSpec(), with_defaults(asked, self.defaults(anew=True)).pool)
+            return None, spec_of(lost, _stated(asked)), ()
+        options = with_defaults(asked, self.defaults(anew=True)).pool
+        if options.get("framework") != AUTO:
+            return None, spec_of(PoolSpec(), options), ()
+        chosen = self._choose(cell)
+        return None, spec_of(PoolSpec(), {**options, "framework": chosen.words}), (str(chosen),)
 
-    def find(self, asked: Asked, display: RunDisplay) -> tuple[Pool | None, PoolSpec]:
+    def _choose(self, cell: Cell | None) -> Choice:
+        """The frameworks that a cell needs, or the notebook."""
+        notebook = Notebook(
+            names=Names(self.shell.user_ns),
+            cells=self.cells.past(),
+            modules=sys.modules,
+            environ=os.environ,
+            is_own=is_own,
+        )
+        if cell is None:
+            return choose_frameworks(notebook)
+        return choose_frameworks(notebook, cell.names.imports, cell.names.reads)
+
+    def find(
+        self, asked: Asked, display: RunDisplay, cell: Cell | None = None
+    ) -> tuple[Pool | None, PoolSpec]:
         """What `resolve` tells; a pool that an earlier kernel of this notebook has left is gone on with."""
-        pool, spec = self.resolve(asked)
+        pool, spec, notes = self.resolve(asked, cell)
+        display.change(notes=notes)
         if pool is None and (left := self.pools.left_over(spec.name)) is not None:
-            check_fits(left.entry.spec, asked.pool)
+            check_fits(left.entry.spec, _stated(asked))
             pool = self.pools.adopt(left, display)
             display.change(notes=(_WENT_ON,))
         return pool, pool.spec if pool is not None else spec
@@ -127,7 +154,7 @@ class Session:
         display = self.display(quiet=options.get("quiet", False))
         display.change(most_text=options.get("text", MOST_TEXT))
         with _trouble_shown(display, "the cell did not begin on the ranks"):
-            pool, spec = self.find(asked, display)
+            pool, spec = self.find(asked, display, cell)
             request = self._request(cell, options, spec)
             if options.get("dry_run"):
                 self._dry_run(request, pool, spec, display)
@@ -419,6 +446,11 @@ class Session:
         if now - self._room[0] > _ROOM_LASTS:
             self._room = (now, memory_room(store_root()))
         return max(WARN_FROM, self._room[1] // (2 * ranks))
+
+
+def _stated(asked: Asked) -> dict[str, Any]:
+    """What is asked of a pool that there is, or was: `framework=auto` asks nothing of it."""
+    return {option: value for option, value in asked.pool.items() if value != AUTO}
 
 
 @contextlib.contextmanager

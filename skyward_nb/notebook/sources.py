@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -36,6 +38,19 @@ def sources(shell: InteractiveShell | None, card: RunCard | None = None) -> Sour
         return Path(filename).name, linecache.getline(filename, line)
 
     return find
+
+
+def is_own(module: str) -> bool:
+    """Whether a top-level module of this name is beside the notebook, not an installed package's."""
+    try:
+        spec = getattr(sys.modules.get(module), "__spec__", None) or find_spec(module)
+    except (ImportError, ValueError):
+        return False
+    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+    return any(
+        place and not is_library(place) and Path(place).is_relative_to(Path.cwd())
+        for place in places
+    )
 
 
 def _line(text: str, number: int) -> str:

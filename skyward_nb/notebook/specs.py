@@ -23,17 +23,11 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     if reserved:
         names = ", ".join(reserved)
         raise OptionError("env", f"env= cannot set {names}: each rank has its own")
-    if (
-        spec.accelerator
-        and not spec.simulate
-        and spec.slots > spec.accelerator.count
-        and spec.backend != "gloo"
-    ):
+    if spec.mig and spec.accelerator is None:
         raise OptionError(
-            "ranks_per_node",
-            f"ranks_per_node={spec.slots}: a node has {spec.accelerator}, and nccl lets no two "
-            "ranks share one; backend=gloo does",
+            "mig", f"mig={spec.mig} needs accelerator=..., the GPU that is cut: accelerator=A100"
         )
+    _check_shares(spec)
     if spec.backend == "nccl" and (spec.accelerator is None or spec.simulate):
         raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")
     if spec.simulate and spec.accelerator is None:
@@ -46,6 +40,19 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     if spec.mesh and not frameworks & {"torch", "jax"}:
         raise OptionError("mesh", "mesh= needs framework=torch, or jax, or keras:jax")
     return spec
+
+
+def _check_shares(spec: PoolSpec) -> None:
+    """Raise `OptionError` where ranks would have to share a GPU, or a slice of one, that cannot."""
+    if not spec.accelerator or spec.slots <= spec.devices or (spec.simulate and not spec.mig):
+        return
+    if spec.mig:
+        has = f"{spec.accelerator}, cut into {spec.devices} × {spec.mig}, and two ranks do not share a slice"
+    elif spec.backend == "gloo":
+        return
+    else:
+        has = f"{spec.accelerator}, and nccl lets no two ranks share one; backend=gloo does"
+    raise OptionError("ranks_per_node", f"ranks_per_node={spec.slots}: a node has {has}")
 
 
 def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:

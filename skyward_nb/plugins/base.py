@@ -144,7 +144,8 @@ def find_plugin(name: str) -> Plugin:
 
 def uses_of(spec: PoolSpec) -> tuple[PluginUse, ...]:
     """The plugins that a pool's ranks have, in order, with their options; raises `OptionError`."""
-    wanted = with_what_they_need(spec.framework)
+    wanted = {"mig": spec.mig} if spec.mig and not spec.simulate else {}
+    wanted |= with_what_they_need(spec.framework)
     return tuple(
         PluginUse(name, find_plugin(name).options(spec, variant))
         for name, variant in wanted.items()

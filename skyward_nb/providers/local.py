@@ -26,9 +26,11 @@ from skyward_nb.providers.folders import (
     sweep,
 )
 from skyward_nb.providers.remains import is_ours
+from skyward_nb.wire import nvidia
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.processes import noted
 from skyward_nb.words.errors import AcceleratorError, StartError
+from skyward_nb.words.mig import advice, is_called, slices_of, visible_cards
 from skyward_nb.words.spec import PoolSpec
 
 _START_LIMIT = 30.0
@@ -162,6 +164,9 @@ class LocalProvider:
         asked = spec.accelerator
         if asked is None or spec.simulate:
             return
+        if spec.mig:
+            _check_slices(spec, asked.name)
+            return
         found = gpus()
         words = set(re.split(r"[\s-]+", asked.name.lower()))
         fitting = [gpu for gpu in found if words <= set(re.split(r"[\s-]+", gpu.lower()))]
@@ -187,6 +192,25 @@ class LocalProvider:
         if is_gone(folders.runtime) or not is_ours(folders.runtime):
             raise AgentGone
         return (LocalMachine(spec.name, spec.nodes, folders),)
+
+
+def _check_slices(spec: PoolSpec, asked: str) -> None:
+    """Raise `AcceleratorError` where GPUs are not cut into as many slices as there are to be ranks."""
+    assert spec.mig is not None
+    every = visible_cards(nvidia.cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    cards = tuple(card for card in every if is_called(card.name, asked))
+    if len(slices_of(cards, spec.mig)) >= spec.world_size:
+        return
+    here = ", ".join(card.name for card in every) or "no GPU"
+    why = f"this machine has {here}"
+    if cards:
+        why = advice(cards, spec.mig, spec.world_size)
+    raise AcceleratorError(
+        f"{spec.accelerator} mig={spec.mig}",
+        here,
+        f"accelerator={spec.accelerator} mig={spec.mig}: {why}\n"
+        "Or `simulate` runs the same ranks here on CPU.",
+    )
 
 
 def gpus() -> list[str]:

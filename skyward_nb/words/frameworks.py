@@ -40,17 +40,25 @@ WORDS = tuple(
 )
 """Every way to name one, but for aliases."""
 
+AUTO = ("auto",)
+"""What `framework=auto` is until it is chosen."""
+
 _BY_WORD = {word: each for each in FRAMEWORKS for word in (each.name, *each.aliases)}
 
 
 def parse_frameworks(text: str) -> tuple[str, ...]:
     """Read `torch`, `keras:jax`, `torch,huggingface` or `none` into words of `WORDS`, each once.
 
-    `keras` alone stays as it is: what it runs on is for the place to say. Raises `OptionError`.
+    `keras` alone stays as it is: what it runs on is for the place to say. `auto` is `AUTO`. Raises
+    `OptionError`.
     """
     parts = [part.strip().lower() for part in text.split(",")]
     if parts == ["none"]:
         return ()
+    if "auto" in parts:
+        if parts != ["auto"]:
+            raise OptionError("framework", f"framework={text}: auto chooses all of them itself")
+        return AUTO
     words = tuple(dict.fromkeys(map(_read, parts)))
     kerases = [word for word in words if word.partition(":")[0] == "keras"]
     if len(kerases) > 1:
@@ -64,7 +72,9 @@ def _read(part: str) -> str:
     if name == "mig":
         raise OptionError("framework", "framework=mig: slices are asked for as mig=3g.40gb")
     if found is None:
-        raise OptionError("framework", f"framework={part}: there is {', '.join((*WORDS, 'none'))}")
+        raise OptionError(
+            "framework", f"framework={part}: there is {', '.join((*WORDS, *AUTO, 'none'))}"
+        )
     variant = _BY_WORD[variant].name if variant in _BY_WORD else variant
     if colon and variant not in found.variants:
         known = ", ".join(f"{name}:{each}" for each in found.variants) or name

@@ -25,7 +25,7 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's place: which of `world_size` ranks, on which of `total_nodes` nodes.
 
     `worker` is its slot in the node and equals `local_rank`; `accelerators` counts those of
-    the node, 0 on CPU; `generation` counts the lives of the pool's process group from 1; `mesh`
+    the node, or the slices that its ranks have, 0 on CPU; `generation` counts the lives of the pool's process group from 1; `mesh`
     is what was asked for with mesh=.
     """
 
@@ -56,6 +56,7 @@ def place(
 ) -> tuple[InstanceInfo, ...]:
     """Give every rank of `spec` its place; `peers` has one for each node, the head's first."""
     real = spec.accelerator if spec.accelerator and not spec.simulate else None
+    devices = spec.slots if spec.mig else spec.devices
     return tuple(
         InstanceInfo(
             node=rank // spec.slots,
@@ -67,7 +68,7 @@ def place(
             local_rank=rank % spec.slots,
             head_addr=peers[0].address,
             head_port=port,
-            accelerators=real.count if real else 0,
+            accelerators=devices if real else 0,
             accelerator=real.name if real else None,
             peers=peers,
             job_id=job_id,

@@ -6,6 +6,7 @@ import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.mesh import Axes, spell_mesh
+from skyward_nb.words.mig import slices_per_gpu
 
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,7 +14,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `ttl` is how long it may live at most (None: as long as it is used), `heartbeat` how long a
     machine may be silent before it is asked whether it is there; `keep` lets it outlive its notebook.
-    `framework` has words of `frameworks.WORDS`; `collective_timeout` None leaves that to it.
+    `framework` has words of `frameworks.WORDS`; `collective_timeout` None leaves that to it. `mig` is
+    the profile of the slices that ranks get instead of whole accelerators.
     """
 
     name: str = "default"
@@ -21,6 +23,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 1
     ranks_per_node: int | None = None
     accelerator: Accelerator | None = None
+    mig: str | None = None
     simulate: bool = False
     framework: tuple[str, ...] = ()
     backend: str = "auto"
@@ -35,10 +38,16 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
-        """Ranks on each node: as asked, else one per accelerator, else 1."""
-        if self.ranks_per_node is not None:
-            return self.ranks_per_node
-        return self.accelerator.count if self.accelerator else 1
+        """Ranks on each node: as asked, else one per accelerator or slice of one, else 1."""
+        return self.devices or 1 if self.ranks_per_node is None else self.ranks_per_node
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of each node, or slices of them; raises `OptionError` where those are unknown."""
+        if self.accelerator is None:
+            return 0
+        slices = slices_per_gpu(self.mig, self.accelerator) if self.mig else 1
+        return self.accelerator.count * slices
 
     @property
     def world_size(self) -> int:
@@ -49,7 +58,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
         parts = [f"{self.world_size} rank{'s' * (self.world_size != 1)}"]
         parts.append(f"on {self.nodes} node{'s' * (self.nodes != 1)}")
         if self.accelerator:
-            parts.append(f"{self.accelerator}{' simulated on CPU' * self.simulate}")
+            cut = f"{self.accelerator}{f' cut into {self.mig}' if self.mig else ''}"
+            parts.append(f"{cut}{' simulated on CPU' * self.simulate}")
         if self.framework:
             parts.append(",".join(self.framework))
         if self.mesh:

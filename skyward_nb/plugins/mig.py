@@ -1,0 +1,53 @@
+"""MIG: each rank sees its own slice of a GPU, and no other device.
+
+Which slices a node has, its agent looks up and adds to the options as `devices`: that is known there
+alone. CUDA gives a process one slice at most, so the rank's is device 0 to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from skyward_nb.plugins.base import Place, PlainPlugin
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.mig import slices_per_gpu
+from skyward_nb.words.spec import PoolSpec
+
+
+@dataclass(frozen=True)
+class MigPlugin(PlainPlugin):
+    """`mig`: CUDA_VISIBLE_DEVICES names the rank's slice."""
+
+    def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
+        """`profile` of the slices, and the name of the `accelerator` that is cut."""
+        assert spec.accelerator is not None
+        per_gpu = slices_per_gpu(variant, spec.accelerator)
+        if spec.backend == "nccl" and per_gpu > 1:
+            raise OptionError(
+                "backend",
+                "backend=nccl: NCCL does not join slices of one GPU "
+                "(https://github.com/NVIDIA/nccl/issues/1716). backend=gloo does",
+            )
+        if "CUDA_VISIBLE_DEVICES" in spec.env:
+            raise OptionError(
+                "env", "env= cannot set CUDA_VISIBLE_DEVICES: mig= gives each its slice"
+            )
+        return {"profile": variant, "accelerator": spec.accelerator.name}
+
+    def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
+        """The slice of the rank's slot among `devices`, those of its node."""
+        if "devices" not in options:
+            return {}
+        return {"CUDA_VISIBLE_DEVICES": options["devices"].split(",")[info.local_rank]}
+
+    @contextmanager
+    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+        """There is nothing to ready."""
+        del place, options
+        yield
+
+
+PLUGIN = MigPlugin("mig", image=(), modules=())

@@ -1,0 +1,227 @@
+"""Slices of a GPU that MIG cuts: which profiles a model has, and how many of each. Pure.
+
+The table is that of NVIDIA's Multi-Instance GPU User Guide, "Supported MIG Profiles":
+https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.errors import OptionError
+
+_FORM = re.compile(r"\d+g\.\d+gb(\+me)?")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A GPU by its family and memory, and how many slices of each profile it has at most.
+
+    `marks` are the words of a GPU's name that tell it from others of the `family`.
+    """
+
+    family: str
+    memory: str
+    profiles: dict[str, int] = field(hash=False)
+    marks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.family.upper()} {self.memory.upper()}"
+
+
+def _sevenths(small: int, quarter: int, half: int, whole: int) -> dict[str, int]:
+    """Profiles of a GPU of seven compute slices, by the GB of an eighth of its memory, and so on."""
+    return {
+        f"1g.{small}gb": 7,
+        f"1g.{small}gb+me": 1,
+        f"1g.{quarter}gb": 4,
+        f"2g.{quarter}gb": 3,
+        f"3g.{half}gb": 2,
+        f"4g.{half}gb": 1,
+        f"7g.{whole}gb": 1,
+    }
+
+
+_A30 = {"1g.6gb": 4, "1g.6gb+me": 1, "2g.12gb": 2, "2g.12gb+me": 1, "4g.24gb": 1}
+
+MODELS = (
+    Model("a100", "80gb", _sevenths(10, 20, 40, 80)),
+    Model("a100", "40gb", _sevenths(5, 10, 20, 40)),
+    Model("a30", "24gb", _A30),
+    Model("h100", "80gb", _sevenths(10, 20, 40, 80)),
+    Model("h100", "94gb", _sevenths(12, 24, 47, 94), ("nvl",)),
+    Model("h100", "96gb", _sevenths(12, 24, 48, 96)),
+    Model("gh200", "96gb", _sevenths(12, 24, 48, 96), ("480gb",)),
+    Model("h200", "141gb", _sevenths(18, 35, 71, 141)),
+    Model("b200", "180gb", _sevenths(23, 45, 90, 180)),
+)
+"""Of one family, the usual one first: a name without its memory means that, where both have a profile."""
+
+
+def parse_mig(text: str) -> str | None:
+    """Read `3g.40gb`, `1g.10gb+me` or `none`; raises `OptionError` for what is no name of a profile."""
+    profile = text.lower().removeprefix("mig-").replace(".me", "+me")
+    if profile == "none":
+        return None
+    if not _FORM.fullmatch(profile):
+        raise OptionError(
+            "mig", f"mig={text}: name a profile as nvidia-smi does, such as mig=3g.40gb, or none"
+        )
+    return profile
+
+
+def models_of(name: str) -> tuple[Model, ...]:
+    """The models that an accelerator of this name may be, `A100` as well as `A100-SXM4-80GB`."""
+    words = set(re.split(r"[\s-]+", name.lower()))
+    family = [model for model in MODELS if model.family in words]
+    exact = tuple(model for model in family if words & {model.memory, *model.marks})
+    is_exact = any(re.fullmatch(r"\d+gb?", word) for word in words)
+    return exact if exact or is_exact else tuple(family)
+
+
+def slices_per_gpu(profile: str, accelerator: Accelerator) -> int:
+    """How many slices of this profile each of these GPUs has at most.
+
+    Raises `OptionError` for a GPU that has no MIG, and, with those it has, for a profile it lacks.
+    """
+    models = models_of(accelerator.name)
+    if not models:
+        known = ", ".join(dict.fromkeys(model.family.upper() for model in MODELS))
+        raise OptionError(
+            "mig",
+            f"mig={profile}: {accelerator.name} is none of the GPUs whose slices are known here: "
+            f"{known}. A part of the name may say its memory: accelerator=A100-80GB",
+        )
+    for model in models:
+        if profile in model.profiles:
+            return model.profiles[profile]
+    have = "; ".join(f"{model} has {_spell(model.profiles)}" for model in models)
+    raise OptionError("mig", f"mig={profile} is no profile of {accelerator.name}: {have}")
+
+
+def _spell(profiles: dict[str, int]) -> str:
+    return ", ".join(f"{profile} ({count})" for profile, count in profiles.items())
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice there is: its profile, and the UUID by which CUDA_VISIBLE_DEVICES names it."""
+
+    profile: str
+    uuid: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU as its driver tells of it: `mig` is whether it is cut now, None where it cannot be."""
+
+    index: int
+    name: str
+    uuid: str
+    mig: bool | None
+    slices: tuple[Slice, ...] = ()
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.name})"
+
+
+def is_called(card_name: str, asked: str) -> bool:
+    """Whether a GPU of this name is what a person means by `asked`.
+
+    All words of that are its own, or both are one model of the table: an `H100-94GB` is called NVL.
+    """
+    words = [set(re.split(r"[\s-]+", text.lower())) for text in (asked, card_name)]
+    models = models_of(card_name)
+    return words[0] <= words[1] or (len(models) == 1 and models == models_of(asked))
+
+
+def visible_cards(cards: tuple[Card, ...], visible: str | None) -> tuple[Card, ...]:
+    """What CUDA_VISIBLE_DEVICES leaves of GPUs and slices; all where it is not set.
+
+    It has indices, UUIDs or beginnings of UUIDs of GPUs, and UUIDs of slices.
+    """
+    if visible is None:
+        return cards
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    left: list[Card] = []
+    for card in cards:
+        if any(_names_whole(name, card) for name in names):
+            left.append(card)
+        elif own := tuple(each for each in card.slices if each.uuid in names):
+            left.append(Card(card.index, card.name, card.uuid, card.mig, own))
+    return tuple(left)
+
+
+def _names_whole(name: str, card: Card) -> bool:
+    is_uuid = name.startswith("GPU-") and card.uuid.startswith(name)
+    return is_uuid or (name.isdecimal() and int(name) == card.index)
+
+
+def slices_of(cards: tuple[Card, ...], profile: str) -> tuple[str, ...]:
+    """The UUIDs of all slices of a profile, GPU by GPU."""
+    return tuple(
+        each.uuid for card in cards if card.mig for each in card.slices if each.profile == profile
+    )
+
+
+_PENDING = (
+    "Nothing may run on the GPU meanwhile. If the first command says that the mode is pending, the "
+    "GPU must be reset, or the machine started anew, first: sudo nvidia-smi --gpu-reset -i {index}"
+)
+
+
+def advice(cards: tuple[Card, ...], profile: str, needed: int) -> str:
+    """Why there are not `needed` slices on these GPUs, and what to type so that there are."""
+    have = len(slices_of(cards, profile))
+    said = [f"{needed} slices {profile} are needed, and there are {have}:"]
+    said += [f"  {card} {_state(card)}" for card in cards]
+    typed: list[str] = []
+    missing = needed - have
+    for card in cards:
+        more = min(most_of(card, profile, needed) - len(slices_of((card,), profile)), missing)
+        if more > 0:
+            missing -= more
+            typed += commands(card, profile, more)
+    if missing:
+        said.append(
+            f"There can be {needed - missing} at most: ask for fewer with ranks_per_node=N, or for "
+            "another profile"
+        )
+    if typed:
+        said += ["To cut them, type", *(f"  sudo {command}" for command in typed)]
+    off = [card.index for card in cards if card.mig is False]
+    if typed and off:
+        said.append(_PENDING.format(index=off[0]))
+    return "\n".join(said)
+
+
+def most_of(card: Card, profile: str, unknown: int) -> int:
+    """How many slices of a profile a GPU can have; `unknown` where its model is."""
+    models = models_of(card.name)
+    if card.mig is None:
+        return 0
+    known = [model.profiles[profile] for model in models if profile in model.profiles]
+    return known[0] if known else 0 if models else unknown
+
+
+def commands(card: Card, profile: str, more: int) -> list[str]:
+    """What cuts so many `more` slices of a GPU; those of other profiles make room first."""
+    tool, index = "nvidia-smi", card.index
+    own = len(slices_of((card,), profile))
+    typed = [] if card.mig else [f"{tool} -i {index} -mig 1"]
+    if len(card.slices) > own:
+        typed += [f"{tool} mig -i {index} -dci", f"{tool} mig -i {index} -dgi"]
+        more += own
+    return [*typed, f"{tool} mig -i {index} -cgi {','.join([profile] * more)} -C"]
+
+
+def _state(card: Card) -> str:
+    if card.mig is None:
+        return "has no MIG"
+    if not card.mig:
+        return "has MIG off"
+    profiles = [each.profile for each in card.slices]
+    counts = [f"{profiles.count(each)} × {each}" for each in dict.fromkeys(profiles)]
+    return f"is cut into {', '.join(counts)}" if counts else "has MIG on and no slices"
