@@ -34,7 +34,7 @@ from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.plugins.base import find_plugin
-from skyward_nb.wire import processes
+from skyward_nb.wire import partition, processes
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.commands import (
     Attach,
@@ -185,6 +185,7 @@ class Agent:
         self._loop.remove_reader(self._forge)
         self._forge.close()
         await self._loop.run_in_executor(None, _wait_for, self._forge_pid)
+        self._sampler.close()
 
     def _signal(self, line: RankLine, number: int) -> None:
         """Signal a rank and what it started; one not born yet is told when it is."""
@@ -282,7 +283,7 @@ class Agent:
             self._tell(RankRefused(order.generation, rank, text, why))
             return
         try:
-            uses = await self._loop.run_in_executor(None, with_slices, order)
+            uses = await self._loop.run_in_executor(None, with_slices, order, self._folder)
         except SlicesLacking as lack:
             rank = order.places[0].rank
             self._tell(RankRefused(order.generation, rank, lack.message, lack.advice))
@@ -623,7 +624,9 @@ def run(
         asyncio.run(Agent(own, journal, terms, forge_pid, control).serve())
     finally:
         journal.close()
-        for path in (*values, own):
+        partition.undo(own)
+        # What could not be put together is the next sweep's to try, which needs the note.
+        for path in values if partition.is_noted(own) else (*values, own):
             shutil.rmtree(path, ignore_errors=True)
         for path in values:
             with contextlib.suppress(OSError):

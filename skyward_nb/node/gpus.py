@@ -57,6 +57,12 @@ class Gpus:
         found = {name: self._figures(nvml, name) for name in asked}
         return {name: gpu for name, gpu in found.items() if gpu is not None}
 
+    def close(self) -> None:
+        """Let go of the driver: it cuts no GPU, nor puts one together, while somebody holds it."""
+        if (nvml := self._nvml) is not None:
+            self._nvml = None
+            _answer(nvml, lambda: nvml.nvmlShutdown())
+
     def _start(self) -> ModuleType | None:
         if not self._started:
             self._started = True
@@ -106,7 +112,7 @@ def cards() -> tuple[Card, ...]:
         found = (_answer(nvml, lambda at=index: _card(nvml, at)) for index in every)
         return tuple(card for card in found if card is not None)
     finally:
-        _answer(nvml, nvml.nvmlShutdown)
+        _answer(nvml, lambda: nvml.nvmlShutdown())
 
 
 def _card(nvml: ModuleType, index: int) -> Card:

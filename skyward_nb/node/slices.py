@@ -1,17 +1,20 @@
 """Which slices of this machine's GPUs the nodes on it have, where ranks are to have slices.
 
 An agent looks when it forks ranks: until then nobody can know, and they may be others each time.
+Where it was asked to, it cuts GPUs that have none.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from skyward_nb.node.gpus import cards
+from skyward_nb.wire.partition import PartitionFailed, cut
 from skyward_nb.words.commands import Fork, PluginUse
-from skyward_nb.words.mig import advice, is_called, slices_of, visible_cards
+from skyward_nb.words.mig import Card, advice, is_called, most_of, slices_of, visible_cards
 
 
 class SlicesLacking(Exception):
@@ -23,22 +26,17 @@ class SlicesLacking(Exception):
         self.advice = advice
 
 
-def with_slices(order: Fork) -> dict[int, tuple[PluginUse, ...]]:
+def with_slices(order: Fork, folder: Path) -> dict[int, tuple[PluginUse, ...]]:
     """The plugins of each node; the `mig` of those has as `devices` the node's slices, one a rank.
 
-    Raises `SlicesLacking`. Asks the driver, which may take a second.
+    Raises `SlicesLacking`. Asks the driver, which may take a second, and more where GPUs are cut;
+    what is cut is noted in `folder`.
     """
     nodes = sorted({place.node for place in order.places})
     mig = next((use for use in order.plugins if use.name == "mig"), None)
     if mig is None:
         return dict.fromkeys(nodes, order.plugins)
-    profile, asked = mig.options["profile"], mig.options["accelerator"]
-    every = visible_cards(cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    fitting = tuple(card for card in every if is_called(card.name, asked))
-    free = slices_of(fitting, profile)
-    if len(free) < len(order.places):
-        here = advice(fitting, profile, len(order.places)) if fitting else f"there is no {asked}"
-        raise SlicesLacking(f"mig={profile}: there are not enough slices", here)
+    free = _slices(mig.options, len(order.places), folder)
     found: dict[int, tuple[PluginUse, ...]] = {}
     for node in nodes:
         many = sum(place.node == node for place in order.places)
@@ -46,3 +44,41 @@ def with_slices(order: Fork) -> dict[int, tuple[PluginUse, ...]]:
         given = replace(mig, options={**mig.options, "devices": ",".join(own)})
         found[node] = tuple(given if use is mig else use for use in order.plugins)
     return found
+
+
+def _slices(options: dict[str, str], needed: int, folder: Path) -> tuple[str, ...]:
+    """The UUIDs of enough slices."""
+    profile, asked = options["profile"], options["accelerator"]
+    here = _fitting(asked)
+    if "partition" in options:
+        try:
+            here = _partitioned(here, profile, needed, folder)
+        except PartitionFailed as error:
+            why = advice(here, profile, needed)
+            raise SlicesLacking(f"mig={profile} partition: {error}", why) from None
+    free = slices_of(here, profile)
+    if len(free) < needed:
+        why = advice(here, profile, needed) if here else f"There is no {asked}"
+        raise SlicesLacking(f"mig={profile}: there are not enough slices", why)
+    return free
+
+
+def _fitting(asked: str) -> tuple[Card, ...]:
+    every = visible_cards(cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return tuple(card for card in every if is_called(card.name, asked))
+
+
+def _partitioned(
+    here: tuple[Card, ...], profile: str, needed: int, folder: Path
+) -> tuple[Card, ...]:
+    """Cut GPUs that have no slices until there are enough; the GPUs as they are then."""
+    missing = needed - len(slices_of(here, profile))
+    done: set[str] = set()
+    for card in here:
+        many = min(most_of(card, profile, 0), missing)
+        if many > 0 and not card.slices:
+            cut(folder, card, profile, many)
+            done.add(card.uuid)
+            missing -= many
+    now = {card.uuid: card for card in cards()} if done else {}
+    return tuple(now.get(card.uuid, card) if card.uuid in done else card for card in here)

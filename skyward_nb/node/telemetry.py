@@ -72,6 +72,10 @@ class Sampler:
         self._known: set[int] = set()
         self._known_at = clock()
 
+    def close(self) -> None:
+        """Let go of the GPUs' driver."""
+        self._gpus.close()
+
     def sample(self, subjects: Collection[Subject]) -> list[Telemetry]:
         """`Telemetry` of each rank that lives; one that has ended is left out.
 

@@ -157,6 +157,7 @@ OPTIONS: tuple[Option, ...] = (
         lambda _, text: parse_mig(text),
         (*dict.fromkeys(profile for model in MODELS for profile in model.profiles), "none"),
     ),
+    Option("partition", "pool", "", "cut idle GPUs into the slices of mig= while the pool lives"),
     Option("simulate", "pool", "", "the same ranks, on CPU, where the accelerator is missing"),
     Option(
         "provider", "pool", "local", "where nodes come from (local)", _choice("local"), ("local",)

@@ -27,6 +27,8 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
         raise OptionError(
             "mig", f"mig={spec.mig} needs accelerator=..., the GPU that is cut: accelerator=A100"
         )
+    if spec.partition and not spec.mig:
+        raise OptionError("partition", "partition cuts GPUs into slices, and needs mig=3g.40gb")
     _check_shares(spec)
     if spec.backend == "nccl" and (spec.accelerator is None or spec.simulate):
         raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")

@@ -22,7 +22,7 @@ class MigPlugin(PlainPlugin):
     """`mig`: CUDA_VISIBLE_DEVICES names the rank's slice."""
 
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
-        """`profile` of the slices, and the name of the `accelerator` that is cut."""
+        """`profile` of the slices, the name of the `accelerator`, and `partition` if it is to be cut."""
         assert spec.accelerator is not None
         per_gpu = slices_per_gpu(variant, spec.accelerator)
         if spec.backend == "nccl" and per_gpu > 1:
@@ -35,7 +35,8 @@ class MigPlugin(PlainPlugin):
             raise OptionError(
                 "env", "env= cannot set CUDA_VISIBLE_DEVICES: mig= gives each its slice"
             )
-        return {"profile": variant, "accelerator": spec.accelerator.name}
+        partition = {"partition": "yes"} if spec.partition else {}
+        return {"profile": variant, "accelerator": spec.accelerator.name, **partition}
 
     def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
         """The slice of the rank's slot among `devices`, those of its node."""

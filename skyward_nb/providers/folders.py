@@ -26,7 +26,7 @@ from skyward_nb.providers.remains import (
     is_ours,
     size_of,
 )
-from skyward_nb.wire import processes
+from skyward_nb.wire import partition, processes
 from skyward_nb.words.errors import RuntimeFolderError
 
 _SOCKET_LIMIT = 100
@@ -120,13 +120,18 @@ def _make(pool: str, folder: Path) -> None:
             return
 
 
-def remove_folders(folders: PoolFolders) -> None:
-    """Remove what is left of a pool's folders, and the roots of values if they are empty now."""
-    for folder in (folders.spill, folders.store, folders.runtime):
+def remove_folders(folders: PoolFolders) -> str:
+    """Remove what is left of a pool's folders, and the roots of values if they are empty now.
+
+    What it has cut of GPUs is put together first; what could not be is said, and tried again by a sweep.
+    """
+    left = partition.undo(folders.runtime)
+    for folder in (folders.spill, folders.store, *(() if left else (folders.runtime,))):
         shutil.rmtree(folder, ignore_errors=True)
     for folder in (folders.spill, folders.store):
         with contextlib.suppress(OSError):
             folder.parent.rmdir()
+    return left
 
 
 def sweep(*, thoroughly: bool = False) -> Swept:
@@ -141,7 +146,8 @@ def sweep(*, thoroughly: bool = False) -> Swept:
     if dead or thoroughly:
         ended = end_processes(dead) + end_strays(runtimes)
     for folder in dead:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not partition.undo(folder):
+            shutil.rmtree(folder, ignore_errors=True)
     values = [
         folder
         for folder in [*_folders(store_root()), *_folders(spill_root())]

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.folders import (
@@ -26,11 +27,11 @@ from skyward_nb.providers.folders import (
     sweep,
 )
 from skyward_nb.providers.remains import is_ours
-from skyward_nb.wire import nvidia
+from skyward_nb.wire import nvidia, partition
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.processes import noted
 from skyward_nb.words.errors import AcceleratorError, StartError
-from skyward_nb.words.mig import advice, is_called, slices_of, visible_cards
+from skyward_nb.words.mig import advice, is_called, most_of, slices_of, visible_cards
 from skyward_nb.words.spec import PoolSpec
 
 _START_LIMIT = 30.0
@@ -124,7 +125,7 @@ class LocalMachine:
         else:
             if not self._reached:
                 self._agent.terminate()  # nobody could tell it to stop
-            tries = int(_END_LIMIT / _POLL)
+            tries = self._most_tries()
             while self._agent.poll() is None and tries:
                 tries -= 1
                 await asyncio.sleep(_POLL)
@@ -133,11 +134,17 @@ class LocalMachine:
                 self._agent.wait()
         if self._folders.runtime.exists():
             await self._end_rest()
-        remove_folders(self._folders)
+        if left := remove_folders(self._folders):
+            warnings.warn(left, stacklevel=2)
+
+    def _most_tries(self) -> int:
+        """How often to look whether the agent has ended; GPUs take their time to be put together."""
+        has_cut = partition.is_noted(self._folders.runtime)
+        return int((_END_LIMIT + (partition.PATIENCE if has_cut else 0)) / _POLL)
 
     async def _wait_for_the_lock(self) -> None:
         """Wait for an agent that another process has started."""
-        tries = int(_END_LIMIT / _POLL)
+        tries = self._most_tries()
         while not is_gone(self._folders.runtime) and tries:
             tries -= 1
             await asyncio.sleep(_POLL)
@@ -199,7 +206,10 @@ def _check_slices(spec: PoolSpec, asked: str) -> None:
     assert spec.mig is not None
     every = visible_cards(nvidia.cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     cards = tuple(card for card in every if is_called(card.name, asked))
-    if len(slices_of(cards, spec.mig)) >= spec.world_size:
+    there = len(slices_of(cards, spec.mig))
+    if spec.partition:
+        there += sum(most_of(card, spec.mig, 0) for card in cards if not card.slices)
+    if there >= spec.world_size:
         return
     here = ", ".join(card.name for card in every) or "no GPU"
     why = f"this machine has {here}"

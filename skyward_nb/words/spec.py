@@ -15,7 +15,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `ttl` is how long it may live at most (None: as long as it is used), `heartbeat` how long a
     machine may be silent before it is asked whether it is there; `keep` lets it outlive its notebook.
     `framework` has words of `frameworks.WORDS`; `collective_timeout` None leaves that to it. `mig` is
-    the profile of the slices that ranks get instead of whole accelerators.
+    the profile of the slices that ranks get instead of whole accelerators, which `partition` cuts.
     """
 
     name: str = "default"
@@ -24,6 +24,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ranks_per_node: int | None = None
     accelerator: Accelerator | None = None
     mig: str | None = None
+    partition: bool = False
     simulate: bool = False
     framework: tuple[str, ...] = ()
     backend: str = "auto"
