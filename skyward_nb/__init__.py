@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from skyward_nb.api.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
     from skyward_nb.runtime.here import instance_info, is_head
+    from skyward_nb.runtime.parallelize import full_state, parallelize
     from skyward_nb.runtime.progress import log, progress
     from skyward_nb.runtime.sampler import DistributedSampler as DistributedSampler
     from skyward_nb.runtime.shard import shard
-    from skyward_nb.runtime.sync import barrier, mesh
+    from skyward_nb.runtime.sync import barrier, data_place, mesh
     from skyward_nb.words.errors import (
         AcceleratorError,
         MissingDependency,
@@ -61,10 +62,13 @@ _HOMES = {
     "StartError": "words.errors",
     "accumulate": "runtime.accumulate",
     "barrier": "runtime.sync",
+    "data_place": "runtime.sync",
+    "full_state": "runtime.parallelize",
     "instance_info": "runtime.here",
     "is_head": "runtime.here",
     "log": "runtime.progress",
     "mesh": "runtime.sync",
+    "parallelize": "runtime.parallelize",
     "progress": "runtime.progress",
     "shard": "runtime.shard",
 }
@@ -90,11 +94,14 @@ __all__ = [
     "StartError",
     "accumulate",
     "barrier",
+    "data_place",
+    "full_state",
     "instance_info",
     "is_head",
     "load_ipython_extension",
     "log",
     "mesh",
+    "parallelize",
     "progress",
     "shard",
     "unload_ipython_extension",

@@ -146,7 +146,8 @@ class DefaultGroup:
         self._check_is_there()
         axes = axes or (("fsdp", dist.get_world_size()), ("tp", 1))
         if axes not in self._meshes:
-            kind = "cuda" if "nccl" in str(dist.get_backend()) else "cpu"
+            on_gpu = self._info.accelerators > 0 or "nccl" in str(dist.get_backend())
+            kind = "cuda" if on_gpu else "cpu"
             sizes, names = tuple(size for _, size in axes), tuple(name for name, _ in axes)
             self._meshes[axes] = init_device_mesh(kind, sizes, mesh_dim_names=names)
         return self._meshes[axes]

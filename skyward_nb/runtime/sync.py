@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from skyward_nb.runtime.groups import Group, entered
 from skyward_nb.runtime.here import instance_info
+from skyward_nb.words.info import COMPUTE_POOL
+from skyward_nb.words.mesh import Axes, part_of
 
 
 def barrier() -> None:
@@ -28,14 +31,31 @@ def mesh(framework: str | None = None) -> Any:
     """All ranks, or devices, arranged as `mesh=` says; without it, along `fsdp` by 1 on `tp`.
 
     A torch `DeviceMesh` or a `jax.sharding.Mesh`; `framework` says which where the pool has both.
-    Raises RuntimeError where there is no such framework.
+    Made when it is first asked for, by all ranks together, and the same one until the pool has a new
+    process group. Raises RuntimeError outside a pool, and where there is no such framework.
     """
     group = _group(framework)
     return group.mesh(instance_info().mesh)
 
 
+def data_place(mesh: Any = None) -> tuple[int, int]:
+    """(index, count): which of how many parts of the data this rank takes; (0, 1) outside a pool.
+
+    Ranks that differ only along `tp` compute one thing together, and take the same part; along every
+    other axis data is split. Of the pool's own mesh, or of a `DeviceMesh` of torch that is given.
+    """
+    if mesh is not None:
+        axes: Axes = tuple(zip(mesh.mesh_dim_names, mesh.shape, strict=True))
+        ranks = mesh.mesh.flatten().tolist()
+        return part_of(axes, ranks.index(mesh.get_rank()), len(ranks))
+    info = instance_info()
+    return part_of(info.mesh, info.rank, info.world_size)
+
+
 def _group(framework: str | None) -> Group:
     found = entered.get(framework) if framework else next(iter(entered.values()), None)
+    if found is None and COMPUTE_POOL not in os.environ:
+        raise RuntimeError("sky.mesh() is for code on ranks: there is no pool here")
     if found is None:
         asked = framework or "torch, or jax"
         raise RuntimeError(f"sky.mesh() needs a pool made with framework={asked}")

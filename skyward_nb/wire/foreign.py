@@ -287,7 +287,11 @@ def gather(value: Any) -> Any:
         from jax.experimental import multihost_utils
 
         return _make_jax(multihost_utils.process_allgather(value, tiled=True), False)
-    return value.full_tensor().detach().cpu().requires_grad_(value.requires_grad)
+    import torch
+
+    whole = value.full_tensor().detach().cpu().requires_grad_(value.requires_grad)
+    is_parameter = isinstance(value, torch.nn.Parameter)
+    return torch.nn.Parameter(whole, value.requires_grad) if is_parameter else whole
 
 
 def _ranks_of(value: Any) -> set[int]:

@@ -53,3 +53,27 @@ def size_of(axes: Axes) -> int:
 def spell_mesh(axes: Axes) -> str:
     """`fsdp:2,tp:2`."""
     return ",".join(f"{name}:{size}" for name, size in axes)
+
+
+def part_of(axes: Axes, rank: int, world_size: int, whole: str = "tp") -> tuple[int, int]:
+    """(index, count): the part of the data of one of `world_size` ranks, split along all axes but `whole`.
+
+    A rank may have several places of the mesh, one after the other: those of its devices.
+    """
+    if not axes:
+        return rank, world_size
+    each = max(1, size_of(axes) // world_size)
+    parts = [_part(axes, place, whole) for place in range(rank * each, (rank + 1) * each)]
+    own = len(set(parts))
+    count = math.prod(size for name, size in axes if name != whole)
+    return min(parts) // own, count // own
+
+
+def _part(axes: Axes, place: int, whole: str) -> int:
+    part, below = 0, 1
+    for name, size in reversed(axes):
+        if name != whole:
+            part += below * (place % size)
+            below *= size
+        place //= size
+    return part

@@ -1,0 +1,290 @@
+"""`sky.parallelize`: a torch model spread over the ranks of a mesh, in place."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import warnings
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from skyward_nb.runtime import replicas, tensor_plans
+from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime.sync import mesh as pool_mesh
+
+M = TypeVar("M")
+
+AXES = ("dp", "fsdp", "tp")
+"""The axes it knows, in the order in which they nest."""
+
+_KINDS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def parallelize(
+    model: M,
+    plan: Mapping[str, Any] | None = None,
+    *,
+    mesh: Any = None,
+    reduce_dtype: Any = None,
+    param_dtype: Any = None,
+) -> M:
+    """Spread a torch model over the pool's mesh, and return it: the same object, changed in place.
+
+    Along `tp` layers are split (tensor parallel), along `fsdp` parameters, gradients and what the
+    optimizer keeps (FSDP2), and along `dp` all is copied (with `fsdp`: hybrid sharding). Gradients
+    are the mean over `dp` and `fsdp`. Make the optimizer afterwards.
+
+    Before that every rank gets the weights and buffers of the first, and ranks that differ in `tp`
+    alone its random state, so that dropout is the same where activations are; seed them alike.
+
+    `plan` says what is split along `tp`: full names of layers, where `*` stands for one part, with
+    `"colwise"`, `"rowwise"`, `"gather"` (colwise, and the output whole again), `"replicate"`, or a
+    `ParallelStyle` of torch. Without it a Hugging Face model's own plan is taken, or one is made:
+    pairs of Linears with only elementwise layers between them, and each other Linear by itself.
+
+    `mesh` is a `DeviceMesh` over all ranks, `sky.mesh()` unless it is given; its axes are among
+    `dp`, `fsdp` and `tp`. `param_dtype` is what forward and backward compute in, and
+    `reduce_dtype` what gradients are averaged in: `"bf16"`, `torch.bfloat16` …
+
+    With one rank, and outside a pool, the model is returned as it was. `sky.full_state(model)` and
+    torch's checkpoints give the weights whole. Raises ValueError for what cannot be done.
+    """
+    if mesh is None and instance_info().world_size == 1:
+        return model
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"sky.parallelize takes a torch.nn.Module, not a {type(model).__name__}")
+    mesh = pool_mesh("torch") if mesh is None else mesh
+    _check_axes(mesh)
+    if mesh.size() > 1:
+        _Parallel(model, mesh, _kind(param_dtype), _kind(reduce_dtype)).apply(plan)
+    return model
+
+
+def full_state(model: Any) -> dict[str, Any]:
+    """A model's weights and buffers, whole, on the head; elsewhere an empty dictionary.
+
+    All ranks have to call it. It is what `model.state_dict()` of the model on one rank is, on the
+    CPU: `torch.save` it, or make it the cell's value.
+    """
+    head = instance_info().is_head
+    whole: dict[str, Any] = {}
+    for name, value in model.state_dict().items():
+        each = value.full_tensor() if hasattr(value, "full_tensor") else value
+        if head:
+            whole[name] = each.detach().cpu() if hasattr(each, "detach") else each
+    return whole
+
+
+class _Parallel:
+    """One model being parallelised over a mesh of several ranks."""
+
+    def __init__(self, model: Any, mesh: Any, param_dtype: Any, reduce_dtype: Any) -> None:
+        sizes = dict(zip(mesh.mesh_dim_names, mesh.shape, strict=True))
+        self.model = model
+        self.tp = sizes.get("tp", 1)
+        self.replicas = sizes.get("dp", 1)
+        self.is_sharded = sizes.get("fsdp", 1) * self.replicas > 1 or param_dtype is not None
+        self.mesh = _nested(mesh, with_fsdp=self.is_sharded)
+        self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
+        self.kinds: dict[type, type] = {}
+
+    def apply(self, plan: Mapping[str, Any] | None) -> None:
+        """Tensor parallel first, then FSDP on the blocks, then on the root."""
+        _check_new(self.model)
+        words = tensor_plans.make_plan(self.model, plan, self.tp) if self.tp > 1 else {}
+        blocks = find_blocks(self.model) if self.is_sharded else []
+        _check_alike(self.model, self.mesh)
+        _to_device(self.model, self.mesh.device_type)
+        _give_weights(self.model, self.mesh)
+        before = replicas.marks(self.model)
+        if self.tp > 1:
+            self._split(words)
+        if self.is_sharded:
+            self._shard(blocks)
+        if self.tp > 1 and self.is_sharded:
+            # Each rank would say of each norm and each gather that it takes two collectives.
+            logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+        replicas.remember(before, self.kinds)
+
+    def _split(self, plan: tensor_plans.Plan) -> None:
+        from torch.distributed.tensor.parallel import parallelize_module
+
+        if not plan:
+            warnings.warn(
+                f"sky.parallelize: no layer of {type(self.model).__name__} is split along tp; each "
+                "rank holds all of them. plan= says which could be",
+                stacklevel=4,
+            )
+        mesh = self.mesh["tp"]
+        _give_random_state(mesh)
+        modules = dict(self.model.named_modules())
+        for name, word in plan.items():
+            if word != "sum":
+                parallelize_module(modules[name], mesh, tensor_plans.style_of(modules[name], word))
+            if tensor_plans.gives_whole(word):
+                modules[name].register_forward_hook(replicas.own_output)
+        replicas.replicate(self.model, mesh, self.kinds)
+        for name in (name for name, word in plan.items() if word == "sum"):
+            modules[name]._skyward_sum = replicas.Sum(mesh)
+
+    def _shard(self, blocks: list[Any]) -> None:
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        mesh = self.mesh["dp", "fsdp"] if self.replicas > 1 else self.mesh["fsdp"]
+        policy = MixedPrecisionPolicy(self.param_dtype, self.reduce_dtype)
+        for module in (*blocks, self.model):
+            replicas.mark(module, self.kinds)
+            fully_shard(module, mesh=mesh, mp_policy=policy)
+
+
+def find_blocks(model: Any) -> list[Any]:
+    """The repeated blocks of a model, the outermost: each is one unit of FSDP.
+
+    Those a Hugging Face model says not to split, else modules of one class in one list. A block that
+    shares a parameter with what is outside of it is none.
+    """
+    from torch import nn
+
+    there = {type(module).__name__ for module in model.modules()}
+    named = there.intersection(getattr(model, "_no_split_modules", None) or ())
+    owners = _owners(model)
+    blocks: list[Any] = []
+    inside: set[Any] = set()
+    for name, module in model.named_modules():
+        if module in inside or isinstance(module, nn.ModuleList | nn.ModuleDict) or not name:
+            continue
+        by_name = type(module).__name__ in named
+        is_repeated = not named and _is_repeated(model, name, module)
+        if (by_name or is_repeated) and _has_its_own(module, owners):
+            blocks.append(module)
+            inside.update(module.modules())
+    return blocks
+
+
+def _is_repeated(model: Any, name: str, module: Any) -> bool:
+    from torch import nn
+
+    parent = model.get_submodule(name.rpartition(".")[0])
+    if not isinstance(parent, nn.ModuleList | nn.Sequential) or not any(module.children()):
+        return False
+    return sum(type(other) is type(module) for other in parent.children()) > 1
+
+
+def _owners(model: Any) -> dict[Any, set[Any]]:
+    """The modules that each parameter is one of."""
+    owners: dict[Any, set[Any]] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(parameter, set()).add(module)
+    return owners
+
+
+def _has_its_own(module: Any, owners: dict[Any, set[Any]]) -> bool:
+    inner = set(module.modules())
+    parameters = list(module.parameters())
+    return bool(parameters) and all(owners[parameter] <= inner for parameter in parameters)
+
+
+# ── the mesh ────────────────────────────────────────────────────────────────────────────
+
+
+def _check_axes(mesh: Any) -> None:
+    names = mesh.mesh_dim_names or ()
+    if not names or not set(names) <= set(AXES):
+        has = ", ".join(names) or "axes without names"
+        raise ValueError(
+            f"sky.parallelize knows the axes {', '.join(AXES)}, and the mesh has {has}: make the "
+            "pool with mesh=fsdp:2,tp:2, or give mesh="
+        )
+
+
+def _nested(mesh: Any, *, with_fsdp: bool) -> Any:
+    """The mesh with its axes in the order of `AXES`; with one of size 1 for `fsdp` where it lacks.
+
+    So `dp` alone is FSDP that splits nothing, and reduces gradients as it does.
+    """
+    from torch.distributed.device_mesh import DeviceMesh
+
+    has: tuple[Any, ...] = tuple(mesh.mesh_dim_names)
+    wanted = tuple(axis for axis in AXES if axis in has or (axis == "fsdp" and with_fsdp))
+    if wanted == has:
+        return mesh
+    ranks = mesh.mesh.permute([has.index(axis) for axis in wanted if axis in has])
+    if "fsdp" not in has and with_fsdp:
+        ranks = ranks.unsqueeze(wanted.index("fsdp"))
+    return DeviceMesh(mesh.device_type, ranks.contiguous(), mesh_dim_names=wanted)
+
+
+def _kind(wanted: Any) -> Any:
+    if not isinstance(wanted, str):
+        return wanted
+    import torch
+
+    if wanted not in _KINDS:
+        raise ValueError(f"sky.parallelize: {wanted!r} is none of {', '.join(_KINDS)}")
+    return getattr(torch, _KINDS[wanted])
+
+
+# ── the same start everywhere ───────────────────────────────────────────────────────────
+
+
+def _check_new(model: Any) -> None:
+    for name, parameter in model.named_parameters():
+        if hasattr(parameter, "placements"):
+            raise ValueError(f"sky.parallelize: {name} is spread over ranks already; make it anew")
+        if parameter.is_meta:
+            raise ValueError(f"sky.parallelize: {name} has no values yet (it is on 'meta')")
+
+
+def _check_alike(model: Any, mesh: Any) -> None:
+    """Raise ValueError on all ranks where they have not the same model, instead of waiting for ever."""
+    import torch.distributed as dist
+
+    lines = [f"{name} {tuple(each.shape)} {each.dtype}" for name, each in _tensors(model)]
+    everyone: list[Any] = [hashlib.sha256("\n".join(lines).encode()).hexdigest()]
+    for axis in range(mesh.ndim):
+        group = mesh.get_group(axis)
+        found: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(found, everyone, group=group)
+        everyone = [each for part in found for each in part]
+    if len(set(everyone)) > 1:
+        raise ValueError(
+            "sky.parallelize: ranks have different models (names, shapes or types of parameters)"
+        )
+
+
+def _tensors(model: Any) -> list[tuple[str, Any]]:
+    return [*model.named_parameters(), *model.named_buffers()]
+
+
+def _to_device(model: Any, kind: str) -> None:
+    if kind == "cuda":
+        import torch
+
+        model.to(torch.device("cuda", torch.cuda.current_device()))
+
+
+def _give_weights(model: Any, mesh: Any) -> None:
+    """Every rank gets what the first one has, along one axis after the other."""
+    import torch.distributed as dist
+
+    for _, tensor in _tensors(model):
+        whole = tensor.data.contiguous()
+        for axis in range(mesh.ndim):
+            dist.broadcast(whole, group=mesh.get_group(axis), group_src=0)
+        tensor.data = whole
+
+
+def _give_random_state(mesh: Any) -> None:
+    """The ranks of this axis go on with the random numbers of its first."""
+    import torch
+    import torch.distributed as dist
+
+    on_gpu = mesh.device_type == "cuda"
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_gpu else [])]
+    dist.broadcast_object_list(states, group=mesh.get_group(), group_src=0)
+    torch.set_rng_state(states[0])
+    if on_gpu:
+        torch.cuda.set_rng_state(states[1])

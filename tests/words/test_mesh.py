@@ -1,0 +1,69 @@
+"""Meshes as words, and the parts of data that belong to their places."""
+
+import pytest
+
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.mesh import parse_mesh, part_of, size_of, spell_mesh
+
+
+@pytest.mark.parametrize(
+    ("text", "axes"),
+    [
+        ("fsdp:4", (("fsdp", 4),)),
+        ("fsdp:2,tp:2", (("fsdp", 2), ("tp", 2))),
+        (" dp:2 , fsdp : 1,tp:3 ", (("dp", 2), ("fsdp", 1), ("tp", 3))),
+        ('[[2,2],["fsdp","tp"]]', (("fsdp", 2), ("tp", 2))),
+        (" [ [4] , ['x'] ] ", (("x", 4),)),
+        ("[[2,1],[fsdp,tp]]", (("fsdp", 2), ("tp", 1))),
+    ],
+)
+def test_both_forms(text, axes):
+    assert parse_mesh(text) == axes
+    assert parse_mesh(spell_mesh(axes)) == axes
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "write its axes"),
+        ("4", "write its axes"),
+        ("fsdp:two", "write its axes"),
+        ("fsdp:2,", "write its axes"),
+        ("[[2,2],[fsdp]]", "write its axes"),
+        ("[[2,2]]", "write its axes"),
+        ("[[2],[fsdp]", "write its axes"),
+        (":2", "no name of an axis"),
+        ("2d:2", "no name of an axis"),
+        ("tp:2,tp:2", "there twice"),
+        ("tp:0", "size of 1 or more"),
+        ("tp:-1", "size of 1 or more"),
+    ],
+)
+def test_what_is_no_mesh(text, says):
+    with pytest.raises(OptionError, match=says):
+        parse_mesh(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "world", "parts"),
+    [
+        ("fsdp:4,tp:1", 4, [(0, 4), (1, 4), (2, 4), (3, 4)]),
+        ("fsdp:2,tp:2", 4, [(0, 2), (0, 2), (1, 2), (1, 2)]),
+        ("tp:2,fsdp:2", 4, [(0, 2), (1, 2), (0, 2), (1, 2)]),
+        ("fsdp:1,tp:4", 4, [(0, 1)] * 4),
+        ("dp:2,fsdp:2", 4, [(0, 4), (1, 4), (2, 4), (3, 4)]),
+        ("dp:2,tp:2,fsdp:2", 8, [(0, 4), (1, 4), (0, 4), (1, 4), (2, 4), (3, 4), (2, 4), (3, 4)]),
+        # Two devices for each rank.
+        ("fsdp:4,tp:2", 4, [(0, 4), (1, 4), (2, 4), (3, 4)]),
+        ("fsdp:4,tp:1", 2, [(0, 2), (1, 2)]),
+        ("fsdp:2,tp:4", 4, [(0, 2), (0, 2), (1, 2), (1, 2)]),
+    ],
+)
+def test_the_part_of_the_data_of_each_rank(text, world, parts):
+    axes = parse_mesh(text)
+    assert size_of(axes) % world == 0
+    assert [part_of(axes, rank, world) for rank in range(world)] == parts
+
+
+def test_without_a_mesh_each_rank_has_its_part():
+    assert [part_of((), rank, 3) for rank in range(3)] == [(0, 3), (1, 3), (2, 3)]
