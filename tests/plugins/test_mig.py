@@ -146,7 +146,7 @@ def test_gpus_that_are_cut_already_are_not_cut_anew(nvidia):
 
     nvidia.have(gpu(0, "1g.10gb"))
     spec = PoolSpec(mig="3g.40gb", partition=True, **A100)
-    with pytest.raises(AcceleratorError, match="is cut into 1 × 1g.10gb"):
+    with pytest.raises(AcceleratorError, match=r"is cut into 1 × 1g\.10gb"):
         LocalProvider().check(spec)
     nvidia.have(replace_mig(gpu(0), "Disabled"))
     LocalProvider().check(spec)

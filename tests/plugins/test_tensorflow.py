@@ -377,4 +377,4 @@ def test_keras_on_tensorflow_and_a_pool_of_one():
             "strategy.run(one).numpy().item(), keras.backend.backend()",
             timeout=90,
         )
-        assert ran.result == "(1.0, 'tensorflow')", ran.traceback
+        assert ran.result == "[0] (1.0, 'tensorflow')", ran.traceback

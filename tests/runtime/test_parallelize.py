@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 from conftest import gone_within, traces
 from kernels import kernel
-from pools import request, start, values
+from pools import start, values
 
 from skyward_nb.runtime.parallelize import full_state, parallelize
 from skyward_nb.runtime.sync import data_place, mesh
@@ -158,7 +158,15 @@ def agree(pool, what, axes, options=""):
 
 @pytest.mark.parametrize(
     "axes",
-    ["fsdp:4,tp:1", "fsdp:1,tp:4", "fsdp:2,tp:2", "tp:2,fsdp:2", "dp:2,fsdp:2", "dp:4", "dp:2,tp:2"],
+    [
+        "fsdp:4,tp:1",
+        "fsdp:1,tp:4",
+        "fsdp:2,tp:2",
+        "tp:2,fsdp:2",
+        "dp:2,fsdp:2",
+        "dp:4",
+        "dp:2,tp:2",
+    ],
 )
 def test_a_model_trains_the_same_on_every_mesh(pool, axes):
     agree(pool, "Tiny", axes)
@@ -281,13 +289,18 @@ def test_a_plan_of_ones_own(pool):
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_said_on_every_rank(pool, call, says):
-    body = f"try:\n    {call}\nexcept (ValueError, TypeError) as error:\n    told = str(error)\ntold"
+    body = (
+        f"try:\n    {call}\nexcept (ValueError, TypeError) as error:\n    told = str(error)\ntold"
+    )
     assert all(says in told for told in values(pool, body))
 
 
 @pytest.mark.parametrize("axes", ["tp:4", "fsdp:4", "fsdp:2,tp:2"])
 def test_a_parallelised_model_comes_home_whole(pool, axes):
-    values(pool, f"model = spread(Tiny, {axes!r})\nlosses = train(model, sky.data_place(arranged({axes!r})), 2)")
+    values(
+        pool,
+        f"model = spread(Tiny, {axes!r})\nlosses = train(model, sky.data_place(arranged({axes!r})), 2)",
+    )
     _, state = values(pool, "model, sky.full_state(model)")[0]
     home = values(pool, "model")
     assert len(home) == 4
@@ -341,9 +354,14 @@ def test_the_mesh_is_one_until_there_is_a_new_group(pool):
 def test_the_option_line_says_the_mesh():
     before = traces()
     with kernel() as notebook:
-        body = MODEL + "\nmodel = sky.parallelize(made(Tiny))\nlosses = train(model, sky.data_place())\n"
+        body = (
+            MODEL
+            + "\nmodel = sky.parallelize(made(Tiny))\nlosses = train(model, sky.data_place())\n"
+        )
         for pool, nodes, axes in (("one", 1, "fsdp:1,tp:1"), ("four", 4, "fsdp:2,tp:2")):
-            line = f"%%sky_remote pool={pool} nodes={nodes} framework=torch mesh={axes} out={pool}\n"
+            line = (
+                f"%%sky_remote pool={pool} nodes={nodes} framework=torch mesh={axes} out={pool}\n"
+            )
             ran = notebook.run(line + body + "losses, sky.full_state(model), sky.data_place()", 120)
             assert ran.status == "ok", ran.traceback
         compare = (

@@ -52,7 +52,7 @@ def test_a_gpu_that_is_used_is_left_alone(nvidia, tmp_path, there, says):
 
 def test_the_tools_own_words_where_it_refuses(nvidia, tmp_path):
     nvidia.have(gpu(0, mig="Disabled"), refuses={"mig 1": "Insufficient Permissions"})
-    with pytest.raises(PartitionFailed, match="Unable to enable MIG Mode .* Insufficient Perm"):
+    with pytest.raises(PartitionFailed, match=r"Unable to enable MIG Mode .* Insufficient Perm"):
         cut(tmp_path, *tool.cards(), "3g.40gb", 2)
     assert nvidia.asked() == ["-i 0 -mig 1"]
     assert undo(tmp_path) == ""
@@ -61,7 +61,7 @@ def test_the_tools_own_words_where_it_refuses(nvidia, tmp_path):
 
 def test_a_mode_that_is_pending_is_taken_back_and_nothing_is_reset(nvidia, tmp_path):
     nvidia.have(gpu(0, mig="Disabled"), pending="In use by another client")
-    with pytest.raises(PartitionFailed, match="pending enable state .*In use by another client"):
+    with pytest.raises(PartitionFailed, match=r"pending enable state .*In use by another client"):
         cut(tmp_path, *tool.cards(), "3g.40gb", 2)
     undo(tmp_path)
     assert nvidia.asked() == ["-i 0 -mig 1", "-i 0 -mig 0"]
