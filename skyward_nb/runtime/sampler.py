@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime.sync import data_place
 from skyward_nb.words.errors import MissingDependency
 
 try:
@@ -25,17 +25,17 @@ class DistributedSampler(_Sampler[Any]):
 
     A `torch.utils.data.DistributedSampler` that takes its place from the pool, so it needs no
     process group. What does not divide evenly is made up by items that come twice, or left out
-    with `drop_last`. With `shuffle`, call `set_epoch` before each epoch: else all have one order.
+    with `drop_last`. Ranks along `tp` of a mesh get the same. With `shuffle`, call `set_epoch` before each epoch: else all have one order.
     """
 
     def __init__(
         self, dataset: Dataset[Any], shuffle: bool = True, seed: int = 0, drop_last: bool = False
     ) -> None:
-        info = instance_info()
+        index, count = data_place()
         super().__init__(
             dataset,
-            num_replicas=info.world_size,
-            rank=info.rank,
+            num_replicas=count,
+            rank=index,
             shuffle=shuffle,
             seed=seed,
             drop_last=drop_last,

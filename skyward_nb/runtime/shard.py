@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, TypeVar, overload
 
-from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime.sync import data_place
 from skyward_nb.runtime.taking import Positions, is_of, taker_of
 
 T = TypeVar("T")
@@ -25,6 +25,9 @@ def shard(
 ) -> tuple[Any, ...]: ...
 def shard(*arrays: Any, shuffle: bool = False, seed: int = 0, drop_last: bool = False) -> Any:
     """Items `rank::world_size` of each array: one value for one array, else a tuple.
+
+    In a pool with a mesh, ranks along its axis `tp` compute one thing and get the same items, those
+    at `index::count` of `sky.data_place()`.
 
     Lists, tuples, ranges, NumPy, torch, TensorFlow and JAX arrays, pandas, polars, Arrow and
     Hugging Face tables and SciPy's sparse matrices keep their type, but for a range that is
@@ -52,9 +55,9 @@ def shard(*arrays: Any, shuffle: bool = False, seed: int = 0, drop_last: bool = 
 
 def _positions(total: int, seed: int | None, drop_last: bool) -> Positions:
     """Those of this rank."""
-    info = instance_info()
-    stop = total - total % info.world_size if drop_last else total
-    places = range(info.rank, stop, info.world_size) if info.rank < stop else range(0)
+    index, count = data_place()
+    stop = total - total % count if drop_last else total
+    places = range(index, stop, count) if index < stop else range(0)
     return Positions(places, total, seed)
 
 

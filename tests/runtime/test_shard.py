@@ -498,3 +498,13 @@ def test_the_sampler_without_torch_says_what_to_install():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 'pip install "skyward-nb[torch]"' in done.stdout
+
+
+def test_ranks_along_tp_get_the_same_items(monkeypatch):
+    place = {"total_nodes": 4, "world_size": 4, "mesh": (("fsdp", 2), ("tp", 2))}
+    parts = []
+    for rank in range(4):
+        info = InstanceInfo(rank=rank, node=rank, **place)
+        monkeypatch.setenv("COMPUTE_POOL", msgspec.json.encode(info).decode())
+        parts.append(sky.shard(list(range(5))))
+    assert parts == [[0, 2, 4], [0, 2, 4], [1, 3], [1, 3]]
