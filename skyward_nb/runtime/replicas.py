@@ -8,6 +8,7 @@ tensor. A module packed to go home leaves behind what binds it to its ranks.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,11 +16,10 @@ _ADDED = "_skyward_added"
 
 
 class Added(NamedTuple):
-    """What parallelising put on a module: the class it had, names of attributes, hooks by their ids."""
+    """The class that a module had, and names of attributes that it had not."""
 
     kind: type
     names: frozenset[str]
-    hooks: frozenset[int]
 
 
 class Parallelized:
@@ -54,9 +54,9 @@ class Parallelized:
         if hasattr(self, "reshard"):  # FSDP: else parameters in use would be sent
             self.reshard()
         state = {
-            name: _without(value, added.hooks) if "_hooks" in str(name) else value
+            name: _own_hooks(value) if "_hooks" in str(name) else value
             for name, value in self.__dict__.items()
-            if name not in added.names
+            if str(name) not in added.names
         }
         return _make, (added.kind,), state
 
@@ -109,10 +109,17 @@ def _make(kind: Any) -> Any:
     return kind.__new__(kind)
 
 
-def _without(hooks: Any, added: frozenset[int]) -> Any:
+def _own_hooks(hooks: Any) -> Any:
+    """Hooks but for those of the distribution, some of which come only with the first forward."""
     if not isinstance(hooks, dict):
         return hooks
-    return type(hooks)((key, value) for key, value in hooks.items() if key not in added)
+    return type(hooks)((key, hook) for key, hook in hooks.items() if not _is_of_distribution(hook))
+
+
+def _is_of_distribution(hook: Any) -> bool:
+    hook = getattr(hook, "hook", hook)  # as torch wraps those that it gives the module
+    module = getattr(getattr(hook, "func", hook), "__module__", None) or ""
+    return module.startswith("torch.distributed.") or module == __name__
 
 
 def _is_replica(value: Any) -> bool:
@@ -157,20 +164,19 @@ def replicate(model: Any, mesh: Any, kinds: dict[type, type]) -> None:
 
 def marks(model: Any) -> dict[Any, Added]:
     """What modules are and have before they are parallelised."""
-    return {module: _marks(module) for module in model.modules()}
-
-
-def _marks(module: Any) -> Added:
-    hooks = (each for name, each in vars(module).items() if "_hooks" in str(name))
-    ids = (key for each in hooks if isinstance(each, dict) for key in each)
-    return Added(type(module), frozenset(vars(module)), frozenset(ids))
+    return {
+        module: Added(type(module), frozenset(map(str, vars(module)))) for module in model.modules()
+    }
 
 
 def remember(before: dict[Any, Added], kinds: dict[type, type]) -> None:
     """Note on each module what was added to it since."""
     for module, was in before.items():
-        now = _marks(module)
-        names, hooks = now.names - was.names, now.hooks - was.hooks
-        if now.kind is not was.kind or names or hooks:
+        added = frozenset(map(str, vars(module))) - was.names
+        hooks = (each for name, each in vars(module).items() if "_hooks" in str(name))
+        has_hooks = any(
+            map(_is_of_distribution, itertools.chain(*(h.values() for h in hooks if h)))
+        )
+        if type(module) is not was.kind or added or has_hooks:
             mark(module, kinds)
-            vars(module)[_ADDED] = Added(was.kind, names | {_ADDED}, hooks)
+            vars(module)[_ADDED] = Added(was.kind, added | {_ADDED})
