@@ -95,7 +95,7 @@ def _backend(notebook: Notebook) -> tuple[str, str]:
     backend = getattr(config, "backend", None)
     if callable(backend):
         name = str(backend())
-        return name, f"the notebook's runs on {name}"
+        return name, f"the notebook's Keras runs on {name}"
     name = notebook.environ.get("KERAS_BACKEND", "")
     return name, f"KERAS_BACKEND={name}"
 

@@ -133,7 +133,7 @@ def test_what_a_killed_agent_has_cut_is_put_together_by_the_next(nvidia, make, n
     nvidia.have(gpu(0, mig="Disabled"))
     pool = make(nodes=1, mig="3g.40gb", partition=True, **A100)
     assert nvidia.profiles == [["3g.40gb", "3g.40gb"]]
-    agent = pool.machines[0]._agent
+    agent = pool._generations.machines[0]._agent
     os.kill(agent.pid, signal.SIGKILL)
     agent.wait()
     assert sweep()
@@ -148,9 +148,5 @@ def test_gpus_that_are_cut_already_are_not_cut_anew(nvidia):
     spec = PoolSpec(mig="3g.40gb", partition=True, **A100)
     with pytest.raises(AcceleratorError, match=r"is cut into 1 × 1g\.10gb"):
         LocalProvider().check(spec)
-    nvidia.have(replace_mig(gpu(0), "Disabled"))
+    nvidia.have(gpu(0, mig="Disabled"))
     LocalProvider().check(spec)
-
-
-def replace_mig(card, mig):
-    return {**card, "mig": mig}
