@@ -26,6 +26,7 @@ from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.wire import processes
 from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.masking import masked_repr
 
 _DIE_WITH_PARENT = 1
 _ADOPT_ORPHANS = 36
@@ -38,6 +39,9 @@ class Birth(msgspec.Struct, frozen=True, tag=True):
     env: dict[str, str]
     plugins: tuple[PluginUse, ...]
     threads: int
+
+    def __repr__(self) -> str:
+        return masked_repr(self)
 
 
 class Signal(msgspec.Struct, frozen=True, tag=True):

@@ -26,12 +26,13 @@ def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
     """
     if not place.accelerators:
         return None
+    slot = place.local_rank % place.accelerators
     if visible is None:
-        return str(place.local_rank)
+        return str(slot)
     names = [name.strip() for name in visible.split(",")]
     if len(names) == 1 and names[0].startswith("MIG-"):
         return names[0]  # the rank's own: the others of its node do not see it
-    return (names[place.local_rank] or None) if place.local_rank < len(names) else None
+    return (names[slot] or None) if slot < len(names) else None
 
 
 class _Device(msgspec.Struct, frozen=True):

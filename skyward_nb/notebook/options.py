@@ -18,6 +18,7 @@ from typing import Any, Literal
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
+from skyward_nb.words.masking import masked_text
 from skyward_nb.words.mesh import parse_mesh
 from skyward_nb.words.mig import MODELS, parse_mig
 
@@ -110,7 +111,10 @@ def _env(option: str, text: str) -> dict[str, str]:
     for part in text.split(","):
         key, equals, value = part.partition("=")
         if not equals or not key:
-            raise OptionError(option, f"{option}={text}: write env=NAME=VALUE, several with commas")
+            shown = masked_text(text)
+            raise OptionError(
+                option, f"{option}={shown}: write env=NAME=VALUE, several with commas"
+            )
         found[key] = value
     return found
 

@@ -12,6 +12,7 @@ from skyward_nb.plugins.keras import settled
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.frameworks import meant
 from skyward_nb.words.info import InstanceInfo, environment
+from skyward_nb.words.masking import masked
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -45,16 +46,19 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
 
 
 def _check_shares(spec: PoolSpec) -> None:
-    """Raise `OptionError` where ranks would have to share a GPU, or a slice of one, that cannot."""
+    """Raise `OptionError` where ranks would share a GPU, or a slice of one, that cannot."""
     if not spec.accelerator or spec.slots <= spec.devices or (spec.simulate and not spec.mig):
         return
-    if spec.mig:
-        has = f"{spec.accelerator}, cut into {spec.devices} × {spec.mig}, and two ranks do not share a slice"
-    elif spec.backend == "gloo":
+    if not spec.mig and spec.backend == "gloo":
         return
-    else:
-        has = f"{spec.accelerator}, and nccl lets no two ranks share one; backend=gloo does"
-    raise OptionError("ranks_per_node", f"ranks_per_node={spec.slots}: a node has {has}")
+    has = f"{spec.accelerator}, cut into {spec.devices} × {spec.mig}" * bool(spec.mig)
+    why = "NCCL wants one for each rank" if spec.backend == "nccl" else "two ranks do not share one"
+    way = ". With framework=torch backend=gloo they share: slower, and enough to try things out"
+    raise OptionError(
+        "ranks_per_node",
+        f"ranks_per_node={spec.slots}: a node has {has or spec.accelerator}, and {why}"
+        f"{way * (not spec.mig)}",
+    )
 
 
 def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +88,7 @@ def _spell(value: object) -> str:
         case tuple():
             return ",".join(map(str, value))
         case dict():
-            return ",".join(f"{key}={item}" for key, item in value.items()) or "none"
+            return ",".join(f"{key}={item}" for key, item in masked(value).items()) or "none"
         case float():
             return f"{value:g}s"
         case _:

@@ -21,6 +21,7 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.folders import sweep
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Variable
+from skyward_nb.words.masking import masked_text
 from skyward_nb.words.ranks import count_ranks, parse_ranks, spell_ranks
 
 _ANY_WORLD = 1 << 16
@@ -267,7 +268,8 @@ def config(session: Session, line: str) -> None:
         print("no defaults are set; %sky config nodes=4 sets one for this session")
     strongest = {default.option: default for default in known}
     for default in strongest.values():
-        print(f"{default.option}={default.text}  ({default.source})")
+        text = masked_text(default.text) if default.option == "env" else default.text
+        print(f"{default.option}={text}  ({default.source})")
 
 
 def show_help(_session: Session, line: str) -> None:

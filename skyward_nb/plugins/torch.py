@@ -7,8 +7,9 @@ reach, and on no other. Source for the variables: torch's elastic agent.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
-import sys
+import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +17,13 @@ from datetime import timedelta
 from typing import Any
 
 from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
-from skyward_nb.plugins.torch_group import DefaultGroup
+from skyward_nb.plugins.torch_ddp import groups_go_last
+from skyward_nb.plugins.torch_forming import Forming, distributed
 from skyward_nb.plugins.wires import Wires, await_listener
 from skyward_nb.runtime.groups import entered
+from skyward_nb.runtime.here import instance_info
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.mesh import Axes
 from skyward_nb.words.spec import PoolSpec
 
 _JOIN = timedelta(seconds=120)
@@ -62,12 +66,8 @@ class TorchPlugin(PlainPlugin):
 
         info = place.info
         torch.set_num_threads(place.threads)
-        backend = options.get("backend", "auto")
-        if info.accelerators > 0:
-            torch.cuda.set_device(info.local_rank % torch.cuda.device_count())
-            backend = "nccl" if backend == "auto" else backend
-        backend = "gloo" if backend == "auto" else backend
-        timeout = timedelta(seconds=float(options["timeout"])) if "timeout" in options else None
+        backend = device_and_backend(info, options.get("backend", "auto"))
+        timeout = options.get("timeout")
         _wires.forget(info.head_port)
         with _groups_are_known():
             if not info.is_head:
@@ -81,18 +81,20 @@ class TorchPlugin(PlainPlugin):
                 wait_for_workers=False,
                 master_listen_fd=_listening(place.rendezvous_fd),
             )
-            group = DefaultGroup(info, store, backend, timeout)
+            limit = timedelta(seconds=float(timeout)) if timeout else None
+            forming = Forming(info, store, backend, limit)
             del store
-            entered[self.name] = group
-            try:
-                with group.asked_by_code():
+            with forming.heeded(), groups_go_last():
+                forming.form()
+                entered[self.name] = TorchGroup()
+                try:
                     yield
-            finally:
-                del entered[self.name], group
-                # What still waits on a peer would keep the group from ending.
-                self.cut()
-                if dist.is_initialized():
-                    dist.destroy_process_group()
+                finally:
+                    del entered[self.name]
+                    # What still waits on a peer would keep the group from ending.
+                    self.cut()
+                    if dist.is_initialized():
+                        dist.destroy_process_group()
 
     def cut(self) -> bool:
         """Shut gloo's connections and the store's, and abort NCCL's communicators."""
@@ -100,7 +102,7 @@ class TorchPlugin(PlainPlugin):
         for group, backend in _groups():
             if "nccl" in backend:
                 with contextlib.suppress(Exception):
-                    _distributed()._abort_process_group(group)
+                    distributed()._abort_process_group(group)
                     found = True
         return found
 
@@ -113,14 +115,89 @@ class TorchPlugin(PlainPlugin):
             return {}
 
 
-def _distributed() -> Any:
-    """The module that keeps the process groups, once it is imported."""
-    return sys.modules.get("torch.distributed.distributed_c10d")
+class TorchGroup:
+    """All ranks as torch's default group joins them, be it the plugin's or one that user code formed."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._meshes: dict[Axes, Any] = {}
+        self._of: weakref.ref[Any] | None = None
+
+    def barrier(self) -> None:
+        """Wait for all ranks; raises RuntimeError where code has destroyed the group."""
+        import torch.distributed as dist
+
+        _world()
+        dist.barrier()
+
+    def mesh(self, axes: Axes) -> Any:
+        """A `DeviceMesh` over all ranks; collective when it is first made of a group.
+
+        Raises RuntimeError where code has destroyed the group.
+        """
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+
+        world = _world()
+        if self._of is None or self._of() is not world:
+            self._of, self._meshes = weakref.ref(world), {}
+        axes = axes or (("fsdp", dist.get_world_size()), ("tp", 1))
+        if axes not in self._meshes:
+            # Of GPUs where the pool has some: those of a machine are not meant by `simulate`, say.
+            on_gpu = instance_info().accelerators > 0 or dist.get_backend() == "nccl"
+            kind = "cuda" if on_gpu else "cpu"
+            sizes, names = tuple(size for _, size in axes), tuple(name for name, _ in axes)
+            self._meshes[axes] = init_device_mesh(kind, sizes, mesh_dim_names=names)
+        return self._meshes[axes]
+
+
+def _world() -> Any:
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        raise RuntimeError(
+            "the process group is destroyed: dist.init_process_group() makes it anew"
+        )
+    return dist.group.WORLD
+
+
+def device_and_backend(info: InstanceInfo, asked: str) -> str:
+    """Set this rank's device, where it has one; what its group runs on.
+
+    Raises RuntimeError where NCCL is asked for and several ranks would share a GPU, which it cannot.
+    """
+    import torch
+
+    if not info.accelerators:
+        return "gloo" if asked == "auto" else asked
+    visible = torch.cuda.device_count()
+    if not visible:
+        raise RuntimeError(
+            f"rank {info.rank} of node {info.node} is to have a GPU, and PyTorch sees none: "
+            "is it a build with CUDA, and what is CUDA_VISIBLE_DEVICES?"
+        )
+    # One that sees its own device alone, such as a slice of one, has number 0.
+    torch.cuda.set_device(info.local_rank % visible)
+    is_shared = info.workers_per_node > visible
+    if asked == "auto":
+        return "gloo" if is_shared else "nccl"
+    if asked == "nccl" and is_shared and not _sees_a_slice():
+        raise RuntimeError(
+            f"backend=nccl needs a GPU for each rank, and the {info.workers_per_node} ranks of node "
+            f"{info.node} see {visible}: ask for fewer ranks_per_node, or for backend=gloo"
+        )
+    return asked
+
+
+def _sees_a_slice() -> bool:
+    """Whether this rank's device is a MIG slice: those of its neighbours may be of other GPUs."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
 
 
 def _groups() -> list[tuple[Any, str]]:
     """The process groups of this rank, in the order they were made, and their backends."""
-    module = _distributed()
+    module = distributed()
     if module is None:
         return []
     return [(group, str(backend)) for group, (backend, _) in list(module._world.pg_map.items())]
@@ -132,7 +209,7 @@ def _groups_are_known() -> Generator[None]:
 
     All of them are made by one function of torch, which opens the connections before it returns.
     """
-    module = _distributed()
+    module = distributed()
     make = getattr(module, "_new_process_group_helper", None)
     if make is None:
         yield

@@ -37,6 +37,7 @@ def enter(pool_id: str, spec: PoolSpec, notebook: str, started: float) -> None:
     folder = runtime_root() / pool_id
     new = folder / f"{_FILE}.new"
     entry = Entry(pool_id=pool_id, spec=spec, notebook=notebook, started=started)
+    new.touch(mode=0o600)  # env= may have secrets
     new.write_bytes(msgspec.json.encode(entry))
     new.rename(folder / _FILE)
 

@@ -32,7 +32,9 @@ def parallelize(
 
     Along `tp` layers are split (tensor parallel), along `fsdp` parameters, gradients and what the
     optimizer keeps (FSDP2), and along `dp` all is copied (with `fsdp`: hybrid sharding). Gradients
-    are the mean over `dp` and `fsdp`. Make the optimizer afterwards.
+    are the mean over `dp` and `fsdp`. Make the optimizer afterwards, and call `model(...)` itself:
+    what is spread comes together in its forward. Ranks that differ in `tp` alone need the same data,
+    all others their own part: `sky.data_place()` says which.
 
     Before that every rank gets the weights and buffers of the first, and ranks that differ in `tp`
     alone its random state, so that dropout is the same where activations are; seed them alike.

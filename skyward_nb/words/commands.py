@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.parts import Client, Packed, RunCard
 
 
@@ -53,6 +54,9 @@ class PluginUse(msgspec.Struct, frozen=True):
     name: str
     options: dict[str, str] = {}
 
+    def __repr__(self) -> str:
+        return masked_repr(self)
+
 
 class Fork(msgspec.Struct, frozen=True, tag=True):
     """To an agent: end the ranks there are and fork these, as a new generation."""
@@ -61,6 +65,9 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
     places: tuple[InstanceInfo, ...]
     plugins: tuple[PluginUse, ...] = ()
     env: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return masked_repr(self)
 
 
 class Parcel(msgspec.Struct, frozen=True):

@@ -83,8 +83,9 @@ def environment(info: InstanceInfo) -> dict[str, str]:
     """Variables every rank has: what `torchrun` sets, `NODE_RANK`, and SkyPilot's set.
 
     Sources: torch `elastic/agent/server/local_elastic_agent.py` (`_start_workers`) and
-    SkyPilot's "distributed jobs" page. `TORCHELASTIC_USE_AGENT_STORE` stays unset: with it
-    rank 0 would not host the store.
+    SkyPilot's "distributed jobs" page. Of what `torchrun` sets, three are about its own agent and are left
+    out: `TORCHELASTIC_USE_AGENT_STORE`, with which rank 0 would not host the store,
+    `TORCHELASTIC_ERROR_FILE`, and `TORCHELASTIC_SIGNALS_TO_HANDLE`.
     """
     text = msgspec.json.encode(info).decode()
     each = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
 
@@ -36,6 +37,9 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ttl: float | None = None
     keep: bool = False
     heartbeat: float = 2.0
+
+    def __repr__(self) -> str:
+        return masked_repr(self)
 
     @property
     def slots(self) -> int:

@@ -256,7 +256,7 @@ def test_the_ddp_tutorial_runs_unchanged_and_again(notebook):
         assert ran.status == "ok", ran.traceback
         assert ran.result.startswith("[0-1]"), "gradients were averaged"
     ran = notebook.run("%%sky_remote\nimport skyward_nb as sky\nsky.barrier()")
-    assert "init_process_group() forms it anew" in ran.error[1]
+    assert "init_process_group() makes it anew" in ran.error[1]
     notebook.run("%sky restart")
     assert notebook.run("%%sky_remote\nsky.barrier(); dist.is_initialized()").status == "error"
     ran = notebook.run("%%sky_remote\nimport torch.distributed as dist\ndist.is_initialized()")

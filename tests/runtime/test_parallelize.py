@@ -355,9 +355,7 @@ def test_the_option_line_says_the_mesh():
             + "\nmodel = sky.parallelize(made(Tiny))\nlosses = train(model, sky.data_place())\n"
         )
         for pool, nodes, axes in (("one", 1, "fsdp:1,tp:1"), ("four", 4, "fsdp:2,tp:2")):
-            line = (
-                f"%%sky_remote pool={pool} nodes={nodes} framework=torch mesh={axes} out={pool}\n"
-            )
+            line = f"%%sky_remote pool={pool} nodes={nodes} framework=torch grace=1s mesh={axes} out={pool}\n"
             ran = notebook.run(line + body + "losses, sky.full_state(model), sky.data_place()", 120)
             assert ran.status == "ok", ran.traceback
         compare = (
@@ -379,11 +377,17 @@ def test_the_option_line_says_the_mesh():
         assert ran.status == "ok", ran.traceback
         ran = notebook.run("home = home[0]\ntype(home) is Tiny, train(home, steps=3)[-1] < 3.5")
         assert ran.result == "(True, True)", ran.traceback
-        # A new process group has a mesh of its own.
+        # A new process group has a mesh of its own: of the same ranks, and of new ones.
+        count = "import torch, torch.distributed as dist, skyward_nb as sky\nbefore = sky.mesh()\n"
+        assert notebook.run(f"%%sky_remote pool=four\n{count}None").status == "ok"
+        fails = "if sky.is_head(): raise RuntimeError('alone')\ndist.barrier()"
+        assert "alone" in notebook.run(f"%%sky_remote pool=four\n{fails}").traceback
+        summed = "one = torch.ones(1)\ndist.all_reduce(one, group=sky.mesh()['tp'].get_group())\n"
+        ran = notebook.run(f"%%sky_remote pool=four\n{summed}sky.mesh() is before, one.item()")
+        assert ran.result == "[0-3] (False, 2.0)", ran.traceback
         assert notebook.run("%sky restart pool=four").status == "ok"
-        again = "%%sky_remote pool=four\nimport skyward_nb as sky\nmesh = sky.mesh()\n"
-        ran = notebook.run(again + "mesh['tp'].size(), mesh.get_coordinate() is not None")
-        assert ran.result == "[0-3] (2, True)", ran.traceback
+        ran = notebook.run(f"%%sky_remote pool=four\n{count}{summed}one.item()")
+        assert ran.result == "[0-3] 2.0", ran.traceback
         wrong = notebook.run("%%sky_remote pool=other nodes=4 framework=torch mesh=fsdp:3,tp:2\n1")
         assert "3·2 = 6" in wrong.traceback + wrong.stderr + wrong.stdout
         assert "4 ranks" in wrong.traceback + wrong.stderr + wrong.stdout

@@ -1,0 +1,128 @@
+"""Hugging Face: Trainer and Accelerator see the process group that torch's plugin has formed.
+
+Accelerate keeps what it knows of the processes for as long as a process lives; here that is more
+than one life of a group. The token goes to the ranks in a variable, and into no words of ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from skyward_nb.plugins.base import Place, PlainPlugin
+from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.spec import PoolSpec
+
+_TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
+
+
+@dataclass(frozen=True)
+class HuggingFacePlugin(PlainPlugin):
+    """`huggingface`: `transformers`, `datasets`, `tokenizers`, `accelerate`, on torch."""
+
+    def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
+        """`token`, where the notebook has one: in env=, in its environment, or logged in."""
+        del variant
+        token = spec.env.get(_TOKEN) or os.environ.get(_TOKEN) or _logged_in()
+        return {"token": token} if token else {}
+
+    def preload(self, options: dict[str, str]) -> tuple[str, ...]:
+        """What a first Trainer would import.
+
+        Arrow's jemalloc, which it does not use, would start a thread, and nothing with threads is
+        forked.
+        """
+        del options
+        return (
+            "JE_ARROW_MALLOC_CONF=background_thread:false",
+            "accelerate",
+            "datasets",
+            "transformers.trainer",
+        )
+
+    def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
+        """The token; and on CPU the word without which every rank would train a copy of its own."""
+        on_cpu = {} if info.accelerators else {"ACCELERATE_USE_CPU": "true"}
+        token = options.get("token")
+        return on_cpu | ({_TOKEN: token} if token else {})
+
+    @contextmanager
+    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+        """Have each Accelerator find the group that there is."""
+        del place, options
+        import accelerate
+
+        make = accelerate.Accelerator.__init__
+        accelerate.Accelerator.__init__ = _looking_first(make)
+        try:
+            yield
+        finally:
+            accelerate.Accelerator.__init__ = make
+            _part()
+
+
+def _looking_first(make: Callable[..., None]) -> Callable[..., None]:
+    """Accelerator's `__init__`, which forgets what is known of a group that code has destroyed.
+
+    Scripts end with `end_training()`, which destroys it; the next one begins as in a new process.
+    """
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - what it is
+        import torch.distributed as dist
+        from accelerate.state import PartialState
+
+        is_joined = PartialState._shared_state.get("backend") is not None
+        if is_joined and not dist.is_initialized():
+            _forget()
+        make(self, *args, **kwargs)
+
+    return __init__
+
+
+def _forget() -> None:
+    """Have accelerate know nothing of processes, as at the start of one."""
+    from accelerate.state import AcceleratorState, GradientState
+
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+
+
+def _part() -> None:
+    """Have accelerate know nothing of the group that ends.
+
+    That a rank is one of so many on such a device stays true, so an Accelerator of before is good in
+    the next generation, too. What holds groups itself, a mesh or sharded parameters, ends with them.
+    """
+    from accelerate.state import AcceleratorState, GradientState
+
+    known = AcceleratorState._shared_state
+    kind = known.get("distributed_type")
+    if known.get("device_mesh") is not None or (kind and not kind.value.startswith("MULTI_")):
+        _forget()
+    elif GradientState._shared_state:
+        # Of a loop that was interrupted, as another one would take itself for a loop within it.
+        gradients = GradientState()
+        gradients.dataloader_references = [None]
+        gradients.sync_gradients = True
+
+
+def _logged_in() -> str | None:
+    """The token of `hf auth login` on this machine."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return None
+    from huggingface_hub import get_token
+
+    return get_token()
+
+
+PLUGIN = HuggingFacePlugin(
+    "huggingface",
+    image=("transformers>=4.50", "datasets>=3", "tokenizers>=0.20", "accelerate>=1.2"),
+    modules=("transformers", "datasets", "tokenizers", "accelerate"),
+)

@@ -1,0 +1,48 @@
+"""Values that are nobody's to read: of variables whose name says so, never shown in words of ours. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+MASK = "***"
+
+# `TOKENIZERS_PARALLELISM` is no secret.
+_SECRET = re.compile(r"TOKEN(?!IZ)|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable or option of this name holds what is not to be shown."""
+    return _SECRET.search(name) is not None
+
+
+def masked(values: Mapping[str, str]) -> dict[str, str]:
+    """These variables, the values of secret ones masked."""
+    return {name: MASK if is_secret(name) else value for name, value in values.items()}
+
+
+def masked_text(text: str) -> str:
+    """`NAME=VALUE,...` as it was written, the values of secret names masked.
+
+    Once there was one, what follows without a name of its own is taken for a piece of it.
+    """
+    parts: list[str] = []
+    hides = False
+    for part in text.split(","):
+        name, equals, _ = part.partition("=")
+        hides = is_secret(name) if equals else hides
+        shown = f"{name}={MASK}" if equals else MASK
+        parts.append(shown if hides else part)
+    return ",".join(parts)
+
+
+def masked_repr(struct: msgspec.Struct) -> str:
+    """The repr of a struct that has variables among its fields, the values of secret ones masked."""
+    values = {name: getattr(struct, name) for name in struct.__struct_fields__}
+    shown = (
+        f"{name}={masked(value) if isinstance(value, dict) else value!r}"
+        for name, value in values.items()
+    )
+    return f"{type(struct).__name__}({', '.join(shown)})"

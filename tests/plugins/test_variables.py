@@ -1,0 +1,144 @@
+"""What a rank finds in its environment, beside what `torchrun` gives, and its place."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import gone_within, traces
+from kernels import kernel
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+]
+
+LEFT_OUT = {
+    "TORCHELASTIC_USE_AGENT_STORE": "rank 0 would not host the store",
+    "TORCHELASTIC_ERROR_FILE": "where torchrun's agent looks for a worker's exception",
+    "TORCHELASTIC_SIGNALS_TO_HANDLE": "for torchrun's agent itself",
+}
+OF_THE_MEETING = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}
+DUMP = (
+    "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1] + os.environ['RANK'], 'w'))"
+)
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    before = traces()
+    with kernel() as running:
+        ran = running.run(
+            "%%sky_remote ranks_per_node=2 framework=torch\nimport json, os\nimport skyward_nb as sky"
+        )
+        assert ran.status == "ok", ran
+        yield running
+    assert not gone_within(5, before)
+
+
+@pytest.fixture(scope="module")
+def torchruns(tmp_path_factory):
+    """What torchrun sets for each of two workers, beyond what it was started with."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    script = folder / "dump.py"
+    script.write_text(DUMP)
+    # As bare as the agent's: OMP_NUM_THREADS is set where it is not set yet.
+    given = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_CTYPE": "C.UTF-8"}
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+         str(script), f"{folder}/env"],
+        env=given, check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    found = [json.loads((folder / f"env{rank}").read_text()) for rank in range(2)]
+    return [{name: each[name] for name in each if name not in given} for each in found]
+
+
+def on_ranks(notebook, code):
+    """The value on each rank, by way of JSON."""
+    ran = notebook.run(f"%%sky_remote out=told\njson.dumps({code})")
+    assert ran.status == "ok", ran.traceback
+    return [json.loads(text) for text in eval(notebook.run("list(told)").result)]
+
+
+def test_all_that_torchrun_sets(notebook, torchruns):
+    ours = on_ranks(notebook, "dict(os.environ)")
+    for rank, (mine, theirs) in enumerate(zip(ours, torchruns, strict=True)):
+        assert theirs["RANK"] == str(rank)
+        assert set(theirs) - set(mine) == set(LEFT_OUT)
+        same = set(theirs) - set(LEFT_OUT) - OF_THE_MEETING
+        assert {name: mine[name] for name in same} == {name: theirs[name] for name in same}
+        assert all(mine[name] for name in OF_THE_MEETING)
+
+
+def test_the_rest_of_the_table(notebook):
+    for rank, env in enumerate(on_ranks(notebook, "dict(os.environ)")):
+        assert env["MASTER_ADDR"] == env["SKYPILOT_NODE_IPS"] == "127.0.0.1"
+        assert (env["NODE_RANK"], env["SKYPILOT_NODE_RANK"], env["SKYPILOT_NUM_NODES"]) == (
+            "0", "0", "1",
+        )  # fmt: skip
+        assert env["SKYPILOT_NUM_GPUS_PER_NODE"] == "0"
+        assert env["SKYPILOT_TASK_ID"] == env["TORCHELASTIC_RUN_ID"]
+        assert json.loads(env["COMPUTE_POOL"])["rank"] == rank
+        assert env["GLOO_SOCKET_IFNAME"] == "lo"
+
+
+FIELDS = (
+    "{name: getattr(sky.instance_info(), name) for name in ('node', 'total_nodes', 'worker', "
+    "'workers_per_node', 'rank', 'world_size', 'local_rank', 'is_head', 'head_addr', 'head_port', "
+    "'accelerators', 'accelerator', 'job_id', 'generation', 'mesh')}"
+    " | {'peers': [(peer.node, peer.address) for peer in sky.instance_info().peers],"
+    " 'port': int(os.environ['MASTER_PORT']), 'pool': json.loads(os.environ['COMPUTE_POOL'])['generation'],"
+    " 'restarts': int(os.environ['TORCHELASTIC_RESTART_COUNT'])}"
+)
+
+
+def check_places(places, generation):
+    for rank, place in enumerate(places):
+        port, job = place.pop("port"), place.pop("job_id")
+        assert port == place.pop("head_port") > 0
+        assert job
+        assert place.pop("pool") == place.pop("restarts") + 1 == generation
+        assert place == {
+            "node": rank, "total_nodes": 2, "worker": 0, "workers_per_node": 1, "rank": rank,
+            "world_size": 2, "local_rank": 0, "is_head": rank == 0, "head_addr": "127.0.0.1",
+            "accelerators": 0, "accelerator": None, "generation": generation, "mesh": [],
+            "peers": [[0, "127.0.0.1"], [1, "127.0.0.1"]],
+        }  # fmt: skip
+        yield port, job
+
+
+def test_the_place_is_true_in_every_field_also_of_a_later_generation(notebook):
+    ran = notebook.run(
+        "%%sky_remote pool=two nodes=2 framework=torch grace=1s\n"
+        "import json, os, time, torch, torch.distributed as dist\nimport skyward_nb as sky"
+    )
+    assert ran.status == "ok", ran.traceback
+
+    def places(generation):
+        ran = notebook.run(f"%%sky_remote pool=two out=told\njson.dumps({FIELDS})")
+        assert ran.status == "ok", ran.traceback
+        told = [json.loads(text) for text in eval(notebook.run("list(told)").result)]
+        (found,) = set(check_places(told, generation))
+        return found
+
+    port, job = places(1)
+    assert notebook.run("%sky restart pool=two").status == "ok"
+    notebook.run(
+        "%%sky_remote pool=two\nimport json, os, time, torch, torch.distributed as dist\nimport skyward_nb as sky"
+    )
+    later, same = places(2)
+    assert same == job
+    assert later != port
+    # The same processes in a new generation: one rank fails while the other waits for it.
+    ran = notebook.run(
+        "%%sky_remote pool=two\nif dist.get_rank(): raise ValueError('alone')\ndist.all_reduce(torch.ones(1))"
+    )
+    assert ran.error[0] == "ValueError"
+    last, same = places(3)
+    assert same == job
+    assert last not in (port, later)
+    assert notebook.run("%sky down pool=two").status == "ok"
