@@ -157,11 +157,11 @@ OPTIONS: tuple[Option, ...] = (
         "mig",
         "pool",
         "3g.40gb",
-        "a rank for each slice of this profile that accelerators are cut into (none)",
+        "a rank for each slice of accelerators, cut by MIG (none)",
         lambda _, text: parse_mig(text),
         (*dict.fromkeys(profile for model in MODELS for profile in model.profiles), "none"),
     ),
-    Option("partition", "pool", "", "cut idle GPUs into the slices of mig= while the pool lives"),
+    Option("partition", "pool", "", "cut idle GPUs into such slices while the pool lives"),
     Option("simulate", "pool", "", "the same ranks, on CPU, where the accelerator is missing"),
     Option(
         "provider", "pool", "local", "where nodes come from (local)", _choice("local"), ("local",)
@@ -170,7 +170,7 @@ OPTIONS: tuple[Option, ...] = (
         "framework",
         "pool",
         "torch|keras:jax|auto|none",
-        "what is readied on each rank; auto: what the cell imports (none)",
+        "readied on each rank; auto: by what is imported (none)",
         _framework,
         (*WORDS, *AUTO, "none"),
     ),

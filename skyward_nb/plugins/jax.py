@@ -119,7 +119,9 @@ def _join(info: InstanceInfo, options: dict[str, str]) -> None:
         address, _, port = _coordinator(info).rpartition(":")
         await_listener(address, int(port), _JOIN)
     per_rank = int(options.get("devices", "1"))
-    first = info.local_rank * per_rank
+    # A rank that has a slice sees no other device.
+    has_slice = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
+    first = 0 if has_slice else info.local_rank * per_rank
     on_cpu = "cpus" in options
     jax.distributed.initialize(
         coordinator_address=_coordinator(info),
@@ -172,6 +174,8 @@ def _devices_of(spec: PoolSpec) -> int:
 
     Raises `OptionError` for what is no number, or where accelerators cannot be shared out evenly.
     """
+    if spec.mig:
+        return 1
     if spec.accelerator is not None:
         each, rest = divmod(spec.accelerator.count, spec.slots)
         if rest or not each:

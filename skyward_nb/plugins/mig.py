@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from skyward_nb.plugins.base import Place, PlainPlugin
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -24,13 +23,6 @@ class MigPlugin(PlainPlugin):
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
         """`profile` of the slices, the name of the `accelerator`, and `partition` if it is to be cut."""
         assert spec.accelerator is not None
-        per_gpu = slices_per_gpu(variant, spec.accelerator)
-        if spec.backend == "nccl" and per_gpu > 1:
-            raise OptionError(
-                "backend",
-                "backend=nccl: NCCL does not join slices of one GPU "
-                "(https://github.com/NVIDIA/nccl/issues/1716). backend=gloo does",
-            )
         if "CUDA_VISIBLE_DEVICES" in spec.env:
             raise OptionError(
                 "env", "env= cannot set CUDA_VISIBLE_DEVICES: mig= gives each its slice"
@@ -39,10 +31,17 @@ class MigPlugin(PlainPlugin):
         return {"profile": variant, "accelerator": spec.accelerator.name, **partition}
 
     def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
-        """The slice of the rank's slot among `devices`, those of its node."""
+        """The slice of the rank's slot among `devices`, those of its node.
+
+        And the leave that NCCL asks for before it joins slices of one GPU, which it does from 2.30
+        on: https://github.com/NVIDIA/nccl/issues/1716.
+        """
         if "devices" not in options:
             return {}
-        return {"CUDA_VISIBLE_DEVICES": options["devices"].split(",")[info.local_rank]}
+        return {
+            "CUDA_VISIBLE_DEVICES": options["devices"].split(",")[info.local_rank],
+            "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+        }
 
     @contextmanager
     def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:

@@ -39,7 +39,9 @@ class TorchPlugin(PlainPlugin):
         del variant
         check_mesh(spec, spec.world_size, "ranks")
         timeout = spec.collective_timeout
-        return {"backend": spec.backend} | ({"timeout": str(timeout)} if timeout else {})
+        # NCCL joins slices of one GPU from 2.30 on, and by its own words for trials.
+        backend = "gloo" if spec.mig and spec.backend == "auto" else spec.backend
+        return {"backend": backend} | ({"timeout": str(timeout)} if timeout else {})
 
     def preload(self, options: dict[str, str]) -> tuple[str, ...]:
         """What a first step of training would import."""

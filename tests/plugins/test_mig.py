@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+from conftest import gone_within
 from gpus import Nvidia, gpu
 from kernels import kernel
 
@@ -32,7 +33,12 @@ def nvidia(tmp_path, monkeypatch):
 def test_the_variable_is_the_slice_of_the_ranks_slot():
     mig = find_plugin("mig")
     options = {"profile": "3g.40gb", "accelerator": "A100", "devices": "MIG-a,MIG-b"}
-    assert mig.env(InstanceInfo(local_rank=1), options) == {"CUDA_VISIBLE_DEVICES": "MIG-b"}
+    assert mig.env(InstanceInfo(local_rank=1), options) == {
+        "CUDA_VISIBLE_DEVICES": "MIG-b",
+        "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+    }
+    # What it is before the agent has looked.
+    assert mig.env(InstanceInfo(), {"profile": "3g.40gb", "accelerator": "A100"}) == {}
 
 
 def test_mig_is_readied_first_and_not_where_it_is_simulated():
@@ -54,12 +60,27 @@ def test_mig_is_readied_first_and_not_where_it_is_simulated():
         ({**A100, "mig": "3g.40gb", "ranks_per_node": 3}, "cut into 2 × 3g.40gb"),
         ({**A100, "mig": "3g.40gb", "ranks_per_node": 3, "simulate": True}, "2 × 3g.40gb"),
         ({**A100, "mig": "3g.40gb", "env": {"CUDA_VISIBLE_DEVICES": "0"}}, "each its slice"),
-        ({**A100, "mig": "3g.40gb", "backend": "nccl", "framework": ("torch",)}, "NCCL"),
     ],
 )
 def test_what_does_not_go_together_is_refused(asked, says):
     with pytest.raises(OptionError, match=says):
         spec_of(PoolSpec(), asked)
+
+
+@pytest.mark.parametrize(
+    ("backend", "formed"), [("auto", "gloo"), ("gloo", "gloo"), ("nccl", "nccl")]
+)
+def test_torch_joins_slices_by_gloo_unless_it_is_told_otherwise(backend, formed):
+    asked = {**A100, "mig": "3g.40gb", "framework": ("torch",), "backend": backend}
+    _, torch = uses_of(spec_of(PoolSpec(), asked))
+    assert torch.options["backend"] == formed
+
+
+@pytest.mark.parametrize("more", [{}, {"simulate": True}, {"ranks_per_node": 1}])
+def test_jax_has_one_device_a_rank(more):
+    asked = {**A100, "mig": "3g.40gb", "framework": ("jax",), **more}
+    jax = uses_of(spec_of(PoolSpec(), asked))[-1]
+    assert jax.options["devices"] == "1"
 
 
 def test_fewer_ranks_than_slices_may_be_asked_for():
@@ -115,6 +136,8 @@ def test_a_gpu_is_cut_while_the_pool_lives(nvidia, no_leaks):
         assert "reset" not in str(nvidia.asked())
         # A kernel that is shut down puts it together, too.
         assert notebook.run(f"%sky up {line}").status == "ok"
+    # Front ends kill a kernel that takes long; the agent goes on.
+    assert not gone_within(60, no_leaks)
     assert nvidia.profiles == [None]
 
 
