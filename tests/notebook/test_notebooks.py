@@ -12,12 +12,17 @@ from conftest import gone_within, traces
 from skyward_nb.picture.record import MIME
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
+NEEDS = {
+    "06_keras_on_jax.ipynb": ("keras", "jax"),
+    "07_jax.ipynb": ("jax",),
+    "08_hugging_face.ipynb": ("accelerate", "datasets", "transformers"),
+}
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
 def test_runs_to_its_end(name, tmp_path):
-    for package in ("torch", "sklearn", "matplotlib", "nbconvert"):
+    for package in ("torch", "sklearn", "matplotlib", "nbconvert", *NEEDS.get(name, ())):
         pytest.importorskip(package)
     before = traces()
     command = [sys.executable, str(FOLDER / "execute.py"), str(FOLDER / name)]
