@@ -198,11 +198,13 @@ def _sees_a_slice() -> bool:
 
 
 def _groups() -> list[tuple[Any, str]]:
-    """The process groups of this rank, in the order they were made, and their backends."""
+    """The process groups of this rank, in the order they were made, and their backends by device."""
     module = distributed()
     if module is None:
         return []
-    return [(group, str(backend)) for group, (backend, _) in list(module._world.pg_map.items())]
+    # One formed without a backend's name has several, and only this says which.
+    backends = module._world.pg_backend_config
+    return [(group, str(backends.get(group))) for group in list(module._world.pg_map)]
 
 
 @contextmanager

@@ -50,6 +50,7 @@ class Forming:
         """Form the plugin's own group; raises what torch raises."""
         import torch.distributed as dist
 
+        _name_alike()
         dist.init_process_group(
             self._backend,
             store=self.prefixed(),
@@ -105,6 +106,7 @@ class Forming:
         self._own = None
         if there is not None:
             dist.destroy_process_group()
+        _name_alike()
         return False
 
     def check(self, rank: object, world_size: object) -> None:
@@ -147,6 +149,14 @@ class Forming:
             asked["backend"] = self._backend
         if asked.get("timeout") is None and self._timeout is not None:
             asked["timeout"] = self._timeout
+
+
+def _name_alike() -> None:
+    """Have the next default group be named as on all ranks, though one was not formed on this rank.
+
+    Groups are numbered as they are begun, and ranks that number them differently never meet.
+    """
+    distributed()._world.group_count = 0
 
 
 def _timeout_of(backend: str, timeout: timedelta | None) -> timedelta:

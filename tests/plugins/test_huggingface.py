@@ -1,0 +1,289 @@
+"""Hugging Face on real ranks: all processes are seen, also after a group was ended; no token is shown."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import gone_within, traces
+from kernels import kernel
+
+from skyward_nb.plugins.huggingface import PLUGIN
+from skyward_nb.providers.folders import runtime_root
+from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.spec import PoolSpec
+
+NEEDS = ("torch", "transformers", "accelerate", "datasets")
+lacking = [name for name in NEEDS if not importlib.util.find_spec(name)]
+needs_it = pytest.mark.skipif(bool(lacking), reason=f"not installed: {', '.join(lacking)}")
+TOKEN = "hf_never2bshown"
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    before = traces()
+    with kernel(HF_TOKEN=TOKEN, HF_HUB_OFFLINE="1") as running:
+        ran = running.run(
+            "%%sky_remote nodes=2 framework=hf grace=1s\nimport os, tempfile, time, torch\n"
+            "import torch.distributed as dist\nfrom accelerate import Accelerator\n"
+            "from datasets import Dataset\n"
+            "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments",
+            timeout=100,
+        )
+        assert ran.status == "ok", ran
+        yield running
+    assert not gone_within(5, before)
+
+
+TRAINS = """
+torch.manual_seed(0)
+rows = [[(3 * i + j) % 32 for j in range(8)] for i in range(32)]
+model = GPT2LMHeadModel(GPT2Config(
+    vocab_size=32, n_positions=8, n_embd=16, n_layer=1, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+    bos_token_id=0, eos_token_id=0,
+))
+args = TrainingArguments(
+    tempfile.mkdtemp(), max_steps=8, per_device_train_batch_size={size}, report_to=[], save_strategy="no",
+    learning_rate=0.01, use_cpu={use_cpu}, disable_tqdm=True, logging_steps=1, seed=3,
+)
+trainer = Trainer(model, args, train_dataset=Dataset.from_dict(dict(input_ids=rows, labels=rows)))
+trainer.train()
+losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+"""
+
+
+@needs_it
+def test_trainer_sees_all_processes_and_trains_as_one_process_does(notebook):
+    ran = notebook.run(
+        f"%%sky_remote out=told\n{TRAINS.format(size=4, use_cpu=False)}\n"
+        "(args.world_size, args.process_index, losses, sum(p.double().sum().item() for p in model.parameters()))",
+        timeout=90,
+    )
+    assert ran.status == "ok", ran.traceback
+    first, second = eval(notebook.run("list(told)").result)
+    assert first[:2] == (2, 0)
+    assert second[:2] == (2, 1)
+    assert first[3] == second[3], "they are one model"
+    # One process with batches of eight: in this kernel, without a pool.
+    notebook.run(
+        "import tempfile, torch\nfrom datasets import Dataset\n"
+        "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments"
+    )
+    ran = notebook.run(TRAINS.format(size=8, use_cpu=True), timeout=90)
+    assert ran.status == "ok", ran.traceback
+    alone = eval(notebook.run("losses").result)
+    assert len(alone) == len(first[2]) == 8
+    assert alone[-1] < alone[0]
+    assert max(abs(a - b) for a, b in zip(alone, first[2], strict=True)) < 0.02
+
+
+@needs_it
+def test_accelerator_sees_all_processes(notebook):
+    ran = notebook.run(
+        "%%sky_remote\naccelerator = Accelerator()\n"
+        "accelerator.num_processes, accelerator.gather(torch.ones(1)).tolist(), accelerator.device.type"
+    )
+    assert ran.result == "[0-1] (2, [1.0, 1.0], 'cpu')", ran.traceback
+
+
+@needs_it
+def test_accelerates_own_test_script_runs_as_it_is_and_again(notebook):
+    for _ in range(2):
+        ran = notebook.run(
+            "%%sky_remote text=1MB\nfrom accelerate.test_utils.scripts import test_script\n"
+            "test_script.main()",
+            timeout=100,
+        )
+        assert ran.status == "ok", ran.traceback
+        for said in (
+            "Num processes: 2",
+            "Distributed environment: DistributedType.MULTI_CPU  Backend: gloo",
+            "All rng are properly synched.",
+            "Shuffled central dataloader passing.",
+            "Training yielded the same results on one CPU or distributed setup with batch split.",
+            "**Breakpoint trigger test**",
+        ):
+            assert said in ran.picture
+        # It ends with this, and the cell after it begins as a script would.
+        assert notebook.run("%%sky_remote\ndist.is_initialized()").result == "[0-1] False"
+
+
+@needs_it
+def test_a_script_that_ends_its_training_runs_again(notebook):
+    for _ in range(2):
+        ran = notebook.run(
+            "%%sky_remote\naccelerator = Accelerator()\nm = torch.nn.Linear(2, 1)\n"
+            "m, o = accelerator.prepare(m, torch.optim.SGD(m.parameters(), 0.1))\n"
+            "accelerator.backward(m(torch.ones(1, 2)).sum()); o.step()\naccelerator.end_training()\n"
+            "accelerator.num_processes"
+        )
+        assert ran.result == "[0-1] 2", ran.traceback
+
+
+def stopped(notebook):
+    """Interrupt while one rank waits for the other: a new generation of the same processes."""
+    began = threading.Event()
+    message = notebook.begin(
+        "%%sky_remote\nprint('here')\nif dist.get_rank(): time.sleep(100)\ndist.all_reduce(torch.ones(1))"
+    )
+    threading.Thread(target=lambda: began.wait(60) and notebook.interrupt()).start()
+    ran = notebook.finish(message, on_update=lambda text: "here" in text and began.set())
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert "formed again" in ran.traceback
+
+
+@needs_it
+def test_an_accelerator_is_good_in_the_next_generation(notebook):
+    notebook.run("%%sky_remote\nif not dist.is_initialized(): dist.init_process_group()")
+    notebook.run("%%sky_remote\naccelerator = Accelerator(gradient_accumulation_steps=2)")
+    stopped(notebook)
+    again = (
+        "m = torch.nn.Linear(2, 1)\nm, o = accelerator.prepare(m, torch.optim.SGD(m.parameters(), 0.1))\n"
+        "accelerator.backward(m(torch.ones(1, 2)).sum())\n"
+        "accelerator.num_processes, accelerator.gather(torch.ones(1)).tolist()"
+    )
+    for before in ("", "accelerator = Accelerator()\n"):
+        ran = notebook.run(f"%%sky_remote\n{before}{again}")
+        assert ran.result == "[0-1] (2, [1.0, 1.0])", ran.traceback
+
+
+@needs_it
+def test_a_loop_that_was_left_is_not_gone_on_with(notebook):
+    left = (
+        "%%sky_remote\nfrom accelerate.state import GradientState\naccelerator = Accelerator()\n"
+        "data = accelerator.prepare(torch.utils.data.DataLoader(range(8)))\n"
+        "steps = iter(data); next(steps); GradientState().in_dataloader"
+    )
+    assert notebook.run(left).result == "[0-1] True"
+    stopped(notebook)
+    ran = notebook.run(
+        "%%sky_remote\nGradientState().in_dataloader, GradientState().sync_gradients"
+    )
+    assert ran.result == "[0-1] (False, True)", ran.traceback
+
+
+@needs_it
+def test_what_holds_groups_of_its_own_is_forgotten_with_them(notebook):
+    """Accelerate makes such a mesh on GPUs alone, so it is put there."""
+    made = (
+        "%%sky_remote\nfrom accelerate.state import AcceleratorState\nimport skyward_nb as sky\n"
+        "accelerator = Accelerator()\naccelerator.state.device_mesh = sky.mesh()\n"
+        "accelerator.torch_device_mesh.size()"
+    )
+    for _ in range(2):
+        assert notebook.run(made).result == "[0-1] 2"
+        stopped(notebook)
+        ran = notebook.run("%%sky_remote\nAcceleratorState._shared_state == {}")
+        assert ran.result == "[0-1] True"
+
+
+@needs_it
+def test_what_it_imports_for_ranks_starts_no_thread():
+    """What forks must have none; that one variable sees to it."""
+    import subprocess
+    import sys
+
+    words = PLUGIN.preload({})
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    modules = ", ".join(word for word in words if "=" not in word)
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import os, {modules}; print(len(os.listdir('/proc/self/task')))"],
+        env={**os.environ, **given, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=True, timeout=100,
+    )  # fmt: skip
+    assert ran.stdout.split()[-1] == "1"
+
+
+# ── the token ───────────────────────────────────────────────────────────────────────────
+
+
+@needs_it
+def test_the_token_is_on_the_ranks_and_in_no_words_of_ours(notebook):
+    ran = notebook.run(f"%%sky_remote\nos.environ['HF_TOKEN'] == {TOKEN!r}")
+    assert ran.result == "[0-1] True"
+    other = "other_secret_5"
+    said = [
+        notebook.run("%sky status"),
+        notebook.run(f"%sky config env=HF_TOKEN={other},A=1"),
+        notebook.run(f"%sky config env=A=1,HF_TOKEN={other},{other}"),
+        notebook.run(f"%%sky_remote env=HF_TOKEN={other},A=1\n1"),
+        notebook.run(f"%%sky_remote env=HF_TOKEN={other},nothing\n1"),
+        notebook.run("%sky config env="),
+        notebook.run("%%sky_remote dry_run\n1"),
+        notebook.run("%%sky_remote\nprint('here'); raise ValueError('no token in here')"),
+        notebook.run("%sky vars"),
+        notebook.run("%sky logs"),
+        notebook.run(f"%%sky_remote pool=b framework=none env=WANDB_API_KEY={other}\n1"),
+        notebook.run("%sky status"),
+        notebook.run("%%sky_remote pool=b env=WANDB_API_KEY=x\n1"),
+        notebook.run("%sky restart pool=b"),
+    ]
+    shown = json.dumps([
+        [ran.streams, ran.displays, ran.result, ran.others, ran.live, (ran.error or ())[1:2]]
+        for ran in said
+    ])  # fmt: skip
+    assert "here" in shown
+    assert "env=WANDB_API_KEY=***" in shown
+    assert "env=HF_TOKEN=***,A=1" in shown
+    for secret in (TOKEN, other):
+        assert secret not in shown
+    # Only what starts a pool's ranks anew has what its env= says, and nobody else may read it.
+    where = [
+        path
+        for root in (runtime_root(), os.environ["SKYWARD_LOG_DIR"])
+        for path in Path(root).rglob("*")
+        if path.is_file() and any(each.encode() in path.read_bytes() for each in (TOKEN, other))
+    ]
+    assert [path.name for path in where] == ["pool.json"]
+    assert [path.stat().st_mode & 0o777 for path in where] == [0o600]
+    assert notebook.run("%sky down pool=b").status == "ok"
+
+
+def test_where_the_token_comes_from(monkeypatch):
+    monkeypatch.setattr("skyward_nb.plugins.huggingface._logged_in", lambda: "logged-in")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    assert PLUGIN.options(PoolSpec(), "") == {"token": "logged-in"}
+    monkeypatch.setenv("HF_TOKEN", "here")
+    assert PLUGIN.options(PoolSpec(), "") == {"token": "here"}
+    assert PLUGIN.options(PoolSpec(env={"HF_TOKEN": "asked"}), "") == {"token": "asked"}
+
+
+@needs_it
+def test_the_token_of_a_login(monkeypatch, tmp_path):
+    from huggingface_hub import constants
+
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    assert PLUGIN.options(PoolSpec(), "") == {}
+    (tmp_path / "token").write_text("from-the-login\n")
+    assert PLUGIN.options(PoolSpec(), "") == {"token": "from-the-login"}
+
+
+def test_variables():
+    on_cpu = PLUGIN.env(InstanceInfo(), {"token": "t"})
+    assert on_cpu == {"ACCELERATE_USE_CPU": "true", "HF_TOKEN": "t"}
+    assert PLUGIN.env(InstanceInfo(accelerators=1), {}) == {}
+
+
+@needs_it
+@pytest.mark.gpu
+def test_accelerator_and_trainer_on_a_gpu(no_leaks):
+    from skyward_nb.providers.local import gpus
+
+    if not gpus():
+        pytest.skip("needs an NVIDIA GPU")
+    name = gpus()[0].split()[1]
+    with kernel(HF_HUB_OFFLINE="1") as running:
+        body = TRAINS.format(size=4, use_cpu=False)
+        ran = running.run(
+            f"%%sky_remote accelerator={name} ranks_per_node=2 backend=gloo framework=hf\n"
+            "import tempfile, torch\nfrom accelerate import Accelerator\nfrom datasets import Dataset\n"
+            "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments\n"
+            f"{body}\nargs.world_size, args.device.type, Accelerator().num_processes, losses[-1] < losses[0]",
+            timeout=180,
+        )
+        assert ran.result == "[0-1] (2, 'cuda', 2, True)", ran.traceback
