@@ -66,6 +66,14 @@ def compile_cell(
     )
 
 
+def own_cell(expression: str) -> Cell:
+    """An expression of our own as a cell, which reads and binds no name of the notebook."""
+    filename = "<%sky>"
+    tree = ast.parse(expression, filename, mode="eval")
+    code = _compile(tree, filename)
+    return Cell(expression, filename, None, code, has_value=True, names=CellNames(frozenset(), frozenset()))
+
+
 def _header(text: str, body: str) -> int:
     """How many lines of the cell `text` stand above `body`; 0 when it is another cell's body."""
     lines = text.splitlines()

@@ -201,7 +201,7 @@ class RankShell(InteractiveShell):
             ]
             self.listen(command.run)
             value = self._execute(*parts)
-            if value is not None:
+            if value is not None and not command.aside:
                 self.user_ns["_"] = value
             self.calm()
         except BaseException:

@@ -25,7 +25,10 @@ VERBS = {
         "[pool=NAME] [detach]",
         "go on with a pool that another kernel left, and its run",
     ),
-    "check": ("hang [pool=NAME]", "where the ranks of a run are, and for whom they wait"),
+    "check": (
+        "[hang] [pool=NAME]",
+        "devices, versions, reach and all-reduce; hang: where the ranks of a run are",
+    ),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
     "sweep": ("", "remove what pools that are gone have left: folders, values, processes"),
     "config": (
@@ -99,7 +102,7 @@ def complete(line: str, symbol: str, names: Iterable[str] = ()) -> list[str]:
     if words[:2] in (["%sky", "push"], ["%sky", "pull"]) and len(words) == 2 and not symbol:
         return list(names)
     if words == ["%sky", "check"] and before[-1:].isspace():
-        return [check for check in CHECKS if check.startswith(symbol)]
+        return [check for check in (*CHECKS, "pool=") if check.startswith(symbol)]
     if words[:1] == ["%sky"] and len(words) > 1 and words[1] in TAKES:
         return _of_verb(words[1], key, used, names)
     scopes = ("pool",) if words[:1] == ["%sky"] else ("pool", "cell")

@@ -13,13 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from skyward_nb.api.failures import show
 from skyward_nb.api.handle import RunHandle
-from skyward_nb.cell.source import Cell
+from skyward_nb.api.results import RankResults
+from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.canvas import BundleCanvas, Canvas, TerminalCanvas, WidgetCanvas
 from skyward_nb.notebook.cells import Cells, Names
@@ -182,6 +183,32 @@ class Session:
         outcome = self._run_on(pool, request, display, display.view.title)
         self._conclude(pool, outcome, display, options, frozenset())
         return outcome
+
+    def ask(
+        self, pool: Pool, module: str, call: str, ranks: tuple[int, ...] = ()
+    ) -> Mapping[int, Any]:
+        """By rank, the value of a call of a module of the runtime; names on ranks stay as they are.
+
+        Raises `PoolError` while a run goes on there, and what a run of a cell raises.
+        """
+        self.check_free(pool)
+        ranks = ranks or pool.ranks
+        display = self.display(f"Checking pool {pool.spec.name}", quiet=True)
+        code = f"__import__('skyward_nb.runtime.{module}', fromlist=['_']).{call}"
+        request = RunRequest(
+            cell=own_cell(code),
+            number=self.cells.present()[0],
+            namespace=Names(self.shell.user_ns),
+            ranks=ranks,
+            value_from=ranks,
+            wants_value=True,
+            push=(),
+            aside=True,
+            card=self._card(None, {}),
+        )
+        outcome = self._run_on(pool, request, display, display.view.title)
+        values = self._conclude(pool, outcome, display, {}, frozenset())
+        return dict(zip(ranks, cast("RankResults[Any]", values or ()), strict=False))
 
     def _run_on(self, pool: Pool, request: RunRequest, display: RunDisplay, title: str) -> Outcome:
         """Run under a display; what earlier runs still have to show goes to theirs."""

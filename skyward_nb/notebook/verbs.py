@@ -15,6 +15,7 @@ from skyward_nb.notebook.left import choose, notebook_of
 from skyward_nb.notebook.logs import print_log, save_log, spell_run
 from skyward_nb.notebook.options import TAKES, near_words, parse, parse_settings
 from skyward_nb.notebook.session import Session
+from skyward_nb.notebook.survey import survey
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
@@ -207,16 +208,27 @@ def logs(session: Session, line: str) -> None:
 
 
 def check(session: Session, line: str) -> None:
-    """Tell where the ranks of a run that goes on are; nothing is stopped by it."""
+    """Tell what a pool's ranks are and how they reach one another, or where those of a run are."""
     what, _, rest = line.strip().partition(" ")
+    if not what or "=" in what or what.startswith("--"):
+        _survey(session, line)
+        return
     if what not in CHECKS:
         known = ", ".join(CHECKS)
-        said = f"%sky check {what}: there is {known}" if what else f"%sky check needs: {known}"
-        raise OptionError(what or "check", said + near_words(what, CHECKS))
+        said = f"%sky check {what}: there is {known}, or nothing"
+        raise OptionError(what, said + near_words(what, CHECKS))
     asked = parse(rest, scopes=("pool",))
     _only(asked.pool, *TAKES["check"])
     own = [session.pools[name] for name in session.pools]
     for said in check_hang(session.shell, subjects(own, asked.pool.get("pool"))):
+        print(said)
+
+
+def _survey(session: Session, line: str) -> None:
+    asked = parse(line, scopes=("pool",))
+    _only(asked.pool, *TAKES["check"])
+    pool = _need(session, asked.pool.get("pool", "default"))
+    for said in survey(pool.spec, functools.partial(session.ask, pool)):
         print(said)
 
 

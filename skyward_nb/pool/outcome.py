@@ -33,6 +33,8 @@ class RunRequest:
     limit: int | None = None
     """Most bytes that a value may have to come back."""
     lists_names: bool = False
+    aside: bool = False
+    """It is no cell of the person's, and leaves no trace in the namespaces of ranks."""
     card: RunCard = field(default_factory=RunCard)
     """What whoever attaches has to know of it, its `timeout` and `on_error` among that."""
 

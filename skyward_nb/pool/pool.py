@@ -531,6 +531,7 @@ class Pool:
             card=request.card,
             parcels_from=self.ledger.parcels_from,
             path=self._changed_path(request.ranks),
+            aside=request.aside,
         )
 
     def _changed_path(self, ranks: tuple[int, ...]) -> tuple[str, ...]:

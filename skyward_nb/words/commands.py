@@ -142,6 +142,8 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     card: RunCard = RunCard()
     path: tuple[str, ...] = ()
     """Folders to import from, when the notebook's have changed and are the machine's, too."""
+    aside: bool = False
+    """It is no cell of the person's: `_` stays what it was."""
 
 
 class Interrupt(msgspec.Struct, frozen=True, tag=True):

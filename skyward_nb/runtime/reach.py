@@ -1,0 +1,241 @@
+"""Whether ranks reach one another by TCP, how long there and back, and how much it carries.
+
+Each rank listens on its node's own address, on no other, for as long as a check goes on and for a
+minute at most. Who connects first says a word that was drawn for this check; nothing is read that
+could be anything but a count of bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hmac
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterable
+
+from skyward_nb.runtime.here import instance_info
+from skyward_nb.words.findings import Link, Reached
+
+_LIFE = 60.0
+_PATIENCE = 3.0
+_TRIPS = 3
+_MOST_TRIPS = 100
+_CHUNK = 1 << 20
+_WORD = 16
+_PING, _DATA = b"p", b"d"
+
+Address = tuple[int, str, int]
+"""A rank, and where it listens."""
+
+
+class Listener:
+    """Answers those who know the word, one after the other, on a thread of its own."""
+
+    def __init__(self, rank: int, host: str, word: bytes) -> None:
+        self._rank = rank
+        self._word = word
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, 0), family=family, backlog=1024)
+        self.port: int = self._socket.getsockname()[1]
+        self._until = time.monotonic() + _LIFE
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="skyward-check", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join(_PATIENCE)
+
+    def _serve(self) -> None:
+        # Signals are the main thread's, which sleeps on if another one takes them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        with self._socket:
+            while not self._closed and (left := self._until - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                try:
+                    connection, _ = self._socket.accept()
+                except OSError:
+                    return
+                with connection, contextlib.suppress(OSError):
+                    connection.settimeout(_PATIENCE)
+                    self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not hmac.compare_digest(_exactly(connection, _WORD), self._word):
+            return
+        connection.sendall(self._rank.to_bytes(4, "big"))
+        while (asked := connection.recv(1)) == _PING:
+            connection.sendall(_PING)
+        if asked == _DATA:
+            count = 0
+            space = bytearray(_CHUNK)
+            while some := connection.recv_into(space):
+                count += some
+            connection.sendall(count.to_bytes(8, "big"))
+
+
+_listener: Listener | None = None
+
+
+def listen(rank: int, host: str, word: bytes) -> int:
+    """Listen from now on; the port."""
+    global _listener
+    close()
+    _listener = Listener(rank, host, word)
+    return _listener.port
+
+
+def close() -> None:
+    """Listen no more."""
+    global _listener
+    if _listener is not None:
+        _listener.close()
+        _listener = None
+
+
+# ── all others at once ──────────────────────────────────────────────────────────────────
+
+
+class _Try:
+    """One connection on its way: it says the word, hears who answers, and goes there and back."""
+
+    def __init__(self, address: Address, word: bytes) -> None:
+        self.rank, self._host, self._port = address
+        self._word = word
+        self._heard = b""
+        self._trips = 0
+        self._sent = 0.0
+        self._best = float("inf")
+        self.socket = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
+        self.socket.setblocking(False)
+
+    def begin(self) -> Reached | None:
+        """Connect; what came of it, if it is known at once."""
+        code = self.socket.connect_ex((self._host, self._port))
+        return None if code in (0, errno.EINPROGRESS) else self._failed(os.strerror(code))
+
+    def connected(self) -> Reached | None:
+        """The socket can be written to: it is connected, or never will be."""
+        if code := self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            return self._failed(os.strerror(code))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.send(self._word)
+        return None
+
+    def heard(self) -> Reached | None:
+        """The socket has something to read."""
+        try:
+            data = self.socket.recv(64)
+        except OSError as error:
+            return self._failed(error.strerror or str(error))
+        if not data:
+            return self._failed("something else answered there")
+        self._heard += data
+        if len(self._heard) < 4:
+            return None
+        if self._sent:
+            self._best = min(self._best, time.perf_counter() - self._sent)
+            self._trips += 1
+        elif int.from_bytes(self._heard[:4], "big") != self.rank:
+            return self._failed("another rank answered there")
+        if self._trips == _TRIPS:
+            return Reached(self.rank, self._best)
+        self._sent = time.perf_counter()
+        self.socket.send(_PING)
+        return None
+
+    def _failed(self, why: str) -> Reached:
+        return Reached(self.rank, trouble=why[:1].lower() + why[1:])
+
+
+def reach_others(everyone: Iterable[Address], word: bytes) -> list[Reached]:
+    """How this rank reaches all others of a pool."""
+    own = instance_info().rank
+    return reach([each for each in everyone if each[0] != own], word)
+
+
+def reach(others: Iterable[Address], word: bytes, patience: float = _PATIENCE) -> list[Reached]:
+    """Connect to each of `others` at the same time; what came of each, in their order."""
+    tries = [_Try(address, word) for address in others]
+    found: dict[int, Reached] = {}
+    try:
+        with selectors.DefaultSelector() as selector:
+            for each in tries:
+                if (known := each.begin()) is not None:
+                    found[each.rank] = known
+                else:
+                    selector.register(each.socket, selectors.EVENT_WRITE, each)
+            until = time.monotonic() + patience
+            while len(found) < len(tries) and (left := until - time.monotonic()) > 0:
+                for key, events in selector.select(left):
+                    _go_on(selector, key.data, found, is_connected=events & selectors.EVENT_WRITE)
+    finally:
+        for each in tries:
+            each.socket.close()
+    late = f"no answer in {patience:g} s"
+    return [found.get(each.rank) or Reached(each.rank, trouble=late) for each in tries]
+
+
+def _go_on(
+    selector: selectors.BaseSelector, each: _Try, found: dict[int, Reached], *, is_connected: int
+) -> None:
+    known = each.connected() if is_connected else each.heard()
+    if known is not None:
+        found[each.rank] = known
+        selector.unregister(each.socket)
+    elif is_connected:
+        selector.modify(each.socket, selectors.EVENT_READ, each)
+
+
+# ── one of them alone ───────────────────────────────────────────────────────────────────
+
+
+def link(other: Address, word: bytes, seconds: float = 0.4) -> Link:
+    """What one connection to another rank carries, measured for so many seconds.
+
+    Raises OSError where it fails.
+    """
+    _, host, port = other
+    with socket.create_connection((host, port), _PATIENCE) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(word)
+        _exactly(connection, 4)
+        trips = _round_trips(connection, seconds)
+        connection.sendall(_DATA)
+        chunk = bytes(_CHUNK)
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            connection.sendall(chunk)
+        connection.shutdown(socket.SHUT_WR)
+        count = int.from_bytes(_exactly(connection, 8), "big")
+        return Link(sorted(trips)[len(trips) // 2], count / (time.perf_counter() - began))
+
+
+def _round_trips(connection: socket.socket, seconds: float) -> list[float]:
+    found: list[float] = []
+    until = time.perf_counter() + seconds
+    while len(found) < _MOST_TRIPS and (began := time.perf_counter()) < until:
+        connection.sendall(_PING)
+        _exactly(connection, 1)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    """So many bytes; raises OSError where the other end hangs up before."""
+    data = b""
+    while len(data) < count:
+        some = connection.recv(count - len(data))
+        if not some:
+            raise ConnectionError("the other end hung up")
+        data += some
+    return data
