@@ -16,6 +16,7 @@ from skyward_nb.words.ranks import count_ranks
 
 _OLD_GROUP = re.compile(
     "Connection closed by peer|Connection reset by peer|Broken pipe|not initialized in the world"
+    "|Received incompatible devices"
 )
 
 

@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from types import FrameType
 
+from skyward_nb.node.putoff import PutOff
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.wire.frames import command_frames
 from skyward_nb.words.commands import Command, Gather, Interrupt
@@ -31,6 +32,7 @@ class Mailbox:
         self._interrupted: int | None = None
         self._looks = 0
         self._handler = self._on_signal
+        self._put_off = PutOff()
         os.register_at_fork(after_in_child=_as_any_process)
 
     def next(self) -> Command | None:
@@ -62,6 +64,7 @@ class Mailbox:
     def close(self) -> None:
         """From now on no interrupt raises."""
         self._running = None
+        self._put_off.forget()
         self._uplink.interrupted = False
 
     def was_interrupted(self, run: int) -> bool:
@@ -72,9 +75,14 @@ class Mailbox:
         meant = any(isinstance(each, Interrupt) and each.run == run for each in self._waiting)
         return meant or self._interrupted == run
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, _number: int, frame: FrameType | None) -> None:
         run = self._running
-        if run is not None:
+        if run is not None and not self._put_off.put_off(frame, lambda: self._look_in(run)):
+            self._look(run)
+
+    def _look_in(self, run: int) -> None:
+        """Look if the run still goes on."""
+        if self._running == run:
             self._look(run)
 
     def _on_urgent(self, number: int, frame: FrameType | None) -> None:

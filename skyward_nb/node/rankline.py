@@ -7,6 +7,7 @@ import codecs
 import contextlib
 import fcntl
 import os
+import re
 import select
 import socket
 from collections.abc import Callable
@@ -21,6 +22,9 @@ _CHUNK = 1 << 16
 _PIPE_SIZE = 1 << 18
 _PAUSE = 0.02
 _PIPES = ("stdout", "stderr")
+_CHATTER = b"[Gloo] Rank "
+_CHATTING = re.compile(rb"^\[Gloo\] Rank \d+ is connected to .*\n", re.MULTILINE)
+"""What gloo writes to standard output for every group of devices JAX computes on: no news."""
 _BUFFER = memoryview(bytearray(1 << 18))
 
 
@@ -218,8 +222,11 @@ class RankLine(asyncio.BufferedProtocol):
             self._ready.unregister(pipe)
             os.close(self._pipes.pop(name))
             return b"", False
+        more = len(data) == _CHUNK
+        if _CHATTER in data:
+            data = _CHATTING.sub(b"", data)
         text = self._decoders[name].decode(data)
-        return frame(Output(self.rank, name, text, self.run)) if text else b"", len(data) == _CHUNK
+        return frame(Output(self.rank, name, text, self.run)) if text else b"", more
 
 
 def _widen(pipe: int) -> None:

@@ -7,15 +7,14 @@ gloo, which carries collectives on CPU. Sources: `jax.distributed.initialize`, a
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import re
+import warnings
 import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
@@ -55,6 +54,8 @@ class JaxPlugin(PlainPlugin):
         devices = options.get("devices", "1")
         env = {
             "JAX_COORDINATOR_ADDRESS": _coordinator(info),
+            # Else a coordinator that code starts itself listens on all addresses there are.
+            "JAX_COORDINATOR_BIND_ADDRESS": _coordinator(info),
             "JAX_NUM_PROCESSES": str(info.world_size),
             "JAX_PROCESS_ID": str(info.rank),
             "JAX_LOCAL_DEVICE_COUNT": devices,
@@ -69,21 +70,23 @@ class JaxPlugin(PlainPlugin):
         import jax.extend.backend
 
         info = place.info
+        # What IPython starts for `!command` forks and becomes another program at once.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning, "pty")
         _wires.forget()
         _join(info, options)
-        group = JaxGroup()
         with _gloo_listens_on(info.peers[info.node].address):
+            group = JaxGroup()
             # Gloo's connections, and not the coordinator's: a process that loses that one aborts.
             _wires.during(lambda: _meet(info, options, group))
-        entered[self.name] = group
-        try:
-            with _answers_code(info):
-                yield
-        finally:
-            del entered[self.name]
-            self.cut()
-            jax.distributed.shutdown()
-            jax.extend.backend.clear_backends()
+            entered[self.name] = group
+            try:
+                with _answers_code(info):
+                    yield
+            finally:
+                del entered[self.name]
+                self.cut()
+                jax.distributed.shutdown()
+                jax.extend.backend.clear_backends()
 
     def cut(self) -> bool:
         """Shut gloo's connections."""
@@ -123,16 +126,17 @@ def _join(info: InstanceInfo, options: dict[str, str]) -> None:
     has_slice = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
     first = 0 if has_slice else info.local_rank * per_rank
     on_cpu = "cpus" in options
-    jax.distributed.initialize(
-        coordinator_address=_coordinator(info),
-        num_processes=info.world_size,
-        process_id=info.rank,
-        local_device_ids=None if on_cpu else list(range(first, first + per_rank)),
-        cluster_detection_method="deactivate",
-        initialization_timeout=_JOIN,
-        heartbeat_timeout_seconds=_HEARTBEAT,
-        coordinator_bind_address=_coordinator(info) if info.is_head else None,
-    )
+    with _no_proxy(info):
+        jax.distributed.initialize(
+            coordinator_address=_coordinator(info),
+            num_processes=info.world_size,
+            process_id=info.rank,
+            local_device_ids=None if on_cpu else list(range(first, first + per_rank)),
+            cluster_detection_method="deactivate",
+            initialization_timeout=_JOIN,
+            heartbeat_timeout_seconds=_HEARTBEAT,
+            coordinator_bind_address=_coordinator(info) if info.is_head else None,
+        )
 
 
 def _meet(info: InstanceInfo, options: dict[str, str], group: JaxGroup) -> None:
@@ -144,24 +148,32 @@ def _meet(info: InstanceInfo, options: dict[str, str], group: JaxGroup) -> None:
     if found != info.world_size * per_rank:
         raise RuntimeError(f"{info.world_size} ranks of {per_rank} devices, but JAX sees {found}")
     if info.world_size > 1:
-        with _nothing_printed():
-            group.barrier()
+        group.barrier()
 
 
 @contextmanager
-def _nothing_printed() -> Generator[None]:
-    """Meanwhile, what native code writes to standard output goes nowhere: gloo tells who it found."""
-    flush = ctypes.CDLL(None).fflush
-    flush(None)
-    before = os.dup(1)
-    with Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
+def _no_proxy(info: InstanceInfo) -> Generator[None]:
+    """Meanwhile, the pool's own nodes are reached directly, whatever proxies the environment names.
+
+    gRPC heeds these variables, and would ask a proxy for a loopback address; JAX warns of it.
+    """
+    import jax
+
+    name, check = "no_grpc_proxy", "jax_check_proxy_envs"
+    before, checked = os.environ.get(name), jax.config.values.get(check)
+    known = before or os.environ.get("no_proxy") or ""
+    os.environ[name] = ",".join(filter(None, (known, *(peer.address for peer in info.peers))))
+    if checked is not None:
+        jax.config.update(check, False)
     try:
         yield
     finally:
-        flush(None)
-        os.dup2(before, 1)
-        os.close(before)
+        if checked is not None:
+            jax.config.update(check, checked)
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _coordinator(info: InstanceInfo) -> str:
