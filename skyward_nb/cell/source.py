@@ -71,7 +71,9 @@ def own_cell(expression: str) -> Cell:
     filename = "<%sky>"
     tree = ast.parse(expression, filename, mode="eval")
     code = _compile(tree, filename)
-    return Cell(expression, filename, None, code, has_value=True, names=CellNames(frozenset(), frozenset()))
+    return Cell(
+        expression, filename, None, code, has_value=True, names=CellNames(frozenset(), frozenset())
+    )
 
 
 def _header(text: str, body: str) -> int:

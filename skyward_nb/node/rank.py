@@ -18,11 +18,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from skyward_nb.node import profiling
 from skyward_nb.node.capture import Capture
 from skyward_nb.node.exceptions import pack_exception
 from skyward_nb.node.frameworks import Frameworks
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.mailbox import Mailbox
+from skyward_nb.node.profiling import Recording
 from skyward_nb.node.rescue import Rescue
 from skyward_nb.node.shell import RankShell
 from skyward_nb.node.stackpipe import STACK_SIGNAL
@@ -204,6 +206,7 @@ class Rank:
         value: object = None
         error: BaseException | None = None
         self._shell.shown = ()
+        recording = self._recording(command)
         try:
             value = self._shell.run(command)
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
@@ -224,6 +227,7 @@ class Rank:
             assigned=assigned,
             dropped=tuple(name for name in before if name not in namespace),
             interrupted=self._ended_by_interrupt(error, command.run),
+            profile=self._profile(recording, command, in_haste=error is not None),
         )
         if error is not None:
             return replace(done, failure=self._failure(error))
@@ -240,6 +244,32 @@ class Rank:
                 raise error from None
             return replace(done, failure=self._failure(error), interrupted=True)
         return with_values
+
+    def _recording(self, command: Run) -> Recording | None:
+        """What records this run, from now on, if it is asked for."""
+        names = [plugin.name for plugin in self._frameworks.plugins]
+        found = profiling.recording(command.card.profile, names)
+        if found is not None:
+            found.begin()
+        return found
+
+    def _profile(
+        self, recording: Recording | None, command: Run, *, in_haste: bool
+    ) -> Packed | None:
+        """What was recorded of a run; an interrupt ends only the writing of it."""
+        if recording is None:
+            return None
+        recording.end()
+        base = int(command.card.began * 1e9)
+        try:
+            self._mailbox.open(command.run)
+            self._uplink.emit(Stage(self.info.rank, "writing the profile", command.run))
+            found = recording.result(self.info, base, in_haste=in_haste)
+            self._mailbox.close()
+        except KeyboardInterrupt:
+            self._mailbox.close()
+            found = recording.without("its writing was interrupted")
+        return profiling.packed(found, self._store, command.limit)
 
     def _closed_after(self, error: BaseException, run: int) -> BaseException:
         """Close the mailbox after what ended a cell; what ended it in truth, if that was an interrupt.

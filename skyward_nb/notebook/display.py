@@ -47,6 +47,8 @@ class RunDisplay:
         self.drawn = False
         self.keep: Callable[[Output | Display], None] = lambda _: None
         """Hears all that ranks print and display."""
+        self.is_aside = False
+        """Whether its run is none of a cell."""
         self.first_run = 0
         """The number of its run, once the cell runs: what comes for earlier ones is not its own."""
 

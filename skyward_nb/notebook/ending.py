@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from IPython.core.getipython import get_ipython
@@ -22,17 +23,20 @@ from skyward_nb.api.failures import (
 from skyward_nb.api.results import RankResults
 from skyward_nb.notebook.display import RunDisplay, spell_result
 from skyward_nb.notebook.groups import show_groups
+from skyward_nb.notebook.profiles import told
 from skyward_nb.notebook.sources import sources
 from skyward_nb.pool.hang import spell_span
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.pool import TELL_FROM, Pool
 from skyward_nb.pool.stacks import threads
 from skyward_nb.pool.whereabouts import Source, whereabouts
+from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
 from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
 from skyward_nb.words.events import Failure, Phase, RankDone, Rejected
 from skyward_nb.words.parts import Packed
+from skyward_nb.words.profile import CommProfile
 from skyward_nb.words.ranks import count_ranks
 
 _MOST_TOLD = 120
@@ -63,6 +67,8 @@ class Ending:
         """Bind what came back and return the value to show, or raise."""
         outcome = self._outcome
         notes = (*self._aftermath(), *outcome.plan.notes, *self._spilled())
+        # Not with the rest, which an exception carries, too.
+        self._display.change(notes=(*self._display.view.notes, *self._profiled()))
         if outcome.interrupted and not self._all_ended_well():
             raise self._interrupted((*self._deaths(), *notes))
         if (rejected := self._rejected()) is not None:
@@ -259,6 +265,18 @@ class Ending:
         """What else there is to say of the run, whatever became of it."""
         pool = self._pool
         return aftermath(self._outcome, pool.generation, self._where, pool.spec.framework)
+
+    def _profiled(self) -> Iterator[str]:
+        """Words on how ranks communicated, whose traces are written."""
+        found: dict[int, CommProfile] = {}
+        for rank, end in sorted(self._outcome.done.items()):
+            if end.profile is not None:
+                try:
+                    found[rank] = unpack(end.profile, self._store)
+                except (Damaged, OSError) as error:
+                    found[rank] = CommProfile(trouble=str(error))
+        number, _, run = self._display.view.run.rpartition("/")
+        yield from told(found, f"{number}-run{run}", Path.cwd())
 
     def _spilled(self) -> Iterator[str]:
         """A word on what found no room in memory."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from skyward_nb.notebook.display import RunDisplay
 from skyward_nb.pool.logbook import Logbook
 from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.view import View
 from skyward_nb.words.errors import PoolError, spell_size
 from skyward_nb.words.events import (
     Clear,
@@ -104,6 +105,11 @@ class Pictures:
         """Draw those to which something came late."""
         for display in self._displays:
             display.renew()
+
+    def last(self) -> View | None:
+        """The last run of a cell, as far as it is known."""
+        cells = [each for each in self._displays if not each.is_aside]
+        return cells[-1].view if cells else None
 
     def flush(self) -> None:
         """Let the logs be read."""

@@ -35,7 +35,7 @@ from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.notebook.pictures import Pictures
 from skyward_nb.notebook.pools import PROVIDERS, Pools
 from skyward_nb.notebook.sources import is_own
-from skyward_nb.notebook.specs import check_fits, spec_of
+from skyward_nb.notebook.specs import check_fits, check_profile, spec_of
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Outcome, RunLeft, RunRequest, plan_of
@@ -57,7 +57,7 @@ _WENT_ON = (
     "went on with the pool of an earlier kernel of this notebook: ranks keep their names "
     "(%sky restart empties them)"
 )
-_ON_CARD = ("out", "pull", "gather", "stdout", "stderr", "limit", "timeout", "on_error")
+_ON_CARD = ("out", "pull", "gather", "stdout", "stderr", "limit", "timeout", "on_error", "profile")
 
 
 class Session:
@@ -130,6 +130,12 @@ class Session:
         """A display of the running cell."""
         return RunDisplay(self._canvas(), title, quiet=quiet)
 
+    def _aside(self, title: str = "") -> RunDisplay:
+        """A display of what is no cell's, seen only where something is to be told."""
+        display = self.display(title, quiet=True)
+        display.is_aside = True
+        return display
+
     def _canvas(self) -> Canvas:
         """Where this cell can draw; widgets only where somebody may be looking.
 
@@ -156,6 +162,7 @@ class Session:
         display.change(most_text=options.get("text", MOST_TEXT))
         with _trouble_shown(display, "the cell did not begin on the ranks"):
             pool, spec = self.find(asked, display, cell)
+            check_profile(spec, options.get("profile"))
             request = self._request(cell, options, spec)
             if options.get("dry_run"):
                 self._dry_run(request, pool, spec, display)
@@ -177,7 +184,7 @@ class Session:
         Raises `OptionError` for a name that is not there, or what a run of a cell raises.
         """
         self.check_free(pool)
-        display = self.display(f"Moving names, pool {pool.spec.name}", quiet=True)
+        display = self._aside(f"Moving names, pool {pool.spec.name}")
         request = self._request(None, {"push": (), **options}, pool.spec)
         request = dataclasses.replace(request, lists_names=bool(options.get("lists_names")))
         outcome = self._run_on(pool, request, display, display.view.title)
@@ -193,7 +200,7 @@ class Session:
         """
         self.check_free(pool)
         ranks = ranks or pool.ranks
-        display = self.display(f"Checking pool {pool.spec.name}", quiet=True)
+        display = self._aside(f"Checking pool {pool.spec.name}")
         code = f"__import__('skyward_nb.runtime.{module}', fromlist=['_']).{call}"
         request = RunRequest(
             cell=own_cell(code),
@@ -368,7 +375,7 @@ class Session:
         """The names that ranks have, which the ledger learns of; in words."""
         request = self._request(None, {"push": ()}, pool.spec)
         request = dataclasses.replace(request, lists_names=True)
-        display = self.display(quiet=True)
+        display = self._aside()
         done = self._run_on(pool, request, display, "").done
         ranks: dict[str, list[int]] = {}
         for rank, end in done.items():

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from skyward_nb.plugins.base import uses_of
 from skyward_nb.plugins.keras import settled
 from skyward_nb.words.errors import OptionError, PoolError
-from skyward_nb.words.frameworks import meant
+from skyward_nb.words.frameworks import meant, with_what_they_need
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.masking import masked
 from skyward_nb.words.spec import PoolSpec
@@ -58,6 +58,23 @@ def _check_shares(spec: PoolSpec) -> None:
         "ranks_per_node",
         f"ranks_per_node={spec.slots}: a node has {has or spec.accelerator}, and {why}"
         f"{way * (not spec.mig)}",
+    )
+
+
+def check_profile(spec: PoolSpec, profile: str | None) -> None:
+    """Raise `OptionError` where a run cannot be recorded as asked for."""
+    frameworks = with_what_they_need(spec.framework)
+    if not profile or "torch" in frameworks:
+        return
+    instead = ""
+    if "jax" in frameworks:
+        instead = (
+            "; for JAX, `with jax.profiler.trace(folder):` in the cell records one for TensorBoard"
+        )
+    raise OptionError(
+        "profile",
+        f"profile={profile} needs framework=torch, and the pool is made with "
+        f"framework={','.join(spec.framework) or 'none'}{instead}",
     )
 
 

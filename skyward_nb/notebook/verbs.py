@@ -19,6 +19,8 @@ from skyward_nb.notebook.survey import survey
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.stragglers import behind, imbalance
+from skyward_nb.pool.view import View
 from skyward_nb.providers.folders import sweep
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Variable
@@ -118,9 +120,20 @@ def status(session: Session, line: str) -> None:
             how = f"{lost.how}; the next cell starts all ranks anew" if lost else ""
             how = how or f"process {pool.pids.get(info.rank, '-')}"
             print(f"  rank {info.rank}  node {info.node}  {how}")
+        for said in _balance(session.pools.pictures(pool).last()):
+            print(f"  {said}")
 
     for left in there:
         print(f"{left.entry.spec.name}: {left.entry.spec} · {left.where()} · {left.doing()}")
+
+
+def _balance(view: View | None) -> list[str]:
+    """How ranks kept up with one another in the cell that runs, or ran last."""
+    if view is None or view.ended is None:
+        late = behind(view.ranks) if view else {}
+        return [f"now: rank {rank} is {how}" for rank, how in late.items()]
+    slow = imbalance(view.ranks, view.ran_from)
+    return [f"in the last cell {slow}"] if slow else []
 
 
 def push(session: Session, line: str) -> None:

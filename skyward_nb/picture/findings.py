@@ -125,11 +125,15 @@ def reach_lines(facts: Sequence[Facts], ways: Ways) -> Iterator[str]:
     if not failed:
         times = [way.seconds for each in ways.values() for way in each]
         pairs = len(facts) * (len(facts) - 1) // 2
-        which = "both ranks reach each other" if pairs == 1 else f"all {pairs} pairs of ranks reach each other"
+        which = (
+            "both ranks reach each other"
+            if pairs == 1
+            else f"all {pairs} pairs of ranks reach each other"
+        )
         yield f"{which} (TCP, there and back in {_range(times)})"
         return
     total = len(facts) * (len(facts) - 1)
-    yield f"{len(failed)} of {total} ways between ranks fail"
+    yield f"{len(failed)} of {total} ways between ranks fail{'s' * (len(failed) == 1)}"
     if len(facts) <= _MOST_IN_A_MATRIX:
         yield from indented(_matrix(tuple(known), ways))
     for rank, way in failed[:_MOST_PAIRS]:

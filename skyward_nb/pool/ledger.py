@@ -425,7 +425,8 @@ def results_in_store(done: Mapping[int, RankDone]) -> set[str]:
     """Digests of what ranks sent home by way of their store."""
     found: set[str] = set()
     for end in done.values():
-        sent = [end.value, end.failure.value if end.failure else None, *end.pulled.values()]
+        raised = end.failure.value if end.failure else None
+        sent = [end.value, raised, end.profile, *end.pulled.values()]
         found |= {each.digest for each in sent if each is not None and each.data is None}
     return found
 

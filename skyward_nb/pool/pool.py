@@ -47,12 +47,14 @@ from skyward_nb.words.events import (
     WasCut,
 )
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.parts import Client
+from skyward_nb.words.parts import Client, RunCard
 from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
 
 _CONNECT_LIMIT = 60.0
 _STOP_LIMIT = 2.0
+_WRITING = 10.0
+"""Seconds that ranks have to write what they recorded of a run that is stopped."""
 _TOLD_AGAIN = 5.0
 """Seconds in which all that the agent has kept of a run has come for sure."""
 WARN_FROM = 256_000_000
@@ -366,7 +368,7 @@ class Pool:
             # It may have ended in time, which is told again first.
             left = max(card.began + card.timeout - time.time(), _TOLD_AGAIN)
         with self._turn():
-            conductor = self._conductor(began.run, began.ranks, left, card.on_error)
+            conductor = self._conductor(began.run, began.ranks, left, card)
             # Who was here before may have begun another generation since, as after a death.
             going = Going(began.generation, began.ranks, Plan(), conductor, {}, {}, [], card.limit)
             with self._lines.interrupts():
@@ -417,7 +419,7 @@ class Pool:
     ) -> Going:
         self._runs += 1
         card = request.card
-        conductor = self._conductor(self._runs, request.ranks, card.timeout, card.on_error)
+        conductor = self._conductor(self._runs, request.ranks, card.timeout, card)
         self._lines.send(self._command(request, plan, parcels))
         self.ledger.sent(plan, request.ranks)
         return Going(
@@ -432,14 +434,14 @@ class Pool:
         )
 
     def _conductor(
-        self, run: int, ranks: tuple[int, ...], timeout: float | None, on_error: str
+        self, run: int, ranks: tuple[int, ...], timeout: float | None, card: RunCard
     ) -> Conductor:
         return Conductor(
             run,
             ranks,
-            self.spec.grace,
+            self.spec.grace + (_WRITING if card.profile else 0),
             everyone=self.ranks,
-            waits=on_error == "wait",
+            waits=card.on_error == "wait",
             timeout_due=None if timeout is None else time.monotonic() + timeout,
         )
 

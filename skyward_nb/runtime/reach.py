@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from skyward_nb.runtime.here import instance_info
 from skyward_nb.words.findings import Link, Reached
@@ -34,7 +34,7 @@ Address = tuple[int, str, int]
 
 
 class Listener:
-    """Answers those who know the word, one after the other, on a thread of its own."""
+    """Answers those who know the word, each on a thread of its own: none waits for another."""
 
     def __init__(self, rank: int, host: str, word: bytes) -> None:
         self._rank = rank
@@ -44,8 +44,7 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
         self._until = time.monotonic() + _LIFE
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="skyward-check", daemon=True)
-        self._thread.start()
+        self._thread = _thread(self._serve)
 
     def close(self) -> None:
         """Listen no more."""
@@ -55,8 +54,6 @@ class Listener:
         self._thread.join(_PATIENCE)
 
     def _serve(self) -> None:
-        # Signals are the main thread's, which sleeps on if another one takes them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with self._socket:
             while not self._closed and (left := self._until - time.monotonic()) > 0:
                 self._socket.settimeout(left)
@@ -64,11 +61,14 @@ class Listener:
                     connection, _ = self._socket.accept()
                 except OSError:
                     return
-                with connection, contextlib.suppress(OSError):
-                    connection.settimeout(_PATIENCE)
-                    self._answer(connection)
+                _thread(self._answer, connection)
 
     def _answer(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(_PATIENCE)
+            self._talk(connection)
+
+    def _talk(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not hmac.compare_digest(_exactly(connection, _WORD), self._word):
             return
@@ -81,6 +81,17 @@ class Listener:
             while some := connection.recv_into(space):
                 count += some
             connection.sendall(count.to_bytes(8, "big"))
+
+
+def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
+    def run() -> None:
+        # Signals are the main thread's, which sleeps on if another one takes them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        target(*args)
+
+    thread = threading.Thread(target=run, name="skyward-check", daemon=True)
+    thread.start()
+    return thread
 
 
 _listener: Listener | None = None
@@ -192,6 +203,7 @@ def _go_on(
     if known is not None:
         found[each.rank] = known
         selector.unregister(each.socket)
+        each.socket.close()
     elif is_connected:
         selector.modify(each.socket, selectors.EVENT_READ, each)
 

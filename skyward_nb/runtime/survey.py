@@ -67,7 +67,9 @@ def _joined() -> tuple[str, ...]:
     """Frameworks whose group over all ranks is there: code may have destroyed torch's."""
     distributed = sys.modules.get("torch.distributed")
     return tuple(
-        name for name in entered if name != "torch" or (distributed and distributed.is_initialized())
+        name
+        for name in entered
+        if name != "torch" or (distributed and distributed.is_initialized())
     )
 
 

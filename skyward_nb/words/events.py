@@ -300,6 +300,8 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     Of the names the cell writes, `assigned` are those it bound anew, modules aside; `dropped`
     those that are not there now; of the names to pull, `missing` are those it does not have.
+
+    `profile` is a `CommProfile`, where one was asked for.
     """
 
     run: int
@@ -316,6 +318,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     interrupted: bool = False
     waited_in: str = ""
     steps: dict[str, int] = {}
+    profile: Packed | None = None
 
 
 class WasCut(msgspec.Struct, frozen=True, tag=True):

@@ -52,3 +52,4 @@ class RunCard(msgspec.Struct, frozen=True, kw_only=True):
     detached: bool = False
     timeout: float | None = None
     on_error: str = "stop"
+    profile: str = ""

@@ -1,0 +1,36 @@
+"""How a run communicated, as one rank recorded it. Plain data."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Collective(msgspec.Struct, frozen=True):
+    """One kind of collective: how often it ran, for how many seconds in all, and on how much.
+
+    `values` are the numbers in the messages, `size` their bytes; 0 where it was not recorded.
+    """
+
+    name: str
+    count: int
+    seconds: float
+    values: int = 0
+    size: int = 0
+
+
+class CommProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a run on a rank, those spent in collectives, and the `exposed` of these.
+
+    Waiting for other ranks counts as time in a collective. Exposed is the part in which the rank's
+    framework did nothing else. `trace` is the recording as PyTorch writes it, `events` those of it
+    that are to be put with those of other ranks; both are JSON, compressed by gzip, or empty where
+    there was `trouble`, which says it in words.
+    """
+
+    seconds: float = 0.0
+    communicating: float = 0.0
+    exposed: float = 0.0
+    collectives: tuple[Collective, ...] = ()
+    trace: bytes = b""
+    events: bytes = b""
+    trouble: str = ""

@@ -1,0 +1,264 @@
+"""`profile=comm`: time in collectives on every rank, and traces that other tools open."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import gone_within, traces
+from kernels import kernel
+
+from skyward_nb.notebook.profiles import FOLDER, MERGED, lines, told, write
+from skyward_nb.notebook.specs import check_profile
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.profile import Collective, CommProfile
+from skyward_nb.words.spec import PoolSpec
+
+needs_torch = pytest.mark.skipif(
+    not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    before = traces()
+    folder = tmp_path_factory.mktemp("notebook")
+    with kernel() as running:
+        running.folder = folder
+        running.run(f"import os; os.chdir({str(folder)!r})")
+        ran = running.run(
+            "%%sky_remote nodes=2 framework=torch grace=1s\n"
+            "import torch, torch.distributed as dist, time\nt = torch.ones(1000)\nr = dist.get_rank()"
+        )
+        assert ran.status == "ok", ran
+        yield running
+    assert not gone_within(5, before)
+
+
+def newest(notebook) -> Path:
+    """The folder that the last run made."""
+    return max((notebook.folder / FOLDER).iterdir(), key=lambda each: each.stat().st_mtime_ns)
+
+
+def opened(path: Path) -> list[dict]:
+    with gzip.open(path) as file:
+        return json.load(file)["traceEvents"]
+
+
+def ranges(events) -> Counter:
+    return Counter(
+        event["name"]
+        for event in events
+        if event["ph"] == "X" and event["name"].startswith("gloo:")
+    )
+
+
+@needs_torch
+@pytest.mark.torch
+def test_every_rank_tells_its_collectives_and_has_a_trace(notebook):
+    ran = notebook.run(
+        "%%sky_remote profile=comm out=made\nfor _ in range(5): dist.all_reduce(t)\n"
+        "if r == 0: time.sleep(0.4)\ndist.broadcast(t, 0)\n"
+        "(t @ t).item()"
+    )
+    assert ran.status == "ok", ran.traceback
+    assert not ran.stdout and "USDT" not in ran.picture
+    said = [line for line in ran.picture.splitlines() if line.startswith("rank ")]
+    assert [line.split(":")[0] for line in said] == ["rank 0", "rank 1"]
+    for line in said:
+        assert "in collectives" in line and "while nothing else ran" in line
+        assert "5 all_reduce" in line and "5,000 values" in line and "1 broadcast" in line
+    folder = newest(notebook)
+    assert f"traces: {folder.relative_to(notebook.folder) / MERGED}" in ran.picture
+    expected = {"gloo:all_reduce": 5, "gloo:broadcast": 1}
+    for rank in (0, 1):
+        events = opened(folder / f"rank{rank}.pt.trace.json.gz")
+        assert ranges(events) == expected
+        assert any(event["name"] == "aten::dot" for event in events)
+    whole = opened(folder / MERGED)
+    names = {e["pid"]: e["args"]["name"] for e in whole if e["name"] == "process_name"}
+    for rank in (0, 1):
+        own = [e for e in whole if e["ph"] == "X" and names[e["pid"]] == f"rank {rank}"]
+        assert ranges(own) == expected
+    starts = [e["ts"] for e in whole if e["name"] == "gloo:broadcast"]
+    assert all(0 <= ts < 60e6 for ts in starts), "times are counted from the run's beginning"
+    assert notebook.run("made[0] == made[1]").result == "True"
+
+
+@needs_torch
+@pytest.mark.torch
+def test_waiting_for_others_is_time_in_collectives(notebook):
+    ran = notebook.run("%%sky_remote profile=comm\nif r == 0: time.sleep(0.6)\ndist.all_reduce(t)")
+    assert ran.status == "ok"
+    time_of = {}
+    for rank in (0, 1):
+        events = opened(newest(notebook) / f"rank{rank}.pt.trace.json.gz")
+        time_of[rank] = sum(e["dur"] for e in events if e["name"] == "gloo:all_reduce")
+    assert time_of[1] > 0.3e6 > time_of[0]
+
+
+@needs_torch
+@pytest.mark.torch
+def test_a_cell_that_fails_has_its_profile_too(notebook):
+    ran = notebook.run(
+        "%%sky_remote profile=comm\ndist.all_reduce(t)\nif r == 1: raise ValueError('x')\n"
+        "dist.all_reduce(t)",
+        timeout=30,
+    )
+    assert ran.error[0] == "ValueError"
+    assert "traces: " in ran.picture and "in collectives" not in ran.traceback
+    events = opened(newest(notebook) / "rank1.pt.trace.json.gz")
+    assert ranges(events) == {"gloo:all_reduce": 1}
+    assert notebook.run("%%sky_remote\ndist.all_reduce(t)\n1").result == "[0-1] 1"
+
+
+@needs_torch
+@pytest.mark.torch
+def test_an_interrupted_cell_has_its_profile_too(notebook):
+    message = notebook.begin(
+        "%%sky_remote profile=comm\ndist.all_reduce(t)\nprint('before')\n"
+        "if r == 0: time.sleep(60)\ndist.all_reduce(t)"
+    )
+    pressed = []
+
+    def press(text):
+        if "before" in text and not pressed:
+            pressed.append(True)
+            notebook.interrupt()
+
+    ran = _finished(notebook, message, press)
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert "namespaces kept" in ran.picture
+    for rank in (0, 1):
+        events = opened(newest(notebook) / f"rank{rank}.pt.trace.json.gz")
+        assert ranges(events)["gloo:all_reduce"] >= 1
+    assert notebook.run("%%sky_remote\ndist.all_reduce(t)\n1").result == "[0-1] 1"
+
+
+def _finished(notebook, message, press):
+    """Front ends without widgets show little meanwhile, so the button is pressed after a while, too."""
+    import threading
+
+    timer = threading.Timer(3, press, ["before"])
+    timer.start()
+    try:
+        return notebook.finish(message, 40, on_update=press)
+    finally:
+        timer.cancel()
+
+
+@needs_torch
+@pytest.mark.torch
+def test_in_the_background(notebook):
+    ran = notebook.run("%%sky_remote profile=comm detach out=work\ndist.all_reduce(t)\n7")
+    assert ran.status == "ok"
+    assert notebook.run("list(work.result())").result == "[7, 7]"
+    assert ranges(opened(newest(notebook) / MERGED)) == {"gloo:all_reduce": 2}
+
+
+@needs_torch
+@pytest.mark.torch
+def test_a_cell_that_profiles_itself_keeps_its_own(notebook):
+    ran = notebook.run(
+        "%%sky_remote profile=comm\nfrom torch.profiler import profile\n"
+        "with profile() as own: dist.all_reduce(t)\nlen(own.events()) > 0"
+    )
+    assert ran.result == "[0-1] True"
+    assert "no profile of ranks 0-1: the cell used torch's profiler itself" in ran.picture
+
+
+@needs_torch
+@pytest.mark.torch
+def test_one_of_the_ranks_and_no_collective(notebook):
+    ran = notebook.run("%%sky_remote profile=comm ranks=1\nt + 1; None")
+    assert "rank 1: no collective in " in ran.picture
+    assert {path.name for path in newest(notebook).iterdir()} == {
+        "rank1.pt.trace.json.gz",
+        MERGED,
+    }
+
+
+@needs_torch
+@pytest.mark.torch
+def test_without_it_nothing_is_recorded(notebook):
+    before = set((notebook.folder / FOLDER).iterdir())
+    ran = notebook.run("%%sky_remote\nimport torch\ntorch._C._autograd._profiler_enabled()")
+    assert ran.result == "[0-1] False"
+    assert set((notebook.folder / FOLDER).iterdir()) == before
+
+
+def test_other_values_are_refused(notebook):
+    assert "profile=memory: there is comm" in notebook.run("%%sky_remote profile=memory\n1").stderr
+
+
+def test_a_pool_without_torch_is_refused_before_it_starts(notebook):
+    ran = notebook.run("%%sky_remote pool=other profile=comm\n1")
+    assert "profile=comm needs framework=torch" in ran.stderr
+    assert "other" not in notebook.run("%sky status").stdout
+
+
+@pytest.mark.parametrize(
+    ("framework", "says"), [((), "framework=none"), (("jax",), "jax.profiler.trace")]
+)
+def test_frameworks_that_cannot_be_recorded(framework, says):
+    with pytest.raises(OptionError, match="needs framework=torch") as caught:
+        check_profile(PoolSpec(framework=framework), "comm")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("framework", [("torch",), ("huggingface",), ("keras:torch",)])
+def test_frameworks_that_bring_torch_can(framework):
+    check_profile(PoolSpec(framework=framework), "comm")
+    check_profile(PoolSpec(), None)
+
+
+# ── files and lines ─────────────────────────────────────────────────────────────────────
+
+
+def profile(**changes):
+    kept = {
+        "seconds": 2.0,
+        "communicating": 0.5,
+        "exposed": 0.25,
+        "collectives": (Collective("all_reduce", 3, 0.5, 1500, 6000),),
+        "trace": gzip.compress(b'{"traceEvents": []}'),
+        "events": gzip.compress(b'{"ph":"X"},{"ph":"X"}'),
+    }
+    return CommProfile(**{**kept, **changes})
+
+
+def test_another_folder_is_never_written_to(tmp_path):
+    folders = [write({0: profile()}, "run1", tmp_path) for _ in range(3)]
+    assert [folder.name for folder in folders] == ["run1", "run1-2", "run1-3"]
+
+
+def test_ranks_without_events_leave_the_whole_valid(tmp_path):
+    without = profile(events=b"", trace=b"", trouble="full")
+    folder = write({0: without, 1: profile(), 2: without, 3: profile()}, "run", tmp_path)
+    assert len(opened(folder / MERGED)) == 4
+    assert not (folder / "rank0.pt.trace.json.gz").exists()
+
+
+def test_a_line_for_each_rank():
+    assert list(lines({0: profile(), 1: profile(collectives=())})) == [
+        "rank 0: 500 ms in collectives, 25 % of 2 s (250 ms while nothing else ran): "
+        "3 all_reduce (500 ms, 6 kB)",
+        "rank 1: no collective in 2 s",
+    ]
+
+
+def test_of_many_ranks_the_extremes():
+    said = list(lines({rank: profile(communicating=rank / 10) for rank in range(20)}))
+    assert len(said) == 5
+    assert [line.split(":")[0] for line in said[1:]] == ["rank 0", "rank 1", "rank 18", "rank 19"]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / FOLDER).write_text("in the way")
+    said = list(told({0: profile()}, "run", tmp_path))
+    assert said[0].startswith("rank 0: ")
+    assert "the traces could not be written to" in said[-1]
