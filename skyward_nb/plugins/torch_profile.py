@@ -60,7 +60,8 @@ class TorchRecording:
         if self._profiler is None:
             return
         # torch has one profiler at a time, and none is left where the cell had one of its own.
-        if not torch._C._autograd._profiler_enabled():
+        native: Any = torch._C
+        if not native._autograd._profiler_enabled():
             self._profiler = None
             self._trouble = "the cell used torch's profiler itself, and there is but one at a time"
             return
