@@ -146,8 +146,8 @@ def test_a_line_that_is_late(channel, no_leaks):
 def test_a_line_that_breaks_off_while_the_pool_starts(channel, no_leaks):
     pool = pool_through(channel)
     assert channel.lines == 1
-    pool.close()
     bytes_of_a_start = len(channel.passed(DOWN))
+    pool.close()
     dice = random.Random(13)
     for end in sorted(dice.sample(range(1, bytes_of_a_start), 4)):
         channel.obey(Rule(breaks_at={DOWN: end}))
