@@ -170,6 +170,16 @@ def test_code_that_catches_what_a_collective_raises_ends(four):
     assert {end.failure.type_name for end in ends} == {"KeyboardInterrupt"}
 
 
+def test_what_a_collective_is_in_is_left_before_the_interrupt_comes(four):
+    """The signal is heard in the first instruction after the collective: in an `__exit__`."""
+    body = "print('here')\nif r:\n    with torch.no_grad():\n        dist.group.WORLD.allreduce([t]).wait()"
+    ends = freed(four, stuck(four, body))
+    assert [end.interrupted for end in ends] == [False, True, True, True]
+    four.reform()
+    ends = four.ran("assert torch.is_grad_enabled()")
+    assert not any(end.failure for end in ends), ends
+
+
 def test_code_that_catches_the_interrupt_and_waits_again(four):
     """What the collective raises for being cut is no failure of its own."""
     body = (
