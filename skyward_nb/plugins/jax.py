@@ -87,6 +87,8 @@ class JaxPlugin(PlainPlugin):
                 self.cut()
                 jax.distributed.shutdown()
                 jax.extend.backend.clear_backends()
+                # A mesh that code has set is one of devices that are gone: no array could be made.
+                jax.set_mesh(None)
 
     def cut(self) -> bool:
         """Shut gloo's connections."""

@@ -1,6 +1,7 @@
 """JAX on the ranks of a pool: one set of devices, collectives, arrays that are spread out."""
 
 import ast
+import threading
 
 import pytest
 from conftest import gone_within, traces
@@ -128,6 +129,21 @@ def test_an_error_of_all_ranks_leaves_what_is_spread_over_them(notebook):
     assert notebook.run("%%sky_remote\nundefined").error[0] == "NameError"
     ran = notebook.run("%%sky_remote\nfloat(jnp.sum(spread))")
     assert values(ran) == "[0-1] 6.0"
+
+
+def test_an_interrupt_in_a_collective_leaves_no_mesh_behind(notebook):
+    """`process_allgather` sets one while it gathers; code may set one for all that follows."""
+    cell = notebook.begin(
+        "%%sky_remote\njax.set_mesh(sky.mesh())\nprint('here')\n"
+        "if rank: multihost_utils.process_allgather(np.ones(1))\nelse: time.sleep(100)"
+    )
+    threading.Timer(3, notebook.interrupt).start()
+    assert notebook.finish(cell).error[0] == "KeyboardInterrupt"
+    ran = notebook.run(
+        "%%sky_remote\none = jnp.ones(1)\n"
+        "one.is_fully_addressable, multihost_utils.process_allgather(one).shape"
+    )
+    assert values(ran) == "[0-1] (True, (2, 1))"
 
 
 def test_nothing_listens_beyond_loopback(notebook):
