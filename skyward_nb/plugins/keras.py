@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import random
 import sys
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,7 @@ class KerasPlugin(PlainPlugin):
                 f"change to {backend}: is it imported when Python starts?"
             )
         if backend == "jax":
-            with _distributed(place.info.mesh):
+            with _distributed(place.info.mesh), _seeds_alike(place.info):
                 yield
         elif backend == "torch" and place.info.world_size > 1:
             with _fit_warns(place.info.world_size):
@@ -110,6 +111,40 @@ def _distributed(axes: Axes) -> Generator[None]:
         yield
     finally:
         keras.distribution.set_distribution(before)
+
+
+class _Alike:
+    """What Keras draws its default seeds from: the same on all ranks, until code sets a seed."""
+
+    def __init__(self, info: InstanceInfo, is_seeded: Callable[[], bool]) -> None:
+        self._own = random.Random(f"{info.job_id} {info.generation}")  # noqa: S311 - no secret
+        self._is_seeded = is_seeded
+
+    def randint(self, low: int, high: int) -> int:
+        """A number from `low` to `high`, both included."""
+        return (random if self._is_seeded() else self._own).randint(low, high)
+
+
+@contextmanager
+def _seeds_alike(info: InstanceInfo) -> Generator[None]:
+    """Meanwhile, weights begin alike on all ranks, as JAX demands of what all of them hold.
+
+    Keras's own `distribution.initialize` seeds all of Python alike for that, and imports TensorFlow.
+    """
+    from keras.src.backend.common import global_state
+    from keras.src.random import seed_generator
+    from keras.src.utils import rng_utils
+
+    module: Any = seed_generator
+    get_seed = getattr(rng_utils, "get_random_seed", lambda: None)
+    before = module.python_random
+    module.python_random = _Alike(info, lambda: get_seed() is not None)
+    try:
+        yield
+    finally:
+        module.python_random = before
+        # It is an array on devices that are gone.
+        global_state.set_global_attribute(module.GLOBAL_SEED_GENERATOR, None)
 
 
 def _distribution(axes: Axes) -> Any:

@@ -75,6 +75,21 @@ def test_ranks_train_one_model(notebook, alone, line, kind):
     notebook.run("%sky down")
 
 
+def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebook):
+    ran = notebook.run(
+        "%%sky_remote nodes=2 framework=keras:jax push=none out=got\n"
+        "import keras, random\n"
+        "dense = keras.layers.Dense(2)\ndense.build((None, 3))\n"
+        "drawn = keras.random.normal((2,)).tolist()\n"
+        "dense.get_weights()[0].tolist(), drawn, random.random()"
+    )
+    assert ran.status == "ok", ran.traceback
+    assert (
+        notebook.run("got[0][:2] == got[1][:2], got[0][2] == got[1][2]").result == "(True, False)"
+    )
+    notebook.run("%sky down")
+
+
 def test_on_torch_fit_says_that_ranks_train_by_themselves(notebook):
     pytest.importorskip("torch")
     ran = notebook.run(
