@@ -102,7 +102,7 @@ def _framework(_option: str, text: str) -> tuple[str, ...]:
     try:
         return parse_frameworks(text)
     except OptionError as error:
-        near = near_words(text, (*WORDS, *AUTO))
+        near = "" if {",", ":"} & {*text} else near_words(text, (*WORDS, *AUTO))
         raise OptionError(error.option, f"{error.message}{near}") from None
 
 

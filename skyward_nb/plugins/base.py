@@ -129,10 +129,11 @@ class PlainPlugin:
 def check_mesh(spec: PoolSpec, places: int, what: str) -> None:
     """Raise `OptionError` where a mesh is asked for that has not as many places as there are."""
     if spec.mesh and size_of(spec.mesh) != places:
-        product = "·".join(str(size) for _, size in spec.mesh)
+        sizes = [str(size) for _, size in spec.mesh]
+        product = "·".join(sizes) + " = " if len(sizes) > 1 else ""
         raise OptionError(
             "mesh",
-            f"mesh={spell_mesh(spec.mesh)}: {product} = {size_of(spec.mesh)}, and the pool has "
+            f"mesh={spell_mesh(spec.mesh)}: {product}{size_of(spec.mesh)}, and the pool has "
             f"{places} {what}. The product of the sizes must be that number.",
         )
 

@@ -55,6 +55,8 @@ def parse_frameworks(text: str) -> tuple[str, ...]:
     parts = [part.strip().lower() for part in text.split(",")]
     if parts == ["none"]:
         return ()
+    if "none" in parts:
+        raise OptionError("framework", f"framework={text}: none stands alone")
     if "auto" in parts:
         if parts != ["auto"]:
             raise OptionError("framework", f"framework={text}: auto chooses all of them itself")

@@ -39,7 +39,7 @@ def test_every_word_means_itself(word):
         ("keras:mxnet", "framework=keras:mxnet: there is keras:jax, keras:torch, keras:tensorflow"),
         ("torch:jax", "framework=torch:jax: there is torch"),
         ("keras:", "there is keras:jax"),
-        ("torch,none", "framework=none"),
+        ("torch,none", "framework=torch,none: none stands alone"),
         ("keras:jax,keras:torch", "one Keras, not two"),
         ("mig", "slices are asked for as mig="),
     ],
