@@ -42,6 +42,12 @@ class JaxPlugin(PlainPlugin):
         devices = _devices_of(spec)
         check_mesh(spec, spec.world_size * devices, "devices")
         on_cpu = spec.accelerator is None or spec.simulate
+        asked = spec.env.get("JAX_PLATFORMS", "cpu")
+        if on_cpu and "cpu" not in asked.split(","):
+            raise OptionError(
+                "env",
+                f"env=JAX_PLATFORMS={asked}: the pool's ranks are on CPU; ask for accelerator=...",
+            )
         return {"devices": str(devices)} | ({"cpus": "yes"} if on_cpu else {})
 
     def preload(self, options: dict[str, str]) -> tuple[str, ...]:

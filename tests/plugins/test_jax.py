@@ -166,6 +166,7 @@ def test_nothing_listens_beyond_loopback(notebook):
         ("pool=x framework=jax env=JAX_NUM_CPU_DEVICES=two", "give a whole number"),
         ("pool=x framework=jax accelerator=A100:3 ranks_per_node=2 simulate", "shared out evenly"),
         ("pool=x framework=jax nodes=2 backend=gloo", "needs framework=torch"),
+        ("pool=x framework=jax env=JAX_PLATFORMS=cuda", "ask for accelerator="),
     ],
 )
 def test_refused_before_anything_starts(notebook, line, message):
