@@ -158,5 +158,6 @@ def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> 
     if "torch" in framework:
         words += "; models wrapped for the old group (DDP, FSDP) must be wrapped again"
     if any(word in ("jax", "keras:jax") for word in framework):
-        words += "; meshes, and arrays that are spread over ranks, must be made again"
+        models = "models of Keras, " if "keras:jax" in framework else ""
+        words += f"; meshes, {models}and arrays that are spread over ranks, must be made again"
     return words

@@ -49,6 +49,7 @@ class PutOff:
         self._call: Callable[[], None] | None = None
         self._before: Any = None
         self._frame: FrameType | None = None
+        self._timer: threading.Timer | None = None
 
     def put_off(self, frame: FrameType | None, call: Callable[[], None]) -> bool:
         """Have `call` made when `frame`'s code has returned to the user's, if it must not be torn.
@@ -68,9 +69,9 @@ class PutOff:
         self._before = sys.gettrace()
         user.f_trace = self._at_user
         sys.settrace(self._nowhere)
-        timer = threading.Timer(1.1 * _LONGEST, _look_again)
-        timer.daemon = True
-        timer.start()
+        self._timer = threading.Timer(1.1 * _LONGEST, _look_again)
+        self._timer.daemon = True
+        self._timer.start()
         return True
 
     def forget(self) -> None:
@@ -81,6 +82,8 @@ class PutOff:
         if self._frame is not None:
             self._frame.f_trace = None
         self._frame = None
+        if self._timer is not None:
+            self._timer.cancel()
         sys.settrace(self._before)
 
     def _nowhere(self, _frame: FrameType, _event: str, _argument: object) -> None:

@@ -23,8 +23,15 @@ _PIPE_SIZE = 1 << 18
 _PAUSE = 0.02
 _PIPES = ("stdout", "stderr")
 _CHATTER = b"[Gloo] Rank "
-_CHATTING = re.compile(rb"^\[Gloo\] Rank \d+ is connected to .*\n", re.MULTILINE)
-"""What gloo writes to standard output for every group of devices JAX computes on: no news."""
+_CHATTING = re.compile(
+    rb"^(?=.*(?:Gloo|peer ranks))(?:\[Gloo\] Rank |\d+| is connected to | peer ranks\. "
+    rb"|Expected number of connected peer ranks is : )+\n",
+    re.MULTILINE,
+)
+"""What gloo writes to standard output for every group of devices JAX computes on: no news.
+
+Its threads write at the same time, so that a line may be made of parts of several.
+"""
 _BUFFER = memoryview(bytearray(1 << 18))
 
 

@@ -275,6 +275,10 @@ def listing_spread() -> Generator[list[Any]]:
         _listing = None
 
 
+def _is_jax(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
 def describe(value: Any) -> str:
     """What a value that is spread over ranks is, in words that are equal where it is the same."""
     shape = "×".join(map(str, value.shape)) or "a scalar"
@@ -283,7 +287,7 @@ def describe(value: Any) -> str:
 
 def gather(value: Any) -> Any:
     """The whole of what is spread over ranks, on the host; all its ranks have to call this."""
-    if "jax" in type(value).__module__:
+    if _is_jax(value):
         from jax.experimental import multihost_utils
 
         return _make_jax(multihost_utils.process_allgather(value, tiled=True), False)
@@ -295,7 +299,7 @@ def gather(value: Any) -> Any:
 
 
 def _ranks_of(value: Any) -> set[int]:
-    if "jax" in type(value).__module__:
+    if _is_jax(value):
         return {device.process_index for device in value.sharding.device_set}
     return set(value.device_mesh.mesh.flatten().tolist())
 
@@ -317,7 +321,8 @@ def _spread(value: Any) -> Any:
         why = f"this cell runs on {have} alone: run it on all of them"
     else:
         why = why_not_gathered or "it can only go home as a part of a cell's value"
-    raise Unpicklable(f"it is spread over {len(ranks)} ranks, and {why}, or take .to_local()")
+    own = "its .addressable_shards" if _is_jax(value) else ".to_local()"
+    raise Unpicklable(f"it is spread over {len(ranks)} ranks, and {why}, or take {own}")
 
 
 def _torch_dtensor(tensor: Any) -> Any:
