@@ -27,7 +27,7 @@ VERBS = {
     ),
     "check": (
         "[hang] [pool=NAME]",
-        "devices, versions, reach and all-reduce; hang: where the ranks of a run are",
+        "devices, versions, reach, all-reduce; hang: where ranks of a run are",
     ),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
     "sweep": ("", "remove what pools that are gone have left: folders, values, processes"),

@@ -23,8 +23,8 @@ from skyward_nb.words.profile import CommProfile
 _PIECE = 1 << 20
 _LEVEL = 2
 _TO_GZIP = 31
-_HURRY = 1.0
-_TALK = re.compile(rb"^(?:USDT|STAGE|INFO):.*\n", re.MULTILINE)
+_HURRY = 2.0
+_TALK = re.compile(rb"^(?:USDT|STAGE|INFO):\d{4}-.*\n", re.MULTILINE)
 """What Kineto says each time that it begins and ends."""
 
 

@@ -280,3 +280,20 @@ def test_status_tells_of_a_rank_that_took_longer_until_the_next_cell(plain):
     assert re.search(r"in the last cell rank 2 took [\d.]+ times as long as the others", said), said
     plain.run("%%sky_remote pool=plain\n1")
     assert "took" not in plain.run("%sky status pool=plain").stdout
+
+
+@needs_torch
+@pytest.mark.torch
+@pytest.mark.gpu
+def test_a_gpu_is_told_with_its_driver(notebook):
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("there is no NVIDIA GPU")
+    name = torch.cuda.get_device_name(0)
+    word = name.removeprefix("NVIDIA ").split()[0]
+    assert notebook.run(f"%sky up pool=g accelerator={word} framework=torch").status == "ok"
+    ran = notebook.run("%sky check pool=g", timeout=90)
+    assert f"1 rank has {name}" in ran.stdout
+    assert re.search(r"CUDA [\d.]+, NCCL [\d.]+, driver [\d.]+", ran.stdout)
+    notebook.run("%sky down pool=g")

@@ -40,7 +40,7 @@ def test_help_of_one_verb():
         ("%sky pull hi", "hi", ["history"]),
         ("%sky pull x as=hi", "hi", ["history"]),
         ("%sky vars ra", "ra", ["ranks="]),
-        ("%sky check ", "", ["hang"]),
+        ("%sky check ", "", ["hang", "pool="]),
         ("%sky check ha", "ha", ["hang"]),
         ("%sky check hang ", "", ["pool="]),
         ("%sky check hang po", "po", ["pool="]),

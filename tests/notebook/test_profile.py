@@ -216,6 +216,25 @@ def test_frameworks_that_bring_torch_can(framework):
     check_profile(PoolSpec(), None)
 
 
+@needs_torch
+@pytest.mark.torch
+@pytest.mark.gpu
+def test_kernels_of_nccl_are_time_in_collectives(notebook):
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("NCCL wants a GPU for each of two ranks")
+    word = torch.cuda.get_device_name(0).removeprefix("NVIDIA ").split()[0]
+    ran = notebook.run(
+        f"%%sky_remote pool=g accelerator={word}:2 framework=torch profile=comm\n"
+        "import torch, torch.distributed as dist\nt = torch.ones(1000, device='cuda')\n"
+        "for _ in range(5): dist.all_reduce(t)\ntorch.cuda.synchronize()",
+        timeout=90,
+    )
+    assert "5 all_reduce" in ran.picture and "20 kB" in ran.picture
+    notebook.run("%sky down pool=g")
+
+
 # ── files and lines ─────────────────────────────────────────────────────────────────────
 
 
