@@ -160,4 +160,9 @@ def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> 
     if any(word in ("jax", "keras:jax") for word in framework):
         models = "models of Keras, " if "keras:jax" in framework else ""
         words += f"; meshes, {models}and arrays that are spread over ranks, must be made again"
+    if any("tensorflow" in word for word in framework):
+        words += (
+            "; a strategy of before goes on where all ranks had called the same functions with it, "
+            "else make it again"
+        )
     return words

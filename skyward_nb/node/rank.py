@@ -283,7 +283,7 @@ class Rank:
             self._mailbox.close()
             error = late
         self._waited_in = error_waited_in(error)
-        if self._waited_in:
+        if self._waited_in or isinstance(error, KeyboardInterrupt):
             # Some frameworks shorten their tracebacks.
             self._waited_in = self._rescue.saw(run) or self._waited_in
         before = error.__context__

@@ -22,6 +22,7 @@ _COMPILED = "PjitFunction"
 _TENSORFLOW = "/tensorflow/python/"
 _TENSORFLOW_ENGINE = (
     (f"{_TENSORFLOW}eager/execute.py", "quick_execute"),
+    (f"{_TENSORFLOW}eager/execute.py", "execute_with_cancellation"),
     (f"{_TENSORFLOW}framework/ops.py", "raise_from_not_ok_status"),
     (f"{_TENSORFLOW}ops/gen_collective_ops.py", ""),
 )
@@ -79,6 +80,7 @@ _ALIKE = {
     (f"{_TENSORFLOW}ops/variables.py", "__call__"): "tf.Variable",
     (f"{_TENSORFLOW}eager/polymorphic_function/polymorphic_function.py", "__call__"): "tf.function",
     (f"{_TENSORFLOW}eager/execute.py", "quick_execute"): "tf.function",
+    (f"{_TENSORFLOW}eager/execute.py", "execute_with_cancellation"): "tf.function",
 }
 _ABORTED = re.compile(r"Collective ops is aborted|/tensorflow\.WorkerService/")
 _LOST = re.compile(
@@ -194,11 +196,22 @@ def error_waited_in(error: BaseException | None) -> str:
     """The collective an exception was raised out of, or the one it came upon was."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if name := waits_in(frames_of_error(error)):
+        frames = frames_of_error(error)
+        if (name := waits_in(frames)) and (_only_waits(frames) or _was_aborted(error)):
             return name
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return ""
+
+
+def _only_waits(frames: list[NamedFrame]) -> bool:
+    """Whether what these frames are in does nothing but wait; what is TensorFlow's may have computed."""
+    return not any(_TENSORFLOW in file for file, _ in frames[:2])
+
+
+def _was_aborted(error: BaseException) -> bool:
+    before = error.__context__
+    return lost_its_peers(error) or (before is not None and lost_its_peers(before))
 
 
 def lost_its_peers(error: BaseException) -> bool:

@@ -86,7 +86,7 @@ class Generations:
 
     def reform(self, conductor: Conductor, watch: Watch) -> bool:
         """Have the ranks that there are form a new process group after a run; whether they could."""
-        if not self._all_are_cut(conductor, watch):
+        if not self.all_are_cut(conductor, watch):
             return False
         self.number += 1
         self._reserve()
@@ -108,13 +108,14 @@ class Generations:
                     pass
         return False
 
-    def _all_are_cut(self, conductor: Conductor, watch: Watch) -> bool:
+    def all_are_cut(self, conductor: Conductor, watch: Watch) -> bool:
         """Wait until no rank is about to cut what is going to be made anew; whether none is."""
         until = time.monotonic() + _CUT_LIMIT
         if conductor.cutting:
             for event in self._lines.pump(watch, until, interrupts=True):
                 if isinstance(event, WasCut):
-                    conductor.cut(event)
+                    for order in conductor.cut(event):
+                        self._lines.send(order)
                 if not conductor.cutting or isinstance(event, RankLost):
                     break
         return not conductor.cutting

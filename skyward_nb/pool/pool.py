@@ -452,6 +452,9 @@ class Pool:
         self._conduct(going, watch)
         self._lines.arrived()
         self.ledger.settle(conductor.done, going.namespace, going.plan)
+        if not conductor.broken:
+            # A rank may end for being cut before it has said that it was.
+            self._generations.all_are_cut(conductor, watch)
         if conductor.torn and not conductor.broken:
             was_reformed = self._generations.reform(conductor, watch)
         if conductor.broken or (conductor.torn and not was_reformed):

@@ -22,7 +22,8 @@ def barrier() -> None:
     group = next(iter(entered.values()), None)
     if group is None:
         raise RuntimeError(
-            "sky.barrier() needs a process group: make the pool with framework=torch, or jax"
+            "sky.barrier() needs a process group: make the pool with framework=torch, jax or "
+            "tensorflow"
         )
     group.barrier()
 

@@ -22,6 +22,12 @@ C10D = f"{TORCH}/distributed/distributed_c10d.py"
 LOGGER = f"{TORCH}/distributed/c10d_logger.py"
 FUNCTIONAL = f"{TORCH}/distributed/_functional_collectives.py"
 GRAPH = f"{TORCH}/autograd/graph.py"
+TENSORFLOW = "/site-packages/tensorflow/python"
+EXECUTE = f"{TENSORFLOW}/eager/execute.py"
+FUNCTION = f"{TENSORFLOW}/eager/polymorphic_function/polymorphic_function.py"
+HANDLER = (f"{TENSORFLOW}/util/traceback_utils.py", "error_handler")
+RUN = (f"{TENSORFLOW}/distribute/distribute_lib.py", "run")
+THREAD, WORKERS = "/lib/python3.11/threading.py", "/lib/python3.11/multiprocessing/pool.py"
 CELL = ("<cell 1>", "<module>")
 SHELL = ("/skyward_nb/node/shell.py", "run")
 
@@ -57,6 +63,27 @@ FRAMES = {
     "a model made": (((f"{TORCH}/nn/parallel/distributed.py", "__init__"), CELL), "DistributedDataParallel"),
     "user code called back by torch": ((CELL, (f"{TORCH}/distributed/algorithms/x.py", "hook"), CELL), ""),
     "user code in a forward": ((CELL, (f"{TORCH}/nn/parallel/distributed.py", "forward"), CELL), ""),
+    "a function of TensorFlow's": (
+        ((EXECUTE, "quick_execute"), (f"{TENSORFLOW}/eager/context.py", "call_function"), (FUNCTION, "__call__"),
+         HANDLER, CELL),
+        "tf.function",
+    ),
+    "one that can be cancelled, in a loop of Keras's": (
+        ((EXECUTE, "execute_with_cancellation"), (FUNCTION, "__call__"), HANDLER,
+         ("/site-packages/tf_keras/src/engine/training.py", "fit"),
+         ("/site-packages/tf_keras/src/utils/traceback_utils.py", "error_handler"), CELL),
+        "fit",
+    ),
+    "a strategy that has threads": (
+        ((THREAD, "wait"), (THREAD, "wait"), (WORKERS, "map"),
+         (f"{TENSORFLOW}/distribute/cross_device_ops.py", "_all_reduce_per_replica_values"), RUN, CELL),
+        "strategy.run",
+    ),
+    "a traceback that TensorFlow has shortened": (
+        (("", ""), (EXECUTE, "quick_execute"), HANDLER, CELL), "tf.function"
+    ),
+    "TensorFlow's own Python": (((f"{TENSORFLOW}/framework/ops.py", "convert_to_tensor"), HANDLER, CELL), ""),
+    "threads of a person's own": (((THREAD, "wait"), (WORKERS, "map"), CELL), ""),
     "ordinary torch": (((f"{TORCH}/nn/modules/linear.py", "forward"), CELL), ""),
     "jax": (
         (("/site-packages/jax/_src/array.py", "_value"), ("/jax/experimental/multihost_utils.py", "_psum"),

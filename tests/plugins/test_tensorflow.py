@@ -59,6 +59,16 @@ def test_keras_which_tensorflow_imports_runs_on_what_was_asked_for(frameworks, e
     assert modules.index(f"KERAS_BACKEND={keras}") < modules.index("tensorflow")
 
 
+def test_it_logs_errors_alone_unless_somebody_says_otherwise(monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    for env, level in (({}, "2"), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0")):
+        options = PLUGIN.options(PoolSpec(framework=("tensorflow",), env=env), "")
+        assert f"TF_CPP_MIN_LOG_LEVEL={level}" in PLUGIN.preload(options)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
+    options = PLUGIN.options(PoolSpec(framework=("tensorflow",)), "")
+    assert "TF_CPP_MIN_LOG_LEVEL=1" in PLUGIN.preload(options)
+
+
 def test_a_mesh_is_refused_before_anything_starts():
     spec = PoolSpec(nodes=2, framework=("tensorflow",), mesh=parse_mesh("fsdp:2"))
     with pytest.raises(OptionError, match="meshes are for framework=torch and framework=jax"):
@@ -112,7 +122,8 @@ def pool():
 def notebook(pool):
     """Two ranks; afterwards they are as before, and can do something together."""
     yield pool
-    assert pool.run(f"%%sky_remote\n{ALL}, kept.numpy().item()").result == "[0-1] (3.0, 7.0)"
+    ran = pool.run(f"%%sky_remote\n{ALL}, kept.numpy().item()")
+    assert ran.result == "[0-1] (3.0, 7.0)", ran.traceback
 
 
 @needs_tensorflow
@@ -330,6 +341,40 @@ def test_an_interrupt_while_one_waits_keeps_names(notebook, wait):
 
 
 @needs_tensorflow
+def test_what_was_made_before_a_cut_goes_on(notebook):
+    """Also where one rank has begun collectives that the other never came to."""
+    made = (
+        f"{STEP}with strategy.scope(): w = tf.Variable(1.0)\n"
+        "@tf.function\ndef train():\n"
+        "    def replica():\n"
+        "        w.assign_add(tf.distribute.get_replica_context().all_reduce('sum', tf.constant(1.0)))\n"
+        "    strategy.run(replica)\n"
+        "train(); step(); strategy.run(one)\n"
+    )
+    fails = "if r: raise ValueError('after the first step')\nstrategy.run(one)"
+    ran = notebook.run(f"%%sky_remote\n{made}{fails}")
+    assert ran.error[0] == "ValueError"
+    goes_on = "train()\nw.numpy().item(), step().numpy().item(), strategy.run(one).numpy().item()"
+    assert notebook.run(f"%%sky_remote\n{goes_on}").result == "[0-1] (5.0, 3.0, 3.0)"
+
+
+LONG = (
+    "@tf.function\ndef long():\n    x = tf.ones((200, 200))\n"
+    "    for _ in tf.range(10**9): x = tf.tanh(x @ x)\n    return x\n"
+)
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("strategy", ["", STEP])
+def test_an_interrupt_ends_a_long_function_and_keeps_names(notebook, strategy):
+    message = notebook.begin(f"%%sky_remote\n{strategy}{LONG}long()")
+    threading.Timer(1.5, notebook.interrupt).start()
+    ran = notebook.finish(message, timeout=30)
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert "killed" not in ran.traceback
+
+
+@needs_tensorflow
 def test_all_wait_for_different_things(notebook):
     message = notebook.begin(f"%%sky_remote\n{STEP}sky.barrier() if r else step()")
     threading.Timer(1.5, notebook.interrupt).start()
@@ -369,8 +414,9 @@ def test_a_restart_is_a_new_cluster(notebook):
     not importlib.util.find_spec("skyward_nb.plugins.keras"), reason="there is no plugin for Keras"
 )
 @pytest.mark.usefixtures("no_leaks")
-def test_keras_on_tensorflow_and_a_pool_of_one():
-    with kernel() as notebook:
+def test_keras_on_tensorflow_a_pool_of_one_and_a_proxy():
+    nowhere = "http://127.0.0.1:1"
+    with kernel(http_proxy=nowhere, https_proxy=nowhere, no_proxy="example.org") as notebook:
         ran = notebook.run(
             f"%%sky_remote framework=keras:tensorflow\n{READY}\nimport keras\n"
             f"{KERAS}with strategy.scope(): model = made()\n"
