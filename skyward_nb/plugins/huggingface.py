@@ -19,6 +19,7 @@ from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.spec import PoolSpec
 
 _TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
+_USE_CPU = "ACCELERATE_USE_CPU"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class HuggingFacePlugin(PlainPlugin):
 
     def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
         """The token; and on CPU the word without which every rank would train a copy of its own."""
-        on_cpu = {} if info.accelerators else {"ACCELERATE_USE_CPU": "true"}
+        on_cpu = {} if info.accelerators else {_USE_CPU: "true"}
         token = options.get("token")
         return on_cpu | ({_TOKEN: token} if token else {})
 
@@ -57,12 +58,14 @@ class HuggingFacePlugin(PlainPlugin):
         del place, options
         import accelerate
 
-        make = accelerate.Accelerator.__init__
+        make, know = accelerate.Accelerator.__init__, accelerate.PartialState.__init__
         accelerate.Accelerator.__init__ = _looking_first(make)
+        accelerate.PartialState.__init__ = _heeding_cpu(know)
         try:
             yield
         finally:
             accelerate.Accelerator.__init__ = make
+            accelerate.PartialState.__init__ = know
             _part()
 
 
@@ -81,6 +84,20 @@ def _looking_first(make: Callable[..., None]) -> Callable[..., None]:
         if is_joined and not dist.is_initialized():
             _forget()
         make(self, *args, **kwargs)
+
+    return __init__
+
+
+def _heeding_cpu(make: Callable[..., None]) -> Callable[..., None]:
+    """PartialState's `__init__`, which heeds the variable that Accelerator heeds.
+
+    Else one that is made first takes a rank on CPU for a process alone, and so does every
+    Accelerator after it: each would train a copy of its own.
+    """
+
+    @functools.wraps(make)
+    def __init__(self: Any, cpu: bool = False, **kwargs: Any) -> None:  # noqa: N807 - what it is
+        make(self, cpu or os.environ.get(_USE_CPU) == "true", **kwargs)
 
     return __init__
 

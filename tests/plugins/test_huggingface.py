@@ -91,6 +91,17 @@ def test_accelerator_sees_all_processes(notebook):
 
 
 @needs_it
+def test_a_partial_state_that_is_made_first_sees_all_processes_too(notebook):
+    ran = notebook.run(
+        "%%sky_remote\nfrom accelerate import PartialState\nfrom accelerate.state import AcceleratorState\n"
+        "AcceleratorState._reset_state(True)\nstate = PartialState()\n"
+        "with state.split_between_processes([0, 1, 2, 3]) as own: pass\n"
+        "len(own), state.num_processes, Accelerator().num_processes"
+    )
+    assert ran.result == "[0-1] (2, 2, 2)", ran.traceback
+
+
+@needs_it
 def test_accelerates_own_test_script_runs_as_it_is_and_again(notebook):
     for _ in range(2):
         ran = notebook.run(
