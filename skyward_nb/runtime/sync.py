@@ -43,9 +43,12 @@ def data_place(mesh: Any = None) -> tuple[int, int]:
     """(index, count): which of how many parts of the data this rank takes; (0, 1) outside a pool.
 
     Ranks that differ only along `tp` compute one thing together, and take the same part; along every
-    other axis data is split. Of the pool's own mesh, or of a `DeviceMesh` of torch that is given.
+    other axis data is split. Of the pool's own mesh, or of a `DeviceMesh` of torch that is given, whose
+    axes have names (else ValueError).
     """
     if mesh is not None:
+        if not getattr(mesh, "mesh_dim_names", None):
+            raise ValueError("sky.data_place: the mesh's axes have no names: give mesh_dim_names")
         axes: Axes = tuple(zip(mesh.mesh_dim_names, mesh.shape, strict=True))
         ranks = mesh.mesh.flatten().tolist()
         return part_of(axes, ranks.index(mesh.get_rank()), len(ranks))

@@ -347,6 +347,14 @@ def test_the_mesh_is_one_until_there_is_a_new_group(pool):
     assert values(pool, "sky.data_place()") == [(rank, 4) for rank in range(4)]
 
 
+def test_a_mesh_without_names_does_not_say_how_data_is_split():
+    class Mesh:
+        mesh_dim_names = None
+
+    with pytest.raises(ValueError, match="have no names"):
+        data_place(Mesh())
+
+
 def test_the_option_line_says_the_mesh():
     before = traces()
     with kernel() as notebook:
