@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from skyward_nb.plugins.base import uses_of
+from skyward_nb.plugins.base import find_plugin, uses_of
 from skyward_nb.plugins.keras import settled
+from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.frameworks import meant, with_what_they_need
 from skyward_nb.words.info import InstanceInfo, environment
@@ -20,10 +21,7 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     """`base` with what is asked for; raises `OptionError` where options contradict one another."""
     spec = replace(base, **_fields(asked))
     spec = replace(spec, framework=settled(spec.framework, spec.env))
-    reserved = sorted(set(spec.env) & set(environment(InstanceInfo())))
-    if reserved:
-        names = ", ".join(reserved)
-        raise OptionError("env", f"env= cannot set {names}: each rank has its own")
+    _check_variables(spec, environment(InstanceInfo()))
     if spec.mig and spec.accelerator is None:
         raise OptionError(
             "mig", f"mig={spec.mig} needs accelerator=..., the GPU that is cut: accelerator=A100"
@@ -35,7 +33,9 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
         raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")
     if spec.simulate and spec.accelerator is None:
         raise OptionError("simulate", "simulate stands in for accelerator=..., which is missing")
-    frameworks = {use.name for use in uses_of(spec)}
+    uses = uses_of(spec)
+    _check_variables(spec, _of_the_place(uses))
+    frameworks = {use.name for use in uses}
     if "torch" not in frameworks and spec.backend != "auto":
         raise OptionError("backend", f"backend={spec.backend} needs framework=torch")
     if "torch" not in frameworks and spec.collective_timeout is not None:
@@ -43,6 +43,24 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     if spec.mesh and not frameworks & {"torch", "jax"}:
         raise OptionError("mesh", "mesh= needs framework=torch, or jax, or keras:jax")
     return spec
+
+
+def _check_variables(spec: PoolSpec, own: Iterable[str]) -> None:
+    """Raise `OptionError` where env= has variables of which each rank has its own."""
+    if reserved := sorted(set(spec.env) & set(own)):
+        names = ", ".join(reserved)
+        raise OptionError("env", f"env= cannot set {names}: each rank has its own")
+
+
+def _of_the_place(uses: Iterable[PluginUse]) -> set[str]:
+    """The variables of plugins that say where a rank stands, and so are its own."""
+    here, elsewhere = InstanceInfo(), InstanceInfo(rank=1, world_size=2, head_port=1)
+    return {
+        name
+        for use in uses
+        for name, value in find_plugin(use.name).env(here, use.options).items()
+        if find_plugin(use.name).env(elsewhere, use.options).get(name) != value
+    }
 
 
 def _check_shares(spec: PoolSpec) -> None:
