@@ -12,6 +12,7 @@ from skyward_nb.pool.hang import Halt, doing
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.whereabouts import Source, Whereabouts, whereabouts
 from skyward_nb.words.events import RankDone, RankLost
+from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.ranks import count_ranks
 
 _OLD_GROUP = re.compile(
@@ -155,12 +156,13 @@ def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> 
         words = f"communication was cut to stop {', and '.join(waited)}; {anew}"
     else:
         words = f"ranks had not called the same collectives, so {anew}"
-    if "torch" in framework:
+    parts = with_what_they_need(framework)
+    if "torch" in parts:
         words += "; models wrapped for the old group (DDP, FSDP) must be wrapped again"
-    if any(word in ("jax", "keras:jax") for word in framework):
-        models = "models of Keras, " if "keras:jax" in framework else ""
-        words += f"; meshes, {models}and arrays that are spread over ranks, must be made again"
-    if any("tensorflow" in word for word in framework):
+    if "jax" in parts:
+        models = "Keras models, " if "keras" in parts else ""
+        words += f"; {models}meshes, and arrays that are spread over ranks, must be made again"
+    if "tensorflow" in parts:
         words += (
             "; a strategy of before goes on where all ranks had called the same functions with it, "
             "else make it again"
