@@ -158,10 +158,12 @@ def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> 
         words = f"ranks had not called the same collectives, so {anew}"
     parts = with_what_they_need(framework)
     if "torch" in parts:
-        words += "; models wrapped for the old group (DDP, FSDP) must be wrapped again"
+        words += (
+            "; models wrapped for the old group (DDP, FSDP, sky.parallelize) must be made again"
+        )
     if "jax" in parts:
         models = "Keras models, " if "keras" in parts else ""
-        words += f"; {models}meshes, and arrays that are spread over ranks, must be made again"
+        words += f"; {models}meshes, functions compiled for them, and arrays that are spread over ranks, must be made again"
     if "tensorflow" in parts:
         words += (
             "; a strategy of before goes on where all ranks had called the same functions with it, "

@@ -53,6 +53,9 @@ class Plugin(Protocol):
     The port is bound and not listened on; who binds it too must set SO_REUSEADDR.
     """
 
+    stays: bool
+    """Whether what listens there goes on when the ranks form a new group, and so its ports stay."""
+
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
         """What of the spec it heeds; on the client. Raises `OptionError` for what it cannot do."""
         ...
@@ -100,6 +103,7 @@ class PlainPlugin:
     image: tuple[str, ...]
     modules: tuple[str, ...]
     serves: bool = False
+    stays: bool = False
 
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
         """Nothing."""

@@ -22,7 +22,7 @@ from skyward_nb.plugins.wires import Wires, await_listener
 from skyward_nb.runtime.groups import entered
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.mesh import Axes
+from skyward_nb.words.mesh import Axes, axes_of
 from skyward_nb.words.spec import PoolSpec
 
 _JOIN = 120
@@ -292,9 +292,8 @@ class JaxGroup:
         """A `jax.sharding.Mesh` over all devices, its axes for JAX to decide along (`Auto`)."""
         import jax
 
-        axes = axes or (("fsdp", jax.device_count()), ("tp", 1))
-        sizes, names = tuple(size for _, size in axes), tuple(name for name, _ in axes)
-        kinds = (jax.sharding.AxisType.Auto,) * len(axes)
+        sizes, names = axes_of(axes, jax.device_count())
+        kinds = (jax.sharding.AxisType.Auto,) * len(sizes)
         return jax.make_mesh(sizes, names, axis_types=kinds)
 
 

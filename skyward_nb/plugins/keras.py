@@ -1,18 +1,15 @@
 """Keras 3: its backend set before it is imported, and on JAX its distribution over all devices.
 
 On torch and TensorFlow, Keras itself distributes nothing: those frameworks are readied, and `fit`,
-which would train as many separate models as there are ranks, says so: on TensorFlow by
-`runtime/keras_on_tensorflow`, as that may be imported without this plugin.
+which would train as many separate models as there are ranks, says so (`runtime/keras_alone`).
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import random
 import sys
-import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,11 +23,6 @@ from skyward_nb.words.mesh import Axes
 from skyward_nb.words.spec import PoolSpec
 
 _MODEL_AXIS = "tp"
-_ALONE = (
-    "on torch Keras's fit trains on each rank alone: {ranks} ranks, {ranks} different models. To "
-    "train one on all of them: a pool with framework=keras:jax, or a loop of your own with "
-    "torch.nn.parallel.DistributedDataParallel(model)"
-)
 
 
 @dataclass(frozen=True)
@@ -75,9 +67,6 @@ class KerasPlugin(PlainPlugin):
         if backend == "jax":
             with _distributed(place.info.mesh), _seeds_alike(place.info):
                 yield
-        elif backend == "torch" and place.info.world_size > 1:
-            with _fit_warns(place.info.world_size):
-                yield
         else:
             yield
 
@@ -85,7 +74,8 @@ class KerasPlugin(PlainPlugin):
 def settled(words: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
     """The words, with `keras` alone on the backend it has here: what `env` says, or is installed.
 
-    One that is imported in this process already counts first after `env`.
+    What else is asked for, if it is one that Keras runs on, counts after `env`; then the backend of a
+    Keras that is imported in this process.
     """
     if "keras" not in words:
         return words
@@ -94,7 +84,8 @@ def settled(words: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
     imported = here.config.backend() if here is not None and hasattr(here, "config") else None
     known = next(each.variants for each in FRAMEWORKS if each.name == "keras")
     found = [name for name in known if importlib.util.find_spec(name) is not None]
-    backend = asked or imported or (found or known)[0]
+    beside = [word for word in words if word in known]
+    backend = asked or (beside[0] if len(beside) == 1 else None) or imported or (found or known)[0]
     if backend not in known:
         raise OptionError("framework", f"framework=keras: there is no {backend} backend here")
     return tuple(f"keras:{backend}" if word == "keras" else word for word in words)
@@ -178,30 +169,6 @@ def _distribution(axes: Axes) -> Any:
         batch_dim_name=data,
         auto_shard_dataset=False,
     )
-
-
-@contextmanager
-def _fit_warns(ranks: int) -> Generator[None]:
-    """Meanwhile, the first `fit` of Keras says that ranks train by themselves."""
-    import keras
-
-    trainer: Any = next(each for each in keras.Model.__mro__ if "fit" in vars(each))
-    fit = trainer.fit
-    told = False
-
-    @functools.wraps(fit)
-    def fit_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal told
-        if not told:
-            told = True
-            warnings.warn(_ALONE.format(ranks=ranks), stacklevel=2)
-        return fit(self, *args, **kwargs)
-
-    trainer.fit = fit_alone
-    try:
-        yield
-    finally:
-        trainer.fit = fit
 
 
 PLUGIN = KerasPlugin("keras", image=("keras>=3.8",), modules=("keras",))

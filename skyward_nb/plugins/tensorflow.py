@@ -183,5 +183,5 @@ def _some_thread_waits() -> bool:
 _cluster = Cluster()
 
 PLUGIN = TensorflowPlugin(
-    "tensorflow", image=("tensorflow>=2.18",), modules=("tensorflow",), serves=True
+    "tensorflow", image=("tensorflow>=2.18",), modules=("tensorflow",), serves=True, stays=True
 )

@@ -23,7 +23,7 @@ from skyward_nb.plugins.wires import Wires, await_listener
 from skyward_nb.runtime.groups import entered
 from skyward_nb.runtime.here import instance_info
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.mesh import Axes
+from skyward_nb.words.mesh import Axes, axes_of
 from skyward_nb.words.spec import PoolSpec
 
 _JOIN = timedelta(seconds=120)
@@ -144,12 +144,11 @@ class TorchGroup:
         world = _world()
         if self._of is None or self._of() is not world:
             self._of, self._meshes = weakref.ref(world), {}
-        axes = axes or (("fsdp", dist.get_world_size()), ("tp", 1))
         if axes not in self._meshes:
             # Of GPUs where the pool has some: those of a machine are not meant by `simulate`, say.
             on_gpu = instance_info().accelerators > 0 or dist.get_backend() == "nccl"
             kind = "cuda" if on_gpu else "cpu"
-            sizes, names = tuple(size for _, size in axes), tuple(name for name, _ in axes)
+            sizes, names = axes_of(axes, dist.get_world_size())
             self._meshes[axes] = init_device_mesh(kind, sizes, mesh_dim_names=names)
         return self._meshes[axes]
 

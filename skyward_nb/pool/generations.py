@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.lines import Lines, Watch
@@ -40,6 +42,7 @@ class Generations:
         self._lines = lines
         self._plugins = plugins
         self._reserved: dict[int, Reserved] = {}
+        self._kept: dict[int, dict[str, tuple[int, ...]]] = {}
 
     def adopt(self, hellos: Iterable[Hello]) -> bool:
         """Take the ranks that agents tell of; whether all are there."""
@@ -58,7 +61,7 @@ class Generations:
         """
         self.number += 1
         self.pids.clear()
-        self._reserve()
+        self._reserve(anew=True)
         waiting = set(range(self._spec.world_size))
         soon = time.monotonic() + _SOON
         for event in self._lines.pump(watch, None, interrupts=stubborn):
@@ -89,7 +92,7 @@ class Generations:
         if not self.all_are_cut(conductor, watch):
             return False
         self.number += 1
-        self._reserve()
+        self._reserve(anew=False)
         waiting = set(range(self._spec.world_size))
         for event in self._lines.pump(watch, time.monotonic() + _REFORM_LIMIT, interrupts=True):
             match event:
@@ -120,10 +123,17 @@ class Generations:
                     break
         return not conductor.cutting
 
-    def _reserve(self) -> None:
-        """Have every machine hold ports for this generation."""
+    def _reserve(self, *, anew: bool) -> None:
+        """Have every machine hold ports for this generation; servers that stay keep theirs."""
         self._reserved.clear()
-        servers = tuple(use.name for use in self._plugins if find_plugin(use.name).serves)
+        plugins = [find_plugin(use.name) for use in self._plugins]
+        servers = tuple(each.name for each in plugins if each.serves and (anew or not each.stays))
+        before = self.infos[0].peers if self.infos and not anew else ()
+        staying = {each.name for each in plugins if each.stays}
+        self._kept = {
+            peer.node: {name: held for name, held in peer.ports.items() if name in staying}
+            for peer in before
+        }
         for machine, link in zip(self.machines, self._lines.links, strict=True):
             order = Reserve(self.number, machine.nodes, self._spec.slots, servers)
             self._lines.tell(link, order)
@@ -135,7 +145,10 @@ class Generations:
         if len(self._reserved) < self._spec.nodes:
             return False
         peers = {peer.node: peer for each in self._reserved.values() for peer in each.peers}
-        ordered = tuple(peers[node] for node in sorted(peers))
+        ordered = tuple(
+            replace(peers[node], ports=self._kept.get(node, {}) | peers[node].ports)
+            for node in sorted(peers)
+        )
         port = self._reserved[0].port
         self.infos = place(self._spec, ordered, port, self._pool_id, self.number)
         return True

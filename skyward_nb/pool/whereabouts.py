@@ -26,7 +26,7 @@ _MOST_TEXT = 120
 _OUR_WORK = {
     ("mailbox.py", "next_gather"): "at the cell's end, where it waited to gather what is spread",
     ("rank.py", "_with_values"): "at the cell's end, returning values",
-    ("shell.py", "keep_traceback"): "raising an exception",
+    ("shell.py", "keep_traceback"): "at an exception, which it made readable",
     ("rank.py", "_arrive"): "taking in what was sent, before the cell's first line",
     ("mailbox.py", "next"): "done with the cell",
 }

@@ -45,6 +45,12 @@ def _from_lists(text: str) -> Axes:
     return tuple(zip(names, sizes, strict=True))
 
 
+def axes_of(axes: Axes, places: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Sizes and names of a mesh; where none is asked for, all `places` along `fsdp` by 1 on `tp`."""
+    axes = axes or (("fsdp", places), ("tp", 1))
+    return tuple(size for _, size in axes), tuple(name for name, _ in axes)
+
+
 def size_of(axes: Axes) -> int:
     """How many ranks, or devices, a mesh has places for."""
     return math.prod(size for _, size in axes)

@@ -16,7 +16,7 @@ FAILURE = Failure(type_name="ValueError", message="m", value=None, at=None, trac
 SLEEPS = Whereabouts((Spot("Cell In[3]", 7, "<module>", "time.sleep(60)", is_users=True),))
 FORMED = (
     "the process group was formed again (generation 3) and names are kept; models wrapped for the "
-    "old group (DDP, FSDP) must be wrapped again"
+    "old group (DDP, FSDP, sky.parallelize) must be made again"
 )
 ANEW = (
     "all ranks were started anew (generation 3); names of the notebook are sent again when a cell "
