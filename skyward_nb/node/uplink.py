@@ -23,7 +23,7 @@ from skyward_nb.wire.frames import frame
 from skyward_nb.words.events import Display, Event, Metric, Metrics, Output, Progress, Stage
 
 _PAUSE = 0.01
-_SETTLE = 0.005
+_SETTLE = 0.02
 _BLINK = 0.00002
 _ENOUGH = 64 * 1024
 _MANY = 4096

@@ -26,6 +26,17 @@ for i in range(60):
 LINES = [f"line {i}" for i in range(60)]
 
 
+def until_it_runs(pools=1):
+    """Wait until runs go on in so many pools, and are a moment old."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        found = [registry.condition(entry.pool_id) for entry in registry.entries()]
+        if sum(each is not None and bool(each.running) for each in found) >= pools:
+            break
+        time.sleep(0.05)
+    time.sleep(0.3)
+
+
 @pytest.fixture
 def notebook(no_leaks):
     with kernel(JPY_SESSION_NAME="work/train.ipynb") as running:
@@ -41,7 +52,7 @@ def said(picture):
 @pytest.mark.parametrize("by_kill", [True, False], ids=["killed", "restarted"])
 def test_a_kernel_that_comes_again_shows_the_whole_run_and_binds_its_value(notebook, by_kill):
     notebook.begin(f"%%sky_remote nodes=2 out=got\n{SLOW}")
-    time.sleep(1.2)
+    until_it_runs()
     words = notebook.restart(by_kill=by_kill)
     assert "of this notebook is alive from an earlier kernel" in words
     assert "has been running for" in words
@@ -113,7 +124,7 @@ def test_a_cell_of_a_restarted_notebook_goes_on_with_its_idle_pool(notebook):
 
 def test_a_cell_does_not_pass_over_a_run_that_goes_on(notebook):
     notebook.begin(f"%%sky_remote nodes=2\n{SLOW}")
-    time.sleep(1)
+    until_it_runs()
     notebook.restart()
     ran = notebook.run("%%sky_remote nodes=2\n1")
     assert ran.error[0] == "PoolError"

@@ -25,6 +25,7 @@ needs_torch = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory):
+    pytest.importorskip("torch")
     before = traces()
     folder = tmp_path_factory.mktemp("notebook")
     with kernel() as running:

@@ -134,7 +134,7 @@ def test_an_error_of_all_ranks_leaves_what_is_spread_over_them(notebook):
 def test_an_interrupt_in_a_collective_leaves_no_mesh_behind(notebook):
     """`process_allgather` sets one while it gathers; code may set one for all that follows."""
     cell = notebook.begin(
-        "%%sky_remote\njax.set_mesh(sky.mesh())\nprint('here')\n"
+        "%%sky_remote\nimport numpy as np\njax.set_mesh(sky.mesh())\nprint('here')\n"
         "if rank: multihost_utils.process_allgather(np.ones(1))\nelse: time.sleep(100)"
     )
     threading.Timer(3, notebook.interrupt).start()

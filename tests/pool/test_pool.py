@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ from skyward_nb.words.events import Output
 def test_a_pool_opens_and_closes_without_a_trace(make):
     process = psutil.Process()
     make().close()  # what is made once for all pools is made now
+    gc.collect()  # what tests before have left to it
     before = process.num_fds(), process.num_threads()
     for _ in range(3):
         pool = make()
