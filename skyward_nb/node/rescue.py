@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from skyward_nb.plugins.base import Plugin
-from skyward_nb.plugins.collectives import frames_of_thread, waits_in
+from skyward_nb.plugins.collectives import called_at, frames_of_thread, waits_in
 from skyward_nb.wire.frames import FrameError, command_frames
 from skyward_nb.words.commands import Command, Cut, Inspect, Reserve
 from skyward_nb.words.events import Event, WasCut
@@ -28,6 +28,10 @@ _MOST_FRAMES = 100
 _MOST_OF_THREADS = 7 << 15
 _FROM_ANYONE = {"work.wait", "store.get", "block_until_ready", "a computation of JAX"}
 """What is known by a method's name alone, and so might be something else that is quick."""
+_STILL = 0.06
+_BUSY = 0.2
+_LISTENING = {"sleep", "acquire", "wait", "join", "select", "poll", "recv", "read", "waitpid"}
+"""What Python itself waits in, and an interrupt ends."""
 
 
 class Rescue:
@@ -134,7 +138,7 @@ class Rescue:
         run = self._run
         if run not in (None, command.run) or command.run <= self._void:
             return WasCut(command.run, self._rank)
-        waited_in = self._waits_in() if run is not None else ""
+        waited_in = self._waits_in() or self._hidden_wait() if run is not None else ""
         if run is not None and not waited_in:
             return WasCut(command.run, self._rank)
         self._cut_in, self._saw = run, waited_in
@@ -155,6 +159,20 @@ class Rescue:
                 return ""
             time.sleep(_BETWEEN_LOOKS)
         return found
+
+    def _hidden_wait(self) -> str:
+        """What of a plugin the main thread may wait in unseen: it is interrupted, and stays.
+
+        It is at one place, in native code that does not listen, and nothing in this process computes.
+        """
+        hidden = next((plugin.hidden for plugin in self._plugins if plugin.hidden), "")
+        frame = sys._current_frames().get(self._main)
+        if not hidden or frame is None or called_at(frame.f_code, frame.f_lasti) in _LISTENING:
+            return ""
+        before, spent = _where(frame), time.process_time()
+        time.sleep(_STILL)
+        is_there = before == _where(sys._current_frames().get(self._main))
+        return hidden if is_there and time.process_time() - spent < _BUSY * _STILL else ""
 
 
 def _stack(ident: int, frame: FrameType | None) -> str:

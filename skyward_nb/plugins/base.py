@@ -52,9 +52,10 @@ class Plugin(Protocol):
 
     The port is bound and not listened on; who binds it too must set SO_REUSEADDR.
     """
-
     stays: bool
     """Whether what listens there goes on when the ranks form a new group, and so its ports stay."""
+    hidden: str
+    """What of it waits for peers in native code and leaves no frame that would tell; "" if nothing."""
 
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
         """What of the spec it heeds; on the client. Raises `OptionError` for what it cannot do."""
@@ -104,6 +105,7 @@ class PlainPlugin:
     modules: tuple[str, ...]
     serves: bool = False
     stays: bool = False
+    hidden: str = ""
 
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
         """Nothing."""

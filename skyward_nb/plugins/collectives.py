@@ -15,7 +15,7 @@ NamedFrame = tuple[str, str]
 
 _NATIVE = {"wait": "work.wait", "get": "store.get", "block_until_ready": "block_until_ready"}
 """Methods of native objects that user code calls itself, and what they are called then."""
-_COMPUTED = "a computation of JAX"
+A_COMPUTATION_OF_JAX = "a computation of JAX"
 _COMPILED = "PjitFunction"
 """What a function that JAX has compiled is an instance of; a call of it may wait for peers."""
 
@@ -64,10 +64,14 @@ _COMMUNICATION = (
     *_PACKAGES[2:5],
 )
 _BACKWARD = "/torch/autograd/graph.py", "_engine_run_backward"
-_READING = "/jax/_src/array.py", ("_value", "block_until_ready", "__array__")
+_COMPUTING = (
+    ("/jax/_src/array.py", ("_value", "block_until_ready", "__array__")),
+    ("/jax/_src/interpreters/pxla.py", ("__call__",)),
+)
+"""Where JAX's Python goes over to native code to read an array, or to call what it has just compiled."""
 _ALIKE = {
     ("/skyward_nb/runtime/sync.py", "barrier"): "sky.barrier",
-    ("/skyward_nb/wire/foreign.py", "_jax_array"): _COMPUTED,
+    ("/skyward_nb/wire/foreign.py", "_jax_array"): A_COMPUTATION_OF_JAX,
     ("/torch/nn/parallel/distributed.py", "__init__"): "DistributedDataParallel",
     ("/torch/nn/parallel/distributed.py", "forward"): "DistributedDataParallel.forward",
     ("/torch/distributed/_functional_collectives.py", "wait_tensor"): "wait_tensor",
@@ -87,6 +91,8 @@ _LOST = re.compile(
     r"replaced by KeyboardInterrupt|gloo|nccl|connection|timed? ?out|socket|peer|store",
     re.IGNORECASE,
 )
+_JAX_LOST = re.compile(r"[A-Z_]+: Gloo ")
+"""How what JAX raises for gloo begins, be it a RuntimeError, or a ValueError of compiled code."""
 _MOST = 200
 
 
@@ -102,12 +108,12 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
     first = next(rest, ("", ""))
     native = ""
     if not first[0]:
-        native = _COMPUTED if first[1] == _COMPILED else _NATIVE.get(first[1], "")
+        native = A_COMPUTATION_OF_JAX if first[1] == _COMPILED else _NATIVE.get(first[1], "")
         first = next(rest, ("", ""))
     if first[0].endswith(_BACKWARD[0]) and first[1] == _BACKWARD[1]:
         return "backward"
-    if first[0].endswith(_READING[0]) and first[1] in _READING[1]:
-        native = _COMPUTED
+    if any(first[0].endswith(file) and first[1] in functions for file, functions in _COMPUTING):
+        native = A_COMPUTATION_OF_JAX
     named: list[NamedFrame] = []
     within = _within([first, *rest])
     for file, function in within:
@@ -199,6 +205,8 @@ def error_waited_in(error: BaseException | None) -> str:
         frames = frames_of_error(error)
         if (name := waits_in(frames)) and (_only_waits(frames) or _was_aborted(error)):
             return name
+        if name := _of_jax(error):
+            return name
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return ""
@@ -214,10 +222,17 @@ def _was_aborted(error: BaseException) -> bool:
     return lost_its_peers(error) or (before is not None and lost_its_peers(before))
 
 
+def _of_jax(error: BaseException) -> str:
+    """A computation's failure by its message: what is compiled leaves no frame of its own."""
+    return A_COMPUTATION_OF_JAX if _JAX_LOST.match(str(error)) else ""
+
+
 def lost_its_peers(error: BaseException) -> bool:
     """Whether a collective raised this for its peers or the line to them, not for what it was given."""
     if type(error).__module__.startswith("tensorflow."):
         return _ABORTED.search(str(error)) is not None
+    if isinstance(error, ValueError):
+        return _JAX_LOST.match(str(error)) is not None
     return isinstance(error, RuntimeError) and _LOST.search(str(error)) is not None
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
+from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
 from skyward_nb.plugins.wires import Wires, await_listener
 from skyward_nb.runtime.groups import entered
 from skyward_nb.words.errors import OptionError
@@ -263,7 +264,8 @@ def _answers_code(info: InstanceInfo) -> Generator[None]:
                 "and they are joined already. Leave both out."
             )
         if not (is_first and jax.distributed.is_initialized()):
-            joins(coordinator_address, num_processes, process_id, *args, **more)
+            with _no_proxy(info):
+                joins(coordinator_address, num_processes, process_id, *args, **more)
         is_first = False
 
     jax.distributed.initialize = initialize
@@ -297,4 +299,6 @@ class JaxGroup:
         return jax.make_mesh(sizes, names, axis_types=kinds)
 
 
-PLUGIN = JaxPlugin("jax", image=("jax>=0.6",), modules=("jax",), serves=True)
+PLUGIN = JaxPlugin(
+    "jax", image=("jax>=0.6",), modules=("jax",), serves=True, hidden=A_COMPUTATION_OF_JAX
+)

@@ -1,0 +1,212 @@
+"""JAX's ranks when something goes wrong: interrupts, deaths, code that takes the group apart."""
+
+import ast
+import importlib.util
+import threading
+
+import pytest
+from conftest import gone_within, traces
+from kernels import kernel
+
+pytestmark = [
+    pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed"),
+    pytest.mark.timeout(180),
+]
+
+READY = """%%sky_remote
+import os, sys, time, jax, jax.numpy as jnp, numpy as np, skyward_nb as sky
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec as P
+rank = jax.process_index()
+"""
+ALL = "multihost_utils.process_allgather(jnp.array([rank])).ravel().tolist()"
+
+
+@pytest.fixture(scope="module")
+def three():
+    """Three ranks, in a notebook whose network has a proxy that answers nobody."""
+    before = traces()
+    with kernel(http_proxy="http://127.0.0.1:9", https_proxy="http://127.0.0.1:9") as running:
+        ran = running.run("%sky up nodes=3 framework=jax grace=3s")
+        assert ran.status == "ok", ran.traceback
+        assert "proxy" not in ran.picture, "it is not asked, so nobody needs to know"
+        yield running
+    assert not gone_within(5, before)
+
+
+@pytest.fixture
+def notebook(three):
+    """Afterwards ranks still make one whole, and compute where anybody would expect it."""
+    assert three.run(READY).status == "ok"
+    yield three
+    assert three.run(READY).status == "ok"
+    ran = three.run(f"%%sky_remote\n{ALL}, jnp.ones(2).sharding.num_devices, sys.gettrace()")
+    assert ran.result == "[0-2] ([0, 1, 2], 1, None)", ran.traceback
+
+
+def interrupted(notebook, body, after=1.0):
+    """Press the button while this runs."""
+    timer = threading.Timer(after, notebook.interrupt)
+    timer.start()
+    ran = notebook.run(f"%%sky_remote\n{body}")
+    timer.join()
+    return ran
+
+
+COMPUTES = "a computation of JAX"
+# What ranks wait in, and its name; a computation both when it is compiled and when it is known.
+STUCK = {
+    "multihost_utils.process_allgather(jnp.arange(2))": "process_allgather",
+    "sky.barrier()": "sky.barrier",
+    "f(x)": COMPUTES,
+    "f(y)\nf(x)": COMPUTES,
+    "trainer.step(x)": COMPUTES,
+    "trainer.step(y)\ntrainer.step(x)": COMPUTES,
+    "{'f': f}['f'](x).block_until_ready()": COMPUTES,
+    "jax.grad(lambda x: f(x))(x)": COMPUTES,
+    "float(jnp.sum(x))": COMPUTES,
+}
+
+
+@pytest.mark.parametrize("wait", STUCK)
+def test_an_interrupt_of_ranks_that_wait_for_one(notebook, wait):
+    ran = notebook.run(
+        "%%sky_remote\nclass Trainer: pass\n"
+        "f = jax.jit(lambda x: jnp.sum(x), out_shardings=NamedSharding(sky.mesh(), P()))\n"
+        "trainer = Trainer(); trainer.step = f\n"
+        "x, y = (jax.device_put(jnp.ones(3), NamedSharding(sky.mesh(), P('fsdp'))) for _ in range(2))"
+    )
+    assert ran.status == "ok", ran.traceback
+    first, _, last = wait.rpartition("\n")
+    ran = interrupted(notebook, f"{first}\nif rank == 1: time.sleep(100)\n{last}")
+    assert ran.error[0] == "KeyboardInterrupt", ran.traceback
+    assert f"which waited in {STUCK[wait]}; the process group was formed again" in ran.picture
+    assert notebook.run("%%sky_remote\nrank").result == "[0] 0\n[1] 1\n[2] 2"
+
+
+def test_code_that_computes_by_itself_is_not_cut(notebook):
+    """Nor what sleeps once more: neither waits for a peer."""
+    notebook.run("%%sky_remote\nkept = jax.device_put(jnp.ones(3), jax.local_devices()[0])")
+    body = "try: time.sleep(100)\nexcept KeyboardInterrupt: time.sleep(1.5) if rank else None"
+    assert interrupted(notebook, body).status == "ok"
+    ran = notebook.run(
+        "%%sky_remote\n(kept + jax.device_put(jnp.ones(3), jax.local_devices()[0])).tolist()"
+    )
+    assert ran.result == "[0-2] [2.0, 2.0, 2.0]", "the group is that one still"
+
+
+@pytest.mark.parametrize("after", [1.0, 1.13, 1.27, 1.41])
+def test_an_interrupt_within_a_loop_of_collectives(notebook, after):
+    """It comes upon code of JAX, nearly always, and leaves no mesh set there."""
+    ran = interrupted(
+        notebook,
+        "x = 0\nwhile True: x = x + multihost_utils.process_allgather(jnp.arange(2)).sum()",
+        after,
+    )
+    assert ran.error[0] == "KeyboardInterrupt", ran.traceback
+
+
+def test_a_mesh_that_code_has_set_stays_set(notebook):
+    notebook.run("%%sky_remote\nbefore = jax.set_mesh(sky.mesh())")
+    ran = interrupted(notebook, "while True: jnp.ones(2).sum()")
+    assert ran.error[0] == "KeyboardInterrupt", ran.traceback
+    ran = notebook.run("%%sky_remote\ndict(jax.sharding.get_mesh().shape)")
+    assert ran.result == "[0-2] {'fsdp': 3, 'tp': 1}", ran.traceback
+    notebook.run("%%sky_remote\nbefore.__exit__(None, None, None)")
+
+
+@pytest.mark.parametrize("victim", [2, 0])
+def test_a_rank_that_dies(notebook, victim):
+    """Those that lose the coordinator are ended by JAX itself: all begin anew, whoever it was."""
+    ran = notebook.run(
+        f"%%sky_remote\nif rank == {victim}:\n    time.sleep(0.3)\n    os.kill(os.getpid(), 9)\n{ALL}"
+    )
+    assert ran.error[0] == "RankDied", ran.traceback
+    assert f"rank {victim} killed by SIGKILL" in ran.traceback
+    assert "all ranks were started anew" in ran.picture
+
+
+def test_what_is_of_the_old_devices_says_so(notebook):
+    notebook.run(
+        "%%sky_remote\nmine, there = jnp.arange(3.0), jax.device_put(jnp.ones(3), jax.local_devices()[0])\n"
+        "spread = jax.device_put(jnp.arange(3.0), NamedSharding(sky.mesh(), P('fsdp')))"
+    )
+    ran = interrupted(notebook, f"if rank == 1: time.sleep(100)\n{ALL}")
+    assert "arrays that are spread over ranks, must be made again" in ran.picture
+    ran = notebook.run("%%sky_remote\nfloat((mine + jnp.ones(3)).sum()), there.tolist()")
+    assert ran.result == "[0-2] (6.0, [1.0, 1.0, 1.0])"
+    assert notebook.run("%%sky_remote\nspread.addressable_data(0).tolist()").result == (
+        "[0] [0.0]\n[1] [1.0]\n[2] [2.0]"
+    )
+    for old in (
+        "there + jax.device_put(jnp.ones(3), jax.local_devices()[0])",
+        "float(spread.sum())",
+    ):
+        ran = notebook.run(f"%%sky_remote\n{old}", timeout=30)
+        assert ran.status == "error"
+        assert "this may be of a group that was cut before" in ran.picture, ran.picture
+
+
+def test_what_code_takes_apart_the_next_generation_has(notebook):
+    ran = notebook.run(
+        "%%sky_remote\njax.distributed.shutdown()\nsaid = ''\n"
+        "try: jax.distributed.initialize()\nexcept RuntimeError as error: said = str(error)\nsaid[:60]"
+    )
+    assert "must be called before any JAX" in ran.result, "as JAX has it"
+    assert notebook.run("%sky restart").status == "ok"
+    assert notebook.run(READY).status == "ok"
+    ran = notebook.run("%%sky_remote\njax.distributed.initialize()\njax.device_count()")
+    assert ran.result == "[0-2] 3"
+
+
+def test_code_that_joins_anew_listens_on_loopback(notebook):
+    import psutil
+
+    ran = notebook.run(
+        "%%sky_remote out=pids\nimport jax.extend.backend\n"
+        "jax.distributed.shutdown()\njax.extend.backend.clear_backends()\n"
+        "jax.distributed.initialize(os.environ['JAX_COORDINATOR_ADDRESS'], 3, rank)\n"
+        f"assert {ALL} == [0, 1, 2]\nos.getpid()"
+    )
+    assert ran.status == "ok", ran.traceback
+    for pid in ast.literal_eval(notebook.run("list(pids)").result):
+        for connection in psutil.Process(pid).net_connections("inet"):
+            if connection.status == psutil.CONN_LISTEN:
+                assert connection.laddr.ip in ("127.0.0.1", "::1", "::ffff:127.0.0.1"), connection
+
+
+def test_nothing_is_said_that_is_no_news(notebook):
+    ran = notebook.run(
+        "%%sky_remote\n!echo there\n"
+        "twos = jax.make_mesh((2,), ('x',), devices=jax.devices()[:2], axis_types=(jax.sharding.AxisType.Auto,))\n"
+        "if rank < 2:\n"
+        "    spread = jax.device_put(jnp.arange(2.0), NamedSharding(twos, P('x')))\n"
+        "    print(float(spread.sum()))"
+    )
+    assert ran.status == "ok", ran.traceback
+    assert "[0-1] 1.0" in ran.picture
+    assert "there" in ran.picture
+    assert "Gloo" not in ran.picture, "who found whom"
+    assert "os.fork" not in ran.picture, "a command is another program at once"
+
+
+def test_a_new_generation_has_a_new_coordinator(notebook):
+    port = "%%sky_remote\nos.environ['JAX_COORDINATOR_ADDRESS']"
+    before = notebook.run(port).result
+    assert notebook.run("%sky restart").status == "ok"
+    notebook.run(READY)
+    assert notebook.run(port).result not in (None, before)
+
+
+def test_two_pools_at_a_time(notebook):
+    line = (
+        "pool=second nodes=2 framework=jax env=XLA_FLAGS=--xla_force_host_platform_device_count=2"
+    )
+    assert notebook.run(f"%sky up {line}").status == "ok"
+    ran = notebook.run(
+        "%%sky_remote pool=second\nimport jax, jax.numpy as jnp\nfrom jax.experimental import multihost_utils as m\n"
+        "jax.device_count(), m.process_allgather(jnp.array([jax.process_index()])).ravel().tolist()"
+    )
+    assert ran.result == "[0-1] (4, [0, 1])", ran.traceback
+    assert notebook.run(f"%%sky_remote pool=default\n{ALL}").result == "[0-2] [0, 1, 2]"
+    assert notebook.run("%sky down pool=second").status == "ok"
