@@ -23,11 +23,16 @@ rng = np.random.default_rng(0)
 x, y = rng.normal(size=(64, 8)).astype("float32"), rng.normal(size=(64, 4)).astype("float32")
 """
 TRAIN = """%%sky_remote out=got
+import jax
+from jax.experimental import multihost_utils
 model = make()
-info = sky.instance_info()
-part = slice({part})
-losses = model.fit(x[part], y[part], batch_size={batch}, epochs=3, shuffle=False, verbose=0).history["loss"]
-(losses, [float(np.abs(np.asarray(w)).sum()) for w in model.get_weights()], type(keras.distribution.distribution()).__name__)
+batch = 32 // {parts}
+part = np.arange(64).reshape(2, {parts}, batch)[:, {mine}].ravel()
+losses = model.fit(x[part], y[part], batch_size=batch, epochs=3, shuffle=False, verbose=0).history["loss"]
+values = [each.value for each in model.trainable_variables]
+weights = [multihost_utils.process_allgather(each, tiled=True) for each in values]
+own = [each.addressable_data(0).shape for each in values]
+(losses, [float(np.abs(w).sum()) for w in weights], type(keras.distribution.distribution()).__name__, own[0])
 """
 
 
@@ -51,25 +56,30 @@ def alone(notebook):
     return ast.literal_eval(ran.result)
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
-        ("nodes=2 framework=keras:jax", "DataParallel"),
-        ("nodes=2 framework=keras env=JAX_NUM_CPU_DEVICES=2 mesh=data:2,tp:2", "ByShape"),
-    ],
-)
-def test_ranks_train_one_model(notebook, alone, line, kind):
-    ran = notebook.run(f"%sky up {line}")
+# The pool, its distribution, in how many parts the data come, which is a rank's, and what a device
+# has of the first layer, which is 8 by 16.
+SHAPES = {
+    "nodes=2 framework=keras:jax": ("DataParallel", 2, "rank", (8, 16)),
+    "nodes=4 framework=keras:jax": ("DataParallel", 4, "rank", (8, 16)),
+    "nodes=2 framework=keras env=JAX_NUM_CPU_DEVICES=2 mesh=data:2,tp:2": ("ByShape", 2, "rank", (8, 8)),
+    "nodes=4 framework=keras:jax mesh=data:2,tp:2": ("ByShape", 2, "rank // 2", (8, 8)),
+    "nodes=4 framework=keras:jax mesh=tp:4": ("ByShape", 1, "0", (8, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("line", SHAPES)
+def test_ranks_train_one_model(notebook, alone, line):
+    """Of ranks along `tp` each takes the same data, as they have parts of one model."""
+    kind, parts, mine, own = SHAPES[line]
+    ran = notebook.run(f"%sky up {line}", timeout=100)
     assert ran.status == "ok", ran.traceback
-    body = TRAIN.format(part="None", batch=16).replace(
-        "part = slice(None)",
-        "part = np.arange(64).reshape(2, 2, 16)[:, info.rank].ravel()",
-    )
-    ran = notebook.run(body)
+    body = TRAIN.format(parts=parts, mine=mine.replace("rank", "jax.process_index()"))
+    ran = notebook.run(body, timeout=200)
     assert ran.status == "ok", ran.traceback
-    for rank in (0, 1):
-        losses, weights, made = ast.literal_eval(notebook.run(f"got[{rank}]").result)
-        assert made == kind
+    for rank in range(4 if "nodes=4" in line else 2):
+        losses, weights, made, first = ast.literal_eval(notebook.run(f"got[{rank}]").result)
+        assert (made, first) == (kind, own)
         assert losses == pytest.approx(alone[0], abs=1e-4)
         assert weights == pytest.approx(alone[1], abs=1e-4)
     notebook.run("%sky down")
