@@ -22,15 +22,15 @@ _CHUNK = 1 << 16
 _PIPE_SIZE = 1 << 18
 _PAUSE = 0.02
 _PIPES = ("stdout", "stderr")
-_CHATTER = b"[Gloo] Rank "
+_CHATTER = b"[Gloo] Rank ", b" peer ranks"
 _CHATTING = re.compile(
     rb"^(?=.*(?:Gloo|peer ranks))(?:\[Gloo\] Rank |\d+| is connected to | peer ranks\. "
-    rb"|Expected number of connected peer ranks is : )+\n",
+    rb"|Expected number of connected peer ranks is : )+(?:\n|\Z)",
     re.MULTILINE,
 )
 """What gloo writes to standard output for every group of devices JAX computes on: no news.
 
-Its threads write at the same time, so that a line may be made of parts of several.
+Its threads write at the same time, so that a line may be made of parts of several, or end too soon.
 """
 _BUFFER = memoryview(bytearray(1 << 18))
 
@@ -230,7 +230,7 @@ class RankLine(asyncio.BufferedProtocol):
             os.close(self._pipes.pop(name))
             return b"", False
         more = len(data) == _CHUNK
-        if _CHATTER in data:
+        if any(word in data for word in _CHATTER):
             data = _CHATTING.sub(b"", data)
         text = self._decoders[name].decode(data)
         return frame(Output(self.rank, name, text, self.run)) if text else b"", more
