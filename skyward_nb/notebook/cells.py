@@ -14,8 +14,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 
 from skyward_nb.api.failures import show
+from skyward_nb.api.sources import cell_source
 from skyward_nb.cell.source import Cell, compile_cell
-from skyward_nb.notebook.sources import cell_source
 from skyward_nb.words.commands import SourceFile
 from skyward_nb.words.parts import RunCard
 

@@ -107,7 +107,7 @@ def _tell_what_is_left(shell: InteractiveShell) -> None:
     from skyward_nb.providers.folders import runtime_root
 
     if next(runtime_root().glob("*/pool.json"), None) is not None:
-        from skyward_nb.notebook.left import announcement, notebook_of
+        from skyward_nb.api.left import announcement, notebook_of
 
         if words := announcement(notebook_of(shell.user_ns)):
             print(words)
@@ -115,7 +115,7 @@ def _tell_what_is_left(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Take pools down and the magics away."""
-    from skyward_nb.notebook.groups import leave
+    from skyward_nb.api.groups import leave
 
     magics = _loaded(shell)
     if magics is not None:

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from skyward_nb.api.left import Left, notebook_of, others
 from skyward_nb.notebook.background import Background
-from skyward_nb.notebook.display import RunDisplay
-from skyward_nb.notebook.left import Left, notebook_of, others
-from skyward_nb.notebook.pictures import Pictures
 from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.local import LocalProvider
+from skyward_nb.show.display import RunDisplay
+from skyward_nb.show.pictures import Pictures
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.events import RankLost
 from skyward_nb.words.spec import PoolSpec

@@ -17,24 +17,21 @@ from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from skyward_nb.api.ending import Ending
 from skyward_nb.api.failures import show
 from skyward_nb.api.handle import RunHandle
+from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.results import RankResults
+from skyward_nb.api.sources import is_own
 from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.notebook.background import Background
-from skyward_nb.notebook.canvas import BundleCanvas, Canvas, TerminalCanvas, WidgetCanvas
 from skyward_nb.notebook.cells import Cells, Names
 from skyward_nb.notebook.defaults import Default, with_defaults
 from skyward_nb.notebook.defaults import defaults as read_defaults
-from skyward_nb.notebook.display import RunDisplay, spell_result
-from skyward_nb.notebook.ending import Ending
 from skyward_nb.notebook.frameworks import Choice, Notebook
 from skyward_nb.notebook.frameworks import choose as choose_frameworks
-from skyward_nb.notebook.left import choose, notebook_of
 from skyward_nb.notebook.options import Asked, near_words
-from skyward_nb.notebook.pictures import Pictures
 from skyward_nb.notebook.pools import PROVIDERS, Pools
-from skyward_nb.notebook.sources import is_own
 from skyward_nb.notebook.specs import check_fits, check_profile, spec_of
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch
@@ -42,6 +39,9 @@ from skyward_nb.pool.outcome import Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pool import WARN_FROM, Pool
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.folders import store_root
+from skyward_nb.show.canvas import BundleCanvas, Canvas, TerminalCanvas, WidgetCanvas
+from skyward_nb.show.display import RunDisplay, spell_result
+from skyward_nb.show.pictures import Pictures
 from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size

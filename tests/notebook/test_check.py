@@ -10,7 +10,7 @@ import pytest
 from conftest import gone_within, traces
 from kernels import kernel
 
-from skyward_nb.notebook.survey import pair_to_measure, survey, why_not_reduced
+from skyward_nb.api.survey import pair_to_measure, survey, why_not_reduced
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.findings import Facts, Link, Reached, Timing
 from skyward_nb.words.spec import PoolSpec

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.notebook.sources import sources
+from skyward_nb.api.sources import sources
 from skyward_nb.picture.wording import clock
 from skyward_nb.pool import registry
 from skyward_nb.pool.hang import Halt, report, sentence

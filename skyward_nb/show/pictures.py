@@ -8,10 +8,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from skyward_nb.notebook.display import RunDisplay
 from skyward_nb.pool.logbook import Logbook
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.view import View
+from skyward_nb.show.display import RunDisplay
 from skyward_nb.words.errors import PoolError, spell_size
 from skyward_nb.words.events import (
     Clear,

@@ -20,16 +20,16 @@ from skyward_nb.api.failures import (
     timed_out,
     why_stopped,
 )
+from skyward_nb.api.groups import show_groups
+from skyward_nb.api.profiles import told
 from skyward_nb.api.results import RankResults
-from skyward_nb.notebook.display import RunDisplay, spell_result
-from skyward_nb.notebook.groups import show_groups
-from skyward_nb.notebook.profiles import told
-from skyward_nb.notebook.sources import sources
+from skyward_nb.api.sources import sources
 from skyward_nb.pool.hang import spell_span
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.pool import TELL_FROM, Pool
 from skyward_nb.pool.stacks import threads
 from skyward_nb.pool.whereabouts import Source, whereabouts
+from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
