@@ -13,7 +13,7 @@ from conftest import gone_within, traces
 from kernels import kernel
 
 from skyward_nb.api.profiles import FOLDER, MERGED, lines, told, write
-from skyward_nb.notebook.specs import check_profile
+from skyward_nb.api.specs import check_profile
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.profile import Collective, CommProfile
 from skyward_nb.words.spec import PoolSpec

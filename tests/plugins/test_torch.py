@@ -532,7 +532,7 @@ def test_on_cpu_there_is_no_device():
 
 
 def test_more_ranks_than_gpus_want_gloo():
-    from skyward_nb.notebook.specs import spec_of
+    from skyward_nb.api.specs import spec_of
     from skyward_nb.words.accelerators import Accelerator
     from skyward_nb.words.errors import OptionError
     from skyward_nb.words.spec import PoolSpec
