@@ -44,7 +44,7 @@ class SkyMagics(Magics):
     @cell_magic
     def sky_remote(self, line: str, cell: str) -> object:
         """Run the cell on the ranks of a pool; `%sky help` lists the options."""
-        from skyward_nb.notebook.options import parse
+        from skyward_nb.api.options import parse
 
         with _plain_errors():
             return self.session.run(parse(self._expanded(line)), cell)
@@ -69,7 +69,7 @@ class SkyMagics(Magics):
 
 def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
     """Options, their values and verbs, for Tab."""
-    from skyward_nb.notebook.help import complete
+    from skyward_nb.api.help import complete
 
     if _loaded(shell) is None:
         raise TryNext
@@ -170,6 +170,6 @@ def _loaded(shell: InteractiveShell) -> SkyMagics | None:
 
 
 def _cell_help() -> str:
-    from skyward_nb.notebook.help import help_text
+    from skyward_nb.api.help import help_text
 
     return help_text()

@@ -17,21 +17,21 @@ from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from skyward_nb.api.defaults import Default, with_defaults
+from skyward_nb.api.defaults import defaults as read_defaults
 from skyward_nb.api.ending import Ending
 from skyward_nb.api.failures import show
 from skyward_nb.api.handle import RunHandle
 from skyward_nb.api.left import choose, notebook_of
+from skyward_nb.api.options import Asked, near_words
 from skyward_nb.api.results import RankResults
 from skyward_nb.api.sources import is_own
 from skyward_nb.api.specs import check_fits, check_profile, spec_of
 from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells, Names
-from skyward_nb.notebook.defaults import Default, with_defaults
-from skyward_nb.notebook.defaults import defaults as read_defaults
 from skyward_nb.notebook.frameworks import Choice, Notebook
 from skyward_nb.notebook.frameworks import choose as choose_frameworks
-from skyward_nb.notebook.options import Asked, near_words
 from skyward_nb.notebook.pools import PROVIDERS, Pools
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch

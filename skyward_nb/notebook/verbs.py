@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from skyward_nb.api.check import check_hang, subjects
+from skyward_nb.api.help import CHECKS, VERBS, help_text
 from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.logs import print_log, save_log, spell_run
+from skyward_nb.api.options import TAKES, near_words, parse, parse_settings
 from skyward_nb.api.survey import survey
-from skyward_nb.notebook.help import CHECKS, VERBS, help_text
-from skyward_nb.notebook.options import TAKES, near_words, parse, parse_settings
 from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find

@@ -9,11 +9,11 @@ from types import FunctionType, ModuleType, SimpleNamespace
 import pytest
 from kernels import kernel
 
+from skyward_nb.api.help import complete, help_text
+from skyward_nb.api.options import parse
 from skyward_nb.api.sources import is_own
 from skyward_nb.cell.names import cell_names
 from skyward_nb.notebook.frameworks import Notebook, choose, imports_of
-from skyward_nb.notebook.help import complete, help_text
-from skyward_nb.notebook.options import parse
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skyward_nb.notebook.options import OPTIONS, parse, read_duration
+from skyward_nb.api.options import OPTIONS, parse, read_duration
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from skyward_nb.notebook.help import VERBS, complete, help_text
-from skyward_nb.notebook.options import OPTIONS
+from skyward_nb.api.help import VERBS, complete, help_text
+from skyward_nb.api.options import OPTIONS
 from skyward_nb.words.errors import OptionError
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import platformdirs
 
-from skyward_nb.notebook.options import BY_NAME, Asked, read_option, unknown_option
+from skyward_nb.api.options import BY_NAME, Asked, read_option, unknown_option
 from skyward_nb.words.errors import OptionError
 
 _PREFIX = "SKYWARD_"

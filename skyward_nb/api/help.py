@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from skyward_nb.notebook.options import BY_NAME, OPTIONS, TAKES, Option
+from skyward_nb.api.options import BY_NAME, OPTIONS, TAKES, Option
 from skyward_nb.words.errors import OptionError
 
 VERBS = {

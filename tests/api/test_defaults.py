@@ -2,8 +2,8 @@
 
 import pytest
 
-from skyward_nb.notebook.defaults import defaults, with_defaults
-from skyward_nb.notebook.options import parse
+from skyward_nb.api.defaults import defaults, with_defaults
+from skyward_nb.api.options import parse
 from skyward_nb.words.errors import OptionError
 
 
