@@ -108,7 +108,8 @@ class Agent:
         self._generation = 0
         self._runs = 0
         self._run: Began | None = None
-        self._running: set[int] = set()
+        self._running: dict[int, int] = {}
+        """By rank, the run that goes on there."""
         self._held = False
         self._received = 0
         self._reader = event_frames()
@@ -229,8 +230,8 @@ class Agent:
 
     def _note_done(self, frames: bytes) -> None:
         for event in self._reader.feed(frames):
-            if isinstance(event, RankDone) and self._run and event.run == self._run.run:
-                self._running.discard(event.rank)
+            if isinstance(event, RankDone) and self._running.get(event.rank) == event.run:
+                del self._running[event.rank]
 
     def hung_up(self, line: RankLine) -> None:
         """A rank closed its socket: it died, or made itself useless."""
@@ -521,7 +522,7 @@ class Agent:
         """Log that a run begins: whoever comes later is told from here on."""
         self._runs = command.run
         self._run = Began(command.run, command.generation, command.ranks, command.card)
-        self._running = set(command.ranks)
+        self._running |= dict.fromkeys(command.ranks, command.run)
         self._journal.begin(command.run)
         self._tell(self._run)
 
@@ -547,7 +548,7 @@ class Agent:
                 self._line.say(event)
         else:
             if isinstance(event, RankLost):
-                self._running.discard(event.rank)
+                self._running.pop(event.rank, None)
             self._log(frame(event))
 
     def _log(self, frames: bytes) -> None:

@@ -56,6 +56,8 @@ from skyward_nb.words.parts import Packed
 
 _MISSING = object()
 _PATIENCE = 10.0
+_TOLD_FROM = 1_000_000
+"""Bytes of a call's arguments from which on taking them in is told."""
 
 
 class _NotRebuilt(Exception):
@@ -96,6 +98,7 @@ class Rank:
         self._stacks = stacks
         self._finder = ProjectFinder()
         self._bound_in: dict[str, int] = {}
+        self._call: Callable[[], object] | None = None
         outlet.connect(self._uplink.emit)
         shell.connect(self.info.rank, self._uplink.emit)
         shell.listen = self._mailbox.open
@@ -208,7 +211,8 @@ class Rank:
         self._shell.shown = ()
         recording = self._recording(command)
         try:
-            value = self._shell.run(command)
+            call, self._call = self._call, None
+            value = self._shell.run(command, call)
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
             error = self._closed_after(raised, command.run)
         self._end_if_forked(error)
@@ -336,12 +340,15 @@ class Rank:
         self._uplink.run = command.run
         foreign.running = frozenset(command.ranks)
         try:
-            if command.parcels or command.modules or command.imports:
+            if command.parcels or command.modules or command.imports or command.call:
                 self._mailbox.open(command.run)
-                size = spell_size(sum(parcel.value.size for parcel in command.parcels))
-                self._uplink.emit(Stage(rank, f"taking in {size}", command.run))
+                size = sum(parcel.value.size for parcel in command.parcels)
+                size += command.call.size if command.call else 0
+                if is_told := size > _TOLD_FROM or not command.call:
+                    self._uplink.emit(Stage(rank, f"taking in {spell_size(size)}", command.run))
                 self._install(command)
-                self._uplink.emit(Stage(rank, "", command.run))
+                if is_told:
+                    self._uplink.emit(Stage(rank, "", command.run))
             else:
                 self._install(command)
             self._mailbox.close()
@@ -383,6 +390,7 @@ class Rank:
             for parcel in command.parcels:
                 if parcel.ranks is None or rank in parcel.ranks:
                     self._take(parcel, before)
+            self._call = self._called(command)
         except BaseException:
             for name, value in before.items():
                 if value is _MISSING:
@@ -391,6 +399,15 @@ class Rank:
                     namespace[name] = value
             raise
         self._bound_in.update(dict.fromkeys(before, 0))
+
+    def _called(self, command: Run) -> Callable[[], object] | None:
+        """The call that is to be made, rebuilt."""
+        if command.call is None:
+            return None
+        try:
+            return unpack(command.call, self._store)
+        except Exception as error:
+            raise _NotRebuilt(Parcel((), command.call), error) from error
 
     def _take(self, parcel: Parcel, before: dict[str, object]) -> None:
         """Bind what is in a parcel, at once: rebuilding the next may need it. Notes what was."""

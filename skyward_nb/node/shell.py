@@ -185,8 +185,8 @@ class RankShell(InteractiveShell):
         linecache.cache[source.filename] = len(source.text), None, lines, source.filename
         self.compile._filename_map[source.filename] = source.number
 
-    def run(self, command: Run) -> object:
-        """Execute a cell and return its last expression's value; raises what the cell raises.
+    def run(self, command: Run, call: Callable[[], object] | None = None) -> object:
+        """Execute a cell, or a call; its last expression's value, or what it returns. Raises what it raises.
 
         How that reads is for whoever called to `keep`, if anybody is going to read it.
         """
@@ -200,7 +200,7 @@ class RankShell(InteractiveShell):
                 for part in (command.body, command.last)
             ]
             self.listen(command.run)
-            value = self._execute(*parts)
+            value = self._execute(*parts) if call is None else _called(call)
             if value is not None and not command.aside:
                 self.user_ns["_"] = value
             self.calm()
@@ -268,6 +268,12 @@ def _has_group(error: BaseException | None) -> bool:
         seen.add(id(error))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return False
+
+
+def _called(call: Callable[[], object]) -> object:
+    """What a call returns; that of a coroutine function once that is done."""
+    value = call()
+    return _run_to_its_end(value) if inspect.iscoroutine(value) else value
 
 
 def _run_to_its_end(work: Coroutine[Any, Any, Any]) -> object:

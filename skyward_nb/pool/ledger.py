@@ -13,6 +13,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from skyward_nb.pool.modules import ProjectModules
@@ -89,15 +90,18 @@ class Plan:
             except OSError as error:
                 for store in stores:
                     store.drop({parcel.value.digest for parcel in parcels} - there)
-                kind = type(unit.values[0]).__name__
-                reason = error.strerror or str(error)
-                advice = "Free memory, or have the cell load the data on the ranks."
-                lack = "does not fit on the ranks' machine"
-                if error.errno != errno.ENOSPC:
-                    advice, lack = "Nothing was sent.", "cannot be written to the ranks' store"
-                raise PayloadError(unit.shown, unit.shown, kind, reason, advice, lack) from error
+                raise no_room(unit.shown, type(unit.values[0]).__name__, error) from error
             parcels.append(Parcel(unit.labels, packed, ranks, unit.parcel))
         return tuple(parcels)
+
+
+def no_room(name: str, type_name: str, error: OSError) -> PayloadError:
+    """The error for what cannot be written to the ranks' store."""
+    advice = "Free memory, or have the cell load the data on the ranks."
+    lack = "does not fit on the ranks' machine"
+    if error.errno != errno.ENOSPC:
+        advice, lack = "Nothing was sent.", "cannot be written to the ranks' store"
+    return PayloadError(name, name, type_name, error.strerror or str(error), advice, lack)
 
 
 _PARCELS_OF_A_RUN = 1 << 20
@@ -139,22 +143,25 @@ class Ledger:
         *,
         tokens: frozenset[str] = frozenset(),
         imports: frozenset[str] = frozenset(),
+        definitions: Mapping[str, object] = MappingProxyType({}),
+        files: Iterable[str] = (),
         tell: Callable[[str], None] = lambda _: None,
     ) -> Plan:
         """Pack what `reads` needs of `namespace`, transitively; raises `PayloadError`.
 
-        `tokens` are all names that the cell's code mentions, `imports` the modules it imports.
+        `tokens` are all names that the cell's code mentions, `imports` the modules it imports,
+        `definitions` those it has beside the names, by label, `files` those its own code is in.
         Nothing is marked as sent before `sent` says so.
         """
         reads = tuple(reads)
-        if not reads and not imports:
+        if not reads and not imports and not definitions and not files:
             return Plan()
 
         def is_kept(name: str, value: object) -> bool:
             return _Target(self, ranks).mark(name, _identity(value)) is not None
 
         planner = Planner(namespace, self._known, is_kept, tell, self._modules.version)
-        plan = Plan(units=planner.plan(reads))
+        plan = Plan(units=planner.plan(reads, definitions))
         sharers = planner.sharers() if plan.units else []
         rows: dict[str, Row] = {}
         for group in self._alike(ranks, [*plan.units, *sharers]):
@@ -172,8 +179,8 @@ class Ledger:
         rows.update({name: Row(name, "removed") for name in plan.removed})
         nowhere = planner.absent - self._assigned - gone
         plan.absent = tuple(sorted(n for n in nowhere if not hasattr(builtins, n)))
-        files = {file for unit in plan.units for file in unit.bundle.files}
-        found = (self._sources(file) for file in sorted(files - self._files))
+        used = {*files, *(file for unit in plan.units for file in unit.bundle.files)}
+        found = (self._sources(file) for file in sorted(used - self._files))
         plan.sources = [source for source in found if source is not None]
         modules = planner.modules | imports
         plan.imports = self._modules.submodules(modules, planner.tokens | tokens, self._imported)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NoReturn, TypeVar
 
+from skyward_nb.pool.helm import Helm
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP
 from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
@@ -30,7 +31,9 @@ _MISSED = 3
 
 
 class Lines:
-    """Links to machines; `heartbeat` and `patience` in seconds.
+    """Links to machines; `heartbeat` and `patience` in seconds. Whoever listens holds the `helm`.
+
+    Any thread may send: its lock is held for that, and by who listens for all but the waiting.
 
     `on_gone` is told in words when the pool is no more, and `on_left` when the person interrupts
     while a machine cannot be reached, `on_refused` who else is there; all raise.
@@ -44,7 +47,9 @@ class Lines:
         on_gone: Callable[[str], NoReturn],
         on_left: Callable[[str], NoReturn],
         on_refused: Callable[[str], NoReturn],
+        helm: Helm,
     ) -> None:
+        self._lock = helm
         self.links: list[Link] = []
         self._client = client
         self._heartbeat = heartbeat
@@ -68,13 +73,13 @@ class Lines:
         self.links.append(link)
         self._open(link, self.wait_for(machine.connect(), watch))
 
-    def interrupts(self) -> contextlib.AbstractContextManager[None]:
-        """While inside, SIGINT is one of the things that come in."""
-        return self._board.interrupts()
+    def interrupts(self, *, anew: bool = True) -> contextlib.AbstractContextManager[None]:
+        """While inside, SIGINT is one of the things that come in; `anew`: what came before is not."""
+        return self._board.interrupts(anew=anew)
 
-    def interrupt(self) -> None:
-        """Interrupt whoever pumps; from any thread."""
-        self._board.interrupt()
+    def nudge(self) -> None:
+        """Have whoever pumps look up; from any thread."""
+        self._board.nudge()
 
     def sockets(self) -> list[int]:
         """Descriptors that have something to read when something comes."""
@@ -90,23 +95,26 @@ class Lines:
 
     def send(self, command: Command) -> None:
         """Tell all machines."""
-        for link in self.links:
-            self.tell(link, command)
+        with self._lock:
+            for link in self.links:
+                self.tell(link, command)
 
     def tell(self, link: Link, command: Command) -> None:
         """Tell one machine; while its line is cut, once it is open again."""
-        try:
-            link.send(command)
-        except LinkLost as lost:
-            self._lost(lost)
+        with self._lock:
+            try:
+                link.send(command)
+            except LinkLost as lost:
+                self._lost(lost)
 
     def flush(self) -> None:
         """Say what was to be said later."""
-        for link in self.links:
-            try:
-                link.flush()
-            except LinkLost as lost:
-                self._lost(lost)
+        with self._lock:
+            for link in self.links:
+                try:
+                    link.flush()
+                except LinkLost as lost:
+                    self._lost(lost)
 
     def deliver(self, limit: float) -> None:
         """Open lines again that are cut, so that what was said comes: within `limit` seconds, if at all.
@@ -166,10 +174,12 @@ class Lines:
         What came with it stays for the next time, whoever asks then.
         """
         if not self._early:
-            try:
-                self._early.extend(self._board.wait(timeout))
-            except LinkLost as lost:
-                self._lost(lost)
+            ready = self._board.ready(timeout)
+            with self._lock:
+                try:
+                    self._early.extend(self._board.read(ready))
+                except LinkLost as lost:
+                    self._lost(lost)
         event = self._early.popleft() if self._early else None
         if isinstance(event, Leaving):
             self._on_gone(f"its agent left: {event.why}")
@@ -183,11 +193,13 @@ class Lines:
         future = going.future
         future.add_done_callback(lambda _: self._board.nudge())
         while not future.done():
-            try:
-                found = self._board.wait(_TICK)
-            except LinkLost as lost:
-                self._lost(lost)
-                continue
+            ready = self._board.ready(_TICK)
+            with self._lock:
+                try:
+                    found = self._board.read(ready)
+                except LinkLost as lost:
+                    self._lost(lost)
+                    continue
             for event in found:
                 if isinstance(event, SigInt):
                     going.give_up()
@@ -200,40 +212,46 @@ class Lines:
         """Ask machines that are silent; open lines again that are cut."""
         now = time.monotonic()
         for link in self.links:
-            if not link.is_open:
+            if link.is_open:
+                with self._lock:
+                    self._ask_if_silent(link, now, watch)
+            else:
                 self._mend(link, now, watch)
-                continue
-            silent = now - link.heard
-            if silent > _MISSED * self._heartbeat:
-                self._lost(LinkLost(link, f"{link.machine} has not answered for {silent:.0f} s"))
-            elif silent > self._heartbeat and not link.is_asked:
-                try:
-                    link.ask()
-                except LinkLost as lost:
-                    self._lost(lost)
-            elif link in self._cut and link.is_greeted:
-                del self._cut[link]
-                if not self._cut:
-                    watch(Phase(""))
+
+    def _ask_if_silent(self, link: Link, now: float, watch: Watch) -> None:
+        silent = now - link.heard
+        if silent > _MISSED * self._heartbeat:
+            self._lost(LinkLost(link, f"{link.machine} has not answered for {silent:.0f} s"))
+        elif silent > self._heartbeat and not link.is_asked:
+            try:
+                link.ask()
+            except LinkLost as lost:
+                self._lost(lost)
+        elif link in self._cut and link.is_greeted:
+            del self._cut[link]
+            if not self._cut:
+                watch(Phase(""))
 
     # ── lines that are cut ──────────────────────────────────────────────────────────────
 
     def _open(self, link: Link, connection: socket.socket) -> None:
-        try:
-            link.open(connection)
-        finally:
-            link.heard, link.is_asked = time.monotonic(), False
-        self._board.add(link)
+        with self._lock:
+            try:
+                link.open(connection)
+            finally:
+                link.heard, link.is_asked = time.monotonic(), False
+            self._board.add(link)
 
     def _lost(self, lost: LinkLost) -> None:
         """A line is cut: close it, and note since when."""
         link = lost.link
-        self._early.extend(lost.found)
-        if link.is_open:
-            self._early.extend(link.last_words())
-            self.before_cut(link.fileno())
-        self._board.remove(link)
-        link.close()
+        with self._lock:
+            self._early.extend(lost.found)
+            if link.is_open:
+                self._early.extend(link.last_words())
+                self.before_cut(link.fileno())
+            self._board.remove(link)
+            link.close()
         now = time.monotonic()
         known = self._cut.get(link)
         self._cut[link] = _Cut(str(lost), known.since if known else now, now)

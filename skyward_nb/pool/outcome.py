@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,22 +10,25 @@ from typing import Any
 from skyward_nb.cell.source import Cell
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.ledger import Ledger, Plan
+from skyward_nb.wire.payload import Bundle
 from skyward_nb.wire.pickler import code_names
-from skyward_nb.words.events import RankDone, RankLost
+from skyward_nb.words.events import Event, RankDone, RankLost
 from skyward_nb.words.parts import RunCard
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A cell to run: its code, its number, where it runs, and what shall come back.
+    """A cell to run, or a `call`: its code, its number, where it runs, and what shall come back.
 
-    Without a cell, names are sent and brought, and nothing is run.
+    Without either, names are sent and brought, and nothing is run. A call is a `Call` as it was
+    packed when it was made; what it needs of the namespace is found when it begins.
     """
 
     cell: Cell | None
     number: int
     namespace: Mapping[str, Any]
     ranks: tuple[int, ...]
+    call: Bundle | None = None
     value_from: tuple[int, ...] = ()
     wants_value: bool = False
     pull: tuple[str, ...] = ()
@@ -39,9 +43,12 @@ class RunRequest:
     """What whoever attaches has to know of it, its `timeout` and `on_error` among that."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Going:
-    """A run that goes on, on the ranks of a `generation`."""
+    """A run that goes on, on the ranks of a `generation`, and what has come for whoever waits for it.
+
+    One that stands `apart` goes on when a rank dies that is none of its own.
+    """
 
     generation: int
     ranks: tuple[int, ...]
@@ -51,6 +58,24 @@ class Going:
     lost_before: dict[int, RankLost]
     names_lost: list[str]
     limit: int | None
+    apart: bool = False
+    in_store: frozenset[str] = frozenset()
+    """Digests of what was put into the store for it."""
+    inbox: deque[Event] = field(default_factory=deque)
+    is_in_front: bool = False
+    """Whether the main thread waits for it, so that the person's interrupts are meant for it."""
+    interrupts: int = 0
+    """Interrupts from other threads, which whoever listens hands on."""
+
+    @property
+    def run(self) -> int:
+        """Its number."""
+        return self.conductor.run
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no rank runs it any more."""
+        return self.conductor.over
 
 
 @dataclass(frozen=True)
@@ -78,6 +103,12 @@ class Outcome:
     stacks: dict[int, str] = field(default_factory=dict)
     """Where ranks were before they were stopped, in faulthandler's words."""
 
+    @property
+    def ran_nothing(self) -> bool:
+        """Whether ranks lack what was pointed at, so that nothing was bound or run."""
+        ends = self.done.values()
+        return not self.lost and all(end.rejected and end.rejected.gone for end in ends)
+
 
 class RunLeft(KeyboardInterrupt):
     """The kernel that waits for a run is restarted, and the run goes on."""
@@ -90,7 +121,18 @@ def plan_of(
 
     `tell` hears the names of values that take a moment to pack.
     """
-    cell = request.cell
+    cell, call = request.cell, request.call
+    if call is not None:
+        return ledger.plan(
+            call.reads,
+            request.namespace,
+            request.ranks,
+            tokens=frozenset(call.tokens),
+            imports=frozenset(call.modules),
+            definitions=call.definitions,
+            files=call.files,
+            tell=tell,
+        )
     reads = request.push
     tokens, imports = frozenset[str](), frozenset[str]()
     if cell is not None:

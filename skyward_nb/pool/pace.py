@@ -15,17 +15,20 @@ _SAMPLE_PERIOD = 1.0
 
 
 class Pace:
-    """Wraps a `watch` that may take long, and says when ranks are to be sampled."""
+    """Times what may take long while nothing is read, and says when ranks are to be sampled."""
 
-    def __init__(self, watch: Callable[[Event | None], None]) -> None:
-        self._watch = watch
+    def __init__(self) -> None:
         self._drawing = 0.0
         self._sample_due = self.now() + _FIRST_SAMPLE
 
-    def watch(self, event: Event | None) -> None:
-        """Give an event on."""
+    def begin(self) -> None:
+        """A first run begins: ranks are looked at a moment later."""
+        self._sample_due = self.now() + _FIRST_SAMPLE
+
+    def stopped(self, watch: Callable[[Event | None], None], event: Event | None) -> None:
+        """Give an event to `watch`, during which no time passes."""
         began = time.monotonic()
-        self._watch(event)
+        watch(event)
         self._drawing += time.monotonic() - began
 
     def now(self) -> float:

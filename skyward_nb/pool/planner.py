@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from skyward_nb.wire.arrivals import Address
@@ -167,9 +168,11 @@ class Planner:
         self.apart: dict[str, str] = {}
         """Names that share an object with another which on the ranks nobody can point at."""
 
-    def plan(self, reads: Iterable[str]) -> list[Unit]:
-        """The units that these names need, each after those it refers to."""
-        self._add(reads)
+    def plan(
+        self, reads: Iterable[str], definitions: Mapping[str, object] = MappingProxyType({})
+    ) -> list[Unit]:
+        """The units that these names and definitions need, each after those it refers to."""
+        self._add(reads, definitions)
         self._units = self._in_order()
         for unit in self._units:
             if not unit.whole.is_large and len(self.units) + len(self._known.objects) > 1:
@@ -214,8 +217,8 @@ class Planner:
 
     # ── what is needed ──────────────────────────────────────────────────────────────────
 
-    def _add(self, names: Iterable[str]) -> None:
-        todo: list[tuple[str, object]] = [*self._values(sorted(names))]
+    def _add(self, names: Iterable[str], definitions: Mapping[str, object]) -> None:
+        todo: list[tuple[str, object]] = [*definitions.items(), *self._values(sorted(names))]
         while todo:
             label, value = todo.pop()
             if label in self.units:

@@ -1,12 +1,14 @@
 """A pool, as the main thread sees it: start it, run cells on it, close it.
 
-Everything waits in one place, `Lines.pump`; whoever called gets each event through `watch`, and
-`watch(None)` when a tick of time has passed.
+Everything waits in one place, `Lines.pump`: one thread listens at a time (`Helm`), for all runs that
+go on. Whoever waits for a run gets its events through `watch`, and `watch(None)` when a tick of time
+has passed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import marshal
 import os
@@ -15,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import NoReturn
 
 import psutil
@@ -24,7 +26,8 @@ from skyward_nb.plugins.base import check_installed, find_plugin, uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.generations import Generations
-from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder, results_in_store
+from skyward_nb.pool.helm import Helm
+from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder, no_room, results_in_store
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.loop import LOOP
 from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
@@ -32,10 +35,12 @@ from skyward_nb.pool.pace import Pace
 from skyward_nb.pool.switchboard import Incoming, SigInt
 from skyward_nb.providers.base import AgentGone, Provider
 from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.payload import Bundle
 from skyward_nb.words.commands import Command, Parcel, Run, Sample, Seen, SourceFile, Stop
-from skyward_nb.words.errors import PoolError, StartError, spell_size
+from skyward_nb.words.errors import PoolBusy, PoolError, StartError, spell_size
 from skyward_nb.words.events import (
     Began,
+    Event,
     Hello,
     Phase,
     RankDone,
@@ -47,7 +52,7 @@ from skyward_nb.words.events import (
     WasCut,
 )
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.parts import Client, RunCard
+from skyward_nb.words.parts import Client, Packed, RunCard
 from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
 
@@ -55,6 +60,8 @@ _CONNECT_LIMIT = 60.0
 _STOP_LIMIT = 2.0
 _WRITING = 10.0
 """Seconds that ranks have to write what they recorded of a run that is stopped."""
+_FOLLOWS = 0.1
+"""Seconds between two looks of a thread that waits for one that listens."""
 _TOLD_AGAIN = 5.0
 """Seconds in which all that the agent has kept of a run has come for sure."""
 WARN_FROM = 256_000_000
@@ -63,7 +70,7 @@ TELL_FROM = 8_000_000
 
 
 class Pool:
-    """A set of ranks that live between cells. Not thread-safe: one run at a time."""
+    """A set of ranks that live between runs, of which several go on at once on ranks of their own."""
 
     def __init__(
         self,
@@ -88,8 +95,17 @@ class Pool:
             since=psutil.Process().create_time(),
             notebook=notebook,
         )
+        self._helm = Helm()
+        self._goings: dict[int, Going] = {}
+        self._pace = Pace()
         self._lines = Lines(
-            self._client, spec.heartbeat, spec.idle, self._gone, self._cut_off, self._refused
+            self._client,
+            spec.heartbeat,
+            spec.idle,
+            self._gone,
+            self._cut_off,
+            self._refused,
+            self._helm,
         )
         self._losses: dict[int, RankLost] = {}
         self._path: tuple[str, ...] = ()
@@ -97,7 +113,7 @@ class Pool:
         self._plugins = uses_of(spec)
         self._generations = Generations(spec, self.pool_id, self._lines, self._plugins)
         self._ledger: Ledger | None = None
-        self._lock = threading.Lock()
+        self._why_closed = ""
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
         self.unseen: Began | None = None
         """The run that went on, or whose end nobody had seen, when this pool was attached."""
@@ -213,7 +229,7 @@ class Pool:
 
     def check_free(self) -> None:
         """Raise `PoolError` while a run goes on."""
-        if self._lock.locked():
+        if self._goings:
             self._busy()
 
     def seen(self) -> None:
@@ -221,6 +237,8 @@ class Pool:
 
         They are told with what is said next, or by `flush`.
         """
+        if self._goings:
+            return  # of those nobody has seen all
         for link in self._lines.links:
             if link.offset is not None:
                 link.send_later(Seen(self._runs, link.offset))
@@ -229,9 +247,12 @@ class Pool:
         """Say now what was to be said with the next command."""
         self._lines.flush()
 
-    def interrupt(self) -> None:
-        """Interrupt the run that goes on; from any thread."""
-        self._lines.interrupt()
+    def interrupt(self, going: Going | None = None) -> None:
+        """Interrupt a run, or all that go on; from any thread."""
+        with self._helm:
+            for each in self._goings.values():
+                each.interrupts += going in (None, each)
+        self._lines.nudge()
 
     def clean(self, outcome: Outcome | None = None) -> None:
         """Drop results that were fetched, and of older values those beyond the spare room."""
@@ -246,7 +267,10 @@ class Pool:
             return
         # Whoever comes after us must not be told of a run whose results are no more.
         self.flush()
-        needed = self.ledger.needed()
+        with self._helm:
+            needed = self.ledger.needed().union(
+                *(going.in_store for going in self._goings.values())
+            )
         for machine in self._generations.machines:
             store = machine.store()
             store.drop(results - needed)
@@ -257,16 +281,19 @@ class Pool:
         if self.closed:
             return
         self.closed = True
-        for call in self.before_close:
-            call()
-        with self._lines.interrupts():  # one that tore this would leave something
-            self._lines.send(Stop())
-            with contextlib.suppress(PoolError):
-                self._lines.deliver(_STOP_LIMIT)
-            releases = [LOOP.start(machine.release()) for machine in self._generations.machines]
-            for release in releases:
-                release.future.result()
-            self._lines.close()
+        self._lines.nudge()
+        with self._helm.held():
+            self._helm.tell()
+            for call in self.before_close:
+                call()
+            with self._lines.interrupts():  # one that tore this would leave something
+                self._lines.send(Stop())
+                with contextlib.suppress(PoolError):
+                    self._lines.deliver(_STOP_LIMIT)
+                releases = [LOOP.start(machine.release()) for machine in self._generations.machines]
+                for release in releases:
+                    release.future.result()
+                self._lines.close()
 
     def _connect(self, watch: Watch) -> None:
         asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
@@ -322,41 +349,65 @@ class Pool:
     def run(
         self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None] = lambda _: None
     ) -> Outcome:
-        """Send what the cell needs and run it; returns however it ended. `planned` hears what is sent.
+        """Send what a run needs and have it run; returns however it ended. `planned` hears what is sent.
 
         What `look` took notice of before is put right first. Raises `PayloadError` before anything
         is sent, `PoolError` when the pool itself is lost.
         """
-        with self._turn():
-            outcome = self._run(request, watch, planned)
-            ends = outcome.done.values()
-            if not outcome.lost and all(end.rejected and end.rejected.gone for end in ends):
-                # Nothing ran: ranks have dropped what it was to point at, so now it goes whole.
-                outcome = self._run(request, watch, planned)
-            return outcome
+        while True:
+            outcome = self.finish(self.begin(request, watch, planned), watch)
+            if not outcome.ran_nothing:
+                return outcome
+            # Ranks have dropped what it was to point at, so now it goes whole.
 
     def begin(
         self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None] = lambda _: None
     ) -> Going:
-        """Send what the cell needs and let it run; `finish` is to be called, from any thread.
+        """Send what a run needs and let it run; `finish` is to be called, from any thread.
 
-        Until then nothing else runs here. Raises what `run` raises before anything is sent.
+        Until then nothing else runs on its ranks. Raises what `run` raises before anything is sent,
+        and `PoolError` where something runs there, or anywhere if it is a cell.
         """
-        self._take_turn()
-        try:
-            prepared = self._prepare(request, watch, planned)
+        with self._helm:
+            self._check_room(request)
+            losses, names_lost = dict(self._losses), list[str]()
+            if not self._ready:
+                names_lost = self.ledger.names_made_on_ranks()
+                with self._helm.held(), self._lines.interrupts():
+                    self._new_generation(watch)
+            plan, parcels = self._pack(request, watch, planned)
             with self._lines.interrupts():
-                return self._launch(request, *prepared)
-        except BaseException:
-            self._lock.release()
-            raise
+                going = self._launch(request, plan, parcels, losses, names_lost)
+                self._goings[going.run] = going
+            if len(self._goings) == 1:
+                self._pace.begin()
+            else:
+                self._lines.nudge()
+        return going
 
     def finish(self, going: Going, watch: Watch) -> Outcome:
-        """Conduct a run that was begun to its end, however it ends; raises `PoolError`."""
+        """Wait for the end of a run that was begun, however it ends; raises `PoolError`."""
         try:
-            return self._finish(going, watch)
+            with self._lines.interrupts(anew=False):
+                return self._finish(going, watch)
         finally:
-            self._lock.release()
+            with self._helm:
+                self._goings.pop(going.run, None)
+                self._helm.tell()
+
+    def await_any(
+        self,
+        goings: Collection[Going],
+        watch: Callable[[Going, Event | None], None],
+        until: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wait until one of these runs is over, or `until` says so; raises `PoolError`."""
+        with self._lines.interrupts(anew=False):
+            self._conduct(goings, watch, until)
+
+    def tell(self, command: Command) -> None:
+        """Say something to the ranks of a run; from any thread."""
+        self._lines.send(command)
 
     def follow(self, watch: Watch) -> Outcome:
         """Conduct the `unseen` run of a pool that was attached to its end."""
@@ -367,47 +418,40 @@ class Pool:
         if card.timeout is not None:
             # It may have ended in time, which is told again first.
             left = max(card.began + card.timeout - time.time(), _TOLD_AGAIN)
-        with self._turn():
+        with self._helm:
+            self.check_free()
             conductor = self._conductor(began.run, began.ranks, left, card)
             # Who was here before may have begun another generation since, as after a death.
             going = Going(began.generation, began.ranks, Plan(), conductor, {}, {}, [], card.limit)
-            with self._lines.interrupts():
-                return self._finish(going, watch)
+            self._goings[going.run] = going
+        with self._lines.interrupts():
+            """What was meant for something before is forgotten."""
+        return self.finish(going, watch)
+
+    def _check_room(self, request: RunRequest) -> None:
+        """Raise `PoolError` where something else runs."""
+        if self.closed:
+            raise self._is_closed()
+        if request.call is None or not self._ready:
+            self.check_free()
+        elif any(set(going.ranks) & set(request.ranks) for going in self._goings.values()):
+            self._busy()
+
+    def _is_closed(self) -> PoolError:
+        name = self.spec.name
+        return PoolError(name, self._why_closed or f"pool {name!r} is closed")
 
     @contextlib.contextmanager
     def _turn(self) -> Generator[None]:
-        """One thread at a time: a subshell of the kernel may run a cell beside another."""
-        self._take_turn()
-        try:
+        """Nothing else runs, and nobody else listens."""
+        self.check_free()
+        with self._helm.held():
+            self.check_free()
             yield
-        finally:
-            self._lock.release()
-
-    def _take_turn(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self._busy()
 
     def _busy(self) -> NoReturn:
         name = self.spec.name
-        raise PoolError(name, f"pool {name!r} is running another cell; wait, or use pool=other")
-
-    def _run(self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]) -> Outcome:
-        prepared = self._prepare(request, watch, planned)
-        with self._lines.interrupts():
-            return self._finish(self._launch(request, *prepared), watch)
-
-    def _prepare(
-        self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]
-    ) -> tuple[Plan, tuple[Parcel, ...], dict[int, RankLost], list[str]]:
-        """Ranks that are there, and what they are to be sent; what was lost before."""
-        losses = dict(self._losses)
-        names_lost: list[str] = []
-        if not self._ready:
-            names_lost = self.ledger.names_made_on_ranks()
-            with self._lines.interrupts():
-                self._new_generation(watch)
-        plan, parcels = self._pack(request, watch, planned)
-        return plan, parcels, losses, names_lost
+        raise PoolBusy(name, f"pool {name!r} is running another cell; wait, or use pool=other")
 
     def _launch(
         self,
@@ -431,6 +475,8 @@ class Pool:
             lost_before=losses,
             names_lost=names_lost,
             limit=request.limit,
+            apart=request.call is not None,
+            in_store=_in_store(request.call, plan),
         )
 
     def _conductor(
@@ -442,25 +488,33 @@ class Pool:
             self.spec.grace + (_WRITING if card.profile else 0),
             everyone=self.ranks,
             waits=card.on_error == "wait",
-            timeout_due=None if timeout is None else time.monotonic() + timeout,
+            timeout_due=None if timeout is None else self._pace.now() + timeout,
         )
 
     def _finish(self, going: Going, watch: Watch) -> Outcome:
         conductor = going.conductor
         names_lost = going.names_lost
         was_reformed = began_anew = False
-        self._conduct(going, watch)
-        self._lines.arrived()
-        self.ledger.settle(conductor.done, going.namespace, going.plan)
-        if not conductor.broken:
-            # A rank may end for being cut before it has said that it was.
-            self._generations.all_are_cut(conductor, watch)
-        if conductor.torn and not conductor.broken:
-            was_reformed = self._generations.reform(conductor, watch)
-        if conductor.broken or (conductor.torn and not was_reformed):
-            names_lost += self.ledger.names_made_on_ranks()
-            self._new_generation(watch, stubborn=True)
-            began_anew = True
+        self._conduct((going,), lambda _, event: watch(event))
+        with self._helm:
+            is_alone = self._goings.keys() <= {going.run}
+            if is_alone:
+                self._lines.arrived()
+            self.ledger.settle(conductor.done, going.namespace, going.plan)
+            if conductor.broken or conductor.torn or conductor.cutting:
+                # While others run, that is left to the first run after them.
+                self._ready = False
+        if is_alone and not self._ready:
+            with self._helm.held():
+                # A rank may end for being cut before it has said that it was.
+                if not conductor.broken and self._generations.all_are_cut(conductor, watch):
+                    self._ready = not conductor.torn
+                if conductor.torn and not conductor.broken:
+                    self._ready = was_reformed = self._generations.reform(conductor, watch)
+                if conductor.broken or (conductor.torn and not was_reformed):
+                    names_lost += self.ledger.names_made_on_ranks()
+                    self._new_generation(watch, stubborn=True)
+                    began_anew = True
         return Outcome(
             ranks=going.ranks,
             plan=going.plan,
@@ -504,6 +558,17 @@ class Pool:
             watch(Phase(""))
         return plan, parcels
 
+    def _stowed(self, call: Bundle | None) -> Packed | None:
+        """A call where its ranks find it; raises `PayloadError` where there is no room."""
+        if call is None:
+            return None
+        stores = [machine.store() for machine in self._generations.machines]
+        try:
+            packed, *_ = [call.stow(store) for store in stores]
+        except OSError as error:
+            raise no_room("the call", "its arguments", error) from error
+        return packed
+
     def _command(self, request: RunRequest, plan: Plan, parcels: tuple[Parcel, ...]) -> Run:
         cell = request.cell
         sources = tuple(plan.sources)
@@ -517,6 +582,7 @@ class Pool:
             number=request.number,
             body=marshal.dumps(cell.body) if cell and cell.body else None,
             last=marshal.dumps(cell.last) if cell and cell.last else None,
+            call=self._stowed(request.call),
             wants_value=request.wants_value,
             parcels=parcels,
             removed=plan.removed,
@@ -548,26 +614,119 @@ class Pool:
             self._path = path
         return path
 
-    def _conduct(self, going: Going, watch: Watch) -> None:
-        conductor = going.conductor
-        pace = Pace(watch)
-        pump = self._lines.pump(
-            pace.watch, None, lambda: pace.real(conductor.next_due()), interrupts=True
-        )
+    # ── listening ───────────────────────────────────────────────────────────────────────
+
+    def _conduct(
+        self,
+        goings: Collection[Going],
+        watch: Callable[[Going, Event | None], None],
+        until: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Take part in listening until one of these runs is over, or `until` says so.
+
+        `watch` gets what comes for them, in this thread.
+        """
+        in_front = threading.current_thread() is threading.main_thread()
+        for going in goings:
+            going.is_in_front = in_front
+        while not (until() or any(going.is_over for going in goings)):
+            if self.closed:
+                raise self._is_closed()
+            if self._helm.take(_FOLLOWS):
+                try:
+                    self._listen(goings, watch, until)
+                finally:
+                    self._helm.give()
+            else:
+                self._take_in(goings, watch)
+        self._take_in(goings, watch)
+
+    def _listen(
+        self,
+        goings: Collection[Going],
+        watch: Callable[[Going, Event | None], None],
+        until: Callable[[], bool],
+    ) -> None:
+        """Listen for all runs, at the helm, until one of these is over."""
+        first = next(iter(goings))
+
+        def deliver(event: Event | None) -> None:
+            if event is not None:
+                self._deliver(event, first)
+            self._take_in(goings, watch)
+
+        pump = self._lines.pump(deliver, None, self._next_due, interrupts=True)
         for event in pump:
-            now = pace.now()
-            if pace.is_sample_due():
-                self._lines.send(Sample())
-            if isinstance(event, SigInt) and not conductor.interrupts:
-                self._leave_if_asked()
-            orders = self._orders(going, event, now)
-            if isinstance(event, SigInt) and conductor.running:
-                stopping = count_ranks(conductor.running)
-                watch(Phase(f"interrupted, waiting for {stopping} to stop"))
-            for order in [*orders, *conductor.tick(now)]:
-                self._lines.send(order)
-            if conductor.over:
+            self._hear(event)
+            if isinstance(event, SigInt):
+                self._take_in(goings, watch)
+            if self.closed or until() or any(going.is_over for going in goings):
                 return
+
+    def _next_due(self) -> float | None:
+        """When a run that goes on has something to do next."""
+        with self._helm:
+            dues = [going.conductor.next_due() for going in self._goings.values()]
+        return self._pace.real(min((due for due in dues if due is not None), default=None))
+
+    def _deliver(self, event: Event, first: Going) -> None:
+        """Give an event to whom it concerns: its run, else its rank's, else all; `first` else."""
+        run, rank = getattr(event, "run", 0), getattr(event, "rank", None)
+        with self._helm:
+            if run in self._goings:
+                self._goings[run].inbox.append(event)
+                return
+            goings = list(self._goings.values())
+            if rank is not None and len(goings) > 1:
+                goings = [going for going in goings if rank in going.ranks] or [first]
+            for going in [first] if run else goings:
+                going.inbox.append(event)
+
+    def _take_in(
+        self, goings: Collection[Going], watch: Callable[[Going, Event | None], None]
+    ) -> None:
+        """Give what has come for runs to their `watch`, and a tick."""
+        for going in goings:
+            some = False
+            while going.inbox:
+                some = True
+                self._pace.stopped(functools.partial(watch, going), going.inbox.popleft())
+            if not some:
+                self._pace.stopped(functools.partial(watch, going), None)
+
+    def _hear(self, event: Incoming | None) -> None:
+        """Do what follows from what came in, or from the time, for all runs that go on."""
+        now = self._pace.now()
+        if self._pace.is_sample_due():
+            self._lines.send(Sample())
+        with self._helm:
+            goings = list(self._goings.values())
+            ended = False
+            for going in goings:
+                if going.is_over:
+                    continue
+                if isinstance(event, SigInt) and going.is_in_front:
+                    going.interrupts += 1
+                orders = self._orders(going, event, now)
+                while going.interrupts:
+                    going.interrupts -= 1
+                    orders += self._interrupted(going, now)
+                for order in [*orders, *going.conductor.tick(now)]:
+                    self._lines.send(order)
+                ended = ended or going.is_over
+            if ended or len(goings) > 1:
+                self._helm.tell()
+
+    def _interrupted(self, going: Going, now: float) -> list[Command]:
+        """The person, or another thread, interrupts a run."""
+        conductor = going.conductor
+        if not conductor.interrupts:
+            self._leave_if_asked()
+        orders = conductor.interrupt(now)
+        if conductor.running:
+            stopping = count_ranks(conductor.running)
+            going.inbox.append(Phase(f"interrupted, waiting for {stopping} to stop"))
+        return orders
 
     def _leave_if_asked(self) -> None:
         """A kernel that is restarted is interrupted first: what runs is not meant by that."""
@@ -590,11 +749,12 @@ class Pool:
             case Stack():
                 conductor.told(event, now)
             case RankLost(generation=generation) if generation == going.generation:
+                if going.apart and event.rank not in going.ranks:
+                    self._miss(event)
+                    return []
                 return conductor.died(event, now)
             case RankLost(generation=generation) if generation == self.generation:
                 self._miss(event)
-            case SigInt():
-                return conductor.interrupt(now)
             case _:
                 pass
         return []
@@ -604,12 +764,10 @@ class Pool:
 
         Raises `PoolError` when the pool is.
         """
-        if not self._lock.acquire(blocking=False):
-            return self._losses  # a run in another thread takes it
-        try:
+        if self._goings:
+            return self._losses  # whoever waits for them takes notice
+        with self._helm.held():
             self._look(watch)
-        finally:
-            self._lock.release()
         return self._losses
 
     def _look(self, watch: Watch) -> None:
@@ -628,29 +786,37 @@ class Pool:
 
     def _cut_off(self, why: str) -> NoReturn:
         """The person will not wait for a machine that cannot be reached."""
-        self.leave()
-        name = self.spec.name
-        raise PoolError(
-            name,
-            f"pool {name!r} cannot be reached: {why}. What runs there goes on for {self.spec.idle:g} s "
-            "without us: `%sky attach` brings it back, `%sky down` gives it up.",
+        self._leave_for(
+            f"pool {self.spec.name!r} cannot be reached: {why}. What runs there goes on for "
+            f"{self.spec.idle:g} s without us: `%sky attach` brings it back, `%sky down` gives it up."
         )
 
     def _refused(self, who: str) -> NoReturn:
         """Somebody else conducts this pool, or has since we were cut off."""
-        self.leave()
         name = self.spec.name
         if self.generation:
-            raise PoolError(
-                name,
+            self._leave_for(
                 f"pool {name!r} was taken over by {who} while it could not be reached from here: "
-                "`%sky attach` brings it back once that is done, or take another with pool=NAME",
+                "`%sky attach` brings it back once that is done, or take another with pool=NAME"
             )
-        raise PoolError(
-            name, f"pool {name!r} is in use by {who}: end it there, or take another with pool=NAME"
+        self._leave_for(
+            f"pool {name!r} is in use by {who}: end it there, or take another with pool=NAME"
         )
 
+    def _leave_for(self, why: str) -> NoReturn:
+        self._why_closed = why
+        self.leave()
+        raise PoolError(self.spec.name, why)
+
     def _gone(self, why: str) -> NoReturn:
-        self.close()
         name = self.spec.name
-        raise PoolError(name, f"pool {name!r} is gone: {why}. The next cell makes a new one.")
+        told = f"pool {name!r} is gone: {why}. The next cell makes a new one."
+        self._why_closed = self._why_closed or told
+        self.close()
+        raise PoolError(name, told)
+
+
+def _in_store(call: Bundle | None, plan: Plan) -> frozenset[str]:
+    """Digests of what a run finds in the store."""
+    bundles = [*([call] if call else []), *(unit.bundle for unit, _ in plan.sending)]
+    return frozenset(bundle.digest for bundle in bundles if bundle.is_stowed)

@@ -60,17 +60,24 @@ class Switchboard:
 
     def wait(self, timeout: float) -> list[Incoming]:
         """What came in within `timeout` seconds, or nothing; raises `LinkLost`, with what came before."""
-        ready = [key.fileobj for key, _ in self._selector.select(timeout)]
+        return self.read(self.ready(timeout))
+
+    def ready(self, timeout: float) -> list[object]:
+        """Where there is something to `read` within `timeout` seconds."""
+        return [key.fileobj for key, _ in self._selector.select(timeout)]
+
+    def read(self, ready: list[object]) -> list[Incoming]:
+        """What came in; raises `LinkLost`, with what came before."""
         found: list[Event] = []
         for link in ready:
-            if isinstance(link, Link):
+            if isinstance(link, Link) and link.is_open:
                 try:
                     found += link.read()
                 except LinkLost as lost:
                     lost.found[:0] = found
                     raise
         # Last: when a line is cut just now, interrupts wait here for the next time.
-        woken = self._here.recv(64) if self._here in ready else b""
+        woken = self._woken() if self._here in ready else b""
         return [*found, *(SigInt() for byte in woken if byte == _INTERRUPT[0])]
 
     def interrupt(self) -> None:
@@ -82,25 +89,31 @@ class Switchboard:
         self._wake(_NUDGE)
 
     @contextmanager
-    def interrupts(self) -> Generator[None]:
+    def interrupts(self, *, anew: bool = True) -> Generator[None]:
         """While inside, SIGINT is a `SigInt` among what comes in instead of an exception.
 
-        Off the main thread nothing is changed: signals do not arrive there.
+        `anew`: one that came before, too late for what it meant, is forgotten. Off the main thread
+        nothing is changed: signals do not arrive there.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        self._forget_interrupts()
+        if anew:
+            self._forget_interrupts()
         before = signal.signal(signal.SIGINT, lambda *_: self._wake(_INTERRUPT))
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
 
+    def _woken(self) -> bytes:
+        with contextlib.suppress(BlockingIOError):  # another thread has forgotten it
+            return self._here.recv(64)
+        return b""
+
     def _forget_interrupts(self) -> None:
         """One that came too late for what it meant must not hit what begins now."""
-        with contextlib.suppress(BlockingIOError):
-            self._here.recv(64)
+        self._woken()
 
     def close(self) -> None:
         """Let go of the sockets; links are closed by their owner."""

@@ -107,7 +107,7 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     `body` and `last` are code objects as `marshal` writes them: the statements, and the
     expression whose value is the run's. Of the names the cell `writes`, it binds the `sure` ones
     whenever it ends well; an `opaque` cell may bind others, too. Equal minor versions of Python
-    were made sure of.
+    were made sure of. In place of both there may be a `call`: a `Call` of `runtime.calls`, packed.
 
     Before it runs: nothing points any more at parcels to `let_go`, nor, once a name is bound anew,
     at those that it `lets_go`; `unused` definitions are gone from the notebook, as are names
@@ -121,6 +121,7 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     number: int
     body: bytes | None = None
     last: bytes | None = None
+    call: Packed | None = None
     parcels: tuple[Parcel, ...] = ()
     removed: tuple[str, ...] = ()
     let_go: tuple[int, ...] = ()

@@ -145,6 +145,10 @@ class StartError(PoolError):
         self.detail = detail
 
 
+class PoolBusy(PoolError):
+    """Something else runs there now."""
+
+
 class RankDied(SkyError):
     """Processes of ranks ended under a run; `ranks` maps each to how it ended."""
 

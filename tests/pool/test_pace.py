@@ -13,9 +13,9 @@ def test_no_time_passes_while_it_is_drawn():
         heard.append(event)
         time.sleep(0.2)
 
-    pace = Pace(slow)
+    pace = Pace()
     before, began = pace.now(), time.monotonic()
-    pace.watch(Phase("x"))
+    pace.stopped(slow, Phase("x"))
     drawn = time.monotonic() - began
     assert heard == [Phase("x")]
     assert pace.now() - before < drawn / 2
@@ -24,7 +24,7 @@ def test_no_time_passes_while_it_is_drawn():
 
 
 def test_samples_are_asked_for_now_and_then(monkeypatch):
-    pace = Pace(lambda _: None)
+    pace = Pace()
     assert not pace.is_sample_due()
     later = time.monotonic() + 10
     monkeypatch.setattr(time, "monotonic", lambda: later)

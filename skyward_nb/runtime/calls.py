@@ -1,0 +1,46 @@
+"""Functions called on ranks: with their arguments, or with many of them one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function and what to call it with."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> Any:
+        """Call it."""
+        return raw_of(self.function)(*self.args, **self.kwargs)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A function and many tuples of arguments; `first` is the number of the first."""
+
+    function: Callable[..., Any]
+    items: list[tuple[Any, ...]]
+    first: int = 0
+
+    def __call__(self) -> list[Any]:
+        """Call it with each; what one of them raises has a note that says which."""
+        function = raw_of(self.function)
+        values: list[Any] = []
+        for number, args in enumerate(self.items, self.first):
+            try:
+                values.append(function(*args))
+            except Exception as error:
+                error.add_note(f"item {number} of the map")
+                raise
+        return values
+
+
+def raw_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself of a `sky.function`."""
+    return function.raw if getattr(type(function), "__sky_function__", False) else function  # type: ignore[attr-defined]
