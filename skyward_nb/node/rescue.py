@@ -52,7 +52,6 @@ class Rescue:
         self._emit = emit
         self._main = threading.main_thread().ident or 0
         self._arrived = threading.Condition()
-        self._answering = threading.Lock()
         self._rendezvous: tuple[int, int] | None = None
         self._run: int | None = None
         self._last = self._void = 0
@@ -66,9 +65,8 @@ class Rescue:
         self._run = self._last = run
 
     def end(self) -> None:
-        """The main thread is in no run; that communication was cut in it has been told."""
-        with self._answering:
-            self._run = None
+        """The main thread is in no run."""
+        self._run = None
 
     def begin_anew(self) -> None:
         """There will be another group: what is to be cut for an earlier run is not that one."""
@@ -113,8 +111,7 @@ class Rescue:
 
     def _obey(self, command: Command, descriptors: list[int]) -> None:
         if isinstance(command, Cut):
-            with self._answering:
-                self._emit(self._answer(command))
+            self._emit(self._answer(command))
         elif isinstance(command, Inspect):
             os.write(self._stacks, self._other_threads())
         elif isinstance(command, Reserve) and descriptors:

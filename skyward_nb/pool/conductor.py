@@ -163,6 +163,9 @@ class Conductor:
         self.cutting.discard(event.rank)
         if event.waited_in:
             self.waited_in[event.rank] = event.waited_in
+            if event.rank in self.done:
+                # It ended, for that, before it said so.
+                self._asked.add(event.rank)
         if not event.cut or self.was_cut:
             return []
         self.was_cut = True
@@ -199,12 +202,12 @@ class Conductor:
         if self._kill_due is not None and now >= self._kill_due:
             return self._kill()
         if self._cut_due is not None and now >= self._cut_due:
-            # Again and again: one may come to a collective only after it was asked.
+            # Again and again: one may come to a collective only after it has answered.
             self._cut_due = now + CUT_AFTER
             running = tuple(sorted(self.running))
             looks = [] if running == self._looked_at else [Inspect(running)]
             self._looked_at = running
-            return [*self._cut(running), *looks]
+            return [*self._cut(tuple(rank for rank in running if rank not in self.cutting)), *looks]
         return []
 
     def next_due(self) -> float | None:

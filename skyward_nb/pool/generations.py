@@ -87,10 +87,11 @@ class Generations:
                     pass
         return False
 
-    def reform(self, conductor: Conductor, watch: Watch) -> bool:
-        """Have the ranks that there are form a new process group after a run; whether they could."""
-        if not self.all_are_cut(conductor, watch):
-            return False
+    def reform(self, watch: Watch) -> bool:
+        """Have the ranks that there are form a new process group; whether they could.
+
+        None of them may be about to cut the one there was: `all_have_answered`.
+        """
         self.number += 1
         self._reserve(anew=False)
         waiting = set(range(self._spec.world_size))
@@ -111,8 +112,12 @@ class Generations:
                     pass
         return False
 
-    def all_are_cut(self, conductor: Conductor, watch: Watch) -> bool:
-        """Wait until no rank is about to cut what is going to be made anew; whether none is."""
+    def all_have_answered(self, conductor: Conductor, watch: Watch) -> bool:
+        """Wait until ranks that were told to cut their communication have said whether they did.
+
+        A rank ends before it says so, now and then, and one that has ended meanwhile cuts what the
+        next run would use. False where one does not answer, and so may cut at any time.
+        """
         until = time.monotonic() + _CUT_LIMIT
         if conductor.cutting:
             for event in self._lines.pump(watch, until, interrupts=True):

@@ -506,12 +506,13 @@ class Pool:
                 self._ready = False
         if is_alone and not self._ready:
             with self._helm.held():
-                # A rank may end for being cut before it has said that it was.
-                if not conductor.broken and self._generations.all_are_cut(conductor, watch):
-                    self._ready = not conductor.torn
-                if conductor.torn and not conductor.broken:
-                    self._ready = was_reformed = self._generations.reform(conductor, watch)
-                if conductor.broken or (conductor.torn and not was_reformed):
+                is_lost = conductor.broken or not self._generations.all_have_answered(
+                    conductor, watch
+                )
+                if conductor.torn and not is_lost:
+                    was_reformed = self._generations.reform(watch)
+                self._ready = not is_lost and (was_reformed or not conductor.torn)
+                if not self._ready:
                     names_lost += self.ledger.names_made_on_ranks()
                     self._new_generation(watch, stubborn=True)
                     began_anew = True

@@ -128,6 +128,33 @@ def test_an_interrupt_while_a_pool_starts_leaves_nothing(no_leaks):
         assert running.run("%%sky_remote\n'after'").status == "ok"
 
 
+@pytest.mark.torch
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_rank_may_end_before_it_says_that_it_was_cut(no_leaks, waits):
+    """By its collective, which raises, or by itself: then what the next run would use is cut."""
+    stay = "dist.all_reduce(torch.ones(1))"
+    look = "found = answer(rescue, command)\n    time.sleep(0.7)"
+    if not waits:
+        stay = "try: time.sleep(100)\n    except KeyboardInterrupt: time.sleep(0.5)"
+        look = "time.sleep(0.7)\n    found = answer(rescue, command)"
+    slow = (
+        "%%sky_remote\nimport time, torch, torch.distributed as dist\n"
+        "from skyward_nb.node.rescue import Rescue\nanswer = Rescue._answer\n"
+        f"def late(rescue, command):\n    {look}\n    return found\nRescue._answer = late"
+    )
+    with kernel() as running:
+        assert running.run("%sky up nodes=2 framework=torch").status == "ok"
+        assert running.run(slow).status == "ok"
+        ran, _ = interrupted(
+            running, f"if dist.get_rank():\n    {stay}\nelse:\n    time.sleep(100)"
+        )
+        assert ran.error[0] == "KeyboardInterrupt"
+        assert "the process group was formed again" in ran.picture
+        ran = running.run("%%sky_remote\nt = torch.ones(1)\ndist.all_reduce(t)\nt.item()")
+        assert ran.result == "[0-1] 2.0"
+
+
 def test_under_nbclient_a_cell_that_takes_too_long_is_interrupted_and_the_next_one_runs(no_leaks):
     stuck = "import time\nkept = 7\nprint('begun')\ntime.sleep(600)"
     if importlib.util.find_spec("torch"):

@@ -37,7 +37,9 @@ def test_one_fails_others_get_time_then_an_interrupt_then_are_killed():
     assert conductor.next_due() == 10 + SETTLE + CUT_AFTER
     assert conductor.tick(11) == [Cut(1, (2,)), Inspect((2,))]
     assert conductor.tick(11) == []
-    assert conductor.tick(11.4) == [Cut(1, (2,))], "it may have come to a collective meanwhile"
+    assert conductor.tick(11.4) == [], "it has not answered"
+    conductor.cut(WasCut(1, 2))
+    assert conductor.tick(11.8) == [Cut(1, (2,))], "it may have come to a collective meanwhile"
     assert conductor.tick(10 + SETTLE + 2) == [Kill((2,))]
     conductor.died(RankLost(1, 2, "killed", asked=True), 12.4)
     assert conductor.over
@@ -174,6 +176,21 @@ def test_where_one_cuts_its_communication_all_do():
     assert conductor.torn
     assert [end.rank for end in conductor.failed] == [2], "what a cut raises is our doing"
     assert conductor.waited_in == {0: "all_reduce", 1: "all_reduce"}
+
+
+def test_that_it_was_cut_a_rank_may_say_after_it_has_ended():
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.interrupt(0)
+    assert conductor.tick(CUT_AFTER) == [Cut(1, (0, 1)), Inspect((0, 1))]
+    conductor.finished(done(0, interrupted=True), 1)
+    conductor.finished(done(1, failed=True), 1)
+    assert conductor.over
+    assert conductor.cutting == {0, 1}
+    assert not conductor.torn
+    conductor.cut(WasCut(1, 0))
+    conductor.cut(WasCut(1, 1, "all_reduce", cut=True))
+    assert conductor.torn
+    assert not conductor.failed, "what a cut raises is our doing"
 
 
 def test_ranks_out_of_step_need_a_new_group():
