@@ -14,6 +14,7 @@ from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.frameworks import meant, with_what_they_need
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.masking import masked
+from skyward_nb.words.mesh import spell_mesh
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -41,7 +42,11 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     if "torch" not in frameworks and spec.collective_timeout is not None:
         raise OptionError("collective_timeout", "collective_timeout= needs framework=torch")
     if spec.mesh and not frameworks & {"torch", "jax"}:
-        raise OptionError("mesh", "mesh= needs framework=torch, or jax, or keras:jax")
+        has = f": framework={','.join(spec.framework)} has no meshes" if spec.framework else ""
+        raise OptionError(
+            "mesh",
+            f"mesh={spell_mesh(spec.mesh)} needs framework=torch, or jax, or keras:jax{has}",
+        )
     return spec
 
 

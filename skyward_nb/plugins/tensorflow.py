@@ -22,10 +22,9 @@ from skyward_nb.plugins.base import Place, PlainPlugin
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
 from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, Cluster, quiet, workers
 from skyward_nb.runtime.groups import entered
-from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.mesh import Axes, spell_mesh
+from skyward_nb.words.mesh import Axes
 from skyward_nb.words.spec import PoolSpec
 
 _PATIENCE = 2.0
@@ -40,12 +39,6 @@ class TensorflowPlugin(PlainPlugin):
         """`keras`: what Keras is to run on, which importing TensorFlow imports; `log`: what it logs."""
         del variant
         wanted = with_what_they_need(spec.framework)
-        if spec.mesh and not {"torch", "jax"} & wanted.keys():
-            raise OptionError(
-                "mesh",
-                f"mesh={spell_mesh(spec.mesh)}: meshes are for framework=torch and framework=jax; "
-                "TensorFlow's strategies have none",
-            )
         unsaid = "" if "keras" in wanted else self.name
         backend = wanted.get("keras") or spec.env.get("KERAS_BACKEND", unsaid)
         level = spec.env.get(_LOG_LEVEL) or os.environ.get(_LOG_LEVEL, "2")

@@ -13,11 +13,8 @@ from conftest import gone_within, traces
 from kernels import kernel
 from plugins.test_gate import OUTSIDE, needs_outside, reaches
 
-from skyward_nb.plugins.base import uses_of
 from skyward_nb.plugins.tensorflow import PLUGIN, own_share
-from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo, Peer
-from skyward_nb.words.mesh import parse_mesh
 from skyward_nb.words.spec import PoolSpec
 
 needs_tensorflow = pytest.mark.skipif(
@@ -67,12 +64,6 @@ def test_it_logs_errors_alone_unless_somebody_says_otherwise(monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
     options = PLUGIN.options(PoolSpec(framework=("tensorflow",)), "")
     assert "TF_CPP_MIN_LOG_LEVEL=1" in PLUGIN.preload(options)
-
-
-def test_a_mesh_is_refused_before_anything_starts():
-    spec = PoolSpec(nodes=2, framework=("tensorflow",), mesh=parse_mesh("fsdp:2"))
-    with pytest.raises(OptionError, match="meshes are for framework=torch and framework=jax"):
-        uses_of(spec)
 
 
 @pytest.mark.parametrize(
