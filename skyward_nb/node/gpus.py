@@ -16,7 +16,7 @@ import msgspec
 from skyward_nb.wire import nvidia
 from skyward_nb.words.events import Gpu
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.mig import Card, Slice
+from skyward_nb.words.mig import Card, Slice, own_slice
 
 
 def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
@@ -29,9 +29,9 @@ def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
     slot = place.local_rank % place.accelerators
     if visible is None:
         return str(slot)
+    if (own := own_slice(visible)) is not None:
+        return own  # the others of its node do not see it
     names = [name.strip() for name in visible.split(",")]
-    if len(names) == 1 and names[0].startswith("MIG-"):
-        return names[0]  # the rank's own: the others of its node do not see it
     return (names[slot] or None) if slot < len(names) else None
 
 

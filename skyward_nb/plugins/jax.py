@@ -24,6 +24,7 @@ from skyward_nb.runtime.groups import entered
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes, axes_of
+from skyward_nb.words.mig import own_slice
 from skyward_nb.words.spec import PoolSpec
 
 _JOIN = 120
@@ -131,8 +132,7 @@ def _join(info: InstanceInfo, options: dict[str, str]) -> None:
         address, _, port = _coordinator(info).rpartition(":")
         await_listener(address, int(port), _JOIN)
     per_rank = int(options.get("devices", "1"))
-    # A rank that has a slice sees no other device.
-    has_slice = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
+    has_slice = own_slice(os.environ.get("CUDA_VISIBLE_DEVICES")) is not None
     first = 0 if has_slice else info.local_rank * per_rank
     on_cpu = "cpus" in options
     with _no_proxy(info):

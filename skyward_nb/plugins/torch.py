@@ -24,6 +24,7 @@ from skyward_nb.runtime.groups import entered
 from skyward_nb.runtime.here import instance_info
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes, axes_of
+from skyward_nb.words.mig import own_slice
 from skyward_nb.words.spec import PoolSpec
 
 _JOIN = timedelta(seconds=120)
@@ -183,17 +184,14 @@ def device_and_backend(info: InstanceInfo, asked: str) -> str:
     is_shared = info.workers_per_node > visible
     if asked == "auto":
         return "gloo" if is_shared else "nccl"
-    if asked == "nccl" and is_shared and not _sees_a_slice():
+    # Slices of its neighbours may be of other GPUs.
+    has_slice = own_slice(os.environ.get("CUDA_VISIBLE_DEVICES")) is not None
+    if asked == "nccl" and is_shared and not has_slice:
         raise RuntimeError(
             f"backend=nccl needs a GPU for each rank, and the {info.workers_per_node} ranks of node "
             f"{info.node} see {visible}: ask for fewer ranks_per_node, or for backend=gloo"
         )
     return asked
-
-
-def _sees_a_slice() -> bool:
-    """Whether this rank's device is a MIG slice: those of its neighbours may be of other GPUs."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
 
 
 def _groups() -> list[tuple[Any, str]]:

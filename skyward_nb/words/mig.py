@@ -137,6 +137,12 @@ def is_called(card_name: str, asked: str) -> bool:
     return words[0] <= words[1] or (len(models) == 1 and models == models_of(asked))
 
 
+def own_slice(visible: str | None) -> str | None:
+    """The slice that a process with this CUDA_VISIBLE_DEVICES has for itself, as its device 0."""
+    name = (visible or "").strip()
+    return name if name.startswith("MIG-") and "," not in name else None
+
+
 def visible_cards(cards: tuple[Card, ...], visible: str | None) -> tuple[Card, ...]:
     """What CUDA_VISIBLE_DEVICES leaves of GPUs and slices; all where it is not set.
 

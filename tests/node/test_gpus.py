@@ -30,6 +30,7 @@ GB = 1 << 30
         (0, "", None),
         (1, "GPU-aa,GPU-bb", "GPU-bb"),
         (1, "MIG-1,MIG-2", "MIG-2"),
+        (1, "MIG-1", "MIG-1"),
     ],
 )
 def test_the_gpu_of_a_slot(slot, visible, gpu):

@@ -12,6 +12,7 @@ from skyward_nb.words.mig import (
     advice,
     is_called,
     models_of,
+    own_slice,
     parse_mig,
     slices_of,
     slices_per_gpu,
@@ -198,3 +199,19 @@ def test_advice_takes_no_more_gpus_than_are_needed():
         "  sudo nvidia-smi mig -i 0 -cgi 3g.40gb -C",
         "  sudo nvidia-smi mig -i 1 -cgi 3g.40gb -C",
     ]
+
+
+@pytest.mark.parametrize(
+    ("visible", "own"),
+    [
+        ("MIG-1", "MIG-1"),
+        (" MIG-GPU-5d5ba0d6/8/0 ", "MIG-GPU-5d5ba0d6/8/0"),
+        ("MIG-1,MIG-2", None),
+        ("GPU-1", None),
+        ("0", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_slice_that_a_process_has_for_itself(visible, own):
+    assert own_slice(visible) == own
