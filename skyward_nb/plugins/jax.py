@@ -19,7 +19,7 @@ from typing import Any
 
 from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
 from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
-from skyward_nb.plugins.wires import Wires, await_listener
+from skyward_nb.plugins.wires import Wires, await_listener, past_proxies
 from skyward_nb.runtime.groups import entered
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
@@ -30,6 +30,8 @@ from skyward_nb.words.spec import PoolSpec
 _JOIN = 120
 _HEARTBEAT = 100
 """Seconds without a word until JAX ends a process whose peer is gone: a pool is faster than that."""
+_PROXY_CHECK = "jax_check_proxy_envs"
+"""It warns of proxies, which are not asked for the pool's own nodes."""
 
 _wires = Wires()
 
@@ -135,17 +137,19 @@ def _join(info: InstanceInfo, options: dict[str, str]) -> None:
     has_slice = own_slice(os.environ.get("CUDA_VISIBLE_DEVICES")) is not None
     first = 0 if has_slice else info.local_rank * per_rank
     on_cpu = "cpus" in options
-    with _no_proxy(info):
-        jax.distributed.initialize(
-            coordinator_address=_coordinator(info),
-            num_processes=info.world_size,
-            process_id=info.rank,
-            local_device_ids=None if on_cpu else list(range(first, first + per_rank)),
-            cluster_detection_method="deactivate",
-            initialization_timeout=_JOIN,
-            heartbeat_timeout_seconds=_HEARTBEAT,
-            coordinator_bind_address=_coordinator(info) if info.is_head else None,
-        )
+    past_proxies(peer.address for peer in info.peers)
+    if _PROXY_CHECK in jax.config.values:
+        jax.config.update(_PROXY_CHECK, False)
+    jax.distributed.initialize(
+        coordinator_address=_coordinator(info),
+        num_processes=info.world_size,
+        process_id=info.rank,
+        local_device_ids=None if on_cpu else list(range(first, first + per_rank)),
+        cluster_detection_method="deactivate",
+        initialization_timeout=_JOIN,
+        heartbeat_timeout_seconds=_HEARTBEAT,
+        coordinator_bind_address=_coordinator(info) if info.is_head else None,
+    )
 
 
 def _meet(info: InstanceInfo, options: dict[str, str], group: JaxGroup) -> None:
@@ -158,31 +162,6 @@ def _meet(info: InstanceInfo, options: dict[str, str], group: JaxGroup) -> None:
         raise RuntimeError(f"{info.world_size} ranks of {per_rank} devices, but JAX sees {found}")
     if info.world_size > 1:
         group.barrier()
-
-
-@contextmanager
-def _no_proxy(info: InstanceInfo) -> Generator[None]:
-    """Meanwhile, the pool's own nodes are reached directly, whatever proxies the environment names.
-
-    gRPC heeds these variables, and would ask a proxy for a loopback address; JAX warns of it.
-    """
-    import jax
-
-    name, check = "no_grpc_proxy", "jax_check_proxy_envs"
-    before, checked = os.environ.get(name), jax.config.values.get(check)
-    known = before or os.environ.get("no_proxy") or ""
-    os.environ[name] = ",".join(filter(None, (known, *(peer.address for peer in info.peers))))
-    if checked is not None:
-        jax.config.update(check, False)
-    try:
-        yield
-    finally:
-        if checked is not None:
-            jax.config.update(check, checked)
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _coordinator(info: InstanceInfo) -> str:
@@ -264,8 +243,7 @@ def _answers_code(info: InstanceInfo) -> Generator[None]:
                 "and they are joined already. Leave both out."
             )
         if not (is_first and jax.distributed.is_initialized()):
-            with _no_proxy(info):
-                joins(coordinator_address, num_processes, process_id, *args, **more)
+            joins(coordinator_address, num_processes, process_id, *args, **more)
         is_first = False
 
     jax.distributed.initialize = initialize

@@ -11,12 +11,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from skyward_nb.plugins.gate import gate
+from skyward_nb.plugins.wires import past_proxies
 from skyward_nb.words.info import InstanceInfo
 
 _JOIN, _REJOIN = 120.0, 8.0
@@ -24,8 +25,6 @@ _SILENCE = 600.0
 """Seconds a rank may be silent to TensorFlow's own heartbeats: whether it lives, the agent knows."""
 _GENERATIONS, _STRATEGIES = 1 << 18, 1 << 6
 """Keys of groups of devices that a generation has for its strategies, and one strategy of them."""
-_DIRECT = "no_grpc_proxy"
-"""Hosts that gRPC asks no proxy for; that it reads this first is its own."""
 BARRIER_KEY = (1 << 31) - 1
 """Of the group of all ranks that is no strategy's."""
 _CUT = "skyward cut this rank's communication"
@@ -63,7 +62,7 @@ class Cluster:
         cluster = tf.train.ClusterSpec({"worker": workers(info)})
         self._configure(context, cluster.num_tasks("worker"))
         peers = dict.fromkeys(address for address, _ in _places(info))
-        _past_proxies(peers)
+        past_proxies(peers)
         with gate(_places(info)[info.rank][1], peers), _shares_its_port(), quiet():
             # All that it does to a process is done by making one.
             tf.distribute.MultiWorkerMirroredStrategy(
@@ -216,13 +215,6 @@ def _meet(context: Any, name: str, info: InstanceInfo) -> None:
                 if time.monotonic() > until:
                     raise TimeoutError(f"rank {rank} did not come back") from None
                 time.sleep(0.001)
-
-
-def _past_proxies(peers: Iterable[str]) -> None:
-    """Have gRPC reach peers directly where there is a proxy, which it would ask for loopback, too."""
-    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
-        direct = os.environ.get(_DIRECT) or os.environ.get("no_proxy")
-        os.environ[_DIRECT] = ",".join([*([direct] if direct else []), *peers])
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 R = TypeVar("R")
@@ -18,6 +18,9 @@ R = TypeVar("R")
 # As text: a path of each would take longer than the look.
 _DESCRIPTORS = "/proc/self/fd/"
 _SOCKET = "socket:["
+_PROXIES = "grpc_proxy", "https_proxy", "http_proxy"
+_DIRECT = "no_grpc_proxy"
+"""Hosts that gRPC asks no proxy for; that it reads this first is its own."""
 
 
 class Wires:
@@ -128,6 +131,16 @@ def _sockets() -> dict[int, int]:
                 if target.startswith(_SOCKET):
                     found[int(target[len(_SOCKET) : -1])] = int(name)
     return found
+
+
+def past_proxies(peers: Iterable[str]) -> None:
+    """Have gRPC reach peers directly where there is a proxy, which it would ask for loopback, too.
+
+    For good: it connects again whenever a line is lost.
+    """
+    if any(os.environ.get(name) for name in _PROXIES):
+        direct = (os.environ.get(_DIRECT) or os.environ.get("no_proxy") or "").split(",")
+        os.environ[_DIRECT] = ",".join(dict.fromkeys(filter(None, (*direct, *peers))))
 
 
 def await_listener(address: str, port: int, seconds: float) -> None:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from skyward_nb.plugins import wires as module
-from skyward_nb.plugins.wires import Wires
+from skyward_nb.plugins.wires import Wires, past_proxies
 
 
 @pytest.fixture
@@ -158,3 +158,20 @@ def test_a_descriptor_that_becomes_anothers_meanwhile_is_left_alone(pair, monkey
     assert is_cut(peer)
     assert not is_cut(users)
     assert not is_cut(other)
+
+
+@pytest.mark.parametrize(
+    ("before", "direct"),
+    [
+        ({}, None),
+        ({"no_proxy": "example.org"}, None),
+        ({"https_proxy": "http://p"}, "127.0.0.1,10.0.0.2"),
+        ({"grpc_proxy": "p", "no_proxy": "example.org"}, "example.org,127.0.0.1,10.0.0.2"),
+        ({"http_proxy": "p", "no_proxy": "x", "no_grpc_proxy": "y"}, "y,127.0.0.1,10.0.0.2"),
+    ],
+)
+def test_peers_are_reached_past_proxies(monkeypatch, before, direct):
+    monkeypatch.setattr(os, "environ", environ := dict(before))
+    for _ in range(2):
+        past_proxies(["127.0.0.1", "10.0.0.2", "127.0.0.1"])
+        assert environ.get("no_grpc_proxy") == direct
