@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
-import psutil
 import pytest
+from leaks import leaves_nothing
 
 from skyward_nb.providers import folders
 from skyward_nb.wire import home
@@ -38,40 +37,11 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             empty.rmdir()
 
 
-def ours() -> set[int]:
-    """Processes that run this package's agent, forge or ranks for these tests."""
-    found: set[int] = set()
-    for process in psutil.process_iter(["pid", "cmdline", "status"]):
-        words = " ".join(process.info["cmdline"] or ())
-        if "skyward_nb.node" in words and str(folders.runtime_root()) in words:
-            found.add(process.info["pid"])
-    return found
-
-
-def traces() -> set[str]:
-    """Everything a pool may leave: processes, runtime folders, stored values, children."""
-    values = (folders.store_root(), folders.spill_root())
-    stores = {str(path) for root in values for path in root.glob("*")}
-    runtimes = {str(path) for path in folders.runtime_root().glob("*")}
-    children = {f"child {child.pid}" for child in psutil.Process().children()}
-    return {f"process {pid}" for pid in ours()} | stores | runtimes | children
-
-
-def gone_within(seconds: float, before: set[str]) -> set[str]:
-    """What is still left after `seconds` of what was not there `before`."""
-    until = time.monotonic() + seconds
-    while (left := traces() - before) and time.monotonic() < until:
-        time.sleep(0.05)
-    return left
-
-
 @pytest.fixture
 def no_leaks() -> Iterator[set[str]]:
     """After the test nothing is left of what it started."""
-    before = traces()
-    yield before
-    left = gone_within(5, before)
-    assert not left, f"left behind: {sorted(left)}"
+    with leaves_nothing() as before:
+        yield before
 
 
 @pytest.fixture

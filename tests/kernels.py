@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import queue
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from jupyter_client.manager import KernelManager
+from leaks import leaves_nothing
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_TO_THE_WAIT = 0.2
+"""Seconds from what a rank says before it waits until it does."""
 
 
 @dataclass
@@ -130,6 +134,20 @@ class Kernel:
         """Run a cell to its end."""
         return self.finish(self.begin(code), timeout, on_update=on_update)
 
+    def stopped(self, code: str, word: str = "here", timeout: float = 60) -> Ran:
+        """Run a cell, and press the square button soon after a display says this word."""
+        said = threading.Event()
+
+        def press() -> None:
+            if said.wait(timeout):
+                time.sleep(_TO_THE_WAIT)
+                self.interrupt()
+
+        threading.Thread(target=press, daemon=True).start()
+        ran = self.run(code, timeout, on_update=lambda text: word in text and said.set())
+        assert said.is_set(), ran.picture
+        return ran
+
     def restart(self, *, by_kill: bool = False) -> str:
         """Restart it as a front end does, or have it killed first; what the extension says then."""
         self.client.stop_channels()
@@ -159,3 +177,13 @@ def kernel(**env: str) -> Iterator[Kernel]:
         running.client.stop_channels()
         manager.shutdown_kernel()
         manager.cleanup_resources()
+
+
+@contextmanager
+def ready(*cells: str, timeout: float = 100, **env: str) -> Iterator[Kernel]:
+    """A kernel in which these cells have run well; nothing is left of what was started in it."""
+    with leaves_nothing(), kernel(**env) as running:
+        for each in cells:
+            ran = running.run(each, timeout)
+            assert ran.status == "ok", ran
+        yield running

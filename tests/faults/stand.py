@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import psutil
-from conftest import traces
 from faults.hands import agent_of, children, forge_of
 from faults.matrix import Case, Fault
+from leaks import traces
 from pools import start, values
 
 from skyward_nb.providers import folders

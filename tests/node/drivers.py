@@ -151,6 +151,13 @@ class Driver:
         while not all(word in self.text(run, rank) for rank in ranks):
             assert self.hear(), (word, self.events[-5:])
 
+    def stuck(self, body: str, ranks=None) -> int:
+        """Run this until the ranks have said "here" and wait in what follows that; the run's number."""
+        run = self.start(body)
+        self.said(run, "here", ranks)
+        time.sleep(0.2)  # from the word to the wait
+        return run
+
     def interrupt(self, run: int) -> None:
         self.link.send(Interrupt(run, self.ranks))
 

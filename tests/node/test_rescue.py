@@ -7,7 +7,7 @@ import time
 
 import psutil
 import pytest
-from conftest import gone_within, traces
+from leaks import leaves_nothing
 from node.drivers import driver
 
 from skyward_nb.plugins.collectives import waits_in
@@ -31,12 +31,10 @@ READY = (
 
 @pytest.fixture(scope="module")
 def pool():
-    before = traces()
-    with driver(4, "torch") as made:
+    with leaves_nothing(), driver(4, "torch") as made:
         assert not any(end.failure for end in made.ran(READY))
         works_again(made)
         yield made
-    assert not gone_within(5, before)
 
 
 @pytest.fixture
@@ -49,14 +47,6 @@ def four(pool):
     errors = "".join(event.text for event in told if event.stream == "stderr")
     # The store's client and the monitored barrier write why they give up, in C++.
     assert not errors or "[c10d]" in errors or "monitoredBarrier" in errors
-
-
-def stuck(made, body, waiting=None):
-    """Run this until all ranks are where they stay: the run's number."""
-    run = made.start(f"{body}")
-    made.said(run, "here", made.ranks if waiting is None else waiting)
-    time.sleep(0.2)  # from the word to the wait
-    return run
 
 
 def works_again(made):
@@ -91,7 +81,7 @@ WAITS = {
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_ranks_that_wait_for_one_that_has_ended(four, wait):
-    run = stuck(four, f"print('here')\nif r != 1:\n    {wait}")
+    run = four.stuck(f"print('here')\nif r != 1:\n    {wait}")
     # From outside a native method that user code calls itself is not to be seen.
     seen = "" if WAITS[wait] in ("work.wait", "store.get") else WAITS[wait]
     mains = [threads(text)[0] for text in four.stacks()]
@@ -116,13 +106,13 @@ def freed(made, run, **waiting):
 
 def test_every_rank_waits_each_in_another_collective(four):
     body = "print('here')\n[dist.barrier, lambda: dist.recv(t, 2), lambda: dist.recv(t, 3), lambda: dist.recv(t, 1)][r]()"
-    ends = freed(four, stuck(four, body))
+    ends = freed(four, four.stuck(body))
     assert [end.waited_in for end in ends] == ["barrier", "recv", "recv", "recv"]
     assert all(end.interrupted for end in ends)
 
 
 def test_ranks_that_wait_for_one_that_has_failed(four):
-    run = stuck(four, "print('here')\nif r == 1: raise ValueError('first')\ndist.all_reduce(t)")
+    run = four.stuck("print('here')\nif r == 1: raise ValueError('first')\ndist.all_reduce(t)")
     ends = freed(four, run)
     assert ends[1].failure.message == "first"
     assert not ends[1].interrupted
@@ -136,7 +126,7 @@ def test_averaging_of_gradients(four):
         "torch.manual_seed(0)\nnet = DDP(torch.nn.Linear(100, 100))\n"
         "loss = net(torch.ones(1, 100)).sum()\nprint('here')\nif r != 3: loss.backward()"
     )
-    run = stuck(four, body)
+    run = four.stuck(body)
     four.interrupt(run)
     assert {each.waited_in for each in four.cut(run)} <= {"", "backward"}
     ends = four.ended(run)
@@ -151,7 +141,7 @@ def test_a_group_of_some(four):
         "pair = dist.new_group([2 * (r // 2), 2 * (r // 2) + 1], use_local_synchronization=True)\n"
         "print('here')\nif r == 0: dist.all_reduce(t, group=pair)\nif r == 3: dist.barrier(group=pair)"
     )
-    run = stuck(four, body)
+    run = four.stuck(body)
     four.interrupt(run)
     four.cut(run)
     ends = four.ended(run)
@@ -165,7 +155,7 @@ def test_code_that_catches_what_a_collective_raises_ends(four):
         "print('here')\ncaught = 0\nwhile True:\n    try: dist.all_reduce(t) if r else time.sleep(100)\n"
         "    except RuntimeError: caught += 1"
     )
-    ends = freed(four, stuck(four, body))
+    ends = freed(four, four.stuck(body))
     assert all(end.interrupted for end in ends)
     assert {end.failure.type_name for end in ends} == {"KeyboardInterrupt"}
 
@@ -173,7 +163,7 @@ def test_code_that_catches_what_a_collective_raises_ends(four):
 def test_what_a_collective_is_in_is_left_before_the_interrupt_comes(four):
     """The signal is heard in the first instruction after the collective: in an `__exit__`."""
     body = "print('here')\nif r:\n    with torch.no_grad():\n        dist.group.WORLD.allreduce([t]).wait()"
-    ends = freed(four, stuck(four, body))
+    ends = freed(four, four.stuck(body))
     assert [end.interrupted for end in ends] == [False, True, True, True]
     four.reform()
     ends = four.ran("assert torch.is_grad_enabled()")
@@ -186,7 +176,7 @@ def test_code_that_catches_the_interrupt_and_waits_again(four):
         "print('here')\ntry: time.sleep(100)\nexcept KeyboardInterrupt: print('caught')\n"
         "if r: dist.all_reduce(t)"
     )
-    run = stuck(four, body)
+    run = four.stuck(body)
     four.interrupt(run)
     four.said(run, "caught")
     time.sleep(0.2)
@@ -209,7 +199,7 @@ def test_ordinary_code_is_left_alone(four):
         "except KeyboardInterrupt: pass\n"
         "ours.sendall(b'still here'); print(theirs.recv(20))"
     )
-    run = stuck(four, body)
+    run = four.stuck(body)
     told = four.cut(run)
     assert not any(each.cut or each.waited_in for each in told)
     four.interrupt(run)
@@ -225,7 +215,7 @@ def test_ordinary_code_is_left_alone(four):
 
 
 def test_a_cut_for_a_run_that_is_over_leaves_the_next_one_alone(four):
-    run = stuck(four, "print('here')\ntime.sleep(0.5)\ndist.all_reduce(t)")
+    run = four.stuck("print('here')\ntime.sleep(0.5)\ndist.all_reduce(t)")
     told = four.cut(run - 1)
     assert not any(each.cut for each in told)
     assert not any(end.failure for end in four.ended(run))
@@ -235,7 +225,7 @@ def test_one_that_waits_for_a_peer_in_ordinary_code(four):
     """Its own ends of the connections are cut, whichever side opened them."""
     for head in range(4):
         body = f"print('here')\ntry:\n    if r == {head}: time.sleep(100)\n    else: dist.recv(t, {head})\nexcept KeyboardInterrupt:\n    if r != {head}: raise\n    time.sleep(1)"
-        run = stuck(four, body)
+        run = four.stuck(body)
         four.interrupt(run)
         told = four.cut(run)
         assert not told[head].cut
@@ -250,13 +240,13 @@ def test_a_process_forked_by_the_cell_is_not_in_the_way(four):
         "child = os.fork()\nif not child: signal.signal(2, signal.SIG_IGN); time.sleep(100); os._exit(0)\n"
         "print('here')\nif r: dist.all_reduce(t)"
     )
-    ends = freed(four, stuck(four, body))
+    ends = freed(four, four.stuck(body))
     assert [end.interrupted for end in ends] == [False, True, True, True]
     four.ran("os.kill(child, 9); os.waitpid(child, 0)")
 
 
 def test_a_cut_that_comes_after_the_group_was_formed_anew_leaves_that_one_alone(four):
-    run = stuck(four, "print('here')")
+    run = four.stuck("print('here')")
     four.ended(run)
     four.reform()
     assert not any(each.cut for each in four.cut(run))
@@ -296,7 +286,7 @@ def test_thirty_new_groups_leave_nothing(four):
     processes = [psutil.Process(pid) for pid in four.pids.values()]
     counts = []
     for _ in range(30):
-        freed(four, stuck(four, wait))
+        freed(four, four.stuck(wait))
         works_again(four)
         counts.append([(each.num_fds(), each.num_threads()) for each in processes])
     for rank in four.ranks:

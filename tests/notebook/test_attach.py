@@ -10,8 +10,8 @@ import time
 import nbclient
 import nbformat
 import pytest
-from conftest import gone_within, traces
 from kernels import kernel
+from leaks import gone_within, traces
 
 from skyward_nb.pool import registry
 

@@ -9,19 +9,16 @@ import time
 
 import nbformat
 import pytest
-from conftest import gone_within, traces
-from kernels import Kernel, kernel
+from kernels import Kernel, kernel, ready
+from leaks import gone_within, traces
 from nbclient import NotebookClient
 
 
 @pytest.fixture(scope="module")
 def notebook():
-    before = traces()
-    with kernel() as running:
-        assert running.run("import skyward_nb as sky\nimport os").status == "ok"
+    with ready("import skyward_nb as sky\nimport os") as running:
         assert running.run("%%sky_remote nodes=4\n'ready'").result == "[0-3] 'ready'"
         yield running
-    assert not gone_within(5, before)
 
 
 def rank_cell(notebook: Kernel, body: str, line: str = "", **more):

@@ -8,8 +8,7 @@ import threading
 import time
 
 import pytest
-from conftest import gone_within, traces
-from kernels import kernel
+from kernels import kernel, ready
 
 
 def in_torch(test):
@@ -20,30 +19,20 @@ def in_torch(test):
 
 @pytest.fixture(scope="module")
 def notebook():
-    before = traces()
-    with kernel() as running:
-        begun = running.run(
-            "%%sky_remote nodes=3 grace=1s\nimport time, os\nrank = int(os.environ['RANK'])"
-        )
-        assert begun.status == "ok", begun
-        running.run("import sys")
+    pool = "%%sky_remote nodes=3 grace=1s\nimport time, os\nrank = int(os.environ['RANK'])"
+    with ready(pool, "import sys") as running:
         yield running
-    assert not gone_within(5, before)
 
 
 @pytest.fixture(scope="module")
 def grouped():
-    before = traces()
-    with kernel() as running:
-        begun = running.run(
-            "%%sky_remote nodes=4 framework=torch\n"
-            "import time, os, torch, torch.distributed as dist\n"
-            "rank, x = dist.get_rank(), torch.ones(3)"
-        )
-        assert begun.status == "ok", begun
-        running.run("import sys")
+    pool = (
+        "%%sky_remote nodes=4 framework=torch\n"
+        "import time, os, torch, torch.distributed as dist\n"
+        "rank, x = dist.get_rank(), torch.ones(3)"
+    )
+    with ready(pool, "import sys") as running:
         yield running
-    assert not gone_within(5, before)
 
 
 def remote(notebook, body, line="", **more):

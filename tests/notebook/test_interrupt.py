@@ -8,20 +8,14 @@ import time
 
 import nbformat
 import pytest
-from conftest import gone_within, traces
-from kernels import kernel
+from kernels import kernel, ready
 from nbclient import NotebookClient
 
 
 @pytest.fixture(scope="module")
 def notebook():
-    before = traces()
-    with kernel() as running:
-        assert (
-            running.run("%%sky_remote nodes=2 grace=1s\nimport time, os\nkept = 7").status == "ok"
-        )
+    with ready("%%sky_remote nodes=2 grace=1s\nimport time, os\nkept = 7") as running:
         yield running
-    assert not gone_within(5, before)
 
 
 def interrupted(notebook, body, *, after=0.5, times=1):

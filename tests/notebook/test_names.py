@@ -1,8 +1,8 @@
 """Names and values in a real kernel, as a person meets them."""
 
 import pytest
-from conftest import traces
 from kernels import kernel
+from leaks import traces
 
 
 @pytest.fixture(scope="module")

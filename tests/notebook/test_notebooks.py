@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from conftest import gone_within, traces
+from leaks import gone_within, traces
 
 from skyward_nb.picture.record import MIME
 

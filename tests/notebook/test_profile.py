@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import gone_within, traces
 from kernels import kernel
+from leaks import gone_within, traces
 
 from skyward_nb.api.profiles import FOLDER, MERGED, lines, told, write
 from skyward_nb.api.specs import check_profile

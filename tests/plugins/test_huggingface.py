@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import threading
 from pathlib import Path
 
 import pytest
-from conftest import gone_within, traces
-from kernels import kernel
+from kernels import kernel, ready
 
 from skyward_nb.plugins.huggingface import PLUGIN
 from skyward_nb.providers.folders import runtime_root
@@ -25,18 +23,15 @@ TOKEN = "hf_never2bshown"
 
 @pytest.fixture(scope="module")
 def notebook():
-    before = traces()
-    with kernel(HF_TOKEN=TOKEN, HF_HUB_OFFLINE="1") as running:
-        ran = running.run(
-            "%%sky_remote nodes=2 framework=hf grace=1s\nimport os, tempfile, time, torch\n"
-            "import torch.distributed as dist\nfrom accelerate import Accelerator\n"
-            "from datasets import Dataset\n"
-            "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments",
-            timeout=100,
-        )
-        assert ran.status == "ok", ran
+    with ready(
+        "%%sky_remote nodes=2 framework=hf grace=1s\nimport os, tempfile, time, torch\n"
+        "import torch.distributed as dist\nfrom accelerate import Accelerator\n"
+        "from datasets import Dataset\n"
+        "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments",
+        HF_TOKEN=TOKEN,
+        HF_HUB_OFFLINE="1",
+    ) as running:
         yield running
-    assert not gone_within(5, before)
 
 
 TRAINS = """
@@ -137,12 +132,9 @@ def test_a_script_that_ends_its_training_runs_again(notebook):
 
 def stopped(notebook):
     """Interrupt while one rank waits for the other: a new generation of the same processes."""
-    began = threading.Event()
-    message = notebook.begin(
+    ran = notebook.stopped(
         "%%sky_remote\nprint('here')\nif dist.get_rank(): time.sleep(100)\ndist.all_reduce(torch.ones(1))"
     )
-    threading.Thread(target=lambda: began.wait(60) and notebook.interrupt()).start()
-    ran = notebook.finish(message, on_update=lambda text: "here" in text and began.set())
     assert ran.error[0] == "KeyboardInterrupt"
     assert "formed again" in ran.traceback
 

@@ -1,11 +1,9 @@
 """JAX on the ranks of a pool: one set of devices, collectives, arrays that are spread out."""
 
 import ast
-import threading
 
 import pytest
-from conftest import gone_within, traces
-from kernels import kernel
+from kernels import ready
 
 pytest.importorskip("jax")
 
@@ -14,19 +12,14 @@ LINE = "nodes=2 framework=jax mesh=fsdp:2,tp:2 env=JAX_NUM_CPU_DEVICES=2 grace=2
 
 @pytest.fixture(scope="module")
 def notebook():
-    before = traces()
-    with kernel() as running:
-        ran = running.run(f"%sky up {LINE}")
-        assert ran.status == "ok", ran.traceback
-        ran = running.run(
-            "%%sky_remote\nimport os, time, jax, jax.numpy as jnp, numpy as np\n"
-            "from jax.sharding import NamedSharding, PartitionSpec as P\n"
-            "from jax.experimental import multihost_utils\nimport skyward_nb as sky\n"
-            "rank = jax.process_index()"
-        )
-        assert ran.status == "ok", ran.traceback
+    with ready(
+        f"%sky up {LINE}",
+        "%%sky_remote\nimport os, time, jax, jax.numpy as jnp, numpy as np\n"
+        "from jax.sharding import NamedSharding, PartitionSpec as P\n"
+        "from jax.experimental import multihost_utils\nimport skyward_nb as sky\n"
+        "rank = jax.process_index()",
+    ) as running:
         yield running
-    assert not gone_within(5, before)
 
 
 def values(ran):
@@ -133,12 +126,10 @@ def test_an_error_of_all_ranks_leaves_what_is_spread_over_them(notebook):
 
 def test_an_interrupt_in_a_collective_leaves_no_mesh_behind(notebook):
     """`process_allgather` sets one while it gathers; code may set one for all that follows."""
-    cell = notebook.begin(
+    ended = notebook.stopped(
         "%%sky_remote\njax.set_mesh(sky.mesh())\nprint('here')\n"
         "if rank: multihost_utils.process_allgather(1.0)\nelse: time.sleep(100)"
     )
-    threading.Timer(3, notebook.interrupt).start()
-    ended = notebook.finish(cell)
     assert ended.error[0] == "KeyboardInterrupt", ended.traceback
     ran = notebook.run(
         "%%sky_remote\none = jnp.ones(1)\n"

@@ -3,8 +3,7 @@
 import ast
 
 import pytest
-from conftest import gone_within, traces
-from kernels import kernel
+from kernels import ready
 
 from skyward_nb.plugins.keras import settled
 
@@ -38,11 +37,8 @@ own = [each.addressable_data(0).shape for each in values]
 
 @pytest.fixture(scope="module")
 def notebook():
-    before = traces()
-    with kernel(KERAS_BACKEND="jax") as running:
-        assert running.run(f"{MODEL}\nimport skyward_nb as sky").status == "ok"
+    with ready(f"{MODEL}\nimport skyward_nb as sky", KERAS_BACKEND="jax") as running:
         yield running
-    assert not gone_within(5, before)
 
 
 @pytest.fixture(scope="module")

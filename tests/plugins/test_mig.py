@@ -6,9 +6,9 @@ import os
 import signal
 
 import pytest
-from conftest import gone_within
 from gpus import Nvidia, gpu
 from kernels import kernel
+from leaks import gone_within
 
 from skyward_nb.api.specs import spec_of
 from skyward_nb.plugins.base import find_plugin, uses_of

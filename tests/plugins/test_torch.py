@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 
 import pytest
-from conftest import gone_within, traces
-from kernels import kernel
+from kernels import kernel, ready
 
 from skyward_nb.words.info import InstanceInfo
 
@@ -19,14 +17,10 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def notebook():
-    before = traces()
-    with kernel() as running:
-        ran = running.run(
-            "%%sky_remote nodes=2 framework=torch grace=1s\nimport torch.distributed as dist, torch, os"
-        )
-        assert ran.status == "ok", ran
+    with ready(
+        "%%sky_remote nodes=2 framework=torch grace=1s\nimport torch.distributed as dist, torch, os"
+    ) as running:
         yield running
-    assert not gone_within(5, before)
 
 
 def test_the_group_is_formed_when_user_code_starts(notebook):
@@ -427,16 +421,14 @@ def test_ranks_that_wait_in_groups_that_user_code_formed_are_freed(no_leaks):
     from node.drivers import driver
 
     with driver(2, "torch") as made:
-        ready = (
+        before = (
             "import torch, torch.distributed as dist\n"
             "from torch.nn.parallel import DistributedDataParallel as DDP\n"
             "r, t = dist.get_rank(), torch.ones(1)"
         )
-        assert not any(end.failure for end in made.ran(ready))
+        assert not any(end.failure for end in made.ran(before))
         for body, where in WAITS.values():
-            run = made.start(body)
-            made.said(run, "here")
-            time.sleep(0.2)  # from the word to the wait
+            run = made.stuck(body)
             made.interrupt(run)
             made.cut(run)
             ends = made.ended(run)
@@ -605,11 +597,10 @@ def test_nccl_is_aborted_from_another_thread():
     from node.drivers import driver
 
     with driver(2, "torch") as made:
-        run = made.start(
+        run = made.stuck(
             "import torch, torch.distributed as dist\nprint('here')\n"
             "if dist.get_rank(): dist.all_reduce(torch.ones(1, device='cuda')).item()"
         )
-        made.said(run, "here")
         made.interrupt(run)
         assert any(each.cut for each in made.cut(run))
         assert made.ended(run)[1].interrupted

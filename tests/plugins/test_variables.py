@@ -9,8 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import gone_within, traces
-from kernels import kernel
+from kernels import ready
 
 pytestmark = [
     pytest.mark.torch,
@@ -30,14 +29,10 @@ DUMP = (
 
 @pytest.fixture(scope="module")
 def notebook():
-    before = traces()
-    with kernel() as running:
-        ran = running.run(
-            "%%sky_remote ranks_per_node=2 framework=torch\nimport json, os\nimport skyward_nb as sky"
-        )
-        assert ran.status == "ok", ran
+    with ready(
+        "%%sky_remote ranks_per_node=2 framework=torch\nimport json, os\nimport skyward_nb as sky"
+    ) as running:
         yield running
-    assert not gone_within(5, before)
 
 
 @pytest.fixture(scope="module")

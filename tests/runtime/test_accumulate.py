@@ -4,8 +4,7 @@ import gc
 import weakref
 
 import pytest
-from conftest import gone_within, traces
-from kernels import kernel
+from kernels import ready
 
 import skyward_nb as sky
 
@@ -176,14 +175,9 @@ def same(a, b):
 
 @pytest.fixture(scope="module")
 def notebook():
-    before = traces()
-    with kernel() as running:
-        ran = running.run("%%sky_remote nodes=2 framework=torch grace=1s\nimport torch")
-        assert ran.status == "ok", ran
-        ran = running.run(SETUP)
-        assert ran.status == "ok", ran.traceback
+    pool = "%%sky_remote nodes=2 framework=torch grace=1s\nimport torch"
+    with ready(pool, SETUP) as running:
         yield running
-    assert not gone_within(5, before)
 
 
 # Collectives that six micro-batches save: for DDP one each, for FSDP2 one for each of three layers.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from conftest import gone_within, traces
 from kernels import kernel
+from leaks import gone_within, traces
 from pools import start, values
 
 from skyward_nb.runtime.parallelize import full_state, parallelize
