@@ -12,7 +12,7 @@ from skyward_nb.pool.hang import Halt, doing
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.whereabouts import Source, Whereabouts, whereabouts
 from skyward_nb.words.events import RankDone, RankLost
-from skyward_nb.words.frameworks import with_what_they_need
+from skyward_nb.words.frameworks import made_again
 from skyward_nb.words.ranks import count_ranks
 
 _OLD_GROUP = re.compile(
@@ -156,17 +156,4 @@ def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> 
         words = f"communication was cut to stop {', and '.join(waited)}; {anew}"
     else:
         words = f"ranks had not called the same collectives, so {anew}"
-    parts = with_what_they_need(framework)
-    if "torch" in parts:
-        words += (
-            "; models wrapped for the old group (DDP, FSDP, sky.parallelize) must be made again"
-        )
-    if "jax" in parts:
-        models = "Keras models, " if "keras" in parts else ""
-        words += f"; {models}meshes, functions compiled for them, and arrays that are spread over ranks, must be made again"
-    if "tensorflow" in parts:
-        words += (
-            "; a strategy of before goes on where all ranks had called the same functions with it, "
-            "else make it again"
-        )
-    return words
+    return "; ".join((words, *made_again(framework)))

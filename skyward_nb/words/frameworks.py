@@ -14,19 +14,47 @@ from skyward_nb.words.errors import OptionError
 
 
 class Framework(msgspec.Struct, frozen=True):
-    """A framework by `name`; `variants` are what it can run on, `needs` what it always runs on."""
+    """A framework by `name`; `variants` are what it can run on, `needs` what it always runs on.
+
+    `again` says what of it a person has to make again once its ranks have formed a new group; by
+    variant, or "".
+    """
 
     name: str
     aliases: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    again: dict[str, str] = {}
 
 
 FRAMEWORKS = (
-    Framework("torch", ("pytorch",)),
-    Framework("jax"),
-    Framework("tensorflow", ("tf",)),
-    Framework("keras", variants=("jax", "torch", "tensorflow")),
+    Framework(
+        "torch",
+        ("pytorch",),
+        again={
+            "": "models wrapped for the old group (DDP, FSDP, sky.parallelize) must be made again"
+        },
+    ),
+    Framework(
+        "jax",
+        again={
+            "": "meshes, functions compiled for them, and arrays that are spread over ranks, must be "
+            "made again"
+        },
+    ),
+    Framework(
+        "tensorflow",
+        ("tf",),
+        again={
+            "": "a strategy of before goes on where all ranks had called the same functions with it, "
+            "else make it again"
+        },
+    ),
+    Framework(
+        "keras",
+        variants=("jax", "torch", "tensorflow"),
+        again={"jax": "Keras models must be made again"},
+    ),
     Framework("huggingface", ("transformers", "hf"), needs=("torch",)),
 )
 """In the order in which they are readied."""
@@ -93,6 +121,16 @@ def with_what_they_need(words: Iterable[str]) -> dict[str, str]:
         for needed in (*_BY_WORD[name].needs, *((variant,) if variant else ())):
             asked.setdefault(needed, "")
     return {each.name: asked[each.name] for each in FRAMEWORKS if each.name in asked}
+
+
+def made_again(words: Iterable[str]) -> tuple[str, ...]:
+    """What has to be made again in a new group, of these frameworks and what they run on."""
+    wanted = with_what_they_need(words)
+    return tuple(
+        each.again[variant]
+        for each in FRAMEWORKS
+        if (variant := wanted.get(each.name)) is not None and variant in each.again
+    )
 
 
 def meant(wanted: Iterable[str], have: Iterable[str]) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.frameworks import WORDS, parse_frameworks, with_what_they_need
+from skyward_nb.words.frameworks import WORDS, made_again, parse_frameworks, with_what_they_need
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,15 @@ def test_what_a_framework_needs_comes_first():
     everything = with_what_they_need(("huggingface", "keras:tensorflow", "jax"))
     assert list(everything) == ["torch", "jax", "tensorflow", "keras", "huggingface"]
     assert with_what_they_need(()) == {}
+
+
+def test_what_has_to_be_made_again_in_a_new_group():
+    assert made_again(()) == ()
+    assert made_again(("huggingface",)) == made_again(("torch",))
+    meshes, models = made_again(("keras:jax",))
+    assert meshes.startswith("meshes, functions")
+    assert models == "Keras models must be made again"
+    assert made_again(("keras:torch", "tensorflow")) == (
+        *made_again(("torch",)),
+        *made_again(("tensorflow",)),
+    )
