@@ -12,7 +12,7 @@ from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.errors import MissingDependency, OptionError
 from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.mesh import size_of, spell_mesh
+from skyward_nb.words.mesh import size_of, spell_mesh, uneven
 from skyward_nb.words.spec import PoolSpec
 
 PLUGINS = {
@@ -133,7 +133,10 @@ class PlainPlugin:
 
 
 def check_mesh(spec: PoolSpec, places: int, what: str) -> None:
-    """Raise `OptionError` where a mesh is asked for that has not as many places as there are."""
+    """Raise `OptionError` where a mesh is asked for that has not as many places as there are.
+
+    As it does for one whose parts of the data would be split unevenly over ranks.
+    """
     if spec.mesh and size_of(spec.mesh) != places:
         sizes = [str(size) for _, size in spec.mesh]
         product = "·".join(sizes) + " = " if len(sizes) > 1 else ""
@@ -141,6 +144,14 @@ def check_mesh(spec: PoolSpec, places: int, what: str) -> None:
             "mesh",
             f"mesh={spell_mesh(spec.mesh)}: {product}{size_of(spec.mesh)}, and the pool has "
             f"{places} {what}. The product of the sizes must be that number.",
+        )
+    if spec.mesh and (why := uneven(spec.mesh, spec.world_size)):
+        each = places // spec.world_size
+        raise OptionError(
+            "mesh",
+            f"mesh={spell_mesh(spec.mesh)}: each of {spec.world_size} ranks has {each} of the "
+            f"{places} {what}, and {why}. They must share a part wholly or not at all: a last axis "
+            f"tp whose size divides {each}, or is a multiple of it, does that.",
         )
 
 

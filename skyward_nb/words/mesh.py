@@ -64,15 +64,38 @@ def spell_mesh(axes: Axes) -> str:
 def part_of(axes: Axes, rank: int, world_size: int, whole: str = "tp") -> tuple[int, int]:
     """(index, count): the part of the data of one of `world_size` ranks, split along all axes but `whole`.
 
-    A rank may have several places of the mesh, one after the other: those of its devices.
+    A rank may have several places of the mesh, one after the other: those of its devices. The mesh
+    is one that `uneven` finds nothing in.
     """
     if not axes:
         return rank, world_size
+    parts = _parts(axes, rank, world_size, whole)
+    return parts[0] // len(parts), _count(axes, whole) // len(parts)
+
+
+def uneven(axes: Axes, world_size: int, whole: str = "tp") -> str:
+    """Why data cannot be split over the ranks of a mesh: devices of one straddle parts; "" if it can."""
+    every = [_parts(axes, rank, world_size, whole) for rank in range(world_size)]
+    own = len(every[0])
+    for rank, parts in enumerate(every):
+        if parts != list(range(parts[0] // own * own, (parts[0] // own + 1) * own)):
+            said = [
+                f"rank {each} has {', '.join(map(str, every[each]))}"
+                for each in sorted({0, rank, rank - 1} - {-1})
+            ]
+            return f"of the {_count(axes, whole)} parts of the data {'; '.join(said)}"
+    return ""
+
+
+def _parts(axes: Axes, rank: int, world_size: int, whole: str) -> list[int]:
+    """The parts of the data that a rank's places have, in order."""
     each = max(1, size_of(axes) // world_size)
-    parts = [_part(axes, place, whole) for place in range(rank * each, (rank + 1) * each)]
-    own = len(set(parts))
-    count = math.prod(size for name, size in axes if name != whole)
-    return min(parts) // own, count // own
+    places = range(rank * each, (rank + 1) * each)
+    return sorted({_part(axes, place, whole) for place in places})
+
+
+def _count(axes: Axes, whole: str) -> int:
+    return math.prod(size for name, size in axes if name != whole)
 
 
 def _part(axes: Axes, place: int, whole: str) -> int:
