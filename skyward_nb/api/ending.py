@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from IPython.core.getipython import get_ipython
 
@@ -39,6 +39,7 @@ from skyward_nb.words.parts import Packed
 from skyward_nb.words.profile import CommProfile
 from skyward_nb.words.ranks import count_ranks
 
+T = TypeVar("T")
 _MOST_TOLD = 120
 _MOST_OTHERS = 3
 
@@ -65,6 +66,15 @@ class Ending:
 
     def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
         """Bind what came back and return the value to show, or raise."""
+        return self._conclude(options.get("timeout"), lambda: self._bind(options, writes))
+
+    def values(self, timeout: float | None, *, ends: bool = True) -> RankResults[Any]:
+        """What a call returned on each rank, or raise; `ends`: nothing else is shown there."""
+        return self._conclude(timeout, self._returned, ends=ends)
+
+    def _conclude(
+        self, timeout: float | None, value_of: Callable[[], T], *, ends: bool = True
+    ) -> T:
         outcome = self._outcome
         notes = (*self._aftermath(), *outcome.plan.notes, *self._spilled())
         # Not with the rest, which an exception carries, too.
@@ -76,31 +86,34 @@ class Ending:
             self._display.end("failed", headline, notes=notes)
             raise rejected
         if outcome.timed_out:
-            raise self._after_timeout(options.get("timeout") or 0.0, notes)
+            raise self._after_timeout(timeout or 0.0, notes)
         if outcome.failed:
             raise self._failed(notes)
         if outcome.lost:
             raise self._died(notes)
-        value = self._bind(options, writes)
+        value = value_of()
         if (error := self._not_returned()) is not None:
             headline = str(error).partition("\n")[0]
             self._display.end("failed", headline, notes=notes)
             raise error
-        ran = spell_result(outcome.ranks, self._pool.spec.world_size)
-        self._display.end("finished", f"{ran} finished", notes=notes)
+        if ends:
+            ran = spell_result(outcome.ranks, self._pool.spec.world_size)
+            self._display.end("finished", f"{ran} finished", notes=notes)
         return value
 
     def _rejected(self) -> PayloadError | None:
         """What was sent and could not be rebuilt on ranks; those bound nothing and ran nothing."""
         by_reason: dict[Rejected, list[int]] = {}
         for rank, end in sorted(self._outcome.done.items()):
-            if end.rejected is not None and end.rejected.labels:
+            if end.rejected is not None and end.rejected.reason:
                 by_reason.setdefault(end.rejected, []).append(rank)
         for rejected, ranks in by_reason.items():
-            unit = next(
-                unit for unit, _ in self._outcome.plan.sending if unit.labels == rejected.labels
-            )
             lack = f"cannot be rebuilt on {count_ranks(ranks)}"
+            sending = (unit for unit, _ in self._outcome.plan.sending)
+            unit = next((unit for unit in sending if unit.labels == rejected.labels), None)
+            if unit is None:
+                what, advice = "the call's arguments", _how_to_rebuild(rejected)
+                return PayloadError(what, what, "what was packed", rejected.reason, advice, lack)
             type_name = kind_of(unit.values[0])
             advice = _how_to_rebuild(rejected)
             return PayloadError(unit.shown, unit.shown, type_name, rejected.reason, advice, lack)
@@ -142,6 +155,10 @@ class Ending:
                 ledger.bound_here(out, value, packed)
         nothing = all(each is None for each in results)
         return None if nothing else value
+
+    def _returned(self) -> RankResults[Any]:
+        done = self._outcome.done
+        return self._gather({r: end.value for r, end in done.items() if end.value}, "the value")
 
     def _gather(self, packed: Mapping[int, Packed], name: str) -> RankResults[Any]:
         """The values that can be rebuilt here; of the others is told in the end."""

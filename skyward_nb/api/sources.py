@@ -9,6 +9,7 @@ from pathlib import Path
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.whereabouts import Source, is_library
 from skyward_nb.words.commands import SourceFile
 from skyward_nb.words.parts import RunCard
@@ -56,3 +57,16 @@ def is_own(module: str) -> bool:
 def _line(text: str, number: int) -> str:
     lines = text.split("\n")
     return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+def source_finder(shell: InteractiveShell | None) -> SourceFinder:
+    """Finds the text of the user's code by the file name it carries: a cell, or a file of a project."""
+
+    def find(filename: str) -> SourceFile | None:
+        if (cell := cell_source(shell, filename)) is not None:
+            return cell
+        if is_library(filename) or not Path(filename).is_file():
+            return None
+        return SourceFile(filename, 0, "".join(linecache.getlines(filename)))
+
+    return find

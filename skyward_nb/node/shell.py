@@ -105,6 +105,8 @@ class RankShell(InteractiveShell):
     displayhook_class = Type(_Values)
     display_pub_class = Type(_Displays)
     shown: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
+    """Files of the user's own, as a script is, that functions came from."""
     listen: Callable[[int], None] = staticmethod(lambda _run: None)
     """From now on an interrupt of this run raises."""
     calm: Callable[[], None] = staticmethod(lambda: None)
@@ -154,7 +156,7 @@ class RankShell(InteractiveShell):
     def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
         """The traceback without what lies between us and the cell's own first line, or without us."""
         own = trace
-        while own is not None and own.tb_frame.f_code.co_filename not in self.compile._filename_map:
+        while own is not None and not self._is_users(own.tb_frame.f_code.co_filename):
             own = own.tb_next
         if own is None:
             own = trace
@@ -183,7 +185,10 @@ class RankShell(InteractiveShell):
         # Not splitlines(), which also cuts where Python's own lines do not end.
         lines = io.StringIO(source.text).readlines()
         linecache.cache[source.filename] = len(source.text), None, lines, source.filename
-        self.compile._filename_map[source.filename] = source.number
+        if source.number:
+            self.compile._filename_map[source.filename] = source.number
+        else:
+            self.files |= {source.filename}
 
     def run(self, command: Run, call: Callable[[], object] | None = None) -> object:
         """Execute a cell, or a call; its last expression's value, or what it returns. Raises what it raises.
@@ -229,17 +234,22 @@ class RankShell(InteractiveShell):
                     value = await value
         return value if last is not None else None
 
+    def _is_users(self, filename: str) -> bool:
+        """Whether a file is a cell, or one of the user's that functions came from."""
+        return filename in self.compile._filename_map or filename in self.files
+
     def place_of(self, error: BaseException) -> Frame | None:
         """The deepest place in the notebook's own text that a traceback goes through."""
         found: Frame | None = None
         trace = error.__traceback__
         while trace is not None:
             file = trace.tb_frame.f_code.co_filename
-            number = self.compile._filename_map.get(file)
-            if number is not None:
+            if self._is_users(file):
+                number = self.compile._filename_map.get(file)
+                where = Path(file).name if number is None else f"Cell In[{number}]"
                 text = linecache.getline(file, trace.tb_lineno).strip()
                 text = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…"
-                found = Frame(f"Cell In[{number}]", trace.tb_lineno, text)
+                found = Frame(where, trace.tb_lineno, text)
             trace = trace.tb_next
         return found
 

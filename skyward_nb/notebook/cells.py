@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import linecache
-import re
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
@@ -29,7 +27,6 @@ def _transforms(manager: TransformerManager) -> tuple[int, ...]:
 
 
 _PLAIN = _transforms(TransformerManager())
-_IPYTHONS_OWN = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[ido]h|In|Out|exit|quit|get_ipython")
 
 
 class Cells:
@@ -85,24 +82,3 @@ class Cells:
         lines = card.text.splitlines(keepends=True)
         linecache.cache[card.filename] = len(card.text), None, lines, card.filename
         self.shell.compile._filename_map.setdefault(card.filename, card.number)
-
-
-class Names(Mapping[str, Any]):
-    """The notebook's own names, without those IPython keeps there."""
-
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        self._namespace = namespace
-
-    def __getitem__(self, name: str) -> Any:
-        if _IPYTHONS_OWN.fullmatch(name):
-            raise KeyError(name)
-        return self._namespace[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._namespace and not _IPYTHONS_OWN.fullmatch(str(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self._namespace if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)

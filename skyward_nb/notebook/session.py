@@ -23,13 +23,14 @@ from skyward_nb.api.ending import Ending
 from skyward_nb.api.failures import show
 from skyward_nb.api.handle import RunHandle
 from skyward_nb.api.left import choose, notebook_of
+from skyward_nb.api.namespaces import Names
 from skyward_nb.api.options import Asked, near_words
 from skyward_nb.api.results import RankResults
 from skyward_nb.api.sources import is_own
 from skyward_nb.api.specs import check_fits, check_profile, spec_of
 from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.notebook.background import Background
-from skyward_nb.notebook.cells import Cells, Names
+from skyward_nb.notebook.cells import Cells
 from skyward_nb.notebook.frameworks import Choice, Notebook
 from skyward_nb.notebook.frameworks import choose as choose_frameworks
 from skyward_nb.notebook.pools import PROVIDERS, Pools
@@ -39,7 +40,7 @@ from skyward_nb.pool.outcome import Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pool import WARN_FROM, Pool
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.folders import store_root
-from skyward_nb.show.canvas import BundleCanvas, Canvas, TerminalCanvas, WidgetCanvas
+from skyward_nb.show.canvas import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.pictures import Pictures
 from skyward_nb.wire.blobs import memory_room
@@ -128,25 +129,13 @@ class Session:
 
     def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:
         """A display of the running cell."""
-        return RunDisplay(self._canvas(), title, quiet=quiet)
+        return RunDisplay(canvas_of(self.shell), title, quiet=quiet)
 
     def _aside(self, title: str = "") -> RunDisplay:
         """A display of what is no cell's, seen only where something is to be told."""
         display = self.display(title, quiet=True)
         display.is_aside = True
         return display
-
-    def _canvas(self) -> Canvas:
-        """Where this cell can draw; widgets only where somebody may be looking.
-
-        Front ends that run notebooks by themselves take no input, and say so.
-        """
-        kernel = getattr(self.shell, "kernel", None)
-        if kernel is None:
-            return TerminalCanvas()
-        looks = kernel.get_parent().get("content", {}).get("allow_stdin", False)
-        wanted = os.environ.get("SKYWARD_DISPLAY") or ("widgets" if looks else "html")
-        return WidgetCanvas() if wanted == "widgets" else BundleCanvas()
 
     # ── one cell ────────────────────────────────────────────────────────────────────────
 

@@ -13,7 +13,7 @@ from skyward_nb.pool.ledger import Ledger, Plan
 from skyward_nb.wire.payload import Bundle
 from skyward_nb.wire.pickler import code_names
 from skyward_nb.words.events import Event, RankDone, RankLost
-from skyward_nb.words.parts import RunCard
+from skyward_nb.words.parts import Packed, RunCard
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class RunRequest:
     namespace: Mapping[str, Any]
     ranks: tuple[int, ...]
     call: Bundle | None = None
+    packed: Packed | None = None
+    """The call where its ranks find it, if it is there already."""
     value_from: tuple[int, ...] = ()
     wants_value: bool = False
     pull: tuple[str, ...] = ()

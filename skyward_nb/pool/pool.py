@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Generator
 from typing import NoReturn
 
@@ -98,6 +99,8 @@ class Pool:
         self._helm = Helm()
         self._goings: dict[int, Going] = {}
         self._pace = Pace()
+        self._kept: Counter[str] = Counter()
+        """Digests of calls in the store that have not run yet."""
         self._lines = Lines(
             self._client,
             spec.heartbeat,
@@ -269,7 +272,7 @@ class Pool:
         self.flush()
         with self._helm:
             needed = self.ledger.needed().union(
-                *(going.in_store for going in self._goings.values())
+                *(going.in_store for going in self._goings.values()), +self._kept
             )
         for machine in self._generations.machines:
             store = machine.store()
@@ -559,10 +562,23 @@ class Pool:
             watch(Phase(""))
         return plan, parcels
 
-    def _stowed(self, call: Bundle | None) -> Packed | None:
-        """A call where its ranks find it; raises `PayloadError` where there is no room."""
-        if call is None:
-            return None
+    def stow(self, call: Bundle) -> Packed:
+        """Put a call where its ranks find it; raises `PayloadError` where there is no room.
+
+        What is asked for with it is as it was then. In the store it is kept until it has run.
+        """
+        with self._helm:
+            if call.is_stowed:
+                self._kept[call.digest] += 1
+        return self._stowed(call)
+
+    def let_go(self, call: Bundle) -> None:
+        """A call that was stowed has run, or never will."""
+        with self._helm:
+            if call.is_stowed:
+                self._kept[call.digest] -= 1
+
+    def _stowed(self, call: Bundle) -> Packed:
         stores = [machine.store() for machine in self._generations.machines]
         try:
             packed, *_ = [call.stow(store) for store in stores]
@@ -583,7 +599,7 @@ class Pool:
             number=request.number,
             body=marshal.dumps(cell.body) if cell and cell.body else None,
             last=marshal.dumps(cell.last) if cell and cell.last else None,
-            call=self._stowed(request.call),
+            call=request.packed or (self._stowed(request.call) if request.call else None),
             wants_value=request.wants_value,
             parcels=parcels,
             removed=plan.removed,

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -20,6 +20,9 @@ from skyward_nb.picture.text import as_text, closing_text, rank_text
 from skyward_nb.picture.wording import headline
 from skyward_nb.pool.view import Entry, Line, Shown, View, open_lines
 from skyward_nb.words.events import Display, Output
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 LIVE_LINES = 30
 LIVE_LETTERS = 400
@@ -44,6 +47,19 @@ class Canvas(Protocol):
     def output(self, event: Output | Display) -> None:
         """Something of a rank has come."""
         ...
+
+
+def canvas_of(shell: InteractiveShell | None) -> Canvas:
+    """Where the running cell can draw, or a script; widgets only where somebody may be looking.
+
+    Front ends that run notebooks by themselves take no input, and say so.
+    """
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return TerminalCanvas()
+    looks = kernel.get_parent().get("content", {}).get("allow_stdin", False)
+    wanted = os.environ.get("SKYWARD_DISPLAY") or ("widgets" if looks else "html")
+    return WidgetCanvas() if wanted == "widgets" else BundleCanvas()
 
 
 def bundle(view: View) -> dict[str, Any]:

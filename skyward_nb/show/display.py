@@ -25,7 +25,10 @@ _MANY = 1_000_000
 
 
 class RunDisplay:
-    """Watches a pool's events for one cell."""
+    """Watches a pool's events for one cell, or a call.
+
+    A `sparing` one draws nothing of what ends well, within a moment, and shows nothing.
+    """
 
     def __init__(
         self,
@@ -34,10 +37,13 @@ class RunDisplay:
         about: str = "",
         *,
         quiet: bool = False,
+        sparing: bool = False,
     ) -> None:
         now = time.monotonic()
         self._canvas = canvas
         self._quiet = quiet
+        self._sparing = sparing
+        self._heard = False
         self._due = now + _FIRST
         self._still_due = now + _FIRST
         self._shown: dict[str, frozenset[int]] = {}
@@ -151,6 +157,7 @@ class RunDisplay:
                 if self._is_hidden(event):
                     return
                 self._size += len(event.text)
+            self._heard = True
             if not self._quiet:
                 self._canvas.output(event)
         self._waiting.append(event)
@@ -190,7 +197,8 @@ class RunDisplay:
             manifest_open=is_dry,
         )
         self._view = trimmed(self._view)
-        if not self._quiet or state == "failed" or self._view.notes:
+        spared = self._sparing and not (self.drawn or self._heard) and state == "finished"
+        if not (self._quiet or spared) or state == "failed" or self._view.notes:
             self._draw(now)
 
     def last_words(self, rank: int, lines: int = 5) -> str:

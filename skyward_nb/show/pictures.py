@@ -37,9 +37,12 @@ _OF_A_RUN = (Output, Display, Clear, Progress, Metric, Metrics, Stage)
 
 
 class Pictures:
-    """The displays of one pool's runs, the last few of which can still be drawn anew."""
+    """The displays of one pool's runs, the last few of which can still be drawn anew.
 
-    def __init__(self, pool: Pool) -> None:
+    It `listens` between cells, where the thread has a loop of its own that goes on then.
+    """
+
+    def __init__(self, pool: Pool, *, listens: bool = True) -> None:
         self._pool = pool
         self._displays: deque[RunDisplay] = deque(maxlen=_KEPT)
         self._book = Logbook(pool.pool_id)
@@ -51,7 +54,8 @@ class Pictures:
         pool.before_close.append(self._book.close)
         self._leave: Callable[[], None] = lambda: None
         pool.before_close.append(self.rest)
-        self.listen()
+        if listens:
+            self.listen()
 
     # ── a run ───────────────────────────────────────────────────────────────────────────
 
@@ -64,7 +68,10 @@ class Pictures:
 
     def watch(self, event: Event | None) -> None:
         """Give an event to the display of its run; of others, to the one of the run going on."""
-        now = self._displays[-1]
+        self.give(self._displays[-1], event)
+
+    def give(self, now: RunDisplay, event: Event | None) -> None:
+        """Give an event to `now`, the display of a run that goes on, or to that of an earlier run."""
         if isinstance(event, LeftOut):
             self._lost += event.size
         if isinstance(event, Display) and event.update:

@@ -1,0 +1,292 @@
+"""How calls go through a pool: packed when they are made, run on ranks that are free, ended as cells are."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+from skyward_nb.api.ending import Ending
+from skyward_nb.api.function import PendingFunction
+from skyward_nb.api.namespaces import namespace_of
+from skyward_nb.api.results import RankResults
+from skyward_nb.api.slots import Slots, Stuck
+from skyward_nb.api.stage import Stage
+from skyward_nb.pool.outcome import Going, Outcome, RunRequest
+from skyward_nb.pool.pool import WARN_FROM, Pool
+from skyward_nb.providers.folders import store_root
+from skyward_nb.runtime.calls import Batch, Call
+from skyward_nb.show.display import RunDisplay, spell_result
+from skyward_nb.wire.blobs import memory_room
+from skyward_nb.wire.payload import Bundle, pack
+from skyward_nb.words.errors import PayloadError, PoolBusy, PoolError
+from skyward_nb.words.parts import Packed, RunCard
+
+_ROOM_LASTS = 1.0
+_FIRST_BATCH = 1
+_BATCH = 0.1
+"""Seconds that a batch of a map should take, so that little is lost by handing it out."""
+
+
+@dataclass
+class Job:
+    """A call that is ready to be sent: `packed` is it in the ranks' store, if it had to wait."""
+
+    name: str
+    bundle: Bundle
+    timeout: float | None = None
+    packed: Packed | None = None
+
+
+class Runner:
+    """Runs calls on the ranks of one pool that is up; from any thread."""
+
+    def __init__(self, pool: Pool, stage: Stage, shares_files: bool) -> None:
+        self.pool = pool
+        self._stage = stage
+        self._shares_files = shares_files
+        self._slots = Slots({info.rank: info.node for info in pool.infos})
+        self._namespace = namespace_of(get_ipython())
+        self._room = (float("-inf"), 0)
+
+    # ── packing ─────────────────────────────────────────────────────────────────────────
+
+    def job(self, call: PendingFunction[Any]) -> Job:
+        """Pack a call as it is now; raises `PayloadError` naming the argument that cannot travel."""
+        function = call.function
+        try:
+            bundle = pack(
+                f"{function.name}()", Call(function, call.args, call.kwargs), to_ranks=True
+            )
+        except PayloadError as error:
+            _blame_argument(call)
+            raise
+        return Job(function.name, bundle, call.timeout)
+
+    def stow(self, job: Job) -> Job:
+        """Keep a job as it is now, for later."""
+        job.packed = self.pool.stow(job.bundle)
+        return job
+
+    # ── one call ────────────────────────────────────────────────────────────────────────
+
+    def run(
+        self,
+        job: Job,
+        ranks: Sequence[int],
+        *,
+        all_of: bool,
+        begun: Callable[[Going], None] = lambda _: None,
+    ) -> RankResults[Any]:
+        """Run a job on one of these ranks, or on all; returns what it returned, or raises what it raised."""
+        with self._claimed(ranks, all_of=all_of) as taken, self._stage.behind():
+            display = self._stage.display(f"{job.name}()")
+            while True:
+                going, watch = self._begin(job, taken, display)
+                begun(going)
+                try:
+                    outcome = self.pool.finish(going, watch)
+                finally:
+                    self._stage.end(display)
+                if not outcome.ran_nothing:
+                    return self._conclude(job, outcome, display)
+
+    def _claimed(
+        self, ranks: Sequence[int], *, all_of: bool
+    ) -> contextlib.AbstractContextManager[tuple[int, ...]]:
+        return _stuck_told(self._slots.claimed(ranks, all_of=all_of), self.pool.spec.name)
+
+    def _begin(
+        self, job: Job, ranks: tuple[int, ...], display: RunDisplay
+    ) -> tuple[Going, Callable[..., None]]:
+        """Let a job run on ranks that are taken."""
+        pool = self.pool
+        title = f"{job.name}() on {spell_result(ranks, pool.spec.world_size)}"
+        while True:
+            self._look()
+            if not pool.is_ready:
+                self._make_ready(ranks)
+            watch = self._stage.begin(pool, display, ranks, title)
+            with contextlib.suppress(PoolBusy):  # it broke just now
+                return pool.begin(self._request(job, ranks), watch, display.sending), watch
+
+    def _look(self) -> None:
+        """Take notice of ranks that are gone."""
+        self._stage.look()
+
+    def _make_ready(self, ranks: tuple[int, ...]) -> None:
+        """Ranks were lost: once nothing runs any more, all begin anew."""
+        rest = [rank for rank in self.pool.ranks if rank not in ranks]
+        with self._slots.claimed(rest, all_of=True):
+            if not self.pool.is_ready:
+                self.pool.restart(lambda _: None)
+
+    def _request(self, job: Job, ranks: tuple[int, ...]) -> RunRequest:
+        number = self._stage.number
+        return RunRequest(
+            cell=None,
+            number=number,
+            namespace=self._namespace,
+            ranks=ranks,
+            call=job.bundle,
+            packed=job.packed,
+            value_from=ranks,
+            wants_value=True,
+            limit=self._most_bytes(len(ranks)),
+            aside=True,
+            card=RunCard(
+                number=number,
+                text=f"{job.name}()",
+                began=time.time(),
+                values=True,
+                timeout=job.timeout,
+            ),
+        )
+
+    def _conclude(
+        self, job: Job, outcome: Outcome, display: RunDisplay, *, ends: bool = True
+    ) -> RankResults[Any]:
+        with self._stage.locked():
+            try:
+                return Ending({}, self.pool, outcome, display).values(job.timeout, ends=ends)
+            finally:
+                if not self.pool.closed:
+                    self.pool.seen()
+                self.pool.clean(outcome)
+
+    def _most_bytes(self, ranks: int) -> int:
+        """The most that a value may have to come back: over a network 256 MB, else what memory holds."""
+        if not self._shares_files:
+            return WARN_FROM
+        now = time.monotonic()
+        if now - self._room[0] > _ROOM_LASTS:
+            self._room = (now, memory_room(store_root()))
+        return max(WARN_FROM, self._room[1] // (2 * ranks))
+
+    # ── many calls ──────────────────────────────────────────────────────────────────────
+
+    def run_each(
+        self, jobs: Iterator[Job], ranks: Sequence[int], title: str
+    ) -> Generator[tuple[int, Any]]:
+        """Run jobs, each on one of these ranks, as ranks get free; (number, value) of each as it ends.
+
+        When one fails, or nobody wants more, the others are stopped.
+        """
+        display = self._stage.display(title)
+        going: dict[Going, tuple[int, Job, tuple[int, ...], Callable[..., None]]] = {}
+        numbered = enumerate(jobs)
+        waiting: tuple[int, Job] | None = next(numbered, None)
+        try:
+            with self._stage.behind():
+                while waiting is not None or going:
+                    while waiting is not None and (taken := self._take(ranks, wait=not going)):
+                        number, job = waiting
+                        run, watch = self._begin(job, taken, display)
+                        going[run] = number, job, taken, watch
+                        waiting = next(numbered, None)
+                    self.pool.await_any(going, lambda run, event: going[run][3](event))
+                    for run in [each for each in going if each.is_over]:
+                        number, job, taken, watch = going[run]
+                        try:
+                            outcome = self.pool.finish(run, watch)
+                        finally:
+                            del going[run]
+                            self._slots.release(taken)
+                        yield number, self._conclude(job, outcome, display, ends=False).head
+            display.end("finished", f"{title} finished")
+        finally:
+            self._stop(going)
+            self._stage.end(display)
+
+    def _take(self, ranks: Sequence[int], *, wait: bool) -> tuple[int, ...]:
+        if not wait:
+            return self._slots.try_claim(ranks)
+        with _stuck_told(contextlib.nullcontext(), self.pool.spec.name):
+            return self._slots.claim(ranks)
+
+    def _stop(self, going: dict[Going, Any]) -> None:
+        """End what still runs."""
+        for run in going:
+            self.pool.interrupt(run)
+        for run, (_, _, taken, watch) in list(going.items()):
+            with contextlib.suppress(PoolError):
+                self.pool.finish(run, watch)
+            self._slots.release(taken)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        items: Sequence[tuple[Any, ...]],
+        ranks: Sequence[int],
+        timeout: float | None,
+    ) -> list[Any]:
+        """The value of a function for each of these tuples of arguments, in order."""
+        values: list[Any] = [None] * len(items)
+        sizes = _Sizes(len(items), len(ranks))
+        name = getattr(function, "__name__", type(function).__name__)
+        starts: list[int] = []
+
+        def jobs() -> Iterator[Job]:
+            at = 0
+            while at < len(items):
+                size = sizes.next(at)
+                batch = Batch(function, list(items[at : at + size]), at)
+                bundle = pack(f"{name}()", batch, to_ranks=True)
+                starts.append(at)
+                sizes.began(len(starts) - 1, size)
+                yield Job(name, bundle, timeout)
+                at += size
+
+        for number, each in self.run_each(jobs(), ranks, f"{name}() of {len(items):,} items"):
+            values[starts[number] : starts[number] + len(each)] = each
+            sizes.ended(number)
+        return values
+
+
+class _Sizes:
+    """How many items go into a batch: few until it is known how long they take."""
+
+    def __init__(self, items: int, ranks: int) -> None:
+        self._items = items
+        self._ranks = ranks
+        self._each: float | None = None
+        self._began: dict[int, tuple[float, int]] = {}
+
+    def next(self, at: int) -> int:
+        """The number of items of the next batch."""
+        left = self._items - at
+        if self._each is None:
+            return min(left, _FIRST_BATCH)
+        fits = int(_BATCH / max(self._each, 1e-7))
+        return max(1, min(fits, -(-left // (2 * self._ranks))))
+
+    def began(self, number: int, size: int) -> None:
+        """A batch was handed out."""
+        self._began[number] = time.monotonic(), size
+
+    def ended(self, number: int) -> None:
+        """A batch has come back."""
+        began, size = self._began.pop(number)
+        each = (time.monotonic() - began) / size
+        self._each = each if self._each is None else (self._each + each) / 2
+
+
+def _blame_argument(call: PendingFunction[Any]) -> None:
+    """Raise `PayloadError` for the argument that cannot travel, by its own name."""
+    bound = inspect.signature(call.function.raw).bind(*call.args, **call.kwargs)
+    for name, value in bound.arguments.items():
+        pack(name, value, to_ranks=True)
+
+
+@contextlib.contextmanager
+def _stuck_told(inner: contextlib.AbstractContextManager[Any], pool: str) -> Generator[Any]:
+    try:
+        with inner as found:
+            yield found
+    except Stuck as stuck:
+        raise PoolError(pool, f"{stuck}") from None
