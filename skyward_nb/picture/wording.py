@@ -169,7 +169,7 @@ def _bar_rows(views: Sequence[RankView], now: float) -> tuple[BarRow, ...]:
     """The loops of ranks that are in the same ones, and how many more there were."""
     idle = min(now - view.told for view in views) if views[0].state == "running" else 0.0
     rows = [
-        _bar_row(bars, views[0].state, idle) for bars in zip(*(v.bars for v in views), strict=False)
+        bar_row(bars, views[0].state, idle) for bars in zip(*(v.bars for v in views), strict=False)
     ]
     if more := max(view.bars_left_out for view in views):
         rows.append(BarRow(None, f"and {more:,} loops more", 1, over=True))
@@ -181,7 +181,8 @@ def _rests(bar: Progress, idle: float) -> bool:
     return idle > max(_RESTS, 3 * bar.seconds / bar.done if bar.done else 0.0)
 
 
-def _bar_row(bars: Sequence[Progress], state: str, idle: float) -> BarRow:
+def bar_row(bars: Sequence[Progress], state: str, idle: float) -> BarRow:
+    """A loop that ranks in this state are in, which has not gone on for `idle` seconds."""
     first = bars[0]
     name = f"{first.text} " if first.text else ""
     done = sum(bar.done for bar in bars) / len(bars)
