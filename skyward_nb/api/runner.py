@@ -63,7 +63,7 @@ class Runner:
             bundle = pack(
                 f"{function.name}()", Call(function, call.args, call.kwargs), to_ranks=True
             )
-        except PayloadError as error:
+        except PayloadError:
             _blame_argument(call)
             raise
         return Job(function.name, bundle, call.timeout)

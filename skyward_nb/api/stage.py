@@ -17,9 +17,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.view import View
-from skyward_nb.show.canvas import Canvas, canvas_of
+from skyward_nb.show.canvas import Canvas
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pictures import Pictures
+from skyward_nb.show.places import canvas_of
 from skyward_nb.words.events import Display, Event, Output
 
 

@@ -40,9 +40,9 @@ from skyward_nb.pool.outcome import Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pool import WARN_FROM, Pool
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.folders import store_root
-from skyward_nb.show.canvas import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.pictures import Pictures
+from skyward_nb.show.places import canvas_of
 from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size

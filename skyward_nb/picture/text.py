@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from skyward_nb.picture.colours import plain
+from skyward_nb.picture.oneline import of_the_run
 from skyward_nb.picture.wording import (
+    EACH_RANK,
     MANIFEST_COLUMNS,
+    RankRow,
+    clock,
     columns,
     cut_words,
     headline,
@@ -35,17 +39,18 @@ def as_text(view: View) -> str:
 
 def rank_text(view: View) -> list[str]:
     """A line for each row of ranks, its loops and figures."""
-    lines: list[str] = []
-    for row in rank_rows(view):
-        words = [bar.words for bar in row.bars]
-        words += [f"{name} {value}" for name, value in row.metrics.items()]
-        words += [
-            f"{name} {value}" for name, value in (("cpu", row.cpu), ("memory", row.memory)) if value
-        ]
-        words += [part for part in (row.gpu, row.remark) if part]
-        state = f" {row.state}" if row.state else ""
-        lines.append(f"  {label(row.ranks)}{state} {'  '.join(words)}".rstrip())
-    return lines
+    return [_row_text(row) for row in rank_rows(view)]
+
+
+def _row_text(row: RankRow) -> str:
+    words = [bar.words for bar in row.bars]
+    words += [f"{name} {value}" for name, value in row.metrics.items()]
+    words += [
+        f"{name} {value}" for name, value in (("cpu", row.cpu), ("memory", row.memory)) if value
+    ]
+    words += [part for part in (row.gpu, row.remark) if part]
+    state = f" {row.state}" if row.state else ""
+    return f"  {label(row.ranks)}{state} {'  '.join(words)}".rstrip()
 
 
 def output_text(view: View) -> list[str]:
@@ -56,10 +61,11 @@ def output_text(view: View) -> list[str]:
 def _entry_text(entry: Entry) -> str:
     if isinstance(entry, Line):
         return f"{label(entry.ranks)} {plain(entry.text)}".rstrip()
-    return f"{label(entry.ranks)} {entry.data.get('text/plain') or _kinds(entry.data)}"
+    return f"{label(entry.ranks)} {entry.data.get('text/plain') or kinds(entry.data)}"
 
 
-def _kinds(data: dict[str, str]) -> str:
+def kinds(data: dict[str, str]) -> str:
+    """What is said of a rich object without a text."""
     return f"({', '.join(data) or 'nothing'})"
 
 
@@ -71,7 +77,19 @@ def manifest_text(view: View) -> list[str]:
 
 
 def closing_text(view: View) -> list[str]:
-    """What is to be said when lines were printed as they came: little, when all went well."""
-    if view.state == "finished" and not view.notes and not view.manifest_open:
-        return rank_text(view)
-    return [headline(view), *rank_text(view), *manifest_text(view), *view.notes]
+    """What is to be said when lines were printed as they came: how it ended, and notes."""
+    rows = [_row_text(row) for row in rank_rows(view) if row.bars or row.metrics]
+    if len(rows) > EACH_RANK:
+        rows[EACH_RANK:] = [f"  … {len(rows) - EACH_RANK:,} more"]
+    told = [f"  {line}" for words in (remarks(view), view.notes) for line in words]
+    return [_ending(view), *rows, *manifest_text(view), *told]
+
+
+def _ending(view: View) -> str:
+    """How it ended, and after what time."""
+    words, seconds = headline(view), clock(max(0.0, of_the_run(view).took))
+    if view.state == "finished" and view.ranks and words.endswith(" finished"):
+        return f"finished in {seconds} on {words.removesuffix(' finished')}"
+    if view.state == "failed":
+        return f"failed after {seconds}: {words}"
+    return words if view.manifest_open else f"{words} · {seconds}"

@@ -1,4 +1,4 @@
-"""Where a view is drawn: as widgets that change, as one bundle that is replaced, or as lines.
+"""Where a notebook draws a view: as widgets that change, or as one bundle that is replaced.
 
 However it is shown while it runs, in the end the notebook keeps one bundle: HTML that needs no
 script, plain text, and the record for front ends of their own.
@@ -6,23 +6,17 @@ script, plain text, and the record for front ends of their own.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from skyward_nb.picture import page, sheet, table
 from skyward_nb.picture.record import MIME, as_json
-from skyward_nb.picture.text import as_text, closing_text, rank_text
-from skyward_nb.picture.wording import headline
+from skyward_nb.picture.text import as_text
 from skyward_nb.pool.view import Entry, Line, Shown, View, open_lines
 from skyward_nb.words.events import Display, Output
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
 
 LIVE_LINES = 30
 LIVE_LETTERS = 400
@@ -40,6 +34,11 @@ class Canvas(Protocol):
     period: float
     """Seconds between two drawings."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether something is to be drawn though nothing more came."""
+        ...
+
     def draw(self, view: View) -> None:
         """Show the view, replacing what was shown before; for good when it has ended."""
         ...
@@ -47,19 +46,6 @@ class Canvas(Protocol):
     def output(self, event: Output | Display) -> None:
         """Something of a rank has come."""
         ...
-
-
-def canvas_of(shell: InteractiveShell | None) -> Canvas:
-    """Where the running cell can draw, or a script; widgets only where somebody may be looking.
-
-    Front ends that run notebooks by themselves take no input, and say so.
-    """
-    kernel = getattr(shell, "kernel", None)
-    if kernel is None:
-        return TerminalCanvas()
-    looks = kernel.get_parent().get("content", {}).get("allow_stdin", False)
-    wanted = os.environ.get("SKYWARD_DISPLAY") or ("widgets" if looks else "html")
-    return WidgetCanvas() if wanted == "widgets" else BundleCanvas()
 
 
 def bundle(view: View) -> dict[str, Any]:
@@ -100,6 +86,7 @@ class BundleCanvas:
     """
 
     period = _SLOW_PERIOD
+    waits = False
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -134,6 +121,7 @@ class WidgetCanvas:
     """Stock widgets while it runs, of which only what changed is sent; a bundle in the end."""
 
     period = 0.1
+    waits = False
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -262,59 +250,3 @@ class _Widgets:
             for each in (widget, *(getattr(widget, name, None) for name in ("layout", "style"))):
                 if each is not None:
                     each.close()
-
-
-class TerminalCanvas:
-    """Lines as they come, each with its rank; below them, in a terminal, how far ranks are."""
-
-    period = 0.1
-
-    def __init__(self) -> None:
-        self._rests: dict[tuple[int, str], str] = {}
-        self._status = ""
-
-    def draw(self, view: View) -> None:
-        """Renew the status line; when the view has ended, print the closing words."""
-        if view.ended is None:
-            self._show_status(view)
-            return
-        self._wipe()
-        for (rank, stream), rest in self._rests.items():
-            self._print(rank, stream, rest)
-        self._rests.clear()
-        if words := closing_text(view):
-            sys.stdout.write("\n".join(words) + "\n")
-
-    def output(self, event: Output | Display) -> None:
-        """Print every line that is complete, and of rich objects their text."""
-        self._wipe()
-        if isinstance(event, Display):
-            self._print(event.rank, "stdout", event.data.get("text/plain", "(no text)"))
-            return
-        key = (event.rank, event.stream)
-        *lines, rest = (self._rests.pop(key, "") + event.text).split("\n")
-        for line in lines:
-            self._print(event.rank, event.stream, line)
-        if rest:
-            self._rests[key] = rest.rpartition("\r")[2]
-
-    def _print(self, rank: int, stream: str, line: str) -> None:
-        target = sys.stderr if stream == "stderr" else sys.stdout
-        target.write(f"[{rank}] {line.rpartition(chr(13))[2]}\n")
-
-    def _show_status(self, view: View) -> None:
-        if not sys.stdout.isatty():
-            return
-        ranks = [line.strip() for line in rank_text(view)]
-        words = " · ".join([headline(view), *ranks])
-        width = max(20, os.get_terminal_size().columns - 1)
-        words = words if len(words) <= width else words[: width - 1] + "…"
-        if words != self._status:
-            sys.stdout.write(f"\r\x1b[2K{words}")
-            sys.stdout.flush()
-            self._status = words
-
-    def _wipe(self) -> None:
-        if self._status:
-            sys.stdout.write("\r\x1b[2K")
-            self._status = ""

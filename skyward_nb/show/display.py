@@ -107,7 +107,8 @@ class RunDisplay:
         now = time.monotonic()
         # What takes a moment is told before it begins: nothing can be drawn meanwhile.
         told = isinstance(event, Phase) and bool(event.text) and self._view.state == "running"
-        due = now >= self._due and (self._waiting or now >= self._still_due)
+        has_more = self._waiting or self._canvas.waits
+        due = now >= self._due and (has_more or now >= self._still_due)
         if (told or due) and not self._quiet:
             self._draw(now)
             # Drawing may be slow: never spend more than a third of the time on it.
