@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         SkyError,
         StartError,
     )
+    from skyward_nb.words.image import Image
     from skyward_nb.words.info import InstanceInfo
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AcceleratorError": "words.errors",
     "DistributedSampler": "runtime.sampler",
+    "Image": "words.image",
     "InstanceInfo": "words.info",
     "MissingDependency": "words.errors",
     "OptionError": "words.errors",
@@ -76,6 +78,7 @@ _HOMES = {
 # All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [
     "AcceleratorError",
+    "Image",
     "InstanceInfo",
     "MissingDependency",
     "OptionError",

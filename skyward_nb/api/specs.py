@@ -21,7 +21,7 @@ from skyward_nb.words.spec import PoolSpec
 def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     """`base` with what is asked for; raises `OptionError` where options contradict one another."""
     spec = replace(base, **_fields(asked))
-    spec = replace(spec, framework=settled(spec.framework, spec.env))
+    spec = replace(spec, framework=settled(spec.framework, spec.variables))
     _check_variables(spec, environment(InstanceInfo()))
     if spec.mig and spec.accelerator is None:
         raise OptionError(
@@ -52,7 +52,7 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
 
 def _check_variables(spec: PoolSpec, own: Iterable[str]) -> None:
     """Raise `OptionError` where env= has variables of which each rank has its own."""
-    if reserved := sorted(set(spec.env) & set(own)):
+    if reserved := sorted(set(spec.variables) & set(own)):
         names = ", ".join(reserved)
         raise OptionError("env", f"env= cannot set {names}: each rank has its own")
 

@@ -29,7 +29,7 @@ class HuggingFacePlugin(PlainPlugin):
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
         """`token`, where the notebook has one: in env=, in its environment, or logged in."""
         del variant
-        token = spec.env.get(_TOKEN) or os.environ.get(_TOKEN) or _logged_in()
+        token = spec.variables.get(_TOKEN) or os.environ.get(_TOKEN) or _logged_in()
         return {"token": token} if token else {}
 
     def preload(self, options: dict[str, str]) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class JaxPlugin(PlainPlugin):
         devices = _devices_of(spec)
         check_mesh(spec, spec.world_size * devices, "devices")
         on_cpu = spec.accelerator is None or spec.simulate
-        asked = spec.env.get("JAX_PLATFORMS", "cpu")
+        asked = spec.variables.get("JAX_PLATFORMS", "cpu")
         if on_cpu and "cpu" not in asked.split(","):
             raise OptionError(
                 "env",
@@ -185,8 +185,10 @@ def _devices_of(spec: PoolSpec) -> int:
                 "and JAX lets no two ranks share one",
             )
         return each
-    flag = re.search(r"xla_force_host_platform_device_count=(\w+)", spec.env.get("XLA_FLAGS", ""))
-    text = spec.env.get("JAX_NUM_CPU_DEVICES") or (flag[1] if flag else "1")
+    flag = re.search(
+        r"xla_force_host_platform_device_count=(\w+)", spec.variables.get("XLA_FLAGS", "")
+    )
+    text = spec.variables.get("JAX_NUM_CPU_DEVICES") or (flag[1] if flag else "1")
     if not text.isdecimal() or int(text) < 1:
         raise OptionError(
             "env", f"env=JAX_NUM_CPU_DEVICES={text}: give a whole number of 1 or more"

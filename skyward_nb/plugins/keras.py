@@ -31,7 +31,7 @@ class KerasPlugin(PlainPlugin):
 
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
         """`backend`; raises `OptionError` where env= says another, or for a mesh Keras has no use for."""
-        asked = spec.env.get("KERAS_BACKEND", variant)
+        asked = spec.variables.get("KERAS_BACKEND", variant)
         if asked != variant:
             raise OptionError(
                 "env",

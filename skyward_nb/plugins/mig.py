@@ -23,7 +23,7 @@ class MigPlugin(PlainPlugin):
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
         """`profile` of the slices, the name of the `accelerator`, and `partition` if it is to be cut."""
         assert spec.accelerator is not None
-        if "CUDA_VISIBLE_DEVICES" in spec.env:
+        if "CUDA_VISIBLE_DEVICES" in spec.variables:
             raise OptionError(
                 "env", "env= cannot set CUDA_VISIBLE_DEVICES: mig= gives each its slice"
             )

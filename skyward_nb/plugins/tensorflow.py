@@ -40,8 +40,8 @@ class TensorflowPlugin(PlainPlugin):
         del variant
         wanted = with_what_they_need(spec.framework)
         unsaid = "" if "keras" in wanted else self.name
-        backend = wanted.get("keras") or spec.env.get("KERAS_BACKEND", unsaid)
-        level = spec.env.get(_LOG_LEVEL) or os.environ.get(_LOG_LEVEL, "2")
+        backend = wanted.get("keras") or spec.variables.get("KERAS_BACKEND", unsaid)
+        level = spec.variables.get(_LOG_LEVEL) or os.environ.get(_LOG_LEVEL, "2")
         return {"log": level} | ({"keras": backend} if backend else {})
 
     def preload(self, options: dict[str, str]) -> tuple[str, ...]:

@@ -164,4 +164,4 @@ class Generations:
 
     def _fork(self) -> None:
         for link, places in self._by_machine():
-            self._lines.tell(link, Fork(self.number, places, self._plugins, self._spec.env))
+            self._lines.tell(link, Fork(self.number, places, self._plugins, self._spec.variables))

@@ -31,6 +31,7 @@ from skyward_nb.wire import nvidia, partition
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.processes import noted
 from skyward_nb.words.errors import AcceleratorError, StartError
+from skyward_nb.words.image import Image
 from skyward_nb.words.mig import advice, is_called, most_of, slices_of, visible_cards
 from skyward_nb.words.spec import PoolSpec
 
@@ -167,7 +168,14 @@ class LocalProvider:
     shares_files = True
 
     def check(self, spec: PoolSpec) -> None:
-        """Raise `AcceleratorError` when the accelerators asked for are not in this machine."""
+        """Raise `AcceleratorError` for accelerators that are not in this machine.
+
+        And what `check_image` raises, as ranks run in this environment.
+        """
+        if spec.image != Image():
+            from skyward_nb.providers.installed import check_image  # seldom, and takes a moment
+
+            check_image(spec.image)
         asked = spec.accelerator
         if asked is None or spec.simulate:
             return

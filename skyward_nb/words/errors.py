@@ -50,8 +50,10 @@ class OptionError(SkyError):
 class MissingDependency(SkyError):
     """A package is missing; `install` is the command to type."""
 
-    def __init__(self, package: str, why: str, install: str) -> None:
-        super().__init__(f"{why} needs the package {package}, which is not installed: {install}")
+    def __init__(
+        self, package: str, why: str, install: str, lack: str = "which is not installed"
+    ) -> None:
+        super().__init__(f"{why} needs the package {package}, {lack}: {install}")
         self.package = package
         self.install = install
 

@@ -12,6 +12,8 @@ MASK = "***"
 # `TOKENIZERS_PARALLELISM` is no secret.
 _SECRET = re.compile(r"TOKEN(?!IZ)|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 
+_USER = re.compile(r"(?<=:)//[^/@\s'\"]+@")
+
 
 def is_secret(name: str) -> bool:
     """Whether a variable or option of this name holds what is not to be shown."""
@@ -38,11 +40,16 @@ def masked_text(text: str) -> str:
     return ",".join(parts)
 
 
+def masked_address(text: str) -> str:
+    """A text with addresses in it, such as `pip` takes them, without the users and passwords in those."""
+    return _USER.sub(f"//{MASK}@", text)
+
+
 def masked_repr(struct: msgspec.Struct) -> str:
-    """The repr of a struct that has variables among its fields, the values of secret ones masked."""
+    """The repr of a struct that has variables or addresses among its fields, what is secret masked."""
     values = {name: getattr(struct, name) for name in struct.__struct_fields__}
     shown = (
-        f"{name}={masked(value) if isinstance(value, dict) else value!r}"
+        f"{name}={masked(value) if isinstance(value, dict) else masked_address(repr(value))}"
         for name, value in values.items()
     )
     return f"{type(struct).__name__}({', '.join(shown)})"

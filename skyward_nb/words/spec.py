@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
@@ -17,6 +18,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     machine may be silent before it is asked whether it is there; `keep` lets it outlive its notebook.
     `framework` has words of `frameworks.WORDS`; `collective_timeout` None leaves that to it. `mig` is
     the profile of the slices that ranks get instead of whole accelerators, which `partition` cuts.
+    `env` has variables beside those of the `image`.
     """
 
     name: str = "default"
@@ -31,6 +33,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = "auto"
     collective_timeout: float | None = None
     mesh: Axes = ()
+    image: Image = Image()
     env: dict[str, str] = {}
     idle: float = 600.0
     grace: float = 2.0
@@ -40,6 +43,11 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return masked_repr(self)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Variables of the ranks: the image's, and over them those of `env`."""
+        return {**self.image.env, **self.env}
 
     @property
     def slots(self) -> int:

@@ -1,0 +1,137 @@
+"""What of an image this machine has: where ranks run on the notebook's own Python, nothing is built."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from skyward_nb.words.errors import MissingDependency, OptionError
+from skyward_nb.words.image import Image
+from skyward_nb.words.masking import masked_address
+
+_FORMAT = "${Package}\t${Architecture}\t${Version}\t${db:Status-Status}\t${Provides}\n"
+_LIMIT = 20
+
+
+def check_image(image: Image) -> None:
+    """Raise `OptionError` or `MissingDependency` for what an image asks for and is not here."""
+    _check_python(image.python)
+    _check_pip(image.pip)
+    if image.apt:
+        _check_apt(image.apt)
+
+
+def _check_python(asked: str | None) -> None:
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if asked and asked.split(".")[:2] != here.split("."):
+        raise OptionError(
+            "python",
+            f"python={asked}: this is Python {here}, with which provider=local runs ranks, too. "
+            f"Leave python= out, or start the notebook or script with Python {asked}.",
+        )
+
+
+def _check_pip(asked: Sequence[str]) -> None:
+    lacks = {text: word for text in asked if (word := _lack(_read(text), set()))}
+    if lacks:
+        shown = [masked_address(text) for text in lacks]
+        raise MissingDependency(
+            ", ".join(shown),
+            "pip=",
+            f"pip install {shlex.join(shown)}",
+            f"and this Python has {', '.join(dict.fromkeys(lacks.values()))}",
+        )
+
+
+def _read(text: str) -> Requirement:
+    try:
+        return Requirement(text)
+    except InvalidRequirement as error:
+        why = str(error).partition("\n")[0]
+        raise OptionError(
+            "pip",
+            f"pip={masked_address(text)}: {why}. provider=local installs nothing: name a package, "
+            "as in numpy>=2, for whose version this Python is looked through",
+        ) from None
+
+
+def _lack(wanted: Requirement, known: set[tuple[str, str]]) -> str:
+    """What this Python has in place of a requirement; "" where it has just that.
+
+    `known` are extras that are looked at already.
+    """
+    if wanted.marker is not None and not wanted.marker.evaluate():
+        return ""
+    try:
+        found = metadata.distribution(wanted.name)
+    except metadata.PackageNotFoundError:
+        return f"no {wanted.name}"
+    if wanted.url and not _is_from(found, wanted.url):
+        return f"{wanted.name} {found.version} from elsewhere"
+    if not wanted.specifier.contains(found.version, prereleases=True):
+        return f"{wanted.name} {found.version}"
+    inner = (_lack(each, known) for each in _of_extras(wanted, found, known))
+    return next(filter(None, inner), "")
+
+
+def _of_extras(
+    wanted: Requirement, found: metadata.Distribution, known: set[tuple[str, str]]
+) -> Iterator[Requirement]:
+    """What the extras of a requirement ask for, extras of the package itself among that."""
+    for extra in sorted(wanted.extras):
+        if (found.name, extra) in known:
+            continue
+        known.add((found.name, extra))
+        for each in map(Requirement, found.requires or ()):
+            mark = each.marker
+            if mark and mark.evaluate({"extra": extra}) and not mark.evaluate({"extra": ""}):
+                each.marker = None
+                yield each
+
+
+def _is_from(found: metadata.Distribution, url: str) -> bool:
+    """Whether a package was installed from this address."""
+    text = found.read_text("direct_url.json")
+    origin = json.loads(text).get("url", "") if text else ""
+    return bool(origin) and origin in url
+
+
+def _check_apt(asked: Sequence[str]) -> None:
+    tool = shutil.which("dpkg-query")
+    if tool is None:
+        raise OptionError(
+            "apt",
+            f"apt={','.join(asked)}: there is no dpkg-query on this machine, and provider=local "
+            "installs nothing: see that what they bring is here, and leave apt= out",
+        )
+    command = [tool, "--show", f"--showformat={_FORMAT}"]
+    answer = subprocess.run(  # noqa: S603 - Debian's own tool, found in PATH
+        command, capture_output=True, text=True, timeout=_LIMIT, check=True
+    )
+    there = _names(answer.stdout)
+    if lacking := [name for name in asked if name not in there]:
+        install = f"sudo apt-get install {shlex.join(lacking)}"
+        raise MissingDependency(", ".join(lacking), "apt=", install)
+
+
+def _names(listed: str) -> set[str]:
+    """Every way to name a package that is installed: with its architecture, its version, or both.
+
+    And what packages stand in for.
+    """
+    names: set[str] = set()
+    for line in listed.splitlines():
+        name, machine, version, status, provided = line.split("\t")
+        if status != "installed":
+            continue
+        for each in (name, f"{name}:{machine}"):
+            names |= {each, f"{each}={version}"}
+        names |= {part.partition("(")[0].strip() for part in provided.split(",")}
+    return names

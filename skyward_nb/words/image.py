@@ -1,0 +1,109 @@
+"""What a node's environment holds beside the machine itself, as one value: `Image`. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import force_setattr, replace
+
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.masking import masked_address, masked_repr
+
+_PYTHON = re.compile(r"\d+\.\d+(\.\d+)?")
+_DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.\-]*(:[a-z0-9\-]+)?(=[A-Za-z0-9.+:~\-]+)?")
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node's environment holds: Python and packages, variables, modules of the user's own.
+
+    `python` is a version such as `"3.12"` (None: the notebook's), of which the minor counts; `pip`
+    has requirements as pip takes them, `apt` packages of Debian, `name` or `name=version`; `env`
+    variables of the ranks; `includes` modules by name, or paths of `.py` files and of the folders of
+    packages, which ranks can import as they are here. Raises `OptionError` for what is not text.
+    """
+
+    python: str | None = None
+    pip: Sequence[str] = ()
+    apt: Sequence[str] = ()
+    env: Mapping[str, str] = {}
+    includes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "python", read_python(self.python))
+        for field in ("pip", "apt", "includes"):
+            force_setattr(self, field, _texts(field, getattr(self, field)))
+        force_setattr(self, "env", checked_env(self.env))
+        for package in self.apt:
+            if not _DEBIAN.fullmatch(package):
+                raise OptionError(
+                    "apt", f"apt={package!r}: name a package, such as ffmpeg, or ffmpeg=7:5.1.6"
+                )
+
+    def __repr__(self) -> str:
+        return masked_repr(self)
+
+    def having(
+        self, python: str | None = None, pip: Iterable[str] = (), apt: Iterable[str] = ()
+    ) -> Image:
+        """This one with another Python, where one is named, and with more packages."""
+        return replace(
+            self,
+            python=python or self.python,
+            pip=tuple(dict.fromkeys((*self.pip, *pip))),
+            apt=tuple(dict.fromkeys((*self.apt, *apt))),
+        )
+
+    def lacks(self, other: Image) -> bool:
+        """Whether `other` has a Python or packages that this one has not."""
+        return bool(
+            (other.python and other.python != self.python)
+            or set(other.pip) - set(self.pip)
+            or set(other.apt) - set(self.apt)
+        )
+
+
+def read_python(version: Any) -> str | None:
+    """A version of Python such as `3.12`; None for `auto`, which is the notebook's own."""
+    if version is None or version == "auto":
+        return None
+    if not isinstance(version, str) or not _PYTHON.fullmatch(version):
+        raise OptionError("python", f"python={version!r}: give a version as text, such as '3.12'")
+    return version
+
+
+def checked_env(env: Any) -> dict[str, str]:
+    """Variables by their names, all of them text; raises `OptionError` for any others."""
+    if not isinstance(env, Mapping):
+        kind = type(env).__name__
+        raise OptionError("env", f"env= takes a dict of texts, such as {{'A': 'x'}}, not {kind}")
+    found: dict[str, str] = {}
+    for name, value in env.items():
+        if not isinstance(name, str) or not name or {"=", "\0"} & {*name}:
+            raise OptionError("env", f"env=: {name!r} is no name of a variable")
+        if not isinstance(value, str) or "\0" in value:
+            kind = type(value).__name__
+            raise OptionError("env", f"env=: {name} is a text, and {kind} is none: str(value)")
+        found[name] = value
+    return found
+
+
+def _texts(field: str, values: Any) -> tuple[str, ...]:
+    """Texts of a list, each once; raises `OptionError` for what is no list of texts."""
+    if isinstance(values, str):
+        shown = masked_address(values)
+        raise OptionError(field, f"{field}= takes a list: {field}=[{shown!r}]")
+    if not isinstance(values, Iterable):
+        kind = type(values).__name__
+        raise OptionError(field, f"{field}= takes a list of texts, not {kind}")
+    found: list[str] = []
+    for value in values:
+        text = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if not isinstance(text, str) or not text.strip() or "\0" in text:
+            kind = type(value).__name__
+            raise OptionError(field, f"{field}= takes a list of texts; {value!r} ({kind}) is none")
+        found.append(text.strip())
+    return tuple(dict.fromkeys(found))
