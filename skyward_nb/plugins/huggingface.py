@@ -9,12 +9,15 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from skyward_nb.plugins.base import Place, PlainPlugin
+from skyward_nb.runtime import outlet
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.spec import PoolSpec
 
@@ -60,7 +63,7 @@ class HuggingFacePlugin(PlainPlugin):
 
         make, know = accelerate.Accelerator.__init__, accelerate.PartialState.__init__
         accelerate.Accelerator.__init__ = _looking_first(make)
-        accelerate.PartialState.__init__ = _heeding_cpu(know)
+        accelerate.PartialState.__init__ = _seeing_all(know)
         try:
             yield
         finally:
@@ -77,29 +80,46 @@ def _looking_first(make: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - what it is
-        import torch.distributed as dist
-        from accelerate.state import PartialState
-
-        is_joined = PartialState._shared_state.get("backend") is not None
-        if is_joined and not dist.is_initialized():
+        if _has_lost_its_group():
             _forget()
         make(self, *args, **kwargs)
 
     return __init__
 
 
-def _heeding_cpu(make: Callable[..., None]) -> Callable[..., None]:
+def _seeing_all(make: Callable[..., None]) -> Callable[..., None]:
     """PartialState's `__init__`, which heeds the variable that Accelerator heeds.
 
     Else one that is made first takes a rank on CPU for a process alone, and so does every
-    Accelerator after it: each would train a copy of its own.
+    Accelerator after it: each would train a copy of its own. A cell that begins with it after
+    another one has destroyed the group has it formed anew; accelerate itself asks it at any time.
     """
+    met_in = 0
 
     @functools.wraps(make)
     def __init__(self: Any, cpu: bool = False, **kwargs: Any) -> None:  # noqa: N807 - what it is
+        nonlocal met_in
+        if not _has_lost_its_group():
+            met_in = outlet.run()
+        elif met_in != outlet.run() and not _is_own(sys._getframe(1)):
+            type(self)._reset_state()
+            met_in = outlet.run()
         make(self, cpu or os.environ.get(_USE_CPU) == "true", **kwargs)
 
     return __init__
+
+
+def _has_lost_its_group() -> bool:
+    """Whether accelerate knows of a group that is there no more."""
+    import torch.distributed as dist
+    from accelerate.state import PartialState
+
+    return PartialState._shared_state.get("backend") is not None and not dist.is_initialized()
+
+
+def _is_own(caller: FrameType) -> bool:
+    """Whether it is Hugging Face's code that runs here, and not a person's."""
+    return caller.f_globals.get("__name__", "").partition(".")[0] in ("accelerate", "transformers")
 
 
 def _forget() -> None:

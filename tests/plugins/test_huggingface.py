@@ -130,6 +130,30 @@ def test_a_script_that_ends_its_training_runs_again(notebook):
         assert ran.result == "[0-1] 2", ran.traceback
 
 
+@needs_it
+def test_a_script_that_begins_with_a_partial_state_finds_a_group(notebook):
+    begins = (
+        "%%sky_remote\nfrom accelerate import PartialState\nfrom accelerate.utils import gather\n"
+    )
+    assert notebook.run(f"{begins}accelerator = Accelerator()").status == "ok"
+    for _ in range(2):
+        ran = notebook.run(
+            f"{begins}state = PartialState()\nstate.wait_for_everyone()\n"
+            "total = gather(torch.ones(1)).sum().item()\nstate.destroy_process_group()\n"
+            "total, PartialState().num_processes, accelerator.num_processes, dist.is_initialized()"
+        )
+        assert ran.result == "[0-1] (2.0, 2, 2, False)", ran.traceback
+
+
+@needs_it
+def test_what_accelerate_asks_itself_forms_no_group(notebook):
+    notebook.run("%%sky_remote\nAccelerator().end_training()")
+    ran = notebook.run(
+        "%%sky_remote\nfrom accelerate.utils import tqdm\nlist(tqdm(range(1)))\ndist.is_initialized()"
+    )
+    assert ran.result == "[0-1] False", ran.traceback
+
+
 def stopped(notebook):
     """Interrupt while one rank waits for the other: a new generation of the same processes."""
     ran = notebook.stopped(
