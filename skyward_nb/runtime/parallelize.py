@@ -49,18 +49,23 @@ def parallelize(
     `reduce_dtype` what gradients are averaged in: `"bf16"`, `torch.bfloat16` …
 
     With one rank, and outside a pool, the model is returned as it was. `sky.full_state(model)` and
-    torch's checkpoints give the weights whole. Raises ValueError for what cannot be done.
+    torch's checkpoints give the weights whole. Raises ValueError for what cannot be done, and for a
+    `plan` that does not fit the model also where nothing is split.
     """
-    if mesh is None and instance_info().world_size == 1:
+    is_alone = mesh is None and instance_info().world_size == 1
+    if is_alone and plan is None:
         return model
     from torch import nn
 
     if not isinstance(model, nn.Module):
         raise TypeError(f"sky.parallelize takes a torch.nn.Module, not a {type(model).__name__}")
-    mesh = pool_mesh("torch") if mesh is None else mesh
-    _check_axes(mesh)
-    if mesh.size() > 1:
+    if not is_alone:
+        mesh = pool_mesh("torch") if mesh is None else mesh
+        _check_axes(mesh)
+    if mesh is not None and mesh.size() > 1:
         _Parallel(model, mesh, _kind(param_dtype), _kind(reduce_dtype)).apply(plan)
+    elif plan is not None:
+        tensor_plans.make_plan(model, plan, 1)
     return model
 
 
@@ -95,7 +100,8 @@ class _Parallel:
     def apply(self, plan: Mapping[str, Any] | None) -> None:
         """Tensor parallel first, then FSDP on the blocks, then on the root."""
         _check_new(self.model)
-        words = tensor_plans.make_plan(self.model, plan, self.tp) if self.tp > 1 else {}
+        is_planned = self.tp > 1 or plan is not None
+        words = tensor_plans.make_plan(self.model, plan, self.tp) if is_planned else {}
         blocks = find_blocks(self.model) if self.is_sharded else []
         _check_alike(self.model, self.mesh)
         _to_device(self.model, self.mesh.device_type)
@@ -193,6 +199,13 @@ def _has_its_own(module: Any, owners: dict[Any, set[Any]]) -> bool:
 
 
 def _check_axes(mesh: Any) -> None:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(
+            f"sky.parallelize: mesh= takes a DeviceMesh of torch, not a {type(mesh).__name__}: "
+            "leave it out, or make one with torch.distributed.device_mesh.init_device_mesh"
+        )
     names = mesh.mesh_dim_names or ()
     if not names or not set(names) <= set(AXES):
         has = ", ".join(names) or "axes without names"

@@ -287,6 +287,9 @@ def test_a_plan_of_ones_own(pool):
         ("sky.parallelize(spread(Tiny, 'fsdp:4'), mesh=arranged('fsdp:4'))", "spread over ranks already"),
         ("sky.parallelize(Tiny(width=8 * (1 + sky.is_head())), mesh=arranged('fsdp:4'))", "different models"),
         ("sky.parallelize([1, 2])", "takes a torch.nn.Module, not a list"),
+        ("spread(Tiny, 'fsdp:4', plan={'blocks.*.mpl.0': 'colwise'})", "did you mean 'blocks."),
+        ("spread(Tiny, 'fsdp:4', plan={'norm': 'colwise'})", "norm cannot be colwise"),
+        ("sky.parallelize(Tiny(), mesh=3)", "mesh= takes a DeviceMesh of torch, not a int"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_said_on_every_rank(pool, call, says):
@@ -407,8 +410,11 @@ def test_without_a_pool_a_model_stays_as_it_is(monkeypatch):
 
     monkeypatch.delenv("COMPUTE_POOL", raising=False)
     model = torch.nn.Linear(2, 3)
-    assert parallelize(model, {"no such layer": "colwise"}) is model
+    assert parallelize(model) is model
+    assert parallelize(model, {"": "colwise"}) is model
     assert type(model) is torch.nn.Linear
+    with pytest.raises(ValueError, match="no layer is named 'no such layer'"):
+        parallelize(model, {"no such layer": "colwise"})
     assert full_state(model)["weight"].equal(model.weight)
     assert data_place() == (0, 1)
     with pytest.raises(RuntimeError, match="there is no pool here"):
