@@ -16,7 +16,6 @@ import platform
 import shutil
 import signal
 import socket
-import sys
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,9 +142,7 @@ class Agent:
         if self._terms.ttl:
             why = f"its time is over (ttl={self._terms.ttl:g}s)"
             self._loop.call_later(self._terms.ttl, self._leave, why)
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        os.dup2(2, 1)
+        self._say_ready()
         await self._gone.wait()
         server.close()
         await self._end_forge()
@@ -153,6 +150,14 @@ class Agent:
             await line.finish()
         for task in self._tasks:
             task.cancel()
+
+    def _say_ready(self) -> None:
+        """Tell whoever started us that we listen; nobody else could find us if that one is gone."""
+        try:
+            os.write(1, b"ready\n")
+        except OSError:
+            self._leave("whoever started it is gone")
+        os.dup2(2, 1)
 
     # ── the forge ───────────────────────────────────────────────────────────────────────
 
@@ -624,6 +629,9 @@ def run(
     try:
         asyncio.run(Agent(own, journal, terms, forge_pid, control).serve())
     finally:
+        # Whatever ended it: a forge that still imports would make its folder anew.
+        control.close()
+        _wait_for(forge_pid)
         journal.close()
         partition.undo(own)
         # What could not be put together is the next sweep's to try, which needs the note.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -154,6 +156,17 @@ def test_what_is_marked_with_a_folder_that_is_gone_is_found_when_asked(make):
     assert folders.sweep(thoroughly=True).processes == len(children)
     assert not left_of(children)
     fail(pool)
+
+
+def test_an_agent_whose_client_is_killed_while_it_starts_leaves_nothing(no_leaks):
+    made = folders.make_folders("p", "p-1")
+    read, write = os.pipe()
+    os.close(read)
+    with (made.runtime / "agent.log").open("wb") as log:
+        command = [sys.executable, "-m", "skyward_nb.node", made.runtime, made.store, made.spill]
+        agent = subprocess.Popen([*command, "600", "0"], stdout=write, stderr=log)
+    os.close(write)
+    assert agent.wait(30) == 0
 
 
 def test_sweeping_leaves_the_living_alone(make):
