@@ -31,7 +31,8 @@ def aftermath(
 
     `generation` is the one there is now, `where` tells where ranks were before they were stopped.
     """
-    notes = [f"{who} {how} before this cell" for how, who in _by_how(outcome)]
+    notes = [*outcome.pool_lost]
+    notes += [f"{who} {how} before this cell" for how, who in _by_how(outcome)]
     notes += _stopped(outcome)
     notes += _killed(outcome.killed, where)
     notes += _anew(outcome, generation, framework)

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -26,6 +27,14 @@ PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
 _RESTART_COMES = 0.1
 
 
+@dataclass(frozen=True)
+class Lost:
+    """A pool that was lost: what it was, and `how`, in words, if nobody has been told."""
+
+    spec: PoolSpec
+    how: str
+
+
 class Pools:
     """The pools of one IPython shell, by name; `sources` finds the text of its cells."""
 
@@ -33,7 +42,7 @@ class Pools:
         self._shell = shell
         self._sources = sources
         self._pools: dict[str, Pool] = {}
-        self._lost: dict[str, PoolSpec] = {}
+        self._lost: dict[str, Lost] = {}
         self._pictures: dict[str, Pictures] = {}
         self._ids: dict[str, list[str]] = {}
         self.background: dict[str, Background] = {}
@@ -47,9 +56,13 @@ class Pools:
     def __getitem__(self, name: str) -> Pool:
         return self._pools[name]
 
-    def lost(self, name: str) -> PoolSpec | None:
-        """What a pool of this name was that was lost."""
+    def lost(self, name: str) -> Lost | None:
+        """The pool of this name that was lost, and not made anew since."""
         return self._lost.get(name)
+
+    def losses(self) -> list[Lost]:
+        """All that were lost, and not made anew since."""
+        return list(self._lost.values())
 
     def close(self) -> None:
         """Take every pool down, but for those that are to outlive the notebook, or its restart."""
@@ -92,7 +105,7 @@ class Pools:
             with contextlib.suppress(PoolError):
                 self.look(pool)
         if pool is not None and pool.closed:
-            self._lost[name] = self._pools.pop(name).spec
+            self._lost[name] = Lost(self._pools.pop(name).spec, self.pictures(pool).untold)
             return None
         return pool
 
@@ -156,6 +169,8 @@ class Pools:
             notebook=notebook_of(self._shell.user_ns),
         )
         pool.start(display.watch)
+        if (lost := self._lost.get(spec.name)) is not None:
+            pool.instead_of = lost.how
         self._enter(pool)
         return pool
 

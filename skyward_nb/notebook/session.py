@@ -95,7 +95,7 @@ class Session:
             check_fits(pool.spec, _stated(asked))
             return pool, pool.spec, ()
         if (lost := self.pools.lost(name)) is not None:
-            return None, spec_of(lost, _stated(asked)), ()
+            return None, spec_of(lost.spec, _stated(asked)), ()
         options = with_defaults(asked, self.defaults(anew=True)).pool
         if options.get("framework") != AUTO:
             return None, spec_of(PoolSpec(), options), ()

@@ -72,7 +72,7 @@ def up(session: Session, line: str) -> None:
     except KeyboardInterrupt:
         display.end("interrupted", "Interrupted; nothing was started")
         raise
-    display.end("finished", f"Pool {pool.spec.name} is up: {pool.spec}")
+    display.end("finished", f"Pool {pool.spec.name} is up: {pool.spec}", notes=pool.told_once())
 
 
 def down(session: Session, line: str) -> None:
@@ -108,8 +108,13 @@ def status(session: Session, line: str) -> None:
         for left in session.pools.others()
         if asked.pool.get("pool") in (None, left.entry.spec.name)
     ]
-    if not names and not there:
+    lost = [each for each in session.pools.losses() if each.how]
+    if asked.pool:
+        lost = [each for each in lost if each.spec.name == asked.pool["pool"]]
+    if not names and not there and not lost:
         print("no pool is up; a %%sky_remote cell or %sky up makes one")
+    for each in lost:
+        print(f"{each.how}. %sky restart, or the next cell, makes it anew: {each.spec}")
     for name in names:
         pool = session.pools[name]
         gone = session.pools.look(pool)
@@ -249,7 +254,11 @@ def restart(session: Session, line: str) -> None:
     """Begin a new generation."""
     asked = parse(line, scopes=("pool",))
     _only(asked.pool, "pool")
-    pool = _need(session, asked.pool.get("pool", "default"))
+    name = asked.pool.get("pool", "default")
+    if session.pools.live(name) is None and session.pools.lost(name) is not None:
+        up(session, line)  # what is gone has no generation to come; it comes again as it was
+        return
+    pool = _need(session, name)
     session.check_free(pool)
     lost = pool.ledger.names_made_on_ranks()
     began = time.monotonic()
@@ -305,6 +314,8 @@ def show_help(_session: Session, line: str) -> None:
 def _need(session: Session, name: str) -> Pool:
     pool = session.pools.live(name)
     if pool is None:
+        if (lost := session.pools.lost(name)) is not None and lost.how:
+            raise PoolError(name, f"{lost.how}. %sky restart, or the next cell, makes it anew.")
         there = ", ".join(session.pools)
         hint = f"pools that are up: {there}" if there else "%sky up or a first cell makes one"
         raise PoolError(name, f"there is no pool {name!r}; {hint}")

@@ -104,6 +104,8 @@ class Outcome:
     """The collectives in which ranks waited that were stopped."""
     stacks: dict[int, str] = field(default_factory=dict)
     """Where ranks were before they were stopped, in faulthandler's words."""
+    pool_lost: tuple[str, ...] = ()
+    """How the pool was lost that there was before this one."""
 
     @property
     def ran_nothing(self) -> bool:

@@ -120,6 +120,10 @@ class Pool:
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
         self.unseen: Began | None = None
         """The run that went on, or whose end nobody had seen, when this pool was attached."""
+        self.gone = ""
+        """Why this pool is no more, and what was lost with it, in words; empty as long as it is."""
+        self.instead_of = ""
+        """What became of the pool that this one stands for, in words: the next run tells it."""
         self.before_close: list[Callable[[], None]] = []
 
     @property
@@ -536,7 +540,13 @@ class Pool:
             began_anew=began_anew,
             waited_in=conductor.waited_in,
             stacks=conductor.stacks,
+            pool_lost=self.told_once(),
         )
+
+    def told_once(self) -> tuple[str, ...]:
+        """What there is to tell of the pool that this one stands for, the first time it is asked."""
+        words, self.instead_of = self.instead_of, ""
+        return (words,) if words else ()
 
     def _pack(
         self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]
@@ -827,10 +837,12 @@ class Pool:
 
     def _gone(self, why: str) -> NoReturn:
         name = self.spec.name
-        told = f"pool {name!r} is gone: {why}. The next cell makes a new one."
-        self._why_closed = self._why_closed or told
+        names = ", ".join(self._ledger.names_made_on_ranks()) if self._ledger else ""
+        lost = f"; lost with it: {names}" if names else ""
+        self.gone = self.gone or f"pool {name!r} is gone: {why}{lost}"
+        self._why_closed = f"{self.gone}. The next cell makes a new one."
         self.close()
-        raise PoolError(name, told)
+        raise PoolError(name, self._why_closed)
 
 
 def _in_store(call: Bundle | None, plan: Plan) -> frozenset[str]:

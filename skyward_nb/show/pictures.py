@@ -51,6 +51,8 @@ class Pictures:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard: list[int] = []
         self._lost = 0
+        self.untold = ""
+        """Why the pool is no more, in words, if that was seen between cells."""
         pool.before_close.append(self._book.close)
         self._leave: Callable[[], None] = lambda: None
         pool.before_close.append(self.rest)
@@ -129,7 +131,11 @@ class Pictures:
 
         Raises `PoolError` when the pool is.
         """
-        return self._pool.look(self._late)
+        try:
+            return self._pool.look(self._late)
+        except PoolError as error:
+            self.untold = self._pool.gone or error.message
+            raise
 
     def _late(self, event: Event | None) -> None:
         """Give what came after its run's end to the display of that run, if it is still known."""

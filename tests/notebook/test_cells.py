@@ -640,10 +640,35 @@ def test_a_lost_pool_comes_again_as_it_was(no_leaks):
     with kernel() as notebook:
         notebook.run("import psutil, os")
         notebook.run("%%sky_remote nodes=3 gather=head out=forge\nimport os\nos.getppid()")
-        notebook.run("psutil.Process(forge).parent().kill()")
+        notebook.run("agent = psutil.Process(forge).parent(); agent.kill(); agent.wait()")
         ran = notebook.run("%%sky_remote\n1")
-        assert ran.error is None or "is gone" in ran.traceback
-        assert notebook.run("%%sky_remote\n1").result == "[0-2] 1"
+        assert ran.result == "[0-2] 1"
+        gone = "pool 'default' is gone: the agent on local is gone"
+        assert gone in ran.picture
+        assert "gone" not in notebook.run("%%sky_remote\n1").picture, "it is told once"
+
+
+def test_what_is_lost_with_a_pool_between_cells_is_told_and_a_restart_makes_it_anew(no_leaks):
+    kill = "psutil.Process(pids.head).parent().kill()\nimport time; time.sleep(0.3)"
+    made = "%%sky_remote nodes=2 out=pids\nimport os\ntrained = from_here + 1\nos.getpid()"
+    gone = "pool 'default' is gone: its agent left: its forge ended; lost with it: trained"
+    with kernel() as notebook:
+        notebook.run("import psutil\nfrom_here = 1")
+        notebook.run(made)
+        notebook.run(kill)
+        ran = notebook.run("%%sky_remote\ntrained")
+        assert ran.error[0] == "NameError"
+        assert gone in ran.traceback
+        assert gone in ran.picture
+        notebook.run(made)
+        notebook.run(kill)
+        assert f"{gone}. %sky restart" in notebook.run("%sky status").stdout
+        assert gone in notebook.run("%sky pull trained").traceback
+        ran = notebook.run("%sky restart")
+        assert "Pool default is up: 2 ranks" in ran.picture
+        assert gone in ran.picture
+        assert "gone" not in notebook.run("%sky status").stdout
+        assert notebook.run("%%sky_remote\nfrom_here").result == "[0-1] 1"
 
 
 def test_two_pools_side_by_side(no_leaks):
