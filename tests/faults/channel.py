@@ -26,6 +26,7 @@ class Rule:
     `delay` is the longest wait before a piece, in seconds; `pieces` the largest piece, in bytes
     (0: as it comes). After `breaks_at[way]` bytes from now on a line breaks off, once, or again
     after as many bytes of the next line with `again`; the end is a reset, or else orderly.
+    While it is `silent` nothing gets through, and no end either, as when a cable is pulled.
     """
 
     delay: float = 0.0
@@ -33,6 +34,7 @@ class Rule:
     breaks_at: dict[str, int] = field(default_factory=dict)
     again: bool = False
     resets: bool = False
+    silent: bool = False
     seed: int = 0
 
 
@@ -93,6 +95,9 @@ class Channel:
         """Pass on what there is; whether the line is to go on."""
         with self._lock:
             rule, dice = self._rule, self._dice
+        if rule.silent:
+            time.sleep(0.01)
+            return True
         most = dice.randint(1, rule.pieces) if rule.pieces else 1 << 18
         # Looked at first: what is not passed on stays there, and makes of the end a reset.
         data = source.recv(most, socket.MSG_PEEK)

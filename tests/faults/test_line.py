@@ -18,7 +18,8 @@ from pools import request, values
 from skyward_nb.wire.frames import Cutter, command_frames, event_frames
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.commands import Run
-from skyward_nb.words.events import Output
+from skyward_nb.words.errors import PoolError
+from skyward_nb.words.events import Output, Phase
 
 # A command that came twice would count twice.
 COUNTS = "count = globals().get('count', 0) + 1\nprint('run', count)\nprint('done')\ncount"
@@ -36,6 +37,14 @@ def channel():
 @pytest.fixture
 def pool(channel, no_leaks):
     made = pool_through(channel)
+    yield made
+    channel.obey(Rule())
+    made.close()
+
+
+@pytest.fixture
+def pool_of_short_patience(channel, no_leaks):
+    made = pool_through(channel, heartbeat=0.1, idle=2.0)
     yield made
     channel.obey(Rule())
     made.close()
@@ -64,6 +73,24 @@ def run(pool, body, namespace=None):
 def counted(number):
     """What `COUNTS` gives and prints when it runs for the `number`th time."""
     return dict.fromkeys((0, 1), number), dict.fromkeys((0, 1), f"run {number}\ndone\n")
+
+
+def cut_off_in(pool, channel, body, until):
+    """Run a cell and let nothing through once it runs, `until` what is told of that; what was told."""
+    told: list[str] = []
+
+    def hear(event):
+        if isinstance(event, Output):
+            channel.obey(Rule(silent=True))
+        elif isinstance(event, Phase):
+            told.append(event.text)
+            if until(event.text):
+                channel.obey(Rule())
+
+    outcome = pool.run(request(pool, f"import time\nprint('on')\n{body}"), hear)
+    assert not outcome.lost
+    pool.seen()
+    return told
 
 
 def recorded(pool, channel):
@@ -141,6 +168,24 @@ def test_a_line_that_is_late(channel, no_leaks):
     for number in range(1, 6):
         assert run(pool, COUNTS) == counted(number)
     pool.close()
+
+
+def test_a_machine_that_is_cut_off_for_a_while(pool_of_short_patience, channel):
+    pool = pool_of_short_patience
+    for number in range(1, 4):
+        told = cut_off_in(pool, channel, "time.sleep(1)", until=lambda said: "not answered" in said)
+        assert told.pop() == "", "it was reached again"
+        assert run(pool, COUNTS) == counted(number)
+    assert pool.generation == 1
+
+
+def test_a_machine_that_is_cut_off_for_good(pool_of_short_patience, channel):
+    pool = pool_of_short_patience
+    agent = psutil.Process(agent_of(pool))
+    with pytest.raises(PoolError, match=r"is gone: .*has not answered.*could not be reached for"):
+        cut_off_in(pool, channel, "time.sleep(60)", until=lambda said: False)
+    assert pool.closed
+    assert not agent.is_running()
 
 
 def test_a_line_that_breaks_off_while_the_pool_starts(channel, no_leaks):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
 
 import nbclient
 import nbformat
+import psutil
 import pytest
 from kernels import kernel
 from leaks import gone_within, traces
@@ -109,6 +111,21 @@ def test_another_notebook_may_take_it_when_the_first_is_gone(notebook):
         assert other.run("%%sky_remote\nkept").result == "[0-1] 8"
 
 
+def test_another_notebook_shows_the_whole_run_of_one_that_was_killed(notebook):
+    notebook.begin(f"%%sky_remote nodes=2 out=got\n{SLOW}")
+    until_it_runs()
+    with kernel(JPY_SESSION_NAME="other.ipynb") as other:
+        refused = other.run("%sky attach")
+        assert "in use by the kernel of work/train.ipynb" in refused.error[1]
+        notebook.restart(by_kill=True)
+        ran = other.run("%sky attach")
+        assert said(ran.picture) == LINES
+        assert ran.result == "[0-1] 'the end'"
+        assert other.run("got.head").result == "'the end'"
+        assert other.run("%%sky_remote\nkept").result == "[0-1] 5"
+        assert other.run("%sky down").status == "ok"
+
+
 def test_a_cell_of_a_restarted_notebook_goes_on_with_its_idle_pool(notebook):
     notebook.run("%%sky_remote nodes=2\nkept = 7\nimport os\npid = os.getpid()")
     before = notebook.run("%%sky_remote\npid").result
@@ -156,6 +173,34 @@ def test_a_pool_goes_with_its_notebook_unless_it_is_kept():
         assert "idle" in running.run("%sky status").stdout
         assert "is down" in running.run("%sky down pool=default").stdout
     assert not gone_within(5, before)
+
+
+def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks):
+    with kernel() as first, kernel() as other:
+        first.run(
+            "%%sky_remote nodes=2\nimport subprocess\n"
+            "child = subprocess.Popen(['sleep', '600'], start_new_session=True)"
+        )
+        (entry,) = registry.entries()
+        agent = psutil.Process(registry.condition(entry.pool_id).pid)
+        (forge,) = agent.children()
+        sleeping = [child for rank in forge.children() for child in rank.children()]
+        first.manager.provisioner.process.kill()
+        # Neither of two has time to see that the other one is gone.
+        for each in (agent, forge):
+            each.suspend()
+        for each in (agent, forge):
+            each.kill()
+        psutil.wait_procs([agent, forge], 10)
+        assert len(sleeping) == 2
+        assert all(each.is_running() for each in sleeping), "there is something to sweep"
+        assert "no pool is up" in other.run("%sky status").stdout
+        swept = other.run("%sky sweep").stdout
+        assert re.fullmatch(
+            r"1 folder of pools that are gone(, .* of values)?, 2 processes\n", swept
+        )
+        assert not psutil.wait_procs(sleeping, 10)[1]
+        assert other.run("%sky sweep").stdout == "nothing is left over\n"
 
 
 # ── in the background ───────────────────────────────────────────────────────────────────

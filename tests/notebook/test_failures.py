@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import textwrap
 import threading
 import time
@@ -82,6 +83,27 @@ def test_who_was_stopped_is_told(notebook):
     ran = remote(notebook, "if rank == 1: raise ValueError\ntime.sleep(60) if rank == 2 else None")
     assert "rank 2 was stopped" in ran.traceback
     assert "rank 2 was stopped" in ran.picture
+
+
+def test_who_is_stuck_in_native_code_is_killed_and_what_is_lost_is_told(notebook):
+    notebook.run("sent = 5")
+    body = """
+        mine = sent
+        if rank == 0: raise ValueError("first")
+        if rank == 1: sum(range(10**15))  # hears no signal, and holds the interpreter
+        rank
+        """
+    ran = remote(notebook, body)
+    cell = number(notebook)
+    assert ran.error[:2] == ("ValueError", "first")
+    stuck = f"rank 1 did not stop and had to be killed; it was in Cell In[{cell}], line 4: "
+    for words in (ran.traceback, ran.picture):
+        assert stuck in words
+        assert "all ranks were started anew (generation " in words
+        assert re.search("lost with the ranks: .*mine.*rank", words)
+    assert told(notebook, "e.results, e.failures[0].ranks") == "([2] 2, (0,))"
+    assert remote(notebook, "sent").result == "[0-2] 5", "it is sent again"
+    remote(notebook, "import time, os\nrank = int(os.environ['RANK'])")
 
 
 def test_with_on_error_wait_the_failure_comes_after_all_have_finished(notebook):
