@@ -96,21 +96,12 @@ def status(session: Session, line: str) -> None:
     """Print the pools there are."""
     asked = parse(line, scopes=("pool",))
     _only(asked.pool, "pool")
-    names = [name for name in list(session.pools) if session.pools.live(name)]
-    if asked.pool and asked.pool["pool"] not in {
-        left.entry.spec.name for left in session.pools.others()
-    }:
-        _need(session, asked.pool["pool"])
-    if asked.pool:
-        names = [name for name in names if name == asked.pool["pool"]]
-    there = [
-        left
-        for left in session.pools.others()
-        if asked.pool.get("pool") in (None, left.entry.spec.name)
-    ]
-    lost = [each for each in session.pools.losses() if each.how]
-    if asked.pool:
-        lost = [each for each in lost if each.spec.name == asked.pool["pool"]]
+    only = asked.pool.get("pool")
+    names = [name for name in session.pools if session.pools.live(name) and only in (None, name)]
+    there = [left for left in session.pools.others() if only in (None, left.entry.spec.name)]
+    lost = [each for each in session.pools.losses() if each.how and only in (None, each.spec.name)]
+    if only and not there and not lost:
+        _need(session, only)
     if not names and not there and not lost:
         print("no pool is up; a %%sky_remote cell or %sky up makes one")
     for each in lost:
