@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from skyward_nb.api.compute import Compute
+    from skyward_nb.api.compute import Compute as ComputePool
     from skyward_nb.api.failures import RankFailure
+    from skyward_nb.api.function import PendingFunction, function, gather
+    from skyward_nb.api.function import function as compute
     from skyward_nb.api.handle import RunHandle
     from skyward_nb.api.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
@@ -42,14 +46,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_ALIASES = {"ComputePool": "Compute", "compute": "function"}
+"""The words of an older dialect of this API, and what they are called here."""
+
 _HOMES = {
     "AcceleratorError": "words.errors",
+    "Compute": "api.compute",
     "DistributedSampler": "runtime.sampler",
     "Image": "words.image",
     "InstanceInfo": "words.info",
     "MissingDependency": "words.errors",
     "OptionError": "words.errors",
     "PayloadError": "words.errors",
+    "PendingFunction": "api.function",
     "PoolError": "words.errors",
     "RankDied": "words.errors",
     "RankFailure": "api.failures",
@@ -66,6 +75,8 @@ _HOMES = {
     "barrier": "runtime.sync",
     "data_place": "runtime.sync",
     "full_state": "runtime.parallelize",
+    "function": "api.function",
+    "gather": "api.function",
     "instance_info": "runtime.here",
     "is_head": "runtime.here",
     "log": "runtime.progress",
@@ -78,11 +89,14 @@ _HOMES = {
 # All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [
     "AcceleratorError",
+    "Compute",
+    "ComputePool",
     "Image",
     "InstanceInfo",
     "MissingDependency",
     "OptionError",
     "PayloadError",
+    "PendingFunction",
     "PoolError",
     "RankDied",
     "RankFailure",
@@ -97,8 +111,11 @@ __all__ = [
     "StartError",
     "accumulate",
     "barrier",
+    "compute",
     "data_place",
     "full_state",
+    "function",
+    "gather",
     "instance_info",
     "is_head",
     "load_ipython_extension",
@@ -112,16 +129,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    own = _ALIASES.get(name, name)
+    home = _HOMES.get(own)
     if home is None:
         raise AttributeError(f"module 'skyward_nb' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"skyward_nb.{home}"), name)
+    value = getattr(importlib.import_module(f"skyward_nb.{home}"), own)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_HOMES})
+    return sorted({*__all__, *_HOMES, *_ALIASES})
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

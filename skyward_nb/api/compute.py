@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import itertools
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from IPython.core.getipython import get_ipython
 
 from skyward_nb.api.function import PendingFunction
+from skyward_nb.api.futures import PoolFuture, Workers, joined
 from skyward_nb.api.namespaces import namespace_of
 from skyward_nb.api.runner import Runner
 from skyward_nb.api.sources import source_finder
 from skyward_nb.api.specs import spec_of
 from skyward_nb.api.stage import Stage
+from skyward_nb.pool.outcome import Going
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.api.asynchronous import AsyncCompute
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -50,6 +57,7 @@ class Compute:
         self._closed = False
         self._pid = os.getpid()
         self._starting = threading.RLock()
+        self._workers = Workers(self.spec.world_size, f"skyward-{self.name}")
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -67,7 +75,8 @@ class Compute:
             runner, self._runner = self._runner, None
         if runner is not None:
             runner.pool.close()
-            self._stage.close()
+        self._workers.close()
+        self._stage.close()
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
@@ -80,6 +89,20 @@ class Compute:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> AsyncCompute:
+        from skyward_nb.api.asynchronous import AsyncCompute
+
+        await asyncio.to_thread(self.start)
+        return AsyncCompute(self)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
 
     def _live(self) -> Runner:
         if os.getpid() != self._pid:
@@ -130,27 +153,83 @@ class Compute:
         self._stage.open(pool)
         return Runner(pool, self._stage, provider.shares_files)
 
-    # ── running ─────────────────────────────────────────────────────────────────────────
+    # ── where ───────────────────────────────────────────────────────────────────────────
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """All ranks."""
         return tuple(range(self.spec.world_size))
 
+    @property
+    def head(self) -> Target:
+        """Rank 0: `call >> pool.head`."""
+        return self.rank(0)
+
+    def node(self, number: int) -> Target:
+        """The ranks of one node: `call >> pool.node(2)` runs on one of them, `@` on all of them."""
+        if not 0 <= number < self.spec.nodes:
+            raise IndexError(
+                f"pool {self.name!r} has nodes 0-{self.spec.nodes - 1}, and no node {number}"
+            )
+        first = number * self.spec.slots
+        return Target(self, tuple(range(first, first + self.spec.slots)), f"node({number})")
+
+    def rank(self, number: int) -> Target:
+        """One rank: `call >> pool.rank(3)`."""
+        if number not in self.ranks:
+            raise IndexError(
+                f"pool {self.name!r} has ranks 0-{self.ranks[-1]}, and no rank {number}"
+            )
+        return Target(self, (number,), f"rank({number})")
+
+    # ── running ─────────────────────────────────────────────────────────────────────────
+
     def run(self, call: PendingFunction[R]) -> R:
         """What `call >> pool` does: run it on one rank of the least busy node; its value."""
-        runner = self._live()
-        return runner.run(runner.job(call), self.ranks, all_of=False).head
+        return self._run(call, self.ranks)
 
     def broadcast(self, call: PendingFunction[R]) -> list[R]:
         """What `call @ pool` does: run it on every rank; their values in rank order."""
+        return self._broadcast(call, self.ranks)
+
+    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
+        """What `call > pool` does: run it in the background, with the arguments as they are now."""
+        return self._submit(call, self.ranks)
+
+    def _run(self, call: PendingFunction[R], ranks: Sequence[int]) -> R:
         runner = self._live()
-        return list(runner.run(runner.job(call), self.ranks, all_of=True))
+        return runner.run(runner.job(call), ranks, all_of=False).head
+
+    def _broadcast(self, call: PendingFunction[R], ranks: Sequence[int]) -> list[R]:
+        runner = self._live()
+        return list(runner.run(runner.job(call), ranks, all_of=True))
+
+    def _submit(
+        self, call: PendingFunction[Any], ranks: Sequence[int], *, all_of: bool = False
+    ) -> PoolFuture[Any]:
+        runner = self._live()
+        job = runner.stow(runner.job(call))
+        future: PoolFuture[Any] = PoolFuture(self._stage.draw_later)
+
+        def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
+            def begun(going: Going) -> None:
+                stops_by(lambda: runner.pool.interrupt(going))
+
+            found = runner.run(job, ranks, all_of=all_of, begun=begun)
+            return list(found) if all_of else found.head
+
+        future.add_done_callback(lambda _: runner.pool.let_go(job.bundle))
+        self._workers.submit(future, work)
+        return future
 
     def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
         """What `(a & b) >> pool` does: run them side by side, each on one rank; their values."""
         values: dict[int, Any] = dict(self._each(calls))
         return tuple(values[number] for number in range(len(calls)))
+
+    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
+        """What `(a & b) > pool` does: the same in the background; cancelling it cancels all."""
+        return joined([self.submit(call) for call in calls])
 
     def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
         """The values of calls that run side by side, in the order in which they end."""
@@ -162,8 +241,62 @@ class Compute:
         return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
 
     def map(
-        self, function: Callable[..., R], *items: Iterable[Any], timeout: float | None = None
-    ) -> list[R]:
-        """The values of a function for each item, in order; many items a batch, on all ranks."""
+        self, function: Callable[..., Any], *items: Iterable[Any], timeout: float | None = None
+    ) -> list[Any]:
+        """The values of a function for each item, in order, with a bar of how many are done.
+
+        A `sky.function` or a plain one; several iterables give it several arguments, and are of one
+        length. Items go to free ranks, many at once where they are quick; `timeout` is seconds that
+        such a batch may take. What an item raises is raised, with a note of which it was.
+        """
         runner = self._live()
         return runner.map(function, list(zip(*items, strict=True)), self.ranks, timeout)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return PoolElsewhere, (self.name,)
+
+    def __repr__(self) -> str:
+        how = "closed" if self._closed else "up" if self._runner is not None else "not started"
+        return f"<sky.Compute {self.name}: {self.spec}, {how}>"
+
+
+class Target:
+    """Some ranks of a pool, for `>>`, `@` and `>`."""
+
+    __sky_pool__ = True
+
+    def __init__(self, compute: Compute, ranks: tuple[int, ...], name: str) -> None:
+        self.compute = compute
+        self.ranks = ranks
+        self._name = name
+
+    def run(self, call: PendingFunction[R]) -> R:
+        """What `call >> target` does: run it on one of these ranks; its value."""
+        return self.compute._run(call, self.ranks)
+
+    def broadcast(self, call: PendingFunction[R]) -> list[R]:
+        """What `call @ target` does: run it on all of these ranks; their values in rank order."""
+        return self.compute._broadcast(call, self.ranks)
+
+    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
+        """What `call > target` does: run it on one of these ranks in the background."""
+        return self.compute._submit(call, self.ranks)
+
+    def __repr__(self) -> str:
+        return f"<{self.compute.name}.{self._name}>"
+
+
+class PoolElsewhere:
+    """Stands on a rank for a pool that its notebook or script has: nothing can run on it from there."""
+
+    __sky_pool__ = True
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise PoolError(
+            self._name,
+            f"pool {self._name!r} is used on one of its own ranks: calls are sent from the notebook or "
+            "script that made it. Here, call the function itself: f(x).local()",
+        )

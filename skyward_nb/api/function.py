@@ -11,13 +11,14 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import ModuleType
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
+    Literal,
     NoReturn,
     ParamSpec,
     TypeVar,
@@ -26,7 +27,8 @@ from typing import (
 )
 
 if TYPE_CHECKING:
-    from skyward_nb.api.compute import AsyncCompute, AsyncTarget, Compute, Target
+    from skyward_nb.api.asynchronous import AsyncCompute
+    from skyward_nb.api.compute import Compute, Target
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,18 +160,18 @@ class PendingFunction(Generic[R_co]):
     @overload
     def __rshift__(self, pool: Compute | Target) -> R_co: ...
     @overload
-    def __rshift__(self, pool: AsyncCompute | AsyncTarget) -> Coroutine[Any, Any, R_co]: ...
+    def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, R_co]: ...
     def __rshift__(self, pool: Any) -> Any:
         return _doer(pool, ">>").run(self)
 
     @overload
     def __matmul__(self, pool: Compute | Target) -> list[R_co]: ...
     @overload
-    def __matmul__(self, pool: AsyncCompute | AsyncTarget) -> Coroutine[Any, Any, list[R_co]]: ...
+    def __matmul__(self, pool: AsyncCompute) -> Coroutine[Any, Any, list[R_co]]: ...
     def __matmul__(self, pool: Any) -> Any:
         return _doer(pool, "@").broadcast(self)
 
-    def __gt__(self, pool: Compute | Target) -> Future[R_co]:
+    def __gt__(self, pool: Compute | Target | AsyncCompute) -> Future[R_co]:
         return _doer(pool, ">").submit(self)
 
     def __and__(self, other: PendingFunction[S]) -> PendingGroup[R_co, S]:
@@ -255,7 +257,11 @@ class PendingStream(Generic[R_co]):
     def __init__(self, calls: tuple[PendingFunction[R_co], ...]) -> None:
         self.calls = calls
 
-    def __rshift__(self, pool: Compute) -> Iterator[R_co]:
+    @overload
+    def __rshift__(self, pool: Compute) -> Iterator[R_co]: ...
+    @overload
+    def __rshift__(self, pool: AsyncCompute) -> AsyncIterator[R_co]: ...
+    def __rshift__(self, pool: Any) -> Any:
         return _doer(pool, ">>").run_each(self.calls)
 
     def __repr__(self) -> str:
@@ -287,6 +293,20 @@ def _pending(other: object, operator: str) -> PendingFunction[Any]:
     if isinstance(other, PendingFunction):
         return other
     raise TypeError(
-        f"{operator} joins calls of sky.functions, and {type(other).__name__} is none: write "
-        "(a() & b()) >> pool, with parentheses"
+        f"{operator} joins calls of sky.functions, and {type(other).__name__} is none: call the "
+        "function, f(x), and mind the parentheses in (a() & b()) >> pool"
     )
+
+
+@overload
+def gather(*calls: PendingFunction[R], stream: Literal[False] = False) -> PendingGather[R]: ...
+@overload
+def gather(*calls: PendingFunction[R], stream: Literal[True]) -> PendingStream[R]: ...
+def gather(*calls: PendingFunction[R], stream: bool = False) -> PendingGather[R] | PendingStream[R]:
+    """Calls to be made side by side: `a, b = sky.gather(f(1), f(2)) >> pool`.
+
+    With `stream`, `for value in sky.gather(..., stream=True) >> pool` gives values as calls end.
+    Raises TypeError for what is no call of a `sky.function`.
+    """
+    found = tuple(_pending(call, "sky.gather") for call in calls)
+    return PendingStream(found) if stream else PendingGather(found)

@@ -27,6 +27,8 @@ from skyward_nb.words.events import Display, Event, Output
 class LaterCanvas:
     """Draws on another canvas, from the main thread alone, and only the last view of those that came."""
 
+    waits = False
+
     def __init__(self, canvas: Canvas, wake: Callable[[], None]) -> None:
         self.period = canvas.period
         self._canvas = canvas

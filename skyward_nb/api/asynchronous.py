@@ -1,0 +1,67 @@
+"""A pool in async code: what `async with sky.Compute() as pool` gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from skyward_nb.api.compute import Compute, Target
+from skyward_nb.api.function import PendingFunction
+from skyward_nb.api.futures import PoolFuture
+
+R = TypeVar("R")
+
+
+class AsyncCompute:
+    """A pool, or some ranks of it, whose operators give what is awaited: `await (call @ pool)`.
+
+    Cancelling the task that awaits stops what runs.
+    """
+
+    __sky_pool__ = True
+
+    def __init__(self, pool: Compute | Target) -> None:
+        self._pool = pool
+        self._compute = pool.compute if isinstance(pool, Target) else pool
+
+    @property
+    def head(self) -> AsyncCompute:
+        """Rank 0."""
+        return AsyncCompute(self._compute.head)
+
+    def node(self, number: int) -> AsyncCompute:
+        """The ranks of one node; IndexError where there is none of this number."""
+        return AsyncCompute(self._compute.node(number))
+
+    def rank(self, number: int) -> AsyncCompute:
+        """One rank; IndexError where there is none of this number."""
+        return AsyncCompute(self._compute.rank(number))
+
+    async def run(self, call: PendingFunction[R]) -> R:
+        """What `await (call >> pool)` does: on one rank; its value."""
+        return await asyncio.wrap_future(self.submit(call))
+
+    async def broadcast(self, call: PendingFunction[R]) -> list[R]:
+        """What `await (call @ pool)` does: on every rank; their values in rank order."""
+        return await asyncio.wrap_future(self._compute._submit(call, self._pool.ranks, all_of=True))
+
+    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
+        """What `call > pool` does: a future, as everywhere."""
+        return self._pool.submit(call)
+
+    async def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
+        """What `await ((a & b) >> pool)` does: side by side, each on one rank."""
+        return tuple(await asyncio.gather(*map(self.run, calls)))
+
+    async def run_each(self, calls: Sequence[PendingFunction[R]]) -> AsyncGenerator[R]:
+        """What `async for value in sky.gather(..., stream=True) >> pool` gives: values as calls end."""
+        for each in asyncio.as_completed([self.run(call) for call in calls]):
+            yield await each
+
+    async def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
+        """What `Compute.map` does."""
+        return await asyncio.to_thread(self._compute.map, function, *items)
+
+    def __repr__(self) -> str:
+        return f"<async {self._pool!r}>"

@@ -1,0 +1,170 @@
+"""Calls in the background: a `Future` for each, and the threads that wait for them."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+_SLICE = 0.1
+
+
+class PoolFuture(Future[R]):
+    """What `call > pool` gives: a `concurrent.futures.Future` whose `cancel` stops what runs already.
+
+    Waiting for it in a notebook shows what its ranks show.
+    """
+
+    def __init__(self, draw: Callable[[], None]) -> None:
+        super().__init__()
+        self._draw = draw
+        self._stop: Callable[[], None] | None = None
+        self._is_cancelled = False
+
+    def result(self, timeout: float | None = None) -> R:
+        """Its value, or what it raised; TimeoutError after `timeout` seconds, CancelledError if cancelled."""
+        self._wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What it raised, or None; TimeoutError after `timeout` seconds."""
+        self._wait(timeout)
+        return super().exception(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        left = timeout
+        while not self.done() and (left is None or left > 0):
+            with contextlib.suppress(TimeoutError, CancelledError, BaseException):
+                super().exception(_SLICE if left is None else min(_SLICE, left))
+            left = None if left is None else left - _SLICE
+            self._draw()
+
+    def cancel(self) -> bool:
+        """Have it not run, or stop it on its ranks; False when it has ended."""
+        if super().cancel():
+            return True
+        if self.done():
+            return False
+        self._is_cancelled = True
+        if self._stop is not None:
+            self._stop()
+        return True
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled, and has ended."""
+        return super().cancelled() or (self.done() and self._is_cancelled)
+
+    def stops_by(self, stop: Callable[[], None]) -> None:
+        """It runs now, and this stops it; at once if it was cancelled meanwhile."""
+        self._stop = stop
+        if self._is_cancelled:
+            stop()
+
+
+class Workers:
+    """Threads that do what is given to them, in order, as many at once as there are; made when needed."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._waiting: set[PoolFuture[Any]] = set()
+
+    def submit(
+        self, future: PoolFuture[Any], work: Callable[[Callable[[Callable[[], None]], None]], Any]
+    ) -> None:
+        """Have `work` done for a future; it is given what takes how to stop it."""
+
+        def do() -> None:
+            with self._lock:
+                self._waiting.discard(future)
+            if future.set_running_or_notify_cancel():
+                _fulfil(future, work)
+
+        with self._lock:
+            self._waiting.add(future)
+            self._work.put(do)
+            if self._idle < self._work.qsize() and len(self._threads) < self._most:
+                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            work = self._work.get()
+            with self._lock:
+                self._idle -= 1
+            if work is None:
+                return
+            work()
+
+    def close(self) -> None:
+        """Cancel what has not begun; what has ends with the pool."""
+        with self._lock:
+            waiting, threads = list(self._waiting), list(self._threads)
+        for future in waiting:
+            future.cancel()
+        for _ in threads:
+            self._work.put(None)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(_PATIENCE)
+
+
+_PATIENCE = 5.0
+
+
+def _fulfil(
+    future: PoolFuture[Any], work: Callable[[Callable[[Callable[[], None]], None]], Any]
+) -> None:
+    try:
+        value = work(future.stops_by)
+    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+        interrupted = isinstance(error, KeyboardInterrupt)
+        future.set_exception(CancelledError() if interrupted else error)
+    else:
+        future.set_result(value)
+
+
+def joined(futures: Sequence[Future[Any]]) -> Future[tuple[Any, ...]]:
+    """A future of the values of several; what one of them raises ends it. Cancelling it cancels all."""
+    whole: Future[tuple[Any, ...]] = _Joined(futures)
+    whole.set_running_or_notify_cancel()
+    left = len(futures)
+    lock = threading.Lock()
+
+    def ended(future: Future[Any]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            if whole.done():
+                return
+            if future.cancelled() or future.exception() is not None:
+                whole.set_exception(CancelledError() if future.cancelled() else future.exception())
+            elif not left:
+                whole.set_result(tuple(each.result() for each in futures))
+
+    for future in futures:
+        future.add_done_callback(ended)
+    if not futures:
+        whole.set_result(())
+    return whole
+
+
+class _Joined(Future[tuple[Any, ...]]):
+    def __init__(self, parts: Sequence[Future[Any]]) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def cancel(self) -> bool:
+        """Cancel all of which it is made."""
+        return True in [part.cancel() for part in self._parts]
