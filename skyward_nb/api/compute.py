@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
 from IPython.core.getipython import get_ipython
 
@@ -22,6 +22,7 @@ from skyward_nb.api.runner import Runner
 from skyward_nb.api.sources import source_finder
 from skyward_nb.api.specs import spec_of
 from skyward_nb.api.stage import Stage
+from skyward_nb.api.streams import streams
 from skyward_nb.pool.outcome import Going
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.base import Provider
@@ -198,16 +199,22 @@ class Compute:
 
     def _run(self, call: PendingFunction[R], ranks: Sequence[int]) -> R:
         runner = self._live()
+        if streams(call.function.raw):
+            (stream,) = runner.stream(call, ranks, all_of=False)
+            return cast("R", stream)
         return runner.run(runner.job(call), ranks, all_of=False).head
 
     def _broadcast(self, call: PendingFunction[R], ranks: Sequence[int]) -> list[R]:
         runner = self._live()
+        if streams(call.function.raw):
+            return cast("list[R]", runner.stream(call, ranks, all_of=True))
         return list(runner.run(runner.job(call), ranks, all_of=True))
 
     def _submit(
         self, call: PendingFunction[Any], ranks: Sequence[int], *, all_of: bool = False
     ) -> PoolFuture[Any]:
         runner = self._live()
+        _check_returns(call)
         job = runner.stow(runner.job(call))
         future: PoolFuture[Any] = PoolFuture(self._stage.draw_later)
 
@@ -237,6 +244,8 @@ class Compute:
 
     def _each(self, calls: Sequence[PendingFunction[Any]]) -> Iterator[tuple[int, Any]]:
         runner = self._live()
+        for call in calls:
+            _check_returns(call)
         jobs = [runner.job(call) for call in calls]
         return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
 
@@ -258,6 +267,16 @@ class Compute:
     def __repr__(self) -> str:
         how = "closed" if self._closed else "up" if self._runner is not None else "not started"
         return f"<sky.Compute {self.name}: {self.spec}, {how}>"
+
+
+def _check_returns(call: PendingFunction[Any]) -> None:
+    """Raise TypeError for a generator where one value is waited for."""
+    if streams(call.function.raw):
+        name = call.function.name
+        raise TypeError(
+            f"{name} is a generator: its values come one by one to `for x in {name}(...) >> pool`, "
+            "and not to a future, &, gather or await"
+        )
 
 
 class Target:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from IPython.core.getipython import get_ipython
@@ -17,6 +17,8 @@ from skyward_nb.api.namespaces import namespace_of
 from skyward_nb.api.results import RankResults
 from skyward_nb.api.slots import Slots, Stuck
 from skyward_nb.api.stage import Stage
+from skyward_nb.api.streams import Feeds, RankStream, StreamRun, streams
+from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Going, Outcome, RunRequest
 from skyward_nb.pool.pool import WARN_FROM, Pool
 from skyward_nb.providers.folders import store_root
@@ -25,9 +27,12 @@ from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.payload import Bundle, pack
 from skyward_nb.words.errors import PayloadError, PoolBusy, PoolError
+from skyward_nb.words.events import Event, Wanted
 from skyward_nb.words.parts import Packed, RunCard
+from skyward_nb.words.ranks import count_ranks
 
 _ROOM_LASTS = 1.0
+_SETTLES = 0.5
 _FIRST_BATCH = 1
 _BATCH = 0.1
 """Seconds that a batch of a map should take, so that little is lost by handing it out."""
@@ -41,6 +46,8 @@ class Job:
     bundle: Bundle
     timeout: float | None = None
     packed: Packed | None = None
+    feeds: Feeds = field(default_factory=Feeds)
+    """The generators among its arguments."""
 
 
 class Runner:
@@ -53,20 +60,23 @@ class Runner:
         self._slots = Slots({info.rank: info.node for info in pool.infos})
         self._namespace = namespace_of(get_ipython())
         self._room = (float("-inf"), 0)
+        self._streams: set[StreamRun] = set()
 
     # ── packing ─────────────────────────────────────────────────────────────────────────
 
     def job(self, call: PendingFunction[Any]) -> Job:
         """Pack a call as it is now; raises `PayloadError` naming the argument that cannot travel."""
         function = call.function
+        feeds = Feeds()
+        args = tuple(map(feeds.stand_in, call.args))
+        kwargs = {name: feeds.stand_in(value) for name, value in call.kwargs.items()}
+        made = Call(function, args, kwargs, streams(function.raw))
         try:
-            bundle = pack(
-                f"{function.name}()", Call(function, call.args, call.kwargs), to_ranks=True
-            )
+            bundle = pack(f"{function.name}()", made, to_ranks=True)
         except PayloadError:
             _blame_argument(call)
             raise
-        return Job(function.name, bundle, call.timeout)
+        return Job(function.name, bundle, call.timeout, feeds=feeds)
 
     def stow(self, job: Job) -> Job:
         """Keep a job as it is now, for later."""
@@ -96,10 +106,63 @@ class Runner:
                 if not outcome.ran_nothing:
                     return self._conclude(job, outcome, display)
 
-    def _claimed(
-        self, ranks: Sequence[int], *, all_of: bool
-    ) -> contextlib.AbstractContextManager[tuple[int, ...]]:
-        return _stuck_told(self._slots.claimed(ranks, all_of=all_of), self.pool.spec.name)
+    def stream(
+        self, call: PendingFunction[Any], ranks: Sequence[int], *, all_of: bool
+    ) -> list[RankStream]:
+        """Begin a generator on one of these ranks, or on all; what each of them yields."""
+        job = self.job(call)
+        taken = self._claim(ranks, all_of=all_of)
+        display = self._stage.display(f"{job.name}()")
+        try:
+            going, watch = self._begin(job, taken, display)
+        except BaseException:
+            self._slots.release(taken)
+            raise
+
+        def end() -> Mapping[int, Any]:
+            try:
+                outcome = self.pool.finish(going, watch)
+            finally:
+                self._streams.discard(run)
+                self._slots.release(taken)
+                self._stage.end(display)
+            found = self._conclude(job, outcome, display)
+            return dict(zip(found.ranks, found, strict=True))
+
+        def owned() -> None:
+            self._slots.held_by_this_thread(taken)
+
+        run = StreamRun(self.pool, going, watch, call.function, end, owned)
+        self._streams.add(run)
+        owned()
+        return [RankStream(run, rank) for rank in taken]
+
+    def _claim(self, ranks: Sequence[int], *, all_of: bool = False) -> tuple[int, ...]:
+        """Take one of these ranks, or all; waits until they are free.
+
+        Raises `PoolError` where they never would be: this thread has generators on them, and takes
+        no values.
+        """
+        while True:
+            try:
+                return self._slots.claim(ranks, all_of=all_of)
+            except Stuck as stuck:
+                held = [run for run in self._streams if stuck.ranks & set(run.ranks)]
+                if not any(run.settle(_SETTLES) for run in held):
+                    names = ", ".join(dict.fromkeys(f"{run.name}()" for run in held))
+                    raise PoolError(
+                        self.pool.spec.name,
+                        f"{count_ranks(stuck.ranks)} {'is' if len(stuck.ranks) == 1 else 'are'} held by "
+                        f"{names}, whose values nobody takes now: take them all, or .close() it",
+                    ) from None
+
+    @contextlib.contextmanager
+    def _claimed(self, ranks: Sequence[int], *, all_of: bool) -> Generator[tuple[int, ...]]:
+        taken = self._claim(ranks, all_of=all_of)
+        try:
+            yield taken
+        finally:
+            self._slots.release(taken)
 
     def _begin(
         self, job: Job, ranks: tuple[int, ...], display: RunDisplay
@@ -111,9 +174,22 @@ class Runner:
             self._look()
             if not pool.is_ready:
                 self._make_ready(ranks)
-            watch = self._stage.begin(pool, display, ranks, title)
+            shown = self._stage.begin(pool, display, ranks, title)
+            watch = self._feeding(job, ranks, shown) if job.feeds else shown
             with contextlib.suppress(PoolBusy):  # it broke just now
                 return pool.begin(self._request(job, ranks), watch, display.sending), watch
+
+    def _feeding(self, job: Job, ranks: tuple[int, ...], shown: Watch) -> Watch:
+        """What hears a run's events, and gives its ranks the values of generators that they want."""
+        job.feeds.begin(ranks)
+
+        def watch(event: Event | None) -> None:
+            if isinstance(event, Wanted):
+                job.feeds.feed(self.pool, event)
+            else:
+                shown(event)
+
+        return watch
 
     def _look(self) -> None:
         """Take notice of ranks that are gone."""
@@ -153,6 +229,9 @@ class Runner:
     ) -> RankResults[Any]:
         with self._stage.locked():
             try:
+                if job.feeds.error is not None:
+                    display.end("failed", f"a generator among the arguments of {job.name}() failed")
+                    raise job.feeds.error
                 return Ending({}, self.pool, outcome, display).values(job.timeout, ends=ends)
             finally:
                 if not self.pool.closed:
@@ -204,10 +283,7 @@ class Runner:
             self._stage.end(display)
 
     def _take(self, ranks: Sequence[int], *, wait: bool) -> tuple[int, ...]:
-        if not wait:
-            return self._slots.try_claim(ranks)
-        with _stuck_told(contextlib.nullcontext(), self.pool.spec.name):
-            return self._slots.claim(ranks)
+        return self._claim(ranks) if wait else self._slots.try_claim(ranks)
 
     def _stop(self, going: dict[Going, Any]) -> None:
         """End what still runs."""
@@ -281,12 +357,3 @@ def _blame_argument(call: PendingFunction[Any]) -> None:
     bound = inspect.signature(call.function.raw).bind(*call.args, **call.kwargs)
     for name, value in bound.arguments.items():
         pack(name, value, to_ranks=True)
-
-
-@contextlib.contextmanager
-def _stuck_told(inner: contextlib.AbstractContextManager[Any], pool: str) -> Generator[Any]:
-    try:
-        with inner as found:
-            yield found
-    except Stuck as stuck:
-        raise PoolError(pool, f"{stuck}") from None

@@ -39,6 +39,7 @@ from skyward_nb.words.commands import (
     Attach,
     Command,
     Cut,
+    Fed,
     Fork,
     Gather,
     Inspect,
@@ -48,6 +49,7 @@ from skyward_nb.words.commands import (
     Ping,
     Reform,
     Reserve,
+    Resume,
     Run,
     Sample,
     Seen,
@@ -492,7 +494,7 @@ class Agent:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)
                         self._interrupt(line)
-            case Gather(ranks=ranks):
+            case Gather(ranks=ranks) | Resume(ranks=ranks) | Fed(ranks=ranks):
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 from collections import deque
 from types import FrameType
+from typing import TypeVar
 
 from skyward_nb.node.putoff import PutOff
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.wire.frames import command_frames
-from skyward_nb.words.commands import Command, Gather, Interrupt
+from skyward_nb.words.commands import Command, Fed, Gather, Interrupt, Resume
+
+C = TypeVar("C", Resume, Fed)
+_LOOK = 0.2
 
 
 class Mailbox:
@@ -52,6 +57,20 @@ class Mailbox:
             if isinstance(command, Interrupt) and command.run == run:
                 return None
         return None
+
+    def receive(self, run: int, kind: type[C]) -> C:
+        """Wait for the next command of a kind in this run; ConnectionError when the agent is gone."""
+        while True:
+            for command in self._waiting:
+                if isinstance(command, kind) and command.run == run:
+                    self._waiting.remove(command)
+                    return command
+            # A signal's handler may read what comes, so not for good.
+            if select.select([self._socket], [], [], _LOOK)[0]:
+                data = self._socket.recv(1 << 16)
+                if not data:
+                    raise ConnectionError("the agent is gone")
+                self._waiting.extend(self._frames.feed(data))
 
     def open(self, run: int) -> None:
         """From now on an interrupt of this run raises; raises at once if one has come."""

@@ -29,9 +29,10 @@ from skyward_nb.node.rescue import Rescue
 from skyward_nb.node.shell import RankShell
 from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.uplink import Uplink, encodable
+from skyward_nb.node.wayhome import WayHome
 from skyward_nb.plugins.base import Place
 from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
-from skyward_nb.runtime import hooks, outlet
+from skyward_nb.runtime import hooks, outlet, streams
 from skyward_nb.wire import arrivals, definitions, foreign
 from skyward_nb.wire.blobs import BlobStore, Damaged
 from skyward_nb.wire.explain import kind_in_short
@@ -100,6 +101,7 @@ class Rank:
         self._bound_in: dict[str, int] = {}
         self._call: Callable[[], object] | None = None
         outlet.connect(self._uplink.emit)
+        streams.connect(WayHome(self.info.rank, self._uplink, self._mailbox, store))
         shell.connect(self.info.rank, self._uplink.emit)
         shell.listen = self._mailbox.open
         shell.calm = self._mailbox.close

@@ -16,7 +16,7 @@ import linecache
 import marshal
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
@@ -33,6 +33,7 @@ from traitlets.config import Config
 
 from skyward_nb.node.uplink import encodable
 from skyward_nb.runtime import outlet
+from skyward_nb.runtime.streams import send_all
 from skyward_nb.words.bounds import bounded_lines
 from skyward_nb.words.bundles import fitting
 from skyward_nb.words.commands import Run, SourceFile
@@ -281,9 +282,31 @@ def _has_group(error: BaseException | None) -> bool:
 
 
 def _called(call: Callable[[], object]) -> object:
-    """What a call returns; that of a coroutine function once that is done."""
+    """What a call returns: of a coroutine function once it is done, of a generator once all has gone home."""
     value = call()
-    return _run_to_its_end(value) if inspect.iscoroutine(value) else value
+    if inspect.iscoroutine(value):
+        return _run_to_its_end(value)
+    if not getattr(call, "streams", False):
+        return value
+    if inspect.isasyncgen(value):
+        value = _in_turn(value)
+    return send_all(value) if inspect.isgenerator(value) else value
+
+
+def _in_turn(values: AsyncGenerator[Any, Any]) -> Generator[Any, Any, None]:
+    """An asynchronous generator as a plain one."""
+    try:
+        step = anext(values)
+        while True:
+            step = values.asend((yield _run_to_its_end(_awaited(step))))
+    except StopAsyncIteration:
+        return
+    finally:
+        _run_to_its_end(values.aclose())
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    return await work
 
 
 def _run_to_its_end(work: Coroutine[Any, Any, Any]) -> object:

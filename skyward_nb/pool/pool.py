@@ -278,10 +278,12 @@ class Pool:
             needed = self.ledger.needed().union(
                 *(going.in_store for going in self._goings.values()), +self._kept
             )
+            is_alone = not self._goings
         for machine in self._generations.machines:
             store = machine.store()
             store.drop(results - needed)
-            store.trim(needed)
+            if is_alone:  # else there may be results that nobody has fetched yet
+                store.trim(needed)
 
     def close(self) -> None:
         """End ranks and agents and remove their files; returns when all is gone, interrupted or not."""

@@ -14,6 +14,8 @@ class Call:
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
+    streams: bool = False
+    """Whether it returns a generator whose values go home one by one."""
 
     def __call__(self) -> Any:
         """Call it."""

@@ -172,6 +172,29 @@ class Kill(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...]
 
 
+class Resume(msgspec.Struct, frozen=True, tag=True):
+    """To a rank whose generator waits: `count` of its values were taken, so it may go on.
+
+    What is `sent` into it goes along, or what is `thrown`; `closed`: nobody wants more.
+    """
+
+    run: int
+    ranks: tuple[int, ...]
+    count: int = 1
+    sent: Packed | None = None
+    thrown: Packed | None = None
+    closed: bool = False
+
+
+class Fed(msgspec.Struct, frozen=True, tag=True):
+    """To a rank that `Wanted` it: the next value of a generator that stayed at home; None at its end."""
+
+    run: int
+    ranks: tuple[int, ...]
+    stream: int
+    value: Packed | None = None
+
+
 class Cut(msgspec.Struct, frozen=True, tag=True):
     """To ranks: if the main thread waits in a collective, cut its communication, so that it raises.
 
@@ -214,6 +237,8 @@ Command = (
     | Run
     | Interrupt
     | Gather
+    | Resume
+    | Fed
     | Cut
     | Kill
     | Inspect

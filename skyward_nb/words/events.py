@@ -290,6 +290,22 @@ class Spread(msgspec.Struct, frozen=True, tag=True):
     parts: tuple[str, ...]
 
 
+class Yielded(msgspec.Struct, frozen=True, tag=True):
+    """A value that a rank's generator yielded."""
+
+    run: int
+    rank: int
+    value: Packed
+
+
+class Wanted(msgspec.Struct, frozen=True, tag=True):
+    """A rank wants the next value of this generator among its call's arguments; `Fed` brings it."""
+
+    run: int
+    rank: int
+    stream: int
+
+
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A rank finished a run, well (`failure` None) or not.
 
@@ -372,6 +388,8 @@ Event = (
     | Metrics
     | Telemetry
     | Spread
+    | Yielded
+    | Wanted
     | RankDone
     | WasCut
     | RankLost
