@@ -165,16 +165,21 @@ class Runner:
             self._slots.release(taken)
 
     def _begin(
-        self, job: Job, ranks: tuple[int, ...], display: RunDisplay
-    ) -> tuple[Going, Callable[..., None]]:
-        """Let a job run on ranks that are taken."""
+        self,
+        job: Job,
+        ranks: tuple[int, ...],
+        display: RunDisplay,
+        among: tuple[int, ...] = (),
+        title: str = "",
+    ) -> tuple[Going, Watch]:
+        """Let a job run on ranks that are taken; what hears its events."""
         pool = self.pool
-        title = f"{job.name}() on {spell_result(ranks, pool.spec.world_size)}"
+        title = title or f"{job.name}() on {spell_result(ranks, pool.spec.world_size)}"
         while True:
-            self._look()
+            self._stage.look()
             if not pool.is_ready:
                 self._make_ready(ranks)
-            shown = self._stage.begin(pool, display, ranks, title)
+            shown = self._stage.begin(pool, display, ranks, title, among)
             watch = self._feeding(job, ranks, shown) if job.feeds else shown
             with contextlib.suppress(PoolBusy):  # it broke just now
                 return pool.begin(self._request(job, ranks), watch, display.sending), watch
@@ -190,10 +195,6 @@ class Runner:
                 shown(event)
 
         return watch
-
-    def _look(self) -> None:
-        """Take notice of ranks that are gone."""
-        self._stage.look()
 
     def _make_ready(self, ranks: tuple[int, ...]) -> None:
         """Ranks were lost: once nothing runs any more, all begin anew."""
@@ -250,62 +251,91 @@ class Runner:
     # ── many calls ──────────────────────────────────────────────────────────────────────
 
     def run_each(
-        self, jobs: Iterator[Job], ranks: Sequence[int], title: str
+        self,
+        jobs: Iterator[Job],
+        ranks: tuple[int, ...],
+        title: str,
+        ended: Callable[[RunDisplay], None] = lambda _: None,
     ) -> Generator[tuple[int, Any]]:
         """Run jobs, each on one of these ranks, as ranks get free; (number, value) of each as it ends.
 
-        When one fails, or nobody wants more, the others are stopped.
+        When one fails, or nobody wants more, the others are stopped. `ended` may show how far it is.
         """
         display = self._stage.display(title)
-        going: dict[Going, tuple[int, Job, tuple[int, ...], Callable[..., None]]] = {}
+        going: dict[Going, _Part] = {}
         numbered = enumerate(jobs)
-        waiting: tuple[int, Job] | None = next(numbered, None)
+        waiting = next(numbered, None)
         try:
             with self._stage.behind():
                 while waiting is not None or going:
                     while waiting is not None and (taken := self._take(ranks, wait=not going)):
-                        number, job = waiting
-                        run, watch = self._begin(job, taken, display)
-                        going[run] = number, job, taken, watch
+                        self._begin_part(going, _Part(*waiting, taken), display, ranks, title)
                         waiting = next(numbered, None)
-                    self.pool.await_any(going, lambda run, event: going[run][3](event))
+                    self.pool.await_any(going, lambda run, event: going[run].watch(event))
                     for run in [each for each in going if each.is_over]:
-                        number, job, taken, watch = going[run]
-                        try:
-                            outcome = self.pool.finish(run, watch)
-                        finally:
-                            del going[run]
-                            self._slots.release(taken)
-                        yield number, self._conclude(job, outcome, display, ends=False).head
+                        part = going.pop(run)
+                        outcome = self._finish_part(run, part)
+                        if outcome.ran_nothing:
+                            taken = self._claim(part.ranks)
+                            self._begin_part(
+                                going, _Part(part.number, part.job, taken), display, ranks, title
+                            )
+                            continue
+                        value = self._conclude(part.job, outcome, display, ends=False).head
+                        yield part.number, value
+                        ended(display)
             display.end("finished", f"{title} finished")
         finally:
             self._stop(going)
             self._stage.end(display)
 
+    def _begin_part(
+        self,
+        going: dict[Going, _Part],
+        part: _Part,
+        display: RunDisplay,
+        among: tuple[int, ...],
+        title: str,
+    ) -> None:
+        try:
+            run, part.watch = self._begin(part.job, part.ranks, display, among, title)
+        except BaseException:
+            self._slots.release(part.ranks)
+            raise
+        going[run] = part
+
+    def _finish_part(self, run: Going, part: _Part) -> Outcome:
+        try:
+            return self.pool.finish(run, part.watch)
+        finally:
+            self._slots.release(part.ranks)
+
     def _take(self, ranks: Sequence[int], *, wait: bool) -> tuple[int, ...]:
         return self._claim(ranks) if wait else self._slots.try_claim(ranks)
 
-    def _stop(self, going: dict[Going, Any]) -> None:
+    def _stop(self, going: dict[Going, _Part]) -> None:
         """End what still runs."""
         for run in going:
-            self.pool.interrupt(run)
-        for run, (_, _, taken, watch) in list(going.items()):
+            if not (run.is_over or run.conductor.interrupts):
+                self.pool.interrupt(run)
+        while going:
             with contextlib.suppress(PoolError):
-                self.pool.finish(run, watch)
-            self._slots.release(taken)
+                self._finish_part(*going.popitem())
 
     def map(
         self,
         function: Callable[..., Any],
         items: Sequence[tuple[Any, ...]],
-        ranks: Sequence[int],
+        ranks: tuple[int, ...],
         timeout: float | None,
     ) -> list[Any]:
         """The value of a function for each of these tuples of arguments, in order."""
+        began = time.monotonic()
         values: list[Any] = [None] * len(items)
         sizes = _Sizes(len(items), len(ranks))
-        name = getattr(function, "__name__", type(function).__name__)
+        name = getattr(function, "__qualname__", type(function).__name__)
         starts: list[int] = []
+        done = 0
 
         def jobs() -> Iterator[Job]:
             at = 0
@@ -318,10 +348,25 @@ class Runner:
                 yield Job(name, bundle, timeout)
                 at += size
 
-        for number, each in self.run_each(jobs(), ranks, f"{name}() of {len(items):,} items"):
+        def ended(display: RunDisplay) -> None:
+            display.loop(done, len(items), time.monotonic() - began)
+
+        title = f"{name}() of {len(items):,} items"
+        for number, each in self.run_each(jobs(), ranks, title, ended):
             values[starts[number] : starts[number] + len(each)] = each
+            done += len(each)
             sizes.ended(number)
         return values
+
+
+@dataclass
+class _Part:
+    """A job of several, on the ranks that it has, and what hears its events."""
+
+    number: int
+    job: Job
+    ranks: tuple[int, ...]
+    watch: Watch = lambda _: None
 
 
 class _Sizes:

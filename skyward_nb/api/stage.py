@@ -90,17 +90,25 @@ class Stage:
         display: RunDisplay,
         ranks: tuple[int, ...],
         title: str,
+        among: tuple[int, ...] = (),
     ) -> Watch:
-        """A run is about to begin that this display shows; what is to hear its events."""
+        """A run is about to begin that this display shows; what is to hear its events.
+
+        It may be one of several `among` these ranks.
+        """
         number = pool.next_run
         nodes = {info.rank: info.node for info in pool.infos}
         with self._lock:
             pictures = self._pictures
             assert pictures is not None
-            run = f"{pool.pool_id}/{number}"
-            about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
-            display.running(ranks, title, about, run=run, number=number, nodes=nodes)
-            pictures.begin(display)
+            if among and display.first_run:
+                display.again(ranks)
+            else:
+                run = f"{pool.pool_id}/{number}"
+                about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
+                shown = among or ranks
+                display.running(shown, title, about, run=run, number=number, nodes=nodes)
+                pictures.begin(display)
 
         def watch(event: Event | None) -> None:
             with self._lock:

@@ -30,6 +30,9 @@ def of_the_run(view: View) -> View:
 def one_line(view: View) -> str:
     """The view in one line, without colours."""
     words = [headline(view), clock(max(0.0, of_the_run(view).took))]
+    if view.bar is not None and view.ended is None:
+        row = bar_row([view.bar], "running", 0.0)
+        words.insert(1, f"{_drawn([view.bar], row.part or 0.0)} {row.words}")
     words += _of_ranks(view) if view.ranks else _of_nodes(view)
     return " · ".join(word for word in words if word)
 

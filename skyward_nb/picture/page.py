@@ -15,9 +15,10 @@ from skyward_nb.picture.curves import curve, suits_log, title
 from skyward_nb.picture.record import anchor, group
 from skyward_nb.picture.rich import rich_html
 from skyward_nb.picture.sheet import EDGE, LEFT, STYLE, TONES
-from skyward_nb.picture.table import ranks, wide
+from skyward_nb.picture.table import gauge, ranks, wide
 from skyward_nb.picture.wording import (
     MANIFEST_COLUMNS,
+    bar_row,
     cut_words,
     headline,
     label,
@@ -53,6 +54,9 @@ def head(view: View) -> str:
         f"<b>{html.escape(headline(view))}</b> {about} "
         f'<span class="m r">{time_words(view)}</span></div>'
     )
+    if view.bar is not None and view.ended is None:
+        row = bar_row([view.bar], "running", 0.0)
+        bar += f"<table><tr>{_TD}{gauge(row.part or 0.0)}</td>{_TD}{html.escape(row.words)}</td></tr></table>"
     if view.state != "starting" or view.ended is not None:
         return bar
     rows = "".join(

@@ -113,9 +113,12 @@ def _bar_words(bar: BarRow) -> str:
 def _bar(bar: BarRow, row: RankRow) -> str:
     if bar.part is None:
         return ""
-    colour = TONES[_tone(bar, row)]
-    height = 4 if bar.level else 8
-    percent = int(bar.part * 100)
+    return gauge(bar.part, TONES[_tone(bar, row)], 4 if bar.level else 8)
+
+
+def gauge(part: float, colour: str = TONES["running"], height: int = 8) -> str:
+    """A bar that is filled so far, from 0 to 1."""
+    percent = int(part * 100)
     # Hidden from who listens: the words beside it say the same. Styled in place: so it is a bar
     # also where a notebook is not trusted.
     return (

@@ -82,7 +82,7 @@ class StepView(msgspec.Struct, frozen=True):
 class View(msgspec.Struct, frozen=True):
     """The whole picture; times in seconds of one clock.
 
-    `nodes` says which node a rank lives on. `text_size` bytes of text are in `entries`, of at most
+    `bar` is how far the whole of it is, where that is no rank's. `nodes` says which node a rank lives on. `text_size` bytes of text are in `entries`, of at most
     `most_text`; `cut` lines of ranks were left out before entry `gap`, and `logs` says how to get
     them; `shown` displays are there, and `unshown` were left out. `screens` hold what is not ended yet, by
     rank and stream. The cell itself began at `ran_from`.
@@ -94,6 +94,7 @@ class View(msgspec.Struct, frozen=True):
     about: str = ""
     state: RunState = "starting"
     phase: str = ""
+    bar: Progress | None = None
     steps: dict[tuple[int, ...], tuple[StepView, ...]] = {}
     awaited: int = 0
     ready: int = 0

@@ -7,7 +7,7 @@ folded at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from skyward_nb.pool.folding import fold, trimmed
 from skyward_nb.pool.ledger import Plan
 from skyward_nb.pool.view import Line, RankView, RunState, Shown, View
 from skyward_nb.show.canvas import Canvas
-from skyward_nb.words.events import Display, Event, Output, Phase
+from skyward_nb.words.events import Display, Event, Output, Phase, Progress
 from skyward_nb.words.ranks import spell_ranks
 
 _FIRST = 0.2
@@ -67,6 +67,18 @@ class RunDisplay:
     def change(self, **changes: object) -> None:
         """Set fields of the view."""
         self._view = replace(self.view, **changes)
+
+    def loop(self, done: int, total: int, seconds: float, unit: str = "item") -> None:
+        """Show how far the whole of it is, after so many seconds."""
+        bar = Progress(-1, 0, done, total, seconds=seconds, unit=unit)
+        self._view = replace(self._view, bar=bar)
+        self._still_due = 0.0
+
+    def again(self, ranks: Iterable[int]) -> None:
+        """These ranks run once more."""
+        there = self.view.ranks
+        more = {rank: replace(there[rank], state="running", ended=None) for rank in ranks}
+        self.change(ranks={**there, **more})
 
     def show_only(self, stream: str, ranks: frozenset[int]) -> None:
         """Show this stream of these ranks alone."""
