@@ -284,7 +284,7 @@ class Runner:
                         value = self._conclude(part.job, outcome, display, ends=False).head
                         yield part.number, value
                         ended(display)
-            display.end("finished", f"{title} finished")
+            display.end("finished", f"{title}: done")
         finally:
             self._stop(going)
             self._stage.end(display)
