@@ -124,7 +124,7 @@ def _values(key: str, value: str, symbol: str, names: Iterable[str]) -> list[str
     if option is None:
         return []
     choices: Iterable[str] = option.choices
-    if key in ("out", "pull", "push", "as"):
+    if key in ("out", "pull", "push", "as", "image"):
         choices = names
     elif key in ("rank", "ranks", "stdout", "stderr"):
         choices = ("all", "head") if key.startswith("rank") else ("all", "head", "none")

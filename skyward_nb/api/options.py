@@ -18,6 +18,7 @@ from typing import Any, Literal
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
+from skyward_nb.words.image import read_python
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.mesh import parse_mesh
 from skyward_nb.words.mig import MODELS, parse_mig
@@ -119,6 +120,14 @@ def _env(option: str, text: str) -> dict[str, str]:
     return found
 
 
+_BETWEEN = re.compile(r"\s+|,(?=[A-Za-z])(?![^\[]*\])")
+
+
+def _packages(_option: str, text: str) -> tuple[str, ...]:
+    """Requirements with spaces or commas between them: a comma in `numpy>=2,<3` is its own."""
+    return tuple(part.strip(",") for part in _BETWEEN.split(text.strip()))
+
+
 def _choice(*choices: str) -> Callable[[str, str], str]:
     def read(option: str, text: str) -> str:
         if text not in choices:
@@ -196,6 +205,18 @@ OPTIONS: tuple[Option, ...] = (
         "how ranks are arranged, for sky.mesh() and sky.parallelize()",
         lambda _, text: parse_mesh(text),
     ),
+    Option("image", "pool", "NAME", "what nodes hold: an sky.Image of the notebook", _name),
+    Option(
+        "python",
+        "pool",
+        "3.12",
+        "Python of the ranks (the notebook's)",
+        lambda _, text: read_python(text),
+    ),
+    Option(
+        "pip", "pool", '"torch numpy>=2"', "packages of the ranks, as pip takes them", _packages
+    ),
+    Option("apt", "pool", '"ffmpeg git"', "packages of Debian that nodes have", _packages),
     Option("env", "pool", "K=V,...", "environment variables of the ranks", _env),
     Option(
         "idle", "pool", "10m", "the pool ends itself after so long without a client", read_duration

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
 from skyward_nb.plugins.base import find_plugin, uses_of
 from skyward_nb.plugins.keras import settled
+from skyward_nb.pool.includes import located
 from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.frameworks import meant, with_what_they_need
+from skyward_nb.words.image import Image
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.masking import masked
 from skyward_nb.words.mesh import spell_mesh
 from skyward_nb.words.spec import PoolSpec
 
+_OF_IMAGES = ("image", "python", "pip", "apt")
+
 
 def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     """`base` with what is asked for; raises `OptionError` where options contradict one another."""
-    spec = replace(base, **_fields(asked))
+    spec = replace(base, **_fields(asked), image=image_of(base.image, asked))
     spec = replace(spec, framework=settled(spec.framework, spec.variables))
     _check_variables(spec, environment(InstanceInfo()))
     if spec.mig and spec.accelerator is None:
@@ -101,22 +106,47 @@ def check_profile(spec: PoolSpec, profile: str | None) -> None:
     )
 
 
+def image_of(base: Image, asked: Mapping[str, Any]) -> Image:
+    """The image that is asked for, or `base`, with what else is asked of it; its modules found.
+
+    Raises `OptionError` for modules that are not there, and for what is no image.
+    """
+    image = asked.get("image", base)
+    if isinstance(image, str):
+        raise OptionError("image", f"image={image} names an sky.Image of a notebook; there is none")
+    if not isinstance(image, Image):
+        kind = type(image).__name__
+        raise OptionError("image", f"image= takes an sky.Image(pip=[...], ...), not {kind}")
+    image = image.having(asked.get("python"), asked.get("pip", ()), asked.get("apt", ()))
+    return replace(image, includes=located(image.includes, Path.cwd()))
+
+
 def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
-    return {("name" if key == "pool" else key): value for key, value in asked.items()}
+    return {
+        ("name" if key == "pool" else key): value
+        for key, value in asked.items()
+        if key not in _OF_IMAGES
+    }
 
 
 def check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
     """Raise `PoolError` where a pool that is up is not what is asked for."""
-    for option, wanted in asked.items():
-        (field,) = _fields({option: wanted})
+    for field, wanted in _fields(asked).items():
         have = getattr(spec, field)
-        if have != wanted and not (option == "framework" and meant(wanted, have)):
-            raise PoolError(
-                spec.name,
-                f"pool {spec.name!r} is up with {option}={_spell(have)}, and {option}="
-                f"{_spell(wanted)} was asked for. Either `%sky down pool={spec.name}` first, or "
-                f"take another: pool=NAME. Left out, the pool is used as it is.",
-            )
+        if have != wanted and not (field == "framework" and meant(wanted, have)):
+            _refuse(spec, "pool" if field == "name" else field, have, wanted)
+    wanted = image_of(Image(), asked)
+    if spec.image.lacks(wanted) or ("image" in asked and wanted != spec.image):
+        _refuse(spec, "image", spec.image, wanted)
+
+
+def _refuse(spec: PoolSpec, option: str, have: object, wanted: object) -> NoReturn:
+    raise PoolError(
+        spec.name,
+        f"pool {spec.name!r} is up with {option}={_spell(have)}, and {option}="
+        f"{_spell(wanted)} was asked for. Either `%sky down pool={spec.name}` first, or "
+        f"take another: pool=NAME. Left out, the pool is used as it is.",
+    )
 
 
 def _spell(value: object) -> str:

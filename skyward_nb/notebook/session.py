@@ -48,6 +48,7 @@ from skyward_nb.wire.home import set_home
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Began
 from skyward_nb.words.frameworks import AUTO
+from skyward_nb.words.image import Image
 from skyward_nb.words.parts import RunCard
 from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.spec import PoolSpec
@@ -92,15 +93,36 @@ class Session:
         name = with_defaults(asked, self.defaults()).pool.get("pool", "default")
         pool = self.pools.live(name)
         if pool is not None:
-            check_fits(pool.spec, _stated(asked))
+            check_fits(pool.spec, self._stated(asked))
             return pool, pool.spec, ()
         if (lost := self.pools.lost(name)) is not None:
-            return None, spec_of(lost.spec, _stated(asked)), ()
-        options = with_defaults(asked, self.defaults(anew=True)).pool
+            return None, spec_of(lost.spec, self._stated(asked)), ()
+        options = self._with_image(with_defaults(asked, self.defaults(anew=True)).pool)
         if options.get("framework") != AUTO:
             return None, spec_of(PoolSpec(), options), ()
         chosen = self._choose(cell)
         return None, spec_of(PoolSpec(), {**options, "framework": chosen.words}), (str(chosen),)
+
+    def _stated(self, asked: Asked) -> dict[str, Any]:
+        """What is asked of a pool that there is, or was: `framework=auto` asks nothing of it."""
+        stated = {option: value for option, value in asked.pool.items() if value != AUTO}
+        return self._with_image(stated)
+
+    def _with_image(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Options of a pool, with the image that `image=` names; raises `OptionError` for none."""
+        name = options.get("image")
+        if name is None:
+            return options
+        namespace = Names(self.shell.user_ns)
+        image = namespace.get(name)
+        if not isinstance(image, Image):
+            near = near_words(name, [n for n, v in namespace.items() if isinstance(v, Image)])
+            raise OptionError(
+                "image",
+                f"image={name}: the notebook has no sky.Image of this name{near or '; '}"
+                + f"{name} = sky.Image(pip=[...])" * (not near),
+            )
+        return {**options, "image": image}
 
     def _choose(self, cell: Cell | None) -> Choice:
         """The frameworks that a cell needs, or the notebook."""
@@ -122,7 +144,7 @@ class Session:
         pool, spec, notes = self.resolve(asked, cell)
         display.change(notes=notes)
         if pool is None and (left := self.pools.left_over(spec.name)) is not None:
-            check_fits(left.entry.spec, _stated(asked))
+            check_fits(left.entry.spec, self._stated(asked))
             pool = self.pools.adopt(left, display)
             display.change(notes=(_WENT_ON,))
         return pool, pool.spec if pool is not None else spec
@@ -396,9 +418,8 @@ class Session:
     ) -> None:
         """Show what a run would send; nothing is started, sent or marked as sent."""
         has_names = pool is not None and pool.is_ready
-        ledger = (
-            pool.ledger if pool and has_names else Ledger(spec.world_size, self.cells.source_of)
-        )
+        new = Ledger(spec.world_size, self.cells.source_of, spec.image.includes)
+        ledger = pool.ledger if pool and has_names else new
         plan = plan_of(request, ledger)
         going = [row for row in plan.rows if row.status == "sent"]
         names = f"{len(going)} name{'s' * (len(going) != 1)} ({spell_size(plan.sent_bytes)})"
@@ -469,11 +490,6 @@ class Session:
         if now - self._room[0] > _ROOM_LASTS:
             self._room = (now, memory_room(store_root()))
         return max(WARN_FROM, self._room[1] // (2 * ranks))
-
-
-def _stated(asked: Asked) -> dict[str, Any]:
-    """What is asked of a pool that there is, or was: `framework=auto` asks nothing of it."""
-    return {option: value for option, value in asked.pool.items() if value != AUTO}
 
 
 @contextlib.contextmanager

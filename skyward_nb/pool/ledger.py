@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from skyward_nb.pool.includes import roots
 from skyward_nb.pool.modules import ProjectModules
 from skyward_nb.pool.planner import Known, Mark, Planner, Unit, remember
 from skyward_nb.wire.blobs import BlobStore
@@ -110,10 +111,13 @@ _PARCELS_OF_A_RUN = 1 << 20
 class Ledger:
     """Per rank and label (a name's or a definition's), what the rank has.
 
-    `sources` finds the text of a notebook cell by the file name its code objects carry.
+    `sources` finds the text of a notebook cell by the file name its code objects carry; `includes`
+    are modules that ranks get in any case, as `located` finds them.
     """
 
-    def __init__(self, world_size: int, sources: SourceFinder) -> None:
+    def __init__(
+        self, world_size: int, sources: SourceFinder, includes: Iterable[str] = ()
+    ) -> None:
         self._world_size = world_size
         self._sources = sources
         self._marks: dict[str, dict[int, Mark]] = {}
@@ -124,7 +128,7 @@ class Ledger:
         self._files: set[str] = set()
         self._held: dict[str, object] = {}
         self._imported: set[str] = set()
-        self._modules = ProjectModules()
+        self._modules = ProjectModules(roots(includes))
         self._told: set[tuple[object, ...]] = set()
         self._parcels: set[int] = set()
         self._pending: dict[int, set[int | str]] = {}
@@ -155,7 +159,7 @@ class Ledger:
         """
         reads = tuple(reads)
         if not reads and not imports and not definitions and not files:
-            return Plan()
+            return Plan(modules=self._modules.changed((), ranks))
 
         def is_kept(name: str, value: object) -> bool:
             return _Target(self, ranks).mark(name, _identity(value)) is not None
@@ -184,7 +188,7 @@ class Ledger:
         plan.sources = [source for source in found if source is not None]
         modules = planner.modules | imports
         plan.imports = self._modules.submodules(modules, planner.tokens | tokens, self._imported)
-        plan.modules = self._modules.changed(modules | set(plan.imports))
+        plan.modules = self._modules.changed(modules | set(plan.imports), ranks)
         plan.notes = tuple(self._tell(plan, planner, namespace))
         plan.rows = sorted(rows.values(), key=lambda row: row.name)
         return plan
@@ -302,7 +306,7 @@ class Ledger:
         if len(ranks) == self._world_size:
             self._files |= {source.filename for source in plan.sources}
             self._imported |= set(plan.imports)
-            self._modules.sent(plan.modules)
+        self._modules.sent(plan.modules, ranks)
 
     def settle(
         self, done: Mapping[int, RankDone], namespace: Mapping[str, Any], plan: Plan | None = None

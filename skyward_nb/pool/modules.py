@@ -13,7 +13,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from skyward_nb.words.commands import ModuleFile
 _MOST_FILES = 2000
 _MOST_FOLDERS = 500
 _OWN = "skyward_nb"
-_NOWHERE = Path()
+NOWHERE = Path()
+"""Where a module is that cannot be found."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +36,28 @@ class _Source:
 
 
 class ProjectModules:
-    """Which project modules a run needs, and which of them ranks have as they are now."""
+    """Which project modules a run needs, and which of them ranks have as they are now.
 
-    def __init__(self) -> None:
+    `included` are those that ranks get in any case, by their names and with their files or folders.
+    """
+
+    def __init__(self, included: Mapping[str, Path] | None = None) -> None:
+        self._included = dict(included or {})
         self._sources: dict[str, _Source] = {}
-        self._there: dict[str, tuple[int, int]] = {}
+        self._there: dict[int, dict[str, tuple[int, int]]] = {}
         self._roots: dict[str, Path | None] = {}
 
-    def changed(self, wanted: Iterable[str]) -> tuple[ModuleFile, ...]:
-        """Project modules among `wanted`, with all they import, that ranks lack or have older.
+    def changed(self, wanted: Iterable[str], ranks: Iterable[int] = (0,)) -> tuple[ModuleFile, ...]:
+        """Project modules among `wanted`, with all they import, that one of these ranks lacks or has older.
 
         Every module comes after those it imports. A package comes as a whole.
         """
-        sources = self._closure(wanted)
+        there = [self._there.get(rank) for rank in ranks]
+        asked = {*wanted, *self._included} if None in there else wanted
         return tuple(
-            source.file for name, source in sources.items() if self._there.get(name) != source.stamp
+            source.file
+            for name, source in self._closure(asked).items()
+            if any(each is None or each.get(name) != source.stamp for each in there)
         )
 
     def version(self, modules: Iterable[str]) -> str:
@@ -57,10 +65,11 @@ class ProjectModules:
         stamps = [source.stamp for source in self._closure(modules).values()]
         return f" {sorted(stamps)}" if stamps else ""
 
-    def sent(self, files: Iterable[ModuleFile]) -> None:
-        """All ranks have these now."""
-        for file in files:
-            self._there[file.name] = self._sources[file.name].stamp
+    def sent(self, files: Iterable[ModuleFile], ranks: Iterable[int] = (0,)) -> None:
+        """These ranks have these now."""
+        stamps = {file.name: self._sources[file.name].stamp for file in files}
+        for rank in ranks:
+            self._there.setdefault(rank, {}).update(stamps)
 
     def forget(self) -> None:
         """Ranks have none."""
@@ -99,7 +108,7 @@ class ProjectModules:
             return
         under_way.add(top)
         own: dict[str, _Source] = {}
-        for name, path in _files(top, root):
+        for name, path in module_files(top, root):
             source = self._read(name, path)
             if source is not None:
                 own[name] = source
@@ -112,8 +121,8 @@ class ProjectModules:
     def _root(self, top: str) -> Path | None:
         """The file or folder of a top-level project module; None for any other."""
         if top not in self._roots:
-            found = _find_root(top)
-            if found is _NOWHERE:
+            found = self._included.get(top) or find_root(top)
+            if found is NOWHERE:
                 return None  # so far
             self._roots[top] = found
         root = self._roots[top]
@@ -138,8 +147,8 @@ class ProjectModules:
         return source
 
 
-def _find_root(top: str) -> Path | None:
-    """Where a project module lies; None for one that is no project's, or `_NOWHERE`."""
+def find_root(top: str) -> Path | None:
+    """The file or folder of a project module; None for one that is no project's, or `NOWHERE`."""
     if top in sys.stdlib_module_names or top in ("__main__", _OWN):
         return None
     module = sys.modules.get(top)
@@ -148,7 +157,7 @@ def _find_root(top: str) -> Path | None:
         with contextlib.suppress(ImportError, ValueError, AttributeError):
             spec = importlib.util.find_spec(top)
     if spec is None:
-        return _NOWHERE
+        return NOWHERE
     folders = list(spec.submodule_search_locations or ())
     if spec.origin is None and folders:
         path = Path(folders[0]) / "__init__.py"  # a package without one
@@ -170,7 +179,7 @@ def _installed() -> Iterator[Path]:
     yield from (Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages"))
 
 
-def _files(top: str, root: Path) -> Iterator[tuple[str, Path]]:
+def module_files(top: str, root: Path) -> Iterator[tuple[str, Path]]:
     """(module's name, file) of a module, or of everything in a package."""
     if root.is_file():
         yield top, root

@@ -322,7 +322,7 @@ class Pool:
         """Open the lines, and hear who is there."""
         for machine in self._generations.machines:
             self._lines.add(machine, watch)
-        self._ledger = Ledger(self.spec.world_size, self._sources)
+        self._ledger = Ledger(self.spec.world_size, self._sources, self.spec.image.includes)
         hellos: list[Hello] = []
         for event in self._lines.pump(watch, time.monotonic() + _CONNECT_LIMIT):
             if isinstance(event, Hello):

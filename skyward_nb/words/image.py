@@ -44,7 +44,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def __repr__(self) -> str:
-        return masked_repr(self)
+        return masked_repr(self, brief=True)
 
     def having(
         self, python: str | None = None, pip: Iterable[str] = (), apt: Iterable[str] = ()

@@ -45,11 +45,15 @@ def masked_address(text: str) -> str:
     return _USER.sub(f"//{MASK}@", text)
 
 
-def masked_repr(struct: msgspec.Struct) -> str:
-    """The repr of a struct that has variables or addresses among its fields, what is secret masked."""
+def masked_repr(struct: msgspec.Struct, *, brief: bool = False) -> str:
+    """The repr of a struct that has variables or addresses among its fields, what is secret masked.
+
+    A `brief` one is without fields that are empty.
+    """
     values = {name: getattr(struct, name) for name in struct.__struct_fields__}
     shown = (
         f"{name}={masked(value) if isinstance(value, dict) else masked_address(repr(value))}"
         for name, value in values.items()
+        if value or not brief
     )
     return f"{type(struct).__name__}({', '.join(shown)})"

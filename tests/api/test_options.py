@@ -28,6 +28,11 @@ from skyward_nb.words.errors import OptionError
         ("push=auto", {}, {"push": None}),
         ("idle=10m grace=0.5", {"idle": 600.0, "grace": 0.5}, {}),
         ("ranks_per_node=auto", {"ranks_per_node": None}, {}),
+        ("python=3.12 image=img", {"python": "3.12", "image": "img"}, {}),
+        ("python=auto", {"python": None}, {}),
+        ('pip="torch numpy>=2,<3"', {"pip": ("torch", "numpy>=2,<3")}, {}),
+        ("pip='jax[cuda,tpu],x==1.0'", {"pip": ("jax[cuda,tpu]", "x==1.0")}, {}),
+        ("pip='a, b' apt=git,ffmpeg", {"pip": ("a", "b"), "apt": ("git", "ffmpeg")}, {}),
     ],
 )
 def test_read(line, pool, cell):
@@ -42,6 +47,8 @@ def test_read(line, pool, cell):
         ("--frmework torch", "did you mean framework"),
         ("zzz", "%sky help"),
         ("nodes=0", "1 or more"),
+        ("python=three", "such as '3.12'"),
+        ("image=my.image", "no name of a variable"),
         ("nodes=four", "whole number"),
         ("nodes=-1", "whole number"),
         ("nodes=2.5", "whole number"),

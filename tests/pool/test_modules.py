@@ -7,7 +7,10 @@ import sys
 import pytest
 
 from skyward_nb.node.imports import ProjectFinder, import_all
+from skyward_nb.pool.includes import located, roots
+from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.modules import ProjectModules
+from skyward_nb.words.errors import OptionError
 
 
 class Project:
@@ -19,7 +22,7 @@ class Project:
 
     def write(self, path, text):
         file = self.folder / path
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(exist_ok=True, parents=True)
         file.write_text(text)
         self.clock += 1
         os.utime(file, (self.clock, self.clock))
@@ -232,3 +235,81 @@ def test_a_module_that_comes_into_being_later(project):
     project.write("sky_t_later.py", "V = 1")
     importlib.invalidate_caches()
     assert names(modules.changed(["sky_t_later"])) == ["sky_t_later"]
+
+
+# ── what an image includes ──────────────────────────────────────────────────────────────
+
+
+def test_included_modules_are_found_by_name_and_by_path(project, tmp_path_factory):
+    far = Project(tmp_path_factory.mktemp("far"))
+    far.write("sky_t_far.py", "import sky_t_near")
+    far.write("sky_t_pk/__init__.py", "")
+    far.write("sky_t_pk/deep.py", "")
+    far.write("sky_t_plain/some.py", "")
+    project.write("sky_t_near.py", "")
+    project.write("sky_t_own/sub.py", "")
+    folder = far.folder
+    found = located(
+        ["sky_t_near", "sky_t_own.sub", "./sky_t_far.py", "sky_t_pk", f"{folder}/sky_t_plain", "json",
+         "msgspec", f"{folder}/sky_t_pk/__init__.py"],
+        folder,
+    )  # fmt: skip
+    assert found == (
+        str(project.folder / "sky_t_near.py"), str(project.folder / "sky_t_own"),
+        str(folder / "sky_t_far.py"), str(folder / "sky_t_pk"), str(folder / "sky_t_plain"), "json",
+        "msgspec",
+    )  # fmt: skip
+    assert located(found, project.folder) == found
+    assert set(roots(found)) == {
+        "sky_t_near", "sky_t_own", "sky_t_far", "sky_t_pk", "sky_t_plain",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sky_t_nowhere", r"no module sky_t_nowhere to import here, and neither sky_t_nowhere\.py"),
+        ("sky_t_own.nowhere", r"sky_t_own has no nowhere"),
+        ("./sky_t_nowhere.py", "there is no /"),
+        ("sky_t_own/notes.txt", "give a .py file or the folder"),
+        ("./sky_t_empty", "no .py file in"),
+        ("./sky-t.py", "'sky-t' cannot be imported"),
+        ("./json.py", "take the place of json"),
+        ("./skyward_nb.py", "take the place of skyward_nb"),
+        ("./other/sky_t_own", "is a module 'sky_t_own' already"),
+    ],
+)
+def test_what_cannot_be_included_is_refused(project, text, says):
+    for path in ("sky_t_own/sub.py", "sky_t_own/notes.txt", "sky-t.py", "json.py", "skyward_nb.py"):
+        project.write(path, "")
+    project.write("other/sky_t_own/sub.py", "")
+    (project.folder / "sky_t_empty").mkdir()
+    with pytest.raises(OptionError, match=says):
+        located(["sky_t_own", text], project.folder)
+
+
+def test_included_modules_go_to_each_rank_once(project, tmp_path_factory):
+    far = Project(tmp_path_factory.mktemp("far"))
+    far.write("sky_t_far.py", "import sky_t_near")
+    project.write("sky_t_near.py", "")
+    modules = ProjectModules(roots([str(far.folder / "sky_t_far.py")]))
+    first = modules.changed((), (0, 1))
+    assert names(first) == ["sky_t_near", "sky_t_far"]
+    modules.sent(first, (0, 1))
+    assert modules.changed((), (0, 1)) == ()
+    assert names(modules.changed((), (1, 2))) == ["sky_t_near", "sky_t_far"]
+    far.write("sky_t_far.py", "X = 2")
+    assert modules.changed((), (0, 1)) == ()
+    assert names(modules.changed(["sky_t_far"], (0, 1))) == ["sky_t_far"]
+    modules.forget()
+    assert names(modules.changed((), (0,))) == ["sky_t_far"]
+
+
+def test_a_run_on_some_ranks_leaves_the_modules_of_others_to_later_ones(project):
+    project.write("sky_t_near.py", "X = 1")
+    ledger = Ledger(2, lambda _: None, [str(project.folder / "sky_t_near.py")])
+    plan = ledger.plan((), {}, (0,))
+    assert names(plan.modules) == ["sky_t_near"]
+    ledger.sent(plan, (0,))
+    assert ledger.plan((), {}, (0,)).modules == ()
+    assert names(ledger.plan((), {}, (0, 1)).modules) == ["sky_t_near"]
