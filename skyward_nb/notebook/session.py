@@ -24,7 +24,7 @@ from skyward_nb.api.failures import show
 from skyward_nb.api.handle import RunHandle
 from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.namespaces import Names
-from skyward_nb.api.options import Asked, near_words
+from skyward_nb.api.options import Asked
 from skyward_nb.api.results import RankResults
 from skyward_nb.api.sources import is_own
 from skyward_nb.api.specs import check_fits, check_profile, spec_of
@@ -51,6 +51,7 @@ from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
 from skyward_nb.words.parts import RunCard
 from skyward_nb.words.ranks import parse_ranks
+from skyward_nb.words.reading import near_words
 from skyward_nb.words.spec import PoolSpec
 
 _ROOM_LASTS = 1.0

@@ -13,7 +13,7 @@ from skyward_nb.api.check import check_hang, subjects
 from skyward_nb.api.help import CHECKS, VERBS, help_text
 from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.logs import print_log, save_log, spell_run
-from skyward_nb.api.options import TAKES, near_words, parse, parse_settings
+from skyward_nb.api.options import TAKES, parse, parse_settings
 from skyward_nb.api.survey import survey
 from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
@@ -26,6 +26,7 @@ from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Variable
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.ranks import count_ranks, parse_ranks, spell_ranks
+from skyward_nb.words.reading import near_words
 
 _ANY_WORLD = 1 << 16
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from skyward_nb.api.options import OPTIONS, parse, read_duration
+from skyward_nb.api.options import OPTIONS, parse
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.reading import read_duration
 
 
 @pytest.mark.parametrize(

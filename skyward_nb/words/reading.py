@@ -1,0 +1,39 @@
+"""Times and sizes as people write them, and the word that a misspelt one may have been. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from skyward_nb.words.errors import OptionError
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def read_duration(option: str, text: str) -> float:
+    """Seconds written as `90s`, `10m`, `4h`, `1d` or a bare number of seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text)
+    if match is None or float(match[1]) == 0:
+        raise OptionError(option, f"{option}={text}: give a time such as 90s, 10m or 4h")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+_DECIMAL = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_BYTES = {**_DECIMAL, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def read_size(option: str, text: str) -> int:
+    """Bytes written as `500MB`, `2GB`, `1.5GiB` or a bare number of bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?B?)", text.upper())
+    unit = match[2] if match is not None else "?"
+    unit = unit + "B" if unit in ("K", "M", "G", "T") else unit
+    if match is None or unit not in _BYTES or float(match[1]) == 0:
+        raise OptionError(option, f"{option}={text}: give a size such as 500MB or 2GB")
+    return int(float(match[1]) * _BYTES[unit])
+
+
+def near_words(word: str, known: Iterable[str]) -> str:
+    """`; did you mean x?`, or nothing."""
+    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {match[0]}?" if match else ""
