@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from skyward_nb.plugins.base import find_plugin, uses_of
-from skyward_nb.plugins.keras import settled
+from skyward_nb.plugins.keras_plugin import settled
 from skyward_nb.pool.includes import located
 from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.errors import OptionError, PoolError

@@ -16,12 +16,12 @@ from skyward_nb.words.mesh import size_of, spell_mesh, uneven
 from skyward_nb.words.spec import PoolSpec
 
 PLUGINS = {
-    "mig": "skyward_nb.plugins.mig",
-    "torch": "skyward_nb.plugins.torch",
-    "jax": "skyward_nb.plugins.jax",
-    "tensorflow": "skyward_nb.plugins.tensorflow",
-    "keras": "skyward_nb.plugins.keras",
-    "huggingface": "skyward_nb.plugins.huggingface",
+    "mig": "skyward_nb.plugins.mig_plugin",
+    "torch": "skyward_nb.plugins.torch_plugin",
+    "jax": "skyward_nb.plugins.jax_plugin",
+    "tensorflow": "skyward_nb.plugins.tensorflow_plugin",
+    "keras": "skyward_nb.plugins.keras_plugin",
+    "huggingface": "skyward_nb.plugins.huggingface_plugin",
 }
 """Where each plugin is, in no order: `FRAMEWORKS` has that."""
 

@@ -40,7 +40,7 @@ FRAMES = {
         "all_gather_object",
     ),
     "a new group": (
-        ((C10D, "_new_process_group_helper"), ("/skyward_nb/plugins/torch.py", "<lambda>"),
+        ((C10D, "_new_process_group_helper"), ("/skyward_nb/plugins/torch_plugin.py", "<lambda>"),
          (C10D, "_new_group_with_tag"), (C10D, "new_group"), (LOGGER, "wrapper"), CELL),
         "new_group",
     ),

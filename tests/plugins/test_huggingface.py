@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kernels import kernel, ready
 
-from skyward_nb.plugins.huggingface import PLUGIN
+from skyward_nb.plugins.huggingface_plugin import PLUGIN
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.spec import PoolSpec
@@ -271,7 +271,7 @@ def test_the_token_is_on_the_ranks_and_in_no_words_of_ours(notebook):
 
 
 def test_where_the_token_comes_from(monkeypatch):
-    monkeypatch.setattr("skyward_nb.plugins.huggingface._logged_in", lambda: "logged-in")
+    monkeypatch.setattr("skyward_nb.plugins.huggingface_plugin._logged_in", lambda: "logged-in")
     monkeypatch.delenv("HF_TOKEN", raising=False)
     assert PLUGIN.options(PoolSpec(), "") == {"token": "logged-in"}
     monkeypatch.setenv("HF_TOKEN", "here")

@@ -5,7 +5,7 @@ import ast
 import pytest
 from kernels import ready
 
-from skyward_nb.plugins.keras import settled
+from skyward_nb.plugins.keras_plugin import settled
 
 pytest.importorskip("keras")
 pytest.importorskip("jax")

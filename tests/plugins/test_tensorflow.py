@@ -12,7 +12,7 @@ import pytest
 from kernels import kernel, ready
 from plugins.test_gate import OUTSIDE, needs_outside, reaches
 
-from skyward_nb.plugins.tensorflow import PLUGIN, own_share
+from skyward_nb.plugins.tensorflow_plugin import PLUGIN, own_share
 from skyward_nb.words.info import InstanceInfo, Peer
 from skyward_nb.words.spec import PoolSpec
 
@@ -397,7 +397,8 @@ def test_a_restart_is_a_new_cluster(notebook):
 
 @needs_tensorflow
 @pytest.mark.skipif(
-    not importlib.util.find_spec("skyward_nb.plugins.keras"), reason="there is no plugin for Keras"
+    not importlib.util.find_spec("skyward_nb.plugins.keras_plugin"),
+    reason="there is no plugin for Keras",
 )
 @pytest.mark.usefixtures("no_leaks")
 def test_keras_on_tensorflow_a_pool_of_one_and_a_proxy():

@@ -484,7 +484,7 @@ def gpus(monkeypatch):
     ],
 )
 def test_the_device_of_a_rank(gpus, asked, ranks, local_rank, sees, backend, device):
-    from skyward_nb.plugins.torch import device_and_backend
+    from skyward_nb.plugins.torch_plugin import device_and_backend
 
     noted = gpus(sees)
     info = InstanceInfo(accelerators=sees, workers_per_node=ranks, local_rank=local_rank)
@@ -493,7 +493,7 @@ def test_the_device_of_a_rank(gpus, asked, ranks, local_rank, sees, backend, dev
 
 
 def test_a_slice_is_the_one_device_that_its_rank_sees(gpus, monkeypatch):
-    from skyward_nb.plugins.torch import device_and_backend
+    from skyward_nb.plugins.torch_plugin import device_and_backend
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234")
     noted = gpus(1)
@@ -504,7 +504,7 @@ def test_a_slice_is_the_one_device_that_its_rank_sees(gpus, monkeypatch):
 
 
 def test_ranks_that_share_a_gpu_cannot_have_nccl(gpus):
-    from skyward_nb.plugins.torch import device_and_backend
+    from skyward_nb.plugins.torch_plugin import device_and_backend
 
     gpus(1)
     info = InstanceInfo(accelerators=1, workers_per_node=2, local_rank=1)
@@ -518,7 +518,7 @@ def test_ranks_that_share_a_gpu_cannot_have_nccl(gpus):
 
 
 def test_on_cpu_there_is_no_device():
-    from skyward_nb.plugins.torch import device_and_backend
+    from skyward_nb.plugins.torch_plugin import device_and_backend
 
     assert device_and_backend(InstanceInfo(), "auto") == "gloo"
 

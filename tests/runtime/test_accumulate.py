@@ -105,7 +105,7 @@ import torch, copy, skyward_nb as sky
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.distributed.fsdp import fully_shard
-from skyward_nb.plugins.torch import PLUGIN
+from skyward_nb.plugins.torch_plugin import PLUGIN
 
 torch.manual_seed(0)
 base = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
