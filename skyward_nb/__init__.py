@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from skyward_nb import plugins
     from skyward_nb.api.compute import Compute
     from skyward_nb.api.compute import Compute as ComputePool
     from skyward_nb.api.failures import RankFailure
@@ -86,6 +87,8 @@ _HOMES = {
     "shard": "runtime.shard",
 }
 
+_MODULES = {"plugins": "plugins"}
+
 # All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [
     "AcceleratorError",
@@ -122,6 +125,7 @@ __all__ = [
     "log",
     "mesh",
     "parallelize",
+    "plugins",
     "progress",
     "shard",
     "unload_ipython_extension",
@@ -130,16 +134,17 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     own = _ALIASES.get(name, name)
-    home = _HOMES.get(own)
+    home = _HOMES.get(own) or _MODULES.get(own)
     if home is None:
         raise AttributeError(f"module 'skyward_nb' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"skyward_nb.{home}"), own)
+    module = importlib.import_module(f"skyward_nb.{home}")
+    value = module if own in _MODULES else getattr(module, own)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_HOMES, *_ALIASES})
+    return sorted({*__all__, *_HOMES, *_MODULES, *_ALIASES})
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

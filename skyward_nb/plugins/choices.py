@@ -1,0 +1,139 @@
+"""Frameworks as values, `sky.plugins`: what a pool's `plugins=[...]` takes, and decorators leave.
+
+Each says in Python what an option line says in words. Nothing of a framework is imported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.frameworks import FRAMEWORKS
+from skyward_nb.words.masking import MASK, is_secret
+from skyward_nb.words.mig import parse_mig
+from skyward_nb.words.reading import near_words, read_duration
+
+Backend = Literal["auto", "gloo", "nccl"]
+KerasBackend = Literal["jax", "torch", "tensorflow"]
+
+_BACKENDS = ("auto", "gloo", "nccl")
+_TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
+_ARGUMENTS = {"collective_timeout": "timeout", "mig": "profile"}
+
+
+@dataclass(frozen=True)
+class PluginChoice:
+    """A plugin that is asked for: its `word`, and `fields` of the pool's spec that go with it."""
+
+    word: str
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __repr__(self) -> str:
+        name, _, variant = self.word.partition(":")
+        arguments = [f"backend={variant!r}"] if variant else []
+        for key, value in self.fields.items():
+            if key == "env":
+                arguments += [f"{n.lower()}={_shown(n, v)}" for n, v in value.items()]
+            else:
+                arguments.append(f"{_ARGUMENTS.get(key, key)}={value!r}")
+        return f"sky.plugins.{name}({', '.join(arguments)})".replace("hf_token=", "token=")
+
+
+def torch(
+    *, backend: Backend | None = "auto", timeout: float | str | timedelta | None = None
+) -> PluginChoice:
+    """PyTorch: a process group over all ranks is there when code starts, and each has its device.
+
+    `backend` auto is NCCL on GPUs and gloo on CPU; `timeout` of a collective in seconds, or as in
+    `"30m"`, else torch's own. Raises `OptionError` for others.
+    """
+    fields = _of_backend(backend)
+    if timeout is not None:
+        fields["collective_timeout"] = _seconds(timeout)
+    return PluginChoice("torch", fields)
+
+
+def jax() -> PluginChoice:
+    """JAX: the devices of all nodes form one set when code starts."""
+    return PluginChoice("jax")
+
+
+def keras(*, backend: KerasBackend | None = None) -> PluginChoice:
+    """Keras 3 on a `backend`, which is readied, too; without one, on what there is.
+
+    On JAX it trains one model on all devices. Raises `OptionError` for a backend that Keras has not.
+    """
+    if backend is None:
+        return PluginChoice("keras")
+    known = next(each.variants for each in FRAMEWORKS if each.name == "keras")
+    return PluginChoice(f"keras:{_one_of('backend', backend, known)}")
+
+
+def tensorflow() -> PluginChoice:
+    """TensorFlow: `MultiWorkerMirroredStrategy()` joins all ranks as it is."""
+    return PluginChoice("tensorflow")
+
+
+def huggingface(*, token: str | None = None, backend: Backend | None = "auto") -> PluginChoice:
+    """Hugging Face on PyTorch: `Trainer` and `Accelerator` see the process group.
+
+    `token` is the ranks' `HF_TOKEN`; without one, that of this machine. `backend` is torch's.
+    """
+    fields = _of_backend(backend)
+    if token is not None:
+        fields["env"] = {_TOKEN: _text("token", token)}
+    return PluginChoice("huggingface", fields)
+
+
+def transformers(*, token: str | None = None, backend: Backend | None = "auto") -> PluginChoice:
+    """`huggingface`, by the name of its first package."""
+    return huggingface(token=token, backend=backend)
+
+
+def mig(profile: str, *, partition: bool = False) -> PluginChoice:
+    """A rank for each slice of a GPU, cut by MIG to a `profile` such as `3g.40gb`.
+
+    With `partition`, idle GPUs are cut into such slices for as long as the pool lives. Raises
+    `OptionError` for what is no profile.
+    """
+    name = parse_mig(_text("profile", profile))
+    if name is None:
+        raise OptionError("mig", "sky.plugins.mig takes a profile such as '3g.40gb'")
+    return PluginChoice("mig", {"mig": name, **({"partition": True} if partition else {})})
+
+
+def _of_backend(backend: Any) -> dict[str, Any]:
+    chosen = _one_of("backend", "auto" if backend is None else backend, _BACKENDS)
+    return {} if chosen == "auto" else {"backend": chosen}
+
+
+def _one_of(option: str, value: Any, known: Iterable[str]) -> str:
+    names = tuple(known)
+    if value not in names:
+        near = near_words(value, names) if isinstance(value, str) else ""
+        raise OptionError(option, f"{option}={value!r}: there is {', '.join(names)}{near}")
+    return value
+
+
+def _seconds(timeout: Any) -> float:
+    if isinstance(timeout, str):
+        return read_duration("timeout", timeout)
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds < math.inf:
+        raise OptionError("timeout", f"timeout={timeout!r}: give seconds, or a time such as '30m'")
+    return float(seconds)
+
+
+def _text(option: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise OptionError(option, f"{option}= takes a text, not {type(value).__name__}")
+    return value
+
+
+def _shown(name: str, value: str) -> str:
+    return MASK if is_secret(name) else repr(value)
