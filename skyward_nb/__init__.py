@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from skyward_nb import plugins
+    from skyward_nb.api import integrations
     from skyward_nb.api.compute import Compute
     from skyward_nb.api.compute import Compute as ComputePool
     from skyward_nb.api.failures import RankFailure
     from skyward_nb.api.function import PendingFunction, function, gather
     from skyward_nb.api.function import function as compute
     from skyward_nb.api.handle import RunHandle
+    from skyward_nb.api.marks import silent, stderr, stdout
     from skyward_nb.api.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
     from skyward_nb.runtime.here import instance_info, is_head
@@ -85,9 +87,12 @@ _HOMES = {
     "parallelize": "runtime.parallelize",
     "progress": "runtime.progress",
     "shard": "runtime.shard",
+    "silent": "api.marks",
+    "stderr": "api.marks",
+    "stdout": "api.marks",
 }
 
-_MODULES = {"plugins": "plugins"}
+_MODULES = {"integrations": "api.integrations", "plugins": "plugins"}
 
 # All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [
@@ -120,6 +125,7 @@ __all__ = [
     "function",
     "gather",
     "instance_info",
+    "integrations",
     "is_head",
     "load_ipython_extension",
     "log",
@@ -128,6 +134,9 @@ __all__ = [
     "plugins",
     "progress",
     "shard",
+    "silent",
+    "stderr",
+    "stdout",
     "unload_ipython_extension",
 ]
 

@@ -27,6 +27,9 @@ def fields_of(choices: Iterable[PluginChoice | Callable[[], PluginChoice]]) -> d
 
     Raises `OptionError` where two contradict one another, naming both, and for what is no plugin.
     """
+    given: Any = choices
+    if not isinstance(given, Iterable):
+        raise OptionError("plugins", f"plugins= takes a list: plugins=[{given!r}]")
     chosen = tuple(map(_choice, choices))
     said: dict[tuple[str, str], tuple[Any, PluginChoice]] = {}
     for each in chosen:

@@ -15,6 +15,6 @@ def instance_info() -> InstanceInfo:
     return msgspec.json.decode(text, type=InstanceInfo) if text else InstanceInfo()
 
 
-def is_head() -> bool:
-    """Whether this is rank 0; true outside a pool."""
-    return instance_info().is_head
+def is_head(info: InstanceInfo | None = None) -> bool:
+    """Whether this is rank 0, or the rank at another place is; true outside a pool."""
+    return (info or instance_info()).is_head

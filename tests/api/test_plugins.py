@@ -69,6 +69,7 @@ def test_a_pool_is_made_of_it():
         (["torch"], r"takes sky.plugins.torch\(\), .*not 'torch'"),
         ([mig], "not function"),
         ([3], "not int"),
+        (torch(), r"takes a list: plugins=\[sky.plugins.torch\(\)\]"),
     ],
 )
 def test_contradictions_name_both(choices, says):
