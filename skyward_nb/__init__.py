@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from skyward_nb.words.image import Image
     from skyward_nb.words.info import InstanceInfo
+    from skyward_nb.words.options import Options
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ _HOMES = {
     "InstanceInfo": "words.info",
     "MissingDependency": "words.errors",
     "OptionError": "words.errors",
+    "Options": "words.options",
     "PayloadError": "words.errors",
     "PendingFunction": "api.function",
     "PoolError": "words.errors",
@@ -103,6 +105,7 @@ __all__ = [
     "InstanceInfo",
     "MissingDependency",
     "OptionError",
+    "Options",
     "PayloadError",
     "PendingFunction",
     "PoolError",

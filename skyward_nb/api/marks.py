@@ -14,7 +14,7 @@ from typing import Any, Literal, Never, TypeVar, cast, overload
 from skyward_nb.api.plugins import fields_of
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.info import InstanceInfo, as_seen
 from skyward_nb.words.reading import near_words
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -183,7 +183,7 @@ def _existing(only: int | Iterable[int], infos: tuple[InstanceInfo, ...]) -> set
 
 def _holds(stream: str, only: Callable[[InstanceInfo], bool], info: InstanceInfo) -> bool:
     try:
-        return bool(only(info))
+        return bool(only(as_seen(info)))
     except Exception as error:
         error.add_note(f"in only= of @sky.{stream}, for rank {info.rank}")
         raise

@@ -26,6 +26,7 @@ _OF_IMAGES = ("image", "python", "pip", "apt")
 def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     """`base` with what is asked for; raises `OptionError` where options contradict one another."""
     spec = replace(base, **_fields(asked), image=image_of(base.image, asked))
+    _check_alone(spec)
     spec = replace(spec, framework=settled(spec.framework, spec.variables))
     _check_variables(spec, environment(InstanceInfo()))
     if spec.mig and spec.accelerator is None:
@@ -53,6 +54,19 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
             f"mesh={spell_mesh(spec.mesh)} needs framework=torch, or jax, or keras:jax{has}",
         )
     return spec
+
+
+def _check_alone(spec: PoolSpec) -> None:
+    """Raise `OptionError` for what joins the ranks of nodes that are to stand alone."""
+    asked = {"framework": ",".join(spec.framework), "mesh": spell_mesh(spec.mesh)}
+    for option, text in asked.items():
+        if text and not spec.cluster:
+            raise OptionError(
+                "cluster",
+                f"{option}={text} joins all ranks of a pool, and with sky.Options(cluster=False) each "
+                "node stands alone. Leave out one of the two: what is installed can be imported there "
+                "without a plugin.",
+            )
 
 
 def _check_variables(spec: PoolSpec, own: Iterable[str]) -> None:

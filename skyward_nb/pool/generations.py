@@ -16,7 +16,7 @@ from skyward_nb.providers.base import Machine
 from skyward_nb.words.commands import Fork, PluginUse, Reform, Reserve
 from skyward_nb.words.errors import StartError
 from skyward_nb.words.events import Hello, RankLost, RankReady, RankRefused, Reserved, WasCut
-from skyward_nb.words.info import InstanceInfo, place
+from skyward_nb.words.info import RENDEZVOUS, InstanceInfo, place
 from skyward_nb.words.spec import PoolSpec
 
 _REFORM_LIMIT = 10.0
@@ -133,6 +133,7 @@ class Generations:
         self._reserved.clear()
         plugins = [find_plugin(use.name) for use in self._plugins]
         servers = tuple(each.name for each in plugins if each.serves and (anew or not each.stays))
+        servers += () if self._spec.cluster else (RENDEZVOUS,)
         before = self.infos[0].peers if self.infos and not anew else ()
         staying = {each.name for each in plugins if each.stays}
         self._kept = {

@@ -77,7 +77,10 @@ def _workers(strategy: Any) -> int:
 
 
 def _warn_once(backend: str) -> None:
-    together = foreign.running or range(instance_info().world_size)
+    info = instance_info()
+    together = foreign.running or range(info.world_size)
+    if not info.cluster:
+        together = [rank for rank in together if rank // info.workers_per_node == info.node]
     if len(together) > 1 and backend not in _told:
         _told.add(backend)
         text = _ALONE.format(count=len(together), more=_MORE[backend])

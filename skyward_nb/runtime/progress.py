@@ -84,7 +84,7 @@ class Bar:
         total = None if self.total is None else number(self.total)
         outlet.emit(
             Progress(
-                instance_info().rank,
+                instance_info().pool_rank,
                 self._number,
                 number(self.done) or 0,
                 total,
@@ -195,4 +195,4 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
             _forget_others(run)
         step = _steps.get(names, 0)
         _steps[names] = step + 1
-    outlet.emit(Metric(instance_info().rank, step, values, run))
+    outlet.emit(Metric(instance_info().pool_rank, step, values, run))

@@ -170,7 +170,7 @@ class _Try:
 
 def reach_others(everyone: Iterable[Address], word: bytes) -> list[Reached]:
     """How this rank reaches all others of a pool."""
-    own = instance_info().rank
+    own = instance_info().pool_rank
     return reach([each for each in everyone if each[0] != own], word)
 
 

@@ -34,7 +34,7 @@ def begin(frameworks: Iterable[str], word: bytes) -> Facts:
     info = instance_info()
     found = facts(frameworks)
     try:
-        port = reach.listen(info.rank, found.address, word)
+        port = reach.listen(info.pool_rank, found.address, word)
     except OSError as error:
         trouble = f"cannot listen on {found.address}: {error.strerror or error}"
         return replace(found, troubles={**found.troubles, LISTENING: trouble})
@@ -48,7 +48,7 @@ def facts(frameworks: Iterable[str] = ()) -> Facts:
     versions, troubles = _versions(frameworks)
     cpus = len(os.sched_getaffinity(0))
     return Facts(
-        rank=info.rank,
+        rank=info.pool_rank,
         node=info.node,
         host=socket.gethostname(),
         address=info.peers[info.node].address,

@@ -10,16 +10,25 @@ from skyward_nb.runtime.here import instance_info
 from skyward_nb.words.info import COMPUTE_POOL
 from skyward_nb.words.mesh import Axes, part_of
 
+_ALONE = (
+    "{name} needs a process group, and the nodes of this pool stand alone: make it without "
+    "sky.Options(cluster=False), and with framework=torch, jax or tensorflow"
+)
+
 
 def barrier() -> None:
     """Wait until every rank of the pool has come here; outside a pool, return at once.
 
     Uses the process group of the framework that was readied first. Raises RuntimeError where the
-    pool has several ranks and no framework that could make them meet.
+    pool has several ranks and no framework that could make them meet. Where nodes stand alone, a node's
+    only rank waits for none, and several raise.
     """
-    if instance_info().world_size == 1:
+    info = instance_info()
+    if info.world_size == 1:
         return
     group = next(iter(entered.values()), None)
+    if group is None and not info.cluster:
+        raise RuntimeError(_ALONE.format(name="sky.barrier()"))
     if group is None:
         raise RuntimeError(
             "sky.barrier() needs a process group: make the pool with framework=torch, jax or "
@@ -60,6 +69,8 @@ def _group(framework: str | None) -> Group:
     found = entered.get(framework) if framework else next(iter(entered.values()), None)
     if found is None and COMPUTE_POOL not in os.environ:
         raise RuntimeError("sky.mesh() is for code on ranks: there is no pool here")
+    if found is None and not instance_info().cluster:
+        raise RuntimeError(_ALONE.format(name="sky.mesh()"))
     if found is None:
         asked = framework or "torch, or jax"
         raise RuntimeError(f"sky.mesh() needs a pool made with framework={asked}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.spec import PoolSpec
 
 COMPUTE_POOL = "COMPUTE_POOL"
+RENDEZVOUS = "rendezvous"
+"""Of ports held on a node: where its ranks meet, if it stands alone."""
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -26,7 +29,8 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `worker` is its slot in the node and equals `local_rank`; `accelerators` counts those of
     the node, or the slices that its ranks have, 0 on CPU; `generation` counts the lives of the pool's process group from 1; `mesh`
-    is what was asked for with mesh=.
+    is what was asked for with mesh=. Where nodes stand alone, without `cluster`, `rank` and
+    `world_size` are those of the node's own world, which has no head and meets at its own address.
     """
 
     node: int = 0
@@ -44,11 +48,17 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str = ""
     generation: int = 0
     mesh: Axes = ()
+    cluster: bool = True
 
     @property
     def is_head(self) -> bool:
-        """Whether this is rank 0."""
-        return self.rank == 0
+        """Whether this is rank 0; never where nodes stand alone."""
+        return self.rank == 0 and self.cluster
+
+    @property
+    def pool_rank(self) -> int:
+        """The number of this rank among those of all nodes, also where nodes stand alone."""
+        return self.node * self.workers_per_node + self.worker
 
 
 def place(
@@ -74,8 +84,24 @@ def place(
             job_id=job_id,
             generation=generation,
             mesh=spec.mesh,
+            cluster=spec.cluster,
         )
         for rank in range(spec.world_size)
+    )
+
+
+def as_seen(info: InstanceInfo) -> InstanceInfo:
+    """The place as code on the rank sees it: where nodes stand alone, in the world of its node."""
+    if info.cluster:
+        return info
+    own = next(peer for peer in info.peers if peer.node == info.node)
+    (port, *_) = own.ports.get(RENDEZVOUS, (info.head_port,))
+    return replace(
+        info,
+        rank=info.local_rank,
+        world_size=info.workers_per_node,
+        head_addr=own.address,
+        head_port=port,
     )
 
 
@@ -87,6 +113,7 @@ def environment(info: InstanceInfo) -> dict[str, str]:
     out: `TORCHELASTIC_USE_AGENT_STORE`, with which rank 0 would not host the store,
     `TORCHELASTIC_ERROR_FILE`, and `TORCHELASTIC_SIGNALS_TO_HANDLE`.
     """
+    info = as_seen(info)
     text = msgspec.json.encode(info).decode()
     each = {
         COMPUTE_POOL: text,
@@ -97,8 +124,8 @@ def environment(info: InstanceInfo) -> dict[str, str]:
         "LOCAL_RANK": info.local_rank,
         "LOCAL_WORLD_SIZE": info.workers_per_node,
         "NODE_RANK": info.node,
-        "GROUP_RANK": info.node,
-        "GROUP_WORLD_SIZE": info.total_nodes,
+        "GROUP_RANK": info.node if info.cluster else 0,
+        "GROUP_WORLD_SIZE": info.total_nodes if info.cluster else 1,
         "ROLE_NAME": "default",
         "ROLE_RANK": info.rank,
         "ROLE_WORLD_SIZE": info.world_size,

@@ -18,7 +18,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     machine may be silent before it is asked whether it is there; `keep` lets it outlive its notebook.
     `framework` has words of `frameworks.WORDS`; `collective_timeout` None leaves that to it. `mig` is
     the profile of the slices that ranks get instead of whole accelerators, which `partition` cuts.
-    `env` has variables beside those of the `image`.
+    `env` has variables beside those of the `image`; without `cluster`, each node stands alone.
     """
 
     name: str = "default"
@@ -35,6 +35,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     mesh: Axes = ()
     image: Image = Image()
     env: dict[str, str] = {}
+    cluster: bool = True
     idle: float = 600.0
     grace: float = 2.0
     ttl: float | None = None
@@ -69,7 +70,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         parts = [f"{self.world_size} rank{'s' * (self.world_size != 1)}"]
-        parts.append(f"on {self.nodes} node{'s' * (self.nodes != 1)}")
+        alone = f" that stand{'s' * (self.nodes == 1)} alone" * (not self.cluster)
+        parts.append(f"on {self.nodes} node{'s' * (self.nodes != 1)}{alone}")
         if self.accelerator:
             cut = f"{self.accelerator}{f' cut into {self.mig}' if self.mig else ''}"
             parts.append(f"{cut}{' simulated on CPU' * self.simulate}")

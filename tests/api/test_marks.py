@@ -84,6 +84,14 @@ def test_ranks_whose_output_is_shown(only, ranks):
     assert shown(marks_of(sky.stderr(only=only)(lambda: None)), INFOS) == (ALL, ranks)
 
 
+def test_predicates_see_places_as_code_does_where_nodes_stand_alone():
+    infos = place(PoolSpec(nodes=2, ranks_per_node=2, cluster=False), PEERS, 1, "job", 1)
+    marks = marks_of(sky.stdout(only=lambda info: info.rank == 0)(lambda: None))
+    assert shown(marks, infos) == ({0, 2}, ALL)
+    marks = marks_of(sky.stdout(only="head")(lambda: None))
+    assert shown(marks, infos) == ({0}, ALL)
+
+
 def test_what_any_decorator_hides_is_hidden():
     @sky.stdout(only=[0, 1])
     @sky.stdout(only=lambda info: info.rank > 0)

@@ -3,6 +3,7 @@
 import pytest
 
 from skyward_nb.api.specs import check_fits, spec_of
+from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.image import Image
 from skyward_nb.words.spec import PoolSpec
@@ -82,3 +83,26 @@ def test_a_differing_option_is_told_without_its_secrets():
     assert "hunter" not in str(raised.value)
     with pytest.raises(PoolError, match="up with pool=default, and pool=other"):
         check_fits(up, {"pool": "other"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"framework": ("torch",)}, "framework=torch joins all ranks"),
+        ({"framework": ("jax",)}, "framework=jax joins all ranks"),
+        ({"framework": ("tensorflow",)}, "framework=tensorflow joins all ranks"),
+        ({"framework": ("keras",)}, "framework=keras joins all ranks"),
+        ({"framework": ("keras:jax", "huggingface")}, "framework=keras:jax,huggingface joins"),
+        ({"mesh": (("fsdp", 2),)}, "mesh=fsdp:2 joins all ranks"),
+    ],
+)
+def test_what_joins_ranks_is_refused_where_nodes_stand_alone(asked, says):
+    with pytest.raises(OptionError, match=rf"{says}.*Options\(cluster=False\)"):
+        spec(cluster=False, nodes=2, **asked)
+
+
+def test_slices_and_variables_are_had_by_nodes_that_stand_alone():
+    made = spec(
+        cluster=False, accelerator=Accelerator("A100"), mig="3g.40gb", simulate=True, env={"A": "1"}
+    )
+    assert (made.cluster, made.world_size) == (False, 2)

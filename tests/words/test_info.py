@@ -3,7 +3,7 @@
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
-from skyward_nb.words.info import InstanceInfo, Peer, environment, place
+from skyward_nb.words.info import InstanceInfo, Peer, as_seen, environment, place
 from skyward_nb.words.spec import PoolSpec
 
 TORCHRUN = {
@@ -50,3 +50,44 @@ def test_simulated_accelerators_give_ranks_but_are_not_there():
     assert len(infos) == 4
     assert infos[0].accelerators == 0
     assert infos[0].accelerator is None
+
+
+def test_nodes_that_stand_alone_are_worlds_of_their_own():
+    peers = (
+        Peer(0, "10.0.0.1", {"rendezvous": (29511, 29512)}),
+        Peer(1, "10.0.0.2", {"rendezvous": (29521, 29522)}),
+    )
+    spec = PoolSpec(nodes=2, ranks_per_node=2, cluster=False)
+    infos = place(spec, peers, 29500, "job", 1)
+    assert [info.rank for info in infos] == [0, 1, 2, 3]
+    seen = [as_seen(info) for info in infos]
+    assert [(i.rank, i.world_size, i.local_rank, i.workers_per_node) for i in seen] == [
+        (0, 2, 0, 2), (1, 2, 1, 2), (0, 2, 0, 2), (1, 2, 1, 2),
+    ]  # fmt: skip
+    assert [(i.node, i.total_nodes, i.pool_rank) for i in seen] == [
+        (0, 2, 0), (0, 2, 1), (1, 2, 2), (1, 2, 3),
+    ]  # fmt: skip
+    assert [(i.head_addr, i.head_port) for i in seen] == [
+        ("10.0.0.1", 29511), ("10.0.0.1", 29511), ("10.0.0.2", 29521), ("10.0.0.2", 29521),
+    ]  # fmt: skip
+    assert not any(info.is_head for info in (*infos, *seen))
+    assert [as_seen(info) for info in seen] == seen
+    assert [info.pool_rank for info in infos] == [0, 1, 2, 3]
+
+    env = environment(infos[3])
+    assert msgspec.json.decode(env["COMPUTE_POOL"], type=InstanceInfo) == seen[3]
+    own = {name: env[name] for name in TORCHRUN & {*env} if name.endswith(("RANK", "SIZE"))}
+    assert own == {
+        "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_RANK": "1", "ROLE_WORLD_SIZE": "2",
+    }  # fmt: skip
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("10.0.0.2", "29521")
+    assert (env["NODE_RANK"], env["SKYPILOT_NODE_RANK"], env["SKYPILOT_NUM_NODES"]) == (
+        "1", "1", "2",
+    )  # fmt: skip
+
+
+def test_places_of_a_cluster_are_seen_as_they_are():
+    for info in place(PoolSpec(nodes=2, ranks_per_node=2), TWO, 1, "job", 1):
+        assert as_seen(info) is info
+        assert info.pool_rank == info.rank
