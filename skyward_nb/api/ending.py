@@ -267,8 +267,8 @@ class Ending:
     def _places(self) -> dict[int, str]:
         """Where ranks were in the user's code when they crashed, of those of which it is known."""
         lost = deaths(self._outcome).items()
-        found = {rank: whereabouts(loss.stack, self._source).place for rank, loss in lost}
-        return {rank: place for rank, place in found.items() if place}
+        found = {rank: whereabouts(loss.stack, self._source) for rank, loss in lost}
+        return {rank: at.place for rank, at in found.items() if at.place and not at.busy}
 
     def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
         kept = "" if self._outcome.began_anew else "; namespaces kept on all ranks"

@@ -91,10 +91,14 @@ class Deaths:
         if life is not None and (found := processes.stat(life.pid)) is not None and not found.ends:
             life.hung_up = True
 
-    def how(self, rank: int, code: int, *, asked: bool) -> str:
-        """How a rank ended that had this exit code, or minus the signal that killed it."""
+    def how(self, rank: int, code: int, *, asked: bool, said: str = "") -> str:
+        """How a rank ended that had this exit code, or minus the signal that killed it.
+
+        `said` is what its native code said of that before it gave up.
+        """
         life = self._lives.pop(rank, None) or _Life(0)
-        self._told[rank] = self._how(life, code, asked=asked)
+        gave_up = said if code == -signal.SIGABRT else ""
+        self._told[rank] = gave_up or self._how(life, code, asked=asked)
         return self._told[rank]
 
     def told(self, rank: int) -> str:

@@ -7,13 +7,13 @@ import codecs
 import contextlib
 import fcntl
 import os
-import re
 import select
 import socket
 from collections.abc import Callable
 from typing import IO, Protocol
 
 from skyward_nb.node.stackpipe import StackPipe
+from skyward_nb.plugins.chatter import Chatter
 from skyward_nb.wire.frames import Cutter, frame
 from skyward_nb.words.events import Output
 from skyward_nb.words.info import InstanceInfo
@@ -22,16 +22,6 @@ _CHUNK = 1 << 16
 _PIPE_SIZE = 1 << 18
 _PAUSE = 0.02
 _PIPES = ("stdout", "stderr")
-_CHATTER = b"[Gloo] Rank ", b" peer ranks"
-_CHATTING = re.compile(
-    rb"^(?=.*(?:Gloo|peer ranks))(?:\[Gloo\] Rank |\d+| is connected to | peer ranks\. "
-    rb"|Expected number of connected peer ranks is : )+(?:\n|\Z)",
-    re.MULTILINE,
-)
-"""What gloo writes to standard output for every group of devices JAX computes on: no news.
-
-Its threads write at the same time, so that a line may be made of parts of several, or end too soon.
-"""
 _BUFFER = memoryview(bytearray(1 << 18))
 
 
@@ -66,6 +56,7 @@ class RankLine(asyncio.BufferedProtocol):
         self._cutter = Cutter()
         self._transport: asyncio.Transport | None = None
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in _PIPES}
+        self._chatter = {name: Chatter() for name in _PIPES}
         self._pipes: dict[str, int] = {}
         self._ready = select.poll()
         self._timers: set[asyncio.TimerHandle] = set()
@@ -119,6 +110,11 @@ class RankLine(asyncio.BufferedProtocol):
     def inspect(self, ask_for_it: Callable[[], None], answer: Callable[[str], None]) -> None:
         """Answer with where its threads are, once it is signalled to write that."""
         self._stacks.ask(ask_for_it, answer)
+
+    def last_words(self) -> str:
+        """How a rank whose process is gone said that it ends; "" if it did not."""
+        self._listener.heard(self._drain())
+        return next((each.ends for each in self._chatter.values() if each.ends), "")
 
     def crash(self) -> str:
         """Where its threads were when it crashed, as `faulthandler` writes it, if it did."""
@@ -230,9 +226,7 @@ class RankLine(asyncio.BufferedProtocol):
             os.close(self._pipes.pop(name))
             return b"", False
         more = len(data) == _CHUNK
-        if any(word in data for word in _CHATTER):
-            data = _CHATTING.sub(b"", data)
-        text = self._decoders[name].decode(data)
+        text = self._decoders[name].decode(self._chatter[name].left_out_of(data))
         return frame(Output(self.rank, name, text, self.run)) if text else b"", more
 
 

@@ -75,6 +75,13 @@ def test_each_way_to_die_is_told_from_the_others(pool):
     assert not wrong
 
 
+def test_what_native_code_said_when_it_gave_up_tells_how():
+    told = Deaths()
+    assert told.how(0, -signal.SIGABRT, asked=False, said="ended by JAX") == "ended by JAX"
+    assert told.told(0) == "ended by JAX"
+    assert told.how(1, -signal.SIGTERM, asked=False, said="ended by JAX") == "killed by SIGTERM"
+
+
 def test_a_rank_killed_between_cells_is_told(pool):
     os.kill(pool.pids[1], signal.SIGKILL)
     while psutil.pid_exists(pool.pids[1]):
