@@ -25,12 +25,18 @@ class DistributedSampler(_Sampler[Any]):
 
     A `torch.utils.data.DistributedSampler` that takes its place from the pool, so it needs no
     process group. What does not divide evenly is made up by items that come twice, or left out
-    with `drop_last`. Ranks along `tp` of a mesh get the same. With `shuffle`, call `set_epoch` before each epoch: else all have one order.
+    with `drop_last`. Ranks along `tp` of a mesh get the same. With `shuffle`, call `set_epoch` before
+    each epoch: else all have one order. Raises TypeError for what has no length.
     """
 
     def __init__(
         self, dataset: Dataset[Any], shuffle: bool = True, seed: int = 0, drop_last: bool = False
     ) -> None:
+        if not hasattr(dataset, "__len__"):
+            raise TypeError(
+                f"sky.DistributedSampler: {type(dataset).__name__} has no length to take positions "
+                "of; give a data set with __len__ and __getitem__, or list(...) of it"
+            )
         index, count = data_place()
         super().__init__(
             dataset,

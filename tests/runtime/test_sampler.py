@@ -91,3 +91,13 @@ def test_it_is_torchs_own_with_its_defaults():
 def test_outside_a_pool_it_gives_everything(monkeypatch):
     monkeypatch.delenv(COMPUTE_POOL, raising=False)
     assert list(sky.DistributedSampler(range(5), shuffle=False)) == [0, 1, 2, 3, 4]
+
+
+def test_what_has_no_length_is_refused():
+    class Endless(data.IterableDataset):
+        def __iter__(self):
+            return iter(range(5))
+
+    for each, kind in ((iter([1, 2]), "list_iterator"), (Endless(), "Endless")):
+        with pytest.raises(TypeError, match=f"DistributedSampler: {kind} has no length to take"):
+            sky.DistributedSampler(each)
