@@ -30,6 +30,7 @@ from skyward_nb.words.spec import PoolSpec
 _JOIN = 120
 _HEARTBEAT = 100
 """Seconds without a word until JAX ends a process whose peer is gone: a pool is faster than that."""
+_TRUE, _FALSE = ("1", "true", "yes", "on", "t", "y"), ("0", "false", "no", "off", "f", "n")
 _PROXY_CHECK = "jax_check_proxy_envs"
 """It warns of proxies, which are not asked for the pool's own nodes."""
 
@@ -118,12 +119,26 @@ def _heed_variables() -> None:
 
     for name, value in dict(jax.config.values).items():
         text = os.environ.get(name.upper())
-        if text is None or not isinstance(value, bool | int | float | str | None):
-            continue
-        if isinstance(value, bool):
-            jax.config.update(name, text.lower() in ("1", "true", "yes", "on"))
-        else:
-            jax.config.update(name, text if value is None else type(value)(text))
+        if text is not None and isinstance(value, bool | int | float | str | None):
+            jax.config.update(name, as_jax_reads(name.upper(), text, value))
+
+
+def as_jax_reads(
+    variable: str, text: str, value: bool | float | str | None
+) -> bool | float | str | None:
+    """What a variable's text means for an option of JAX that has this value now.
+
+    Raises ValueError for what JAX, in a process of its own, would not import with.
+    """
+    if isinstance(value, bool):
+        word = text.lower()
+        if word not in (*_TRUE, *_FALSE):
+            raise ValueError(f"{variable}={text}: JAX takes {', '.join(_TRUE + _FALSE)}")
+        return word in _TRUE
+    try:
+        return text if value is None else type(value)(text)
+    except ValueError:
+        raise ValueError(f"{variable}={text}: JAX takes a number, such as {value}") from None
 
 
 def _join(info: InstanceInfo, options: dict[str, str]) -> None:

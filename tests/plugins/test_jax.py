@@ -5,6 +5,8 @@ import ast
 import pytest
 from kernels import ready
 
+from skyward_nb.plugins.jax import as_jax_reads
+
 pytest.importorskip("jax")
 
 LINE = "nodes=2 framework=jax mesh=fsdp:2,tp:2 env=JAX_NUM_CPU_DEVICES=2 grace=2s"
@@ -166,3 +168,26 @@ def test_nothing_listens_beyond_loopback(notebook):
 def test_refused_before_anything_starts(notebook, line, message):
     ran = notebook.run(f"%sky up {line}")
     assert message in ran.stderr, ran.error
+
+
+def test_a_variable_that_jax_would_not_understand_is_refused(notebook):
+    ran = notebook.run("%sky up pool=x framework=jax env=JAX_ENABLE_X64=maybe")
+    assert "JAX_ENABLE_X64=maybe: JAX takes 1, true, yes" in ran.traceback, ran
+    line = "pool=x framework=jax env=JAX_ENABLE_X64=T"
+    ran = notebook.run(f"%%sky_remote {line}\nimport jax.numpy as jnp\nstr(jnp.ones(1).dtype)")
+    assert ran.result == "[0] 'float64'", ran.traceback
+    assert notebook.run("%sky down pool=x").status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "meant"),
+    [("Yes", False, True), ("off", True, False), ("7", 1, 7), ("x", None, "x"), ("y", "n", "y")],
+)
+def test_variables_are_read_as_jax_reads_them(text, value, meant):
+    assert as_jax_reads("JAX_X", text, value) == meant
+
+
+@pytest.mark.parametrize(("text", "value"), [("", True), ("2", False), ("many", 1)])
+def test_variables_that_jax_cannot_read(text, value):
+    with pytest.raises(ValueError, match=f"JAX_X={text}: JAX takes"):
+        as_jax_reads("JAX_X", text, value)
