@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec.structs import replace
 
+from skyward_nb.api.frameworks import Choice
 from skyward_nb.plugins.base import find_plugin, uses_of
 from skyward_nb.plugins.keras_plugin import settled
 from skyward_nb.pool.includes import located
 from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.errors import OptionError, PoolError
-from skyward_nb.words.frameworks import meant, with_what_they_need
+from skyward_nb.words.frameworks import lacking, meant, with_what_they_need
 from skyward_nb.words.image import Image
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.masking import masked
@@ -148,18 +149,30 @@ def check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
     for field, wanted in _fields(asked).items():
         have = getattr(spec, field)
         if have != wanted and not (field == "framework" and meant(wanted, have)):
-            _refuse(spec, "pool" if field == "name" else field, have, wanted)
+            option = "pool" if field == "name" else field
+            raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
     wanted = image_of(Image(), asked)
     if spec.image.lacks(wanted) or ("image" in asked and wanted != spec.image):
-        _refuse(spec, "image", spec.image, wanted)
+        raise _differs(spec, "image", spec.image, f"image={_spell(wanted)} was asked for")
 
 
-def _refuse(spec: PoolSpec, option: str, have: object, wanted: object) -> NoReturn:
-    raise PoolError(
+def check_choice(spec: PoolSpec, choice: Choice) -> str:
+    """What a pool that is up has, for who asks for `framework=auto`.
+
+    Raises `PoolError` where it lacks what would be chosen.
+    """
+    if lacking(choice.words, spec.framework):
+        have = spec.framework
+        raise _differs(spec, "framework", have, f"framework=auto means {choice.told}")
+    return f"framework=auto: pool {spec.name} has {_spell(spec.framework)}"
+
+
+def _differs(spec: PoolSpec, option: str, have: object, wanted: str) -> PoolError:
+    return PoolError(
         spec.name,
-        f"pool {spec.name!r} is up with {option}={_spell(have)}, and {option}="
-        f"{_spell(wanted)} was asked for. Either `%sky down pool={spec.name}` first, or "
-        f"take another: pool=NAME. Left out, the pool is used as it is.",
+        f"pool {spec.name!r} is up with {option}={_spell(have)}, and {wanted}. "
+        f"Either `%sky down pool={spec.name}` first, or take another: pool=NAME. Left out, the "
+        "pool is used as it is.",
     )
 
 

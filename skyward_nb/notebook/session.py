@@ -21,18 +21,18 @@ from skyward_nb.api.defaults import Default, with_defaults
 from skyward_nb.api.defaults import defaults as read_defaults
 from skyward_nb.api.ending import Ending
 from skyward_nb.api.failures import show
+from skyward_nb.api.frameworks import Choice, Notebook
+from skyward_nb.api.frameworks import choose as choose_frameworks
 from skyward_nb.api.handle import RunHandle
 from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.namespaces import Names
 from skyward_nb.api.options import Asked
 from skyward_nb.api.results import RankResults
 from skyward_nb.api.sources import is_own
-from skyward_nb.api.specs import check_fits, check_profile, spec_of
+from skyward_nb.api.specs import check_choice, check_fits, check_profile, spec_of
 from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells
-from skyward_nb.notebook.frameworks import Choice, Notebook
-from skyward_nb.notebook.frameworks import choose as choose_frameworks
 from skyward_nb.notebook.pools import PROVIDERS, Pools
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch
@@ -94,8 +94,7 @@ class Session:
         name = with_defaults(asked, self.defaults()).pool.get("pool", "default")
         pool = self.pools.live(name)
         if pool is not None:
-            check_fits(pool.spec, self._stated(asked))
-            return pool, pool.spec, ()
+            return pool, pool.spec, self._check_fits(pool.spec, asked, cell)
         if (lost := self.pools.lost(name)) is not None:
             return None, spec_of(lost.spec, self._stated(asked)), ()
         options = self._with_image(with_defaults(asked, self.defaults(anew=True)).pool)
@@ -125,6 +124,12 @@ class Session:
             )
         return {**options, "image": image}
 
+    def _check_fits(self, spec: PoolSpec, asked: Asked, cell: Cell | None) -> tuple[str, ...]:
+        """Raise `PoolError` where a pool that is up is not what is asked for; notes on what it has."""
+        check_fits(spec, self._stated(asked))
+        is_auto = asked.pool.get("framework") == AUTO
+        return (check_choice(spec, self._choose(cell)),) if is_auto else ()
+
     def _choose(self, cell: Cell | None) -> Choice:
         """The frameworks that a cell needs, or the notebook."""
         notebook = Notebook(
@@ -145,9 +150,9 @@ class Session:
         pool, spec, notes = self.resolve(asked, cell)
         display.change(notes=notes)
         if pool is None and (left := self.pools.left_over(spec.name)) is not None:
-            check_fits(left.entry.spec, self._stated(asked))
+            notes = self._check_fits(left.entry.spec, asked, cell)
             pool = self.pools.adopt(left, display)
-            display.change(notes=(_WENT_ON,))
+            display.change(notes=(_WENT_ON, *notes))
         return pool, pool.spec if pool is not None else spec
 
     def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:

@@ -133,6 +133,17 @@ def made_again(words: Iterable[str]) -> tuple[str, ...]:
     )
 
 
+def lacking(wanted: Iterable[str], have: Iterable[str]) -> tuple[str, ...]:
+    """What is wanted and not readied where these are, nor what they run on."""
+    there = with_what_they_need(have)
+    parts = [(word, *word.partition(":")[::2]) for word in wanted]
+    return tuple(
+        word
+        for word, name, variant in parts
+        if name not in there or variant not in ("", there[name])
+    )
+
+
 def meant(wanted: Iterable[str], have: Iterable[str]) -> bool:
     """Whether what is wanted is what there is, where `keras` is wanted on whatever it runs on."""
     words = set(wanted)

@@ -9,11 +9,11 @@ from types import FunctionType, ModuleType, SimpleNamespace
 import pytest
 from kernels import kernel
 
+from skyward_nb.api.frameworks import Notebook, choose, imports_of
 from skyward_nb.api.help import complete, help_text
 from skyward_nb.api.options import parse
 from skyward_nb.api.sources import is_own
 from skyward_nb.cell.names import cell_names
-from skyward_nb.notebook.frameworks import Notebook, choose, imports_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS
 
@@ -253,11 +253,17 @@ def test_a_cell_that_imports_torch_finds_it_ready(no_leaks):
         assert note in ran.picture
         assert note in ran.html
         assert notebook.run("import sys; 'torch' in sys.modules").result == "False"
-        # On a pool that is up it asks nothing.
+        # On a pool that is up it says what that has, if that is what it means.
         for line in ("framework=auto", "nodes=2 framework=auto"):
             again = notebook.run(f"%%sky_remote {line}\nimport json\n'torch' in json.__name__")
             assert again.result == "[0-1] False"
-            assert "framework=auto" not in again.picture
+            assert "framework=auto: pool default has torch" in again.picture
+        ran = notebook.run("%%sky_remote framework=auto\nimport jax")
+        assert ran.error[0] == "PoolError"
+        assert (
+            "pool 'default' is up with framework=torch, and framework=auto means jax (the cell "
+            "imports jax). Either `%sky down pool=default` first"
+        ) in ran.traceback
         assert "torch (local)" in notebook.run("%sky status").stdout
 
 

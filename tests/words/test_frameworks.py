@@ -3,7 +3,13 @@
 import pytest
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.frameworks import WORDS, made_again, parse_frameworks, with_what_they_need
+from skyward_nb.words.frameworks import (
+    WORDS,
+    lacking,
+    made_again,
+    parse_frameworks,
+    with_what_they_need,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +74,19 @@ def test_what_has_to_be_made_again_in_a_new_group():
         *made_again(("torch",)),
         *made_again(("tensorflow",)),
     )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "have", "lacks"),
+    [
+        ("torch", "huggingface", ()),
+        ("huggingface", "torch", ("huggingface",)),
+        ("keras", "keras:jax", ()),
+        ("keras:torch", "keras:jax", ("keras:torch",)),
+        ("torch,jax", "keras:jax", ("torch",)),
+        ("none", "none", ()),
+        ("none", "torch", ()),
+    ],
+)
+def test_what_is_lacking(wanted, have, lacks):
+    assert lacking(parse_frameworks(wanted), parse_frameworks(have)) == lacks

@@ -45,8 +45,13 @@ class Choice:
     words: tuple[str, ...]
     why: str
 
+    @property
+    def told(self) -> str:
+        """`torch (the cell imports torch.nn)`."""
+        return f"{','.join(self.words) or 'none'} ({self.why})"
+
     def __str__(self) -> str:
-        return f"framework=auto: {','.join(self.words) or 'none'} ({self.why})"
+        return f"framework=auto: {self.told}"
 
 
 @dataclass(frozen=True)
