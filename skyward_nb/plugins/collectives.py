@@ -31,11 +31,14 @@ _STRATEGY = f"{_TENSORFLOW}distribute/"
 """Where a strategy waits for threads of its own, by what is in `_THREADING`."""
 _THREADING = "/threading.py", "/multiprocessing/pool.py", f"{_TENSORFLOW}training/coordinator.py"
 
+_SYNC = "/skyward_nb/runtime/sync.py"
+"""Of ours: but for `barrier`, what is in it waits only where torch does that it calls."""
+
 _PACKAGES = (
     "/torch/distributed/",
     "/torch/nn/parallel/distributed.py",
     "/jax/experimental/multihost_utils.py",
-    "/skyward_nb/runtime/sync.py",
+    _SYNC,
     "/skyward_nb/wire/foreign.py",
     _TENSORFLOW,
     "/tf_keras/src/",
@@ -70,7 +73,8 @@ _COMPUTING = (
 )
 """Where JAX's Python goes over to native code to read an array, or to call what it has just compiled."""
 _ALIKE = {
-    ("/skyward_nb/runtime/sync.py", "barrier"): "sky.barrier",
+    (_SYNC, "barrier"): "sky.barrier",
+    (_SYNC, "mesh"): "sky.mesh",
     ("/skyward_nb/wire/foreign.py", "_jax_array"): A_COMPUTATION_OF_JAX,
     ("/torch/nn/parallel/distributed.py", "__init__"): "DistributedDataParallel",
     ("/torch/nn/parallel/distributed.py", "forward"): "DistributedDataParallel.forward",
@@ -121,7 +125,8 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
             named.append((file, function))
         elif not any(part in file for part in _BETWEEN):
             break
-    return _known_name(named) if named else native
+    is_quick = all(file.endswith(_SYNC) and function != "barrier" for file, function in named)
+    return native if is_quick else _known_name(named)
 
 
 def _within(frames: list[NamedFrame]) -> list[NamedFrame]:

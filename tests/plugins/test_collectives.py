@@ -22,6 +22,7 @@ C10D = f"{TORCH}/distributed/distributed_c10d.py"
 LOGGER = f"{TORCH}/distributed/c10d_logger.py"
 FUNCTIONAL = f"{TORCH}/distributed/_functional_collectives.py"
 GRAPH = f"{TORCH}/autograd/graph.py"
+SYNC = "/x/skyward_nb/runtime/sync.py"
 TENSORFLOW = "/site-packages/tensorflow/python"
 EXECUTE = f"{TENSORFLOW}/eager/execute.py"
 FUNCTION = f"{TENSORFLOW}/eager/polymorphic_function/polymorphic_function.py"
@@ -45,9 +46,23 @@ FRAMES = {
         "new_group",
     ),
     "ours": (
-        ((C10D, "barrier"), (LOGGER, "wrapper"), ("/x/skyward_nb/runtime/sync.py", "barrier"), CELL),
+        ((C10D, "barrier"), (LOGGER, "wrapper"), (SYNC, "barrier"), CELL),
         "sky.barrier",
     ),
+    "a mesh of ours that torch makes": (
+        ((C10D, "new_group"), (LOGGER, "wrapper"), (f"{TORCH}/distributed/device_mesh.py", "init_device_mesh"),
+         ("/x/skyward_nb/plugins/torch.py", "mesh"), (SYNC, "mesh"), CELL),
+        "sky.mesh",
+    ),
+    "a mesh that TensorFlow has not": (
+        (("/x/skyward_nb/plugins/tensorflow.py", "mesh"), (SYNC, "mesh"), CELL), ""
+    ),
+    "a mesh that JAX makes": (
+        (("/site-packages/jax/_src/mesh_utils.py", "make_mesh"), ("/x/skyward_nb/plugins/jax.py", "mesh"),
+         (SYNC, "mesh"), CELL),
+        "",
+    ),
+    "where data is": (((SYNC, "_group"), (SYNC, "data_place"), CELL), ""),
     "averaging": (((GRAPH, "_engine_run_backward"), (f"{TORCH}/_tensor.py", "backward"), CELL), "backward"),
     "sharded parameters, in a hook of backward": (
         ((C10D, "reduce_scatter_tensor"), (f"{TORCH}/distributed/fsdp/_collectives.py", "foreach_reduce"),
