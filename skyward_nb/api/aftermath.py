@@ -12,13 +12,15 @@ from skyward_nb.pool.hang import Halt, doing
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.whereabouts import Source, Whereabouts, whereabouts
 from skyward_nb.words.events import RankDone, RankLost
-from skyward_nb.words.frameworks import made_again
+from skyward_nb.words.frameworks import made_again, with_what_they_need
 from skyward_nb.words.ranks import count_ranks
 
 _OLD_GROUP = re.compile(
     "Connection closed by peer|Connection reset by peer|Broken pipe|not initialized in the world"
     "|Received incompatible devices"
 )
+_IN_PLACE = re.compile(r"(reduce|gather|scatter|broadcast|all_to_all|recv|backward|wait)\w*$")
+"""Collectives of torch that fill tensors the caller has: one that is cut has filled a part of them."""
 
 
 def aftermath(
@@ -157,4 +159,12 @@ def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> 
         words = f"communication was cut to stop {', and '.join(waited)}; {anew}"
     else:
         words = f"ranks had not called the same collectives, so {anew}"
+    filling = [name for name in _waiting(outcome, outcome.waited_in) if _fills(name)]
+    if outcome.was_cut and filling and "torch" in with_what_they_need(framework):
+        words += f"; tensors that {' or '.join(filling)} was filling may be half done"
     return "; ".join((words, *made_again(framework)))
+
+
+def _fills(name: str) -> bool:
+    """Whether a collective of torch fills tensors that the caller goes on with."""
+    return bool(_IN_PLACE.search(name)) and "_object" not in name

@@ -14,10 +14,9 @@ from skyward_nb.words.events import Failure, RankDone, RankLost
 
 FAILURE = Failure(type_name="ValueError", message="m", value=None, at=None, traceback=())
 SLEEPS = Whereabouts((Spot("Cell In[3]", 7, "<module>", "time.sleep(60)", is_users=True),))
-FORMED = (
-    "the process group was formed again (generation 3) and names are kept; models wrapped for the "
-    "old group (DDP, FSDP, sky.parallelize) must be made again"
-)
+KEPT = "the process group was formed again (generation 3) and names are kept"
+MODELS = "models wrapped for the old group (DDP, FSDP, sky.parallelize) must be made again"
+FORMED = f"{KEPT}; {MODELS}"
 ANEW = (
     "all ranks were started anew (generation 3); names of the notebook are sent again when a cell "
     "reads them"
@@ -73,7 +72,17 @@ def outcome(*ends, dead=(), killed=(), **more):
             ),
             (
                 "communication was cut to stop ranks 0,3, which waited in all_reduce, and rank 1, "
-                f"which waited in barrier; {FORMED}",
+                f"which waited in barrier; {KEPT}; tensors that all_reduce was filling may be half "
+                f"done; {MODELS}",
+            ),
+        ),
+        (
+            outcome(
+                failed(1), stopped(0), was_reformed=True, waited_in={0: "all_gather_object"},
+            ),
+            (
+                "communication was cut to stop rank 0, which waited in all_gather_object; "
+                f"{FORMED}",
             ),
         ),
         (
