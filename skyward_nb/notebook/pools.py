@@ -34,6 +34,12 @@ class Lost:
     spec: PoolSpec
     how: str
 
+    @property
+    def advice(self) -> str:
+        """How to have it again."""
+        which = "" if self.spec.name == "default" else f" pool={self.spec.name}"
+        return f"%sky restart{which}, or its next cell, makes it anew"
+
 
 class Pools:
     """The pools of one IPython shell, by name; `sources` finds the text of its cells."""

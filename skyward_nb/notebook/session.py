@@ -83,6 +83,10 @@ class Session:
             self._defaults = read_defaults(Path.cwd(), os.environ, self.settings)
         return self._defaults
 
+    def name_of(self, asked: Asked) -> str:
+        """The name of the pool that is meant."""
+        return with_defaults(asked, self.defaults()).pool.get("pool", "default")
+
     def resolve(
         self, asked: Asked, cell: Cell | None = None
     ) -> tuple[Pool | None, PoolSpec, tuple[str, ...]]:
@@ -91,7 +95,7 @@ class Session:
         A pool that was lost comes again as it was, unless the line says otherwise. Raises
         `OptionError` or `PoolError` for what does not fit, before anything is started.
         """
-        name = with_defaults(asked, self.defaults()).pool.get("pool", "default")
+        name = self.name_of(asked)
         pool = self.pools.live(name)
         if pool is not None:
             return pool, pool.spec, self._check_fits(pool.spec, asked, cell)

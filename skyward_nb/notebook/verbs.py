@@ -106,7 +106,7 @@ def status(session: Session, line: str) -> None:
     if not names and not there and not lost:
         print("no pool is up; a %%sky_remote cell or %sky up makes one")
     for each in lost:
-        print(f"{each.how}. %sky restart, or the next cell, makes it anew: {each.spec}")
+        print(f"{each.how}. {each.advice}: {each.spec}")
     for name in names:
         pool = session.pools[name]
         gone = session.pools.look(pool)
@@ -199,7 +199,7 @@ def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ..
     names = tuple(asked.rest[0].split(",")) if asked.rest else ()
     if words and not names:
         raise OptionError(verb, f"%sky {verb} needs names: %sky {verb} x_train,model")
-    return _need(session, asked.pool.get("pool", "default")), names, dict(asked.cell)
+    return _need(session, session.name_of(asked)), names, dict(asked.cell)
 
 
 def logs(session: Session, line: str) -> None:
@@ -237,7 +237,7 @@ def check(session: Session, line: str) -> None:
 def _survey(session: Session, line: str) -> None:
     asked = parse(line, scopes=("pool",))
     _only(asked.pool, *TAKES["check"])
-    pool = _need(session, asked.pool.get("pool", "default"))
+    pool = _need(session, session.name_of(asked))
     for said in survey(pool.spec, functools.partial(session.ask, pool)):
         print(said)
 
@@ -246,7 +246,7 @@ def restart(session: Session, line: str) -> None:
     """Begin a new generation."""
     asked = parse(line, scopes=("pool",))
     _only(asked.pool, "pool")
-    name = asked.pool.get("pool", "default")
+    name = session.name_of(asked)
     if session.pools.live(name) is None and session.pools.lost(name) is not None:
         up(session, line)  # what is gone has no generation to come; it comes again as it was
         return
@@ -307,7 +307,7 @@ def _need(session: Session, name: str) -> Pool:
     pool = session.pools.live(name)
     if pool is None:
         if (lost := session.pools.lost(name)) is not None and lost.how:
-            raise PoolError(name, f"{lost.how}. %sky restart, or the next cell, makes it anew.")
+            raise PoolError(name, f"{lost.how}. {lost.advice}.")
         there = ", ".join(session.pools)
         hint = f"pools that are up: {there}" if there else "%sky up or a first cell makes one"
         raise PoolError(name, f"there is no pool {name!r}; {hint}")

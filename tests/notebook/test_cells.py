@@ -792,6 +792,15 @@ def test_defaults_of_the_session_and_the_project(no_leaks, tmp_path):
         assert "did you mean nodes" in notebook.run("%sky config nods=4").stderr
 
 
+def test_a_pool_of_the_defaults_is_the_one_that_verbs_mean(no_leaks):
+    with kernel() as notebook:
+        notebook.run("%sky config pool=train nodes=2")
+        notebook.run("%%sky_remote\nkept = 1")
+        assert "kept  0-1" in notebook.run("%sky vars").stdout
+        assert notebook.run("%sky pull kept").stdout.startswith("kept: one value per rank")
+        assert "Generation 2 of pool train" in notebook.run("%sky restart").picture
+
+
 def test_completion_and_help_in_a_real_kernel(no_leaks):
     with kernel() as notebook:
 
