@@ -228,16 +228,17 @@ class Runner:
     def _conclude(
         self, job: Job, outcome: Outcome, display: RunDisplay, *, ends: bool = True
     ) -> RankResults[Any]:
-        with self._stage.locked():
-            try:
+        try:
+            with self._stage.locked():
                 if job.feeds.error is not None:
                     display.end("failed", f"a generator among the arguments of {job.name}() failed")
                     raise job.feeds.error
                 return Ending({}, self.pool, outcome, display).values(job.timeout, ends=ends)
-            finally:
-                if not self.pool.closed:
-                    self.pool.seen()
-                self.pool.clean(outcome)
+        finally:
+            # Not while nothing else is shown: a run that begins holds the pool, and may show that.
+            if not self.pool.closed:
+                self.pool.seen()
+            self.pool.clean(outcome)
 
     def _most_bytes(self, ranks: int) -> int:
         """The most that a value may have to come back: over a network 256 MB, else what memory holds."""

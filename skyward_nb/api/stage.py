@@ -168,10 +168,12 @@ class Stage:
                 canvas.draw_now()
 
     def look(self) -> None:
-        """Take notice of what came between runs; raises `PoolError` when the pool is gone."""
-        with self._lock:
-            if self._pictures is not None:
-                self._pictures.look()
+        """Take notice of what came between runs; raises `PoolError` when the pool is gone.
+
+        Whoever listens to the pool may wait to show something: so this lock is not held meanwhile.
+        """
+        if self._pictures is not None:
+            self._pictures.look(self._lock)
 
     def close(self) -> None:
         """Nothing is shown any more."""

@@ -793,14 +793,23 @@ class Pool:
 
         Raises `PoolError` when the pool is.
         """
-        if self._goings:
-            return self._losses  # whoever waits for them takes notice
-        with self._helm.held():
+        if self._goings or not self._helm.take(0):
+            return self._losses  # whoever listens takes notice
+        try:
             self._look(watch)
+        finally:
+            self._helm.give()
         return self._losses
 
     def _look(self, watch: Watch) -> None:
         while (event := self._lines.next(0)) is not None:
+            with self._helm:
+                goings = list(self._goings.values())
+            if goings:  # begun just now, by another thread
+                if not isinstance(event, SigInt):
+                    self._deliver(event, goings[0])
+                self._hear(event)
+                continue
             if isinstance(event, RankLost) and event.generation == self.generation:
                 self._miss(event)
             if not isinstance(event, SigInt):

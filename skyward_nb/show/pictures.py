@@ -26,6 +26,7 @@ from skyward_nb.words.events import (
     Stage,
 )
 
+_NO_LOCK = contextlib.nullcontext()
 _KEPT = 8
 _IDLE_PERIOD = 0.25
 _LOOK_AFTER = 0.5
@@ -126,13 +127,20 @@ class Pictures:
 
     # ── between runs ────────────────────────────────────────────────────────────────────
 
-    def look(self) -> Mapping[int, RankLost]:
+    def look(
+        self, lock: contextlib.AbstractContextManager[object] = _NO_LOCK
+    ) -> Mapping[int, RankLost]:
         """Take notice of what came between cells, which earlier runs show; the ranks that are gone.
 
-        Raises `PoolError` when the pool is.
+        The lock is held for each event that is shown. Raises `PoolError` when the pool is gone.
         """
+
+        def late(event: Event | None) -> None:
+            with lock:
+                self._late(event)
+
         try:
-            return self._pool.look(self._late)
+            return self._pool.look(late)
         except PoolError as error:
             self.untold = self._pool.gone or error.message
             raise
