@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from skyward_nb import plugins
     from skyward_nb.api import integrations
+    from skyward_nb.api.arguments import Local
     from skyward_nb.api.compute import Compute
     from skyward_nb.api.compute import Compute as ComputePool
     from skyward_nb.api.failures import RankFailure
@@ -56,6 +57,7 @@ _ALIASES = {"ComputePool": "Compute", "compute": "function"}
 _HOMES = {
     "AcceleratorError": "words.errors",
     "Compute": "api.compute",
+    "Local": "api.arguments",
     "DistributedSampler": "runtime.sampler",
     "Image": "words.image",
     "InstanceInfo": "words.info",
@@ -103,6 +105,7 @@ __all__ = [
     "ComputePool",
     "Image",
     "InstanceInfo",
+    "Local",
     "MissingDependency",
     "OptionError",
     "Options",

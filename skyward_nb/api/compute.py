@@ -8,26 +8,30 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast
 
 from IPython.core.getipython import get_ipython
 
+from skyward_nb.api.arguments import AcceleratorLike, Local, MeshLike, TimeLike, spec_for
 from skyward_nb.api.function import PendingFunction
 from skyward_nb.api.futures import PoolFuture, Workers, joined
+from skyward_nb.api.marks import marks_of
 from skyward_nb.api.namespaces import namespace_of
 from skyward_nb.api.runner import Runner
 from skyward_nb.api.sources import source_finder
-from skyward_nb.api.specs import spec_of
 from skyward_nb.api.stage import Stage
 from skyward_nb.api.streams import streams
+from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.outcome import Going
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.base import Provider
-from skyward_nb.providers.local import LocalProvider
+from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.runtime.calls import raw_of
 from skyward_nb.words.errors import PoolError
+from skyward_nb.words.image import Image
+from skyward_nb.words.options import Options
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 T = TypeVar("T")
-_PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
 _numbers = itertools.count(1)
 _here: weakref.WeakSet[Compute] = weakref.WeakSet()
 
@@ -49,16 +52,63 @@ class Compute:
     __sky_pool__ = True
 
     def __init__(
-        self, *, name: str | None = None, nodes: int = 1, quiet: bool = False, **options: Any
+        self,
+        *,
+        provider: Local | str | None = None,
+        nodes: int | None = None,
+        accelerator: AcceleratorLike | None = None,
+        image: Image | None = None,
+        plugins: Iterable[PluginChoice | Callable[[], PluginChoice]] = (),
+        options: Options | None = None,
+        ranks_per_node: int | Literal["auto"] | None = None,
+        mesh: MeshLike | None = None,
+        python: str | None = None,
+        pip: str | Sequence[str] | None = None,
+        apt: str | Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        spot: Literal["auto", "yes", "no"] | bool | None = None,
+        ttl: TimeLike | None = None,
+        idle: TimeLike | None = None,
+        grace: TimeLike | None = None,
+        max_cost: float | None = None,
+        name: str | None = None,
+        simulate: bool | None = None,
+        quiet: bool = False,
     ) -> None:
-        self.name = name or f"compute-{next(_numbers)}"
-        self.spec: PoolSpec = spec_of(PoolSpec(), {"pool": self.name, "nodes": nodes, **options})
+        stated = {
+            "provider": provider,
+            "nodes": nodes,
+            "accelerator": accelerator,
+            "image": image,
+            "options": options,
+            "ranks_per_node": ranks_per_node,
+            "mesh": mesh,
+            "python": python,
+            "pip": pip,
+            "apt": apt,
+            "env": env,
+            "spot": spot,
+            "ttl": ttl,
+            "idle": idle,
+            "grace": grace,
+            "max_cost": max_cost,
+            "name": name,
+            "simulate": simulate,
+        }
+        given = {option: value for option, value in stated.items() if value is not None}
+        self._spec = spec_for(given, plugins, f"compute-{next(_numbers)}")
+        self.name = self._spec.name
         self._stage = Stage(quiet=quiet)
         self._runner: Runner | None = None
         self._closed = False
         self._pid = os.getpid()
         self._starting = threading.RLock()
-        self._workers = Workers(self.spec.world_size, f"skyward-{self.name}")
+        self._workers = Workers(self._spec.world_size, f"skyward-{self.name}")
+
+    @property
+    def spec(self) -> PoolSpec:
+        """What the pool is; functions that use other frameworks add theirs to it."""
+        return self._spec if self._runner is None else self._runner.pool.spec
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -137,8 +187,8 @@ class Compute:
             )
         shell = get_ipython()
         namespace_of(shell)
-        provider = _PROVIDERS[self.spec.provider]()
-        pool = Pool(self.spec, provider, source_finder(shell))
+        provider = PROVIDERS[self._spec.provider]()
+        pool = Pool(self._spec, provider, source_finder(shell))
         display = self._stage.display(f"Starting {self.spec}")
         display.change(awaited=self.spec.world_size)
         try:
@@ -197,15 +247,21 @@ class Compute:
         """What `call > pool` does: run it in the background, with the arguments as they are now."""
         return self._submit(call, self.ranks)
 
-    def _run(self, call: PendingFunction[R], ranks: Sequence[int]) -> R:
+    def _ready(self, *functions: Callable[..., Any]) -> Runner:
+        """The ranks, readied for what these functions use."""
         runner = self._live()
+        runner.ready(tuple(use for each in functions for use in marks_of(raw_of(each)).uses))
+        return runner
+
+    def _run(self, call: PendingFunction[R], ranks: Sequence[int]) -> R:
+        runner = self._ready(call.function)
         if streams(call.function.raw):
             (stream,) = runner.stream(call, ranks, all_of=False)
             return cast("R", stream)
         return runner.run(runner.job(call), ranks, all_of=False).head
 
     def _broadcast(self, call: PendingFunction[R], ranks: Sequence[int]) -> list[R]:
-        runner = self._live()
+        runner = self._ready(call.function)
         if streams(call.function.raw):
             return cast("list[R]", runner.stream(call, ranks, all_of=True))
         return list(runner.run(runner.job(call), ranks, all_of=True))
@@ -213,7 +269,7 @@ class Compute:
     def _submit(
         self, call: PendingFunction[Any], ranks: Sequence[int], *, all_of: bool = False
     ) -> PoolFuture[Any]:
-        runner = self._live()
+        runner = self._ready(call.function)
         _check_returns(call)
         job = runner.stow(runner.job(call))
         future: PoolFuture[Any] = PoolFuture(self._stage.draw_later)
@@ -243,7 +299,7 @@ class Compute:
         return (value for _, value in self._each(calls))
 
     def _each(self, calls: Sequence[PendingFunction[Any]]) -> Iterator[tuple[int, Any]]:
-        runner = self._live()
+        runner = self._ready(*(call.function for call in calls))
         for call in calls:
             _check_returns(call)
         jobs = [runner.job(call) for call in calls]
@@ -258,7 +314,7 @@ class Compute:
         length. Items go to free ranks, many at once where they are quick; `timeout` is seconds that
         such a batch may take. What an item raises is raised, with a note of which it was.
         """
-        runner = self._live()
+        runner = self._ready(function)
         return runner.map(function, list(zip(*items, strict=True)), self.ranks, timeout)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -13,16 +13,20 @@ from IPython.core.getipython import get_ipython
 
 from skyward_nb.api.ending import Ending
 from skyward_nb.api.function import PendingFunction
+from skyward_nb.api.marks import Marks, marks_of, shown
 from skyward_nb.api.namespaces import namespace_of
+from skyward_nb.api.plugins import missing
 from skyward_nb.api.results import RankResults
 from skyward_nb.api.slots import Slots, Stuck
+from skyward_nb.api.specs import readied_for
 from skyward_nb.api.stage import Stage
 from skyward_nb.api.streams import Feeds, RankStream, StreamRun, streams
+from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Going, Outcome, RunRequest
 from skyward_nb.pool.pool import WARN_FROM, Pool
 from skyward_nb.providers.folders import store_root
-from skyward_nb.runtime.calls import Batch, Call
+from skyward_nb.runtime.calls import Batch, Call, raw_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.wire.blobs import memory_room
 from skyward_nb.wire.payload import Bundle, pack
@@ -48,6 +52,7 @@ class Job:
     packed: Packed | None = None
     feeds: Feeds = field(default_factory=Feeds)
     """The generators among its arguments."""
+    marks: Marks = field(default_factory=Marks)
 
 
 class Runner:
@@ -76,7 +81,7 @@ class Runner:
         except PayloadError:
             _blame_argument(call)
             raise
-        return Job(function.name, bundle, call.timeout, feeds=feeds)
+        return Job(function.name, bundle, call.timeout, feeds=feeds, marks=marks_of(function.raw))
 
     def stow(self, job: Job) -> Job:
         """Keep a job as it is now, for later."""
@@ -174,6 +179,7 @@ class Runner:
     ) -> tuple[Going, Watch]:
         """Let a job run on ranks that are taken; what hears its events."""
         pool = self.pool
+        self._show_only(job.marks, display)
         title = title or f"{job.name}() on {spell_result(ranks, pool.spec.world_size)}"
         while True:
             self._stage.look()
@@ -183,6 +189,31 @@ class Runner:
             watch = self._feeding(job, ranks, shown) if job.feeds else shown
             with contextlib.suppress(PoolBusy):  # it broke just now
                 return pool.begin(self._request(job, ranks), watch, display.sending), watch
+
+    def _show_only(self, marks: Marks, display: RunDisplay) -> None:
+        """Show of a function's output what it is marked to show."""
+        if marks.stdout or marks.stderr:
+            out, err = shown(marks, self.pool.infos)
+            display.show_only("stdout", out)
+            display.show_only("stderr", err)
+
+    def ready(self, uses: tuple[PluginChoice, ...]) -> None:
+        """Have the ranks readied for what a function uses, if they are not: a new generation then.
+
+        Raises `OptionError` where that contradicts what the pool is made with.
+        """
+        if not uses or not missing(self.pool.spec, uses):
+            return
+        with self._claimed(self.pool.ranks, all_of=True):
+            if missing(self.pool.spec, uses):
+                spec = readied_for(self.pool.spec, uses)
+                display = self._stage.display(f"Readying {','.join(spec.framework)}")
+                try:
+                    self.pool.become(spec, display.watch)
+                except BaseException as error:
+                    display.end("failed", str(error).partition("\n")[0] or "Interrupted")
+                    raise
+                display.end("finished", f"Ranks are ready for {','.join(spec.framework)}")
 
     def _feeding(self, job: Job, ranks: tuple[int, ...], shown: Watch) -> Watch:
         """What hears a run's events, and gives its ranks the values of generators that they want."""
@@ -336,6 +367,7 @@ class Runner:
         sizes = _Sizes(len(items), len(ranks))
         name = getattr(function, "__qualname__", type(function).__name__)
         starts: list[int] = []
+        marks = marks_of(raw_of(function))
         done = 0
 
         def jobs() -> Iterator[Job]:
@@ -346,7 +378,7 @@ class Runner:
                 bundle = pack(f"{name}()", batch, to_ranks=True)
                 starts.append(at)
                 sizes.began(len(starts) - 1, size)
-                yield Job(name, bundle, timeout)
+                yield Job(name, bundle, timeout, marks=marks)
                 at += size
 
         def ended(display: RunDisplay) -> None:

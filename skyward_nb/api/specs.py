@@ -9,7 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from skyward_nb.api.frameworks import Choice
+from skyward_nb.api.plugins import fields_of
 from skyward_nb.plugins.base import find_plugin, uses_of
+from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.keras_plugin import settled
 from skyward_nb.pool.includes import located
 from skyward_nb.words.commands import PluginUse
@@ -119,6 +121,29 @@ def check_profile(spec: PoolSpec, profile: str | None) -> None:
         f"profile={profile} needs framework=torch, and the pool is made with "
         f"framework={','.join(spec.framework) or 'none'}{instead}",
     )
+
+
+def readied_for(spec: PoolSpec, choices: Iterable[PluginChoice]) -> PoolSpec:
+    """A pool's spec with the plugins that functions ask for besides.
+
+    Raises `OptionError` where the pool is made otherwise, as with another backend.
+    """
+    choices = tuple(choices)
+    asked = fields_of(choices)
+    plain = PoolSpec()
+    for name, wanted in asked.items():
+        have = getattr(spec, name)
+        if name not in ("framework", "env") and have not in (wanted, getattr(plain, name)):
+            raise OptionError(
+                name,
+                f"{choices[0]!r} on the function asks for {name}={_spell(wanted)}, and the pool is made "
+                f"with {name}={_spell(have)}: have them say the same",
+            )
+    if "framework" in asked:
+        asked["framework"] = tuple(dict.fromkeys((*spec.framework, *asked["framework"])))
+    if "env" in asked:
+        asked["env"] = {**spec.env, **asked["env"]}
+    return spec_of(spec, asked)
 
 
 def image_of(base: Image, asked: Mapping[str, Any]) -> Image:

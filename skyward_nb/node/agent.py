@@ -119,6 +119,8 @@ class Agent:
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
         self._missing: dict[str, str] = {}
+        self._asked: set[str] | None = None
+        """What the forge was asked to import."""
         self._reserved: socket.socket | None = None
         self._held_ports: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -279,6 +281,7 @@ class Agent:
             await self._fork_anew(order)
 
     async def _fork_anew(self, order: Fork) -> None:
+        self._have_imported(order)
         if not self._imported.is_set():
             names = ", ".join(dict.fromkeys(use.name for use in order.plugins)) or "IPython"
             nodes = tuple(sorted({place.node for place in order.places}))
@@ -321,6 +324,17 @@ class Agent:
                 resources.append(self._reserved)
                 self._reserved = None
             self._order(birth, *resources)
+
+    def _have_imported(self, order: Fork) -> None:
+        """Have the forge import what these ranks need, and it has not been asked for."""
+        uses = order.plugins
+        wanted = {name for use in uses for name in find_plugin(use.name).preload(use.options)}
+        if self._asked is None:
+            self._asked = wanted  # it began with these
+        elif more := wanted - self._asked:
+            self._asked |= wanted
+            self._imported.clear()
+            self._order(forge.Import(tuple(sorted(more))))
 
     def _reform(self, order: Reform, data: bytes) -> None:
         """Have the ranks there are form the group of a new generation; the head gets its port."""

@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -52,6 +53,12 @@ class Signal(msgspec.Struct, frozen=True, tag=True):
     group: bool = False
 
 
+class Import(msgspec.Struct, frozen=True, tag=True):
+    """Import these modules, as before the first fork; `NAME=VALUE` sets a variable. Answered by `Imported`."""
+
+    modules: tuple[str, ...]
+
+
 class Born(msgspec.Struct, frozen=True, tag=True):
     """A rank's process id, and when it started: nobody is later taken for it."""
 
@@ -75,7 +82,7 @@ class Imported(msgspec.Struct, frozen=True, tag=True):
     missing: dict[str, str] = {}
 
 
-Order = Birth | Signal
+Order = Birth | Signal | Import
 Word = Born | Reaped | Imported
 
 _LARGEST = 1 << 20
@@ -128,16 +135,21 @@ class Forge:
 
     def preload(self, modules: list[str]) -> None:
         """Import what ranks will need, on one thread, and make the shell they inherit."""
-        started = time.perf_counter()
-        # Imports make no garbage worth looking for: a fifth of the time of importing torch.
-        gc.disable()
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
         from skyward_nb.node import rank
         from skyward_nb.node.shell import make_shell
 
         del rank
+        gc.disable()
         self._shell = make_shell(self._folder / "ipython")
+        self._import(modules)
+
+    def _import(self, modules: Iterable[str]) -> None:
+        """Import modules, and tell which could not be."""
+        started = time.perf_counter()
+        # Imports make no garbage worth looking for: a fifth of the time of importing torch.
+        gc.disable()
         missing: dict[str, str] = {}
         for module in modules:
             variable, equals, value = module.partition("=")
@@ -195,6 +207,8 @@ class Forge:
         order = msgspec.msgpack.decode(data, type=Order)
         if isinstance(order, Birth):
             self._fork(order, descriptors)
+        elif isinstance(order, Import):
+            self._import(order.modules)
         elif order.pid in self._ranks:
             # Itself first, and by its main thread: of two signals to a process, another thread
             # may take both, and a main thread that waits for a lock would not wake.

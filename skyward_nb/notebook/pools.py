@@ -15,15 +15,13 @@ from skyward_nb.api.left import Left, notebook_of, others
 from skyward_nb.notebook.background import Background
 from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.base import Provider
-from skyward_nb.providers.local import LocalProvider
+from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pictures import Pictures
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.events import RankLost
 from skyward_nb.words.spec import PoolSpec
 
-PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
 _RESTART_COMES = 0.1
 
 

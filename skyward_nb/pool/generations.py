@@ -44,6 +44,10 @@ class Generations:
         self._reserved: dict[int, Reserved] = {}
         self._kept: dict[int, dict[str, tuple[int, ...]]] = {}
 
+    def ready_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
+        """The next generation is readied so."""
+        self._spec, self._plugins = spec, plugins
+
     def adopt(self, hellos: Iterable[Hello]) -> bool:
         """Take the ranks that agents tell of; whether all are there."""
         hellos = list(hellos)

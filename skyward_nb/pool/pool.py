@@ -37,7 +37,16 @@ from skyward_nb.pool.switchboard import Incoming, SigInt
 from skyward_nb.providers.base import AgentGone, Provider
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.payload import Bundle
-from skyward_nb.words.commands import Command, Parcel, Run, Sample, Seen, SourceFile, Stop
+from skyward_nb.words.commands import (
+    Command,
+    Parcel,
+    PluginUse,
+    Run,
+    Sample,
+    Seen,
+    SourceFile,
+    Stop,
+)
 from skyward_nb.words.errors import PoolBusy, PoolError, StartError, spell_size
 from skyward_nb.words.events import (
     Began,
@@ -200,6 +209,30 @@ class Pool:
         """Begin a new generation: ranks forked anew, their namespaces empty."""
         with self._turn(), self._lines.interrupts():
             self._new_generation(watch)
+
+    def become(self, spec: PoolSpec, watch: Watch) -> None:
+        """Go on with other frameworks: a new generation, readied for those of `spec`.
+
+        Raises what `start` raises of them, and is what it was then.
+        """
+        before = self.spec, self._plugins
+        plugins = uses_of(spec)
+        for use in plugins:
+            check_installed(use)
+        self._provider.check(spec)
+        try:
+            with self._turn(), self._lines.interrupts():
+                self._readied_for(spec, plugins)
+                self._new_generation(watch)
+        except BaseException:
+            self._readied_for(*before)
+            self._ready = False
+            raise
+        registry.enter(self.pool_id, spec, self._client.notebook, self.started)
+
+    def _readied_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
+        self.spec, self._plugins = spec, plugins
+        self._generations.ready_for(spec, plugins)
 
     def attach(self, watch: Watch) -> None:
         """Go on with a pool that another process has left alive; `unseen` is the run to `follow`.

@@ -1,0 +1,133 @@
+"""The arguments of `sky.Compute`, read as options of the magic line are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skyward_nb.api.defaults import defaults, with_defaults
+from skyward_nb.api.options import BY_NAME, Asked, read_option
+from skyward_nb.api.plugins import fields_of
+from skyward_nb.api.specs import spec_of
+from skyward_nb.plugins.choices import PluginChoice
+from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.image import Image
+from skyward_nb.words.options import Options
+from skyward_nb.words.spec import PoolSpec
+
+AcceleratorLike = str | Accelerator
+MeshLike = str | Mapping[str, int] | Sequence[Sequence[Any]]
+TimeLike = float | str | timedelta
+
+
+class Local(msgspec.Struct, frozen=True):
+    """This machine: nodes are groups of its processes. No account, no root, nothing beyond loopback."""
+
+    name = "local"
+
+
+def spec_for(
+    given: Mapping[str, Any],
+    plugins: Iterable[PluginChoice | Callable[[], PluginChoice]],
+    name: str,
+) -> PoolSpec:
+    """The pool that these arguments ask for, completed by defaults; raises `OptionError`.
+
+    Without a name it has this one. Defaults are those of options: of files and of `SKYWARD_*`.
+    """
+    asked = fields_of(plugins)
+    for option, value in given.items():
+        asked |= _read(option, value, asked)
+    known = defaults(Path.cwd(), os.environ, {})
+    whole = with_defaults(Asked(pool=asked), [each for each in known if each.option != "pool"]).pool
+    if whole.get("framework") == "auto":
+        whole.pop("framework")  # plugins and integrations say it
+    return spec_of(PoolSpec(), {"pool": name, **whole})
+
+
+def _read(option: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """An argument as options of `spec_of`."""
+    if option == "env":
+        return {option: {**asked.get(option, {}), **_env(value)}}
+    if option == "options":
+        if not isinstance(value, Options):
+            kind = type(value).__name__
+            raise OptionError(option, f"options= takes sky.Options(...), not {kind}")
+        return {"cluster": value.cluster}
+    if option in _FREE_HERE:
+        _check_free(option, value)
+        return {}
+    name = "pool" if option == "name" else option
+    if isinstance(value, Accelerator | Image):
+        return {name: value}
+    if option in ("pip", "apt"):
+        return {name: _packages(option, value)}
+    if isinstance(value, timedelta):
+        return {name: value.total_seconds()}
+    return {name: _of_text(option, name, _as_text(option, value))}
+
+
+_FREE_HERE = {
+    "spot": (("no", False, "auto"), "has no spot machines"),
+    "max_cost": ((), "costs nothing: give a sum of dollars of 0 or more"),
+}
+"""What concerns paid machines alone, with values that a machine of one's own keeps to by itself."""
+
+
+def _check_free(option: str, value: Any) -> None:
+    values, why = _FREE_HERE[option]
+    is_sum = option == "max_cost" and isinstance(value, int | float) and value >= 0
+    if not is_sum and value not in values:
+        raise OptionError(option, f"{option}={value!r}: provider=local {why}")
+
+
+def _as_text(option: str, value: Any) -> str:
+    """An argument as it would be written on an option line."""
+    match option, value:
+        case "provider", Local():
+            return "local"
+        case "mesh", Mapping():
+            return ",".join(f"{name}:{size}" for name, size in value.items())
+        case "mesh", list() | tuple():
+            return msgspec.json.encode(value).decode()
+        case "simulate", bool():
+            return "yes" if value else "no"
+        case (("nodes" | "ranks_per_node" | "ttl" | "idle" | "grace"), int() | float()) if (
+            not isinstance(value, bool)
+        ):
+            return str(value)
+        case _, str():
+            return value
+        case _:
+            raise OptionError(option, f"{option}= cannot be {value!r}")
+
+
+def _of_text(option: str, name: str, text: str) -> Any:
+    try:
+        return read_option(BY_NAME[name], text)
+    except OptionError as error:
+        raise OptionError(option, error.message.replace(f"{name}=", f"{option}=", 1)) from None
+
+
+def _env(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise OptionError("env", "env= takes a dictionary of text: env={'NAME': 'value'}")
+    for name, text in value.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise OptionError("env", f"env={{{name!r}: ...}}: names and values are text")
+    return dict(value)
+
+
+def _packages(option: str, value: Any) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    for text in texts:
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise OptionError(option, f"{option}= takes text, or a list of it, not {kind}")
+    return texts

@@ -1,0 +1,8 @@
+"""The providers there are, by name."""
+
+from __future__ import annotations
+
+from skyward_nb.providers.base import Provider
+from skyward_nb.providers.local import LocalProvider
+
+PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
