@@ -24,6 +24,7 @@ from skyward_nb.api.runner import Runner
 from skyward_nb.api.sources import source_finder
 from skyward_nb.api.stage import Stage
 from skyward_nb.api.streams import streams
+from skyward_nb.api.tracebacks import shortened
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.outcome import Going
 from skyward_nb.pool.pool import Pool
@@ -51,6 +52,7 @@ class Compute:
 
     __sky_pool__ = True
 
+    @shortened
     def __init__(
         self,
         *,
@@ -112,6 +114,7 @@ class Compute:
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
+    @shortened
     def start(self) -> Self:
         """Bring the ranks up, if they are not; raises `StartError` with nothing left behind."""
         self._live()
@@ -305,6 +308,7 @@ class Compute:
         jobs = [runner.job(call) for call in calls]
         return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
 
+    @shortened
     def map(
         self, function: Callable[..., Any], *items: Iterable[Any], timeout: float | None = None
     ) -> list[Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from skyward_nb.api.tracebacks import traceback_of
 from skyward_nb.pool.hang import Halt, report, sentence, spell_span
 from skyward_nb.pool.stacks import Thread
 from skyward_nb.wire.blobs import BlobStore
@@ -90,7 +91,7 @@ def exception_of(
     with contextlib.suppress(AttributeError):
         error.failures = failures  # type: ignore[attr-defined]
     show(error, [*leader.traceback, *notes])
-    return error
+    return error.with_traceback(traceback_of(leader.frames))
 
 
 def died(

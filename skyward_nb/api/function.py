@@ -26,6 +26,8 @@ from typing import (
     overload,
 )
 
+from skyward_nb.api.tracebacks import shortened
+
 if TYPE_CHECKING:
     from skyward_nb.api.asynchronous import AsyncCompute
     from skyward_nb.api.compute import Compute, Target
@@ -49,10 +51,15 @@ class Function(Generic[P, R_co]):
     def __init__(self, raw: Callable[P, R_co]) -> None:
         self.raw = raw
         functools.update_wrapper(self, raw)
+        self._signature = _signature_of(raw)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[R_co]:
         """Note what to call it with; TypeError, here and now, where it does not take that."""
-        inspect.signature(self.raw).bind(*args, **kwargs)
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{self.name}() {error}") from None
         return PendingFunction(self, args, kwargs)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -101,6 +108,14 @@ class Method(Function[P, R_co]):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return Method, (self._function, self._instance)
+
+
+def _signature_of(raw: Callable[..., Any]) -> inspect.Signature | None:
+    """What a function takes, if it tells."""
+    try:
+        return inspect.signature(raw)
+    except ValueError:  # some of C do not
+        return None
 
 
 def _look_up(module: ModuleType, name: str) -> Any:
@@ -161,6 +176,7 @@ class PendingFunction(Generic[R_co]):
     def __rshift__(self, pool: Compute | Target) -> R_co: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, R_co]: ...
+    @shortened
     def __rshift__(self, pool: Any) -> Any:
         return _doer(pool, ">>").run(self)
 
@@ -168,9 +184,11 @@ class PendingFunction(Generic[R_co]):
     def __matmul__(self, pool: Compute | Target) -> list[R_co]: ...
     @overload
     def __matmul__(self, pool: AsyncCompute) -> Coroutine[Any, Any, list[R_co]]: ...
+    @shortened
     def __matmul__(self, pool: Any) -> Any:
         return _doer(pool, "@").broadcast(self)
 
+    @shortened
     def __gt__(self, pool: Compute | Target | AsyncCompute) -> Future[R_co]:
         return _doer(pool, ">").submit(self)
 
@@ -211,9 +229,11 @@ class PendingGroup(Generic[*Ts]):
     def __rshift__(self, pool: Compute) -> tuple[*Ts]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[*Ts]]: ...
+    @shortened
     def __rshift__(self, pool: Any) -> Any:
         return _doer(pool, ">>").run_all(self.calls)
 
+    @shortened
     def __gt__(self, pool: Compute) -> Future[tuple[*Ts]]:
         return _doer(pool, ">").submit_all(self.calls)
 
@@ -241,9 +261,11 @@ class PendingGather(Generic[R_co]):
     def __rshift__(self, pool: Compute) -> tuple[R_co, ...]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[R_co, ...]]: ...
+    @shortened
     def __rshift__(self, pool: Any) -> Any:
         return _doer(pool, ">>").run_all(self.calls)
 
+    @shortened
     def __gt__(self, pool: Compute) -> Future[tuple[R_co, ...]]:
         return _doer(pool, ">").submit_all(self.calls)
 
@@ -261,6 +283,7 @@ class PendingStream(Generic[R_co]):
     def __rshift__(self, pool: Compute) -> Iterator[R_co]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> AsyncIterator[R_co]: ...
+    @shortened
     def __rshift__(self, pool: Any) -> Any:
         return _doer(pool, ">>").run_each(self.calls)
 

@@ -517,6 +517,7 @@ class Rank:
     def _failure(self, error: BaseException) -> Failure:
         at = self._shell.place_of(error)
         message = bounded(_text_of(error))
+        frames = self._shell.frames_of(error.__traceback__)
         # What hangs on the exception (frames, its cause) stays here, in the text of `shown`.
         for name in ("__traceback__", "__context__", "__cause__"):
             with contextlib.suppress(Exception):  # not by the class's own __setattr__
@@ -529,6 +530,7 @@ class Rank:
             value=packed,
             at=at,
             traceback=self._shell.shown,
+            frames=frames,
         )
 
 

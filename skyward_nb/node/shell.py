@@ -37,9 +37,10 @@ from skyward_nb.runtime.streams import send_all
 from skyward_nb.words.bounds import bounded_lines
 from skyward_nb.words.bundles import fitting
 from skyward_nb.words.commands import Run, SourceFile
-from skyward_nb.words.events import Clear, Display, Event, Frame
+from skyward_nb.words.events import Clear, CodeFrame, Display, Event, Frame
 
 _LONGEST_LINE = 500
+_MOST_FRAMES = 60
 _NOT_THE_USERS = (
     str(Path(__file__).parent.parent),
     str(Path(IPython.__file__).parent),
@@ -234,6 +235,15 @@ class RankShell(InteractiveShell):
                 if part.co_flags & inspect.CO_COROUTINE:
                     value = await value
         return value if last is not None else None
+
+    def frames_of(self, trace: TracebackType | None) -> tuple[CodeFrame, ...]:
+        """The frames of a traceback from the user's first on, the outermost and innermost of many."""
+        frames = [
+            CodeFrame(f.f_code.co_filename, line, f.f_code.co_name)
+            for f, line in traceback.walk_tb(self._from_the_cell(trace))
+        ]
+        half = _MOST_FRAMES // 2
+        return tuple(frames if len(frames) <= _MOST_FRAMES else [*frames[:half], *frames[-half:]])
 
     def _is_users(self, filename: str) -> bool:
         """Whether a file is a cell, or one of the user's that functions came from."""

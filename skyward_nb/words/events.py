@@ -230,14 +230,26 @@ class Frame(msgspec.Struct, frozen=True):
     text: str
 
 
+class CodeFrame(msgspec.Struct, frozen=True):
+    """One frame of a traceback, for another process to show: file, line, and function."""
+
+    file: str
+    line: int
+    function: str
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception a rank raised: itself when it can be pickled, and how it reads."""
+    """An exception a rank raised: itself when it can be pickled, and how it reads.
+
+    `frames` are those of the user's code and of what that called, outermost first.
+    """
 
     type_name: str
     message: str
     value: Packed | None
     at: Frame | None
     traceback: tuple[str, ...]
+    frames: tuple[CodeFrame, ...] = ()
 
 
 class Unsendable(msgspec.Struct, frozen=True):
