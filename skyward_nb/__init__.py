@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from skyward_nb import plugins
     from skyward_nb.api import integrations
+    from skyward_nb.api.accelerators import NVIDIA, Accelerator, accelerators
     from skyward_nb.api.arguments import Local
     from skyward_nb.api.compute import Compute
     from skyward_nb.api.compute import Compute as ComputePool
@@ -55,6 +56,7 @@ _ALIASES = {"ComputePool": "Compute", "compute": "function"}
 """The words of an older dialect of this API, and what they are called here."""
 
 _HOMES = {
+    "Accelerator": "api.accelerators",
     "AcceleratorError": "words.errors",
     "Compute": "api.compute",
     "Local": "api.arguments",
@@ -62,6 +64,7 @@ _HOMES = {
     "Image": "words.image",
     "InstanceInfo": "words.info",
     "MissingDependency": "words.errors",
+    "NVIDIA": "api.accelerators",
     "OptionError": "words.errors",
     "Options": "words.options",
     "PayloadError": "words.errors",
@@ -78,6 +81,7 @@ _HOMES = {
     "RuntimeFolderError": "words.errors",
     "SkyError": "words.errors",
     "StartError": "words.errors",
+    "accelerators": "api.accelerators",
     "accumulate": "runtime.accumulate",
     "barrier": "runtime.sync",
     "data_place": "runtime.sync",
@@ -100,6 +104,8 @@ _MODULES = {"integrations": "api.integrations", "plugins": "plugins"}
 
 # All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [
+    "NVIDIA",
+    "Accelerator",
     "AcceleratorError",
     "Compute",
     "ComputePool",
@@ -123,6 +129,7 @@ __all__ = [
     "RuntimeFolderError",
     "SkyError",
     "StartError",
+    "accelerators",
     "accumulate",
     "barrier",
     "compute",

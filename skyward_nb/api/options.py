@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from skyward_nb.words.accelerators import parse_accelerator
+from skyward_nb.words.catalogue import KINDS
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
 from skyward_nb.words.image import read_python
@@ -136,6 +137,7 @@ OPTIONS: tuple[Option, ...] = (
         "A100|A100:8|none",
         "accelerators on each node (none)",
         lambda _, text: parse_accelerator(text),
+        (*(kind.name for kind in KINDS), "none"),
     ),
     Option(
         "mig",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from skyward_nb.api.accelerators import AcceleratorChoice
+from skyward_nb.api.accelerators import chosen as chosen_accelerator
 from skyward_nb.plugins import choices as known
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.words.errors import OptionError
@@ -22,16 +24,23 @@ _BARE = (
 """What may be written without brackets, too."""
 
 
-def fields_of(choices: Iterable[PluginChoice | Callable[[], PluginChoice]]) -> dict[str, Any]:
-    """What plugins ask of a pool, as `specs.spec_of` takes it; empty for none.
+def fields_of(
+    choices: Iterable[PluginChoice | Callable[[], PluginChoice]] = (),
+    accelerator: str | AcceleratorChoice | None = None,
+) -> dict[str, Any]:
+    """What plugins and accelerators ask of a pool, as `specs.spec_of` takes it; empty for none.
 
-    Raises `OptionError` where two contradict one another, naming both, and for what is no plugin.
+    Raises `OptionError` where two contradict one another, naming both, and for what is neither.
     """
     given: Any = choices
     if not isinstance(given, Iterable):
         raise OptionError("plugins", f"plugins= takes a list: plugins=[{given!r}]")
     chosen = tuple(map(_choice, choices))
-    said: dict[tuple[str, str], tuple[Any, PluginChoice]] = {}
+    said: dict[tuple[str, str], tuple[Any, object]] = {}
+    gpus = chosen_accelerator(accelerator)
+    if gpus is not None:
+        said["accelerator", ""] = gpus.accelerator, gpus
+        said |= {("mig", ""): (gpus.mig, gpus)} if gpus.mig else {}
     for each in chosen:
         for place, value in _said(each):
             before, by = said.setdefault(place, (value, each))

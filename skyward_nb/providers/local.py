@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -183,8 +182,7 @@ class LocalProvider:
             _check_slices(spec, asked.name)
             return
         found = gpus()
-        words = set(re.split(r"[\s-]+", asked.name.lower()))
-        fitting = [gpu for gpu in found if words <= set(re.split(r"[\s-]+", gpu.lower()))]
+        fitting = [gpu for gpu in found if is_called(gpu, asked.name)]
         if len(fitting) < asked.count * spec.nodes:
             here = ", ".join(found) if found else "no GPU"
             raise AcceleratorError(

@@ -6,9 +6,11 @@ import re
 
 import msgspec
 
+from skyward_nb.words.catalogue import canonical, kind_of
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.mig import models_of
 
-_FORM = re.compile(r"^(?P<name>[A-Za-z][A-Za-z0-9.\-]*)(?::(?P<count>\d+))?$")
+_FORM = re.compile(r"(?P<name>\w[\w .\-]*?)(?::(?P<count>\d+(?:\.\d+)?))?", re.ASCII)
 
 
 class Accelerator(msgspec.Struct, frozen=True):
@@ -22,15 +24,50 @@ class Accelerator(msgspec.Struct, frozen=True):
 
 
 def parse_accelerator(text: str) -> Accelerator | None:
-    """Read `A100`, `A100:8` or `none`; raise `OptionError` for anything else."""
+    """Read `A100`, `A100-80GB:8`, `NVIDIA.A100` or `none`; raise `OptionError` for anything else.
+
+    One model has one name: that of the catalogue, where it is known there.
+    """
     if text.lower() == "none":
         return None
-    match = _FORM.match(text)
-    count = int(match["count"] or 1) if match else 0
-    if match is None or count < 1:
-        raise OptionError(
-            "accelerator",
-            f"accelerator={text}: write a name and, if more than one on each node, a count of "
-            "1 or more: accelerator=A100, accelerator=A100:8, accelerator=none",
-        )
-    return Accelerator(match["name"], count)
+    match = _FORM.fullmatch(text)
+    if match is None or not (match["name"][0].isalpha() or kind_of(match["name"])):
+        raise OptionError("accelerator", f"accelerator={text}: {_HOW}")
+    name = canonical(match["name"])
+    return Accelerator(name, whole_count(name, match["count"] or "1"))
+
+
+_HOW = (
+    "write a name and, if more than one on each node, a whole count of 1 or more: accelerator=A100, "
+    "accelerator=A100:8, accelerator=none"
+)
+
+
+def whole_count(name: str, text: str) -> int:
+    """How many accelerators of this name; raises `OptionError` for none, and for a part of one."""
+    try:
+        count = float(text)
+    except ValueError:
+        count = 0.0
+    if count >= 1 and count.is_integer():
+        return int(count)
+    if not 0 < count < 1:
+        raise OptionError("accelerator", f"accelerator={name}:{text}: {_HOW}")
+    parts = max(2, round(1 / count))
+    share = f"ranks_per_node={parts} with framework=torch backend=gloo has {parts} ranks share it"
+    profile = _profile(name, parts)
+    cut = f"accelerator={name} mig={profile} cuts it into slices, one for each rank; or "
+    raise OptionError(
+        "accelerator",
+        f"accelerator={name}:{text}: a part of one is not had like this: "
+        f"{cut if profile else ''}accelerator={name} {share}",
+    )
+
+
+def _profile(name: str, parts: int) -> str:
+    """The largest slices of which a GPU has so many; "" where it has none."""
+    for model in models_of(name):
+        fitting = [profile for profile, count in model.profiles.items() if count >= parts]
+        if fitting:
+            return min(fitting, key=lambda profile: (model.profiles[profile], -len(profile)))
+    return ""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
+
+if TYPE_CHECKING:
+    from skyward_nb.words.accelerators import Accelerator
 
 _FORM = re.compile(r"\d+g\.\d+gb(\+me)?")
 
