@@ -80,8 +80,6 @@ class RankResults(Sequence[T], Generic[T]):
             return self._values == other._values
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
-
     def _spelt(self) -> str:
         return spell_ranks(self._values) or "none"
 

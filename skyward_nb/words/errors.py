@@ -101,8 +101,10 @@ class ResultTooLarge(PayloadError):
             "gather=none. To have a part, bring a part: big[:1000], big.mean(). To have it all: "
             f"limit={spell_size(size * 1.1).replace(' ', '')}.",
         )
-        self.name = self.path = name
-        self.type_name = self.reason = ""
+        self.name = name
+        self.path = name
+        self.type_name = ""
+        self.reason = ""
         self.size = size
         self.limit = limit
         self.rank = rank
@@ -193,7 +195,7 @@ class RunTimeout(SkyError, TimeoutError):
         super().__init__(message)
         self.timeout = timeout
         self.running = running
-        self.stacks = dict(stacks)
+        self.stacks: dict[int, tuple[Any, ...]] = dict(stacks)
         self.results: object = None
 
     def __reduce__(self) -> tuple[Any, ...]:
