@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from skyward_nb.picture.findings import (
-    Ways,
-    device_lines,
-    link_lines,
-    reach_lines,
-    reduction_lines,
-    version_lines,
-)
+from msgspec.structs import replace
+
+from skyward_nb.picture.findings import lines
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.findings import Facts, Link, Timing
+from skyward_nb.words.findings import Connection, Facts, Findings, Reached, Reductions
 from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.spec import PoolSpec
 
@@ -37,50 +32,63 @@ class Asking(Protocol):
         ...
 
 
-def survey(spec: PoolSpec, ask: Asking) -> Iterator[str]:
-    """The lines that tell of a pool, each part as soon as it is known; raises what `ask` raises."""
+def survey(spec: PoolSpec, ask: Asking) -> Iterator[Findings]:
+    """What there is to tell of a pool, more each time; raises what `ask` raises."""
     word = secrets.token_bytes(16)
     frameworks = tuple(with_what_they_need(spec.framework))
     try:
         answers = ask("survey", f"begin({frameworks!r}, {word!r})")
-        facts: list[Facts] = [answers[rank] for rank in sorted(answers)]
-        yield from device_lines(facts)
-        yield from version_lines(facts)
-        ways = _ways(facts, ask, word)
-        yield from reach_lines(facts, ways)
-        pair = pair_to_measure(facts, ways)
-        measured: Link | None = _link(facts, pair, ask, word) if pair else None
+        facts: tuple[Facts, ...] = tuple(answers[rank] for rank in sorted(answers))
+        found = Findings(ranks=facts)
+        yield found
+        found = replace(found, reach=_reach(facts, ask, word))
+        yield found
+        if pair := pair_to_measure(facts, found.reach or {}):
+            found = replace(found, connection=_connection(facts, pair, ask, word))
     finally:
         with contextlib.suppress(PoolError):  # what is gone listens no more
             ask("reach", "close()")
-    timings: Sequence[Timing] = ()
-    if why := why_not_reduced(facts, frameworks):
-        yield f"all-reduce is not measured: {why}"
-    else:
-        framework = next(name for name in _REDUCERS if name in facts[0].joined)
-        sizes = _SIZES + (_ON_GPU if any("driver" in each.versions for each in facts) else ())
-        timings = ask("reductions", f"all_reduces({framework!r}, {sizes!r})")[facts[0].rank]
-        places = timings[0].places
-        what = "devices" if places != len(facts) else "ranks"
-        yield from reduction_lines(f"of {places} {what} through {framework}", timings, sizes)
-    if measured and pair:
-        yield from link_lines(_between(facts, pair), measured, timings)
+    yield replace(found, reductions=_reductions(facts, frameworks, ask))
 
 
-def _ways(facts: Sequence[Facts], ask: Asking, word: bytes) -> Ways:
+def survey_lines(found: Iterable[Findings]) -> Iterator[str]:
+    """The lines that tell of a pool, each part as soon as it is known."""
+    before: Findings | None = None
+    for now in found:
+        yield from lines(now, before)
+        before = now
+
+
+def _reach(facts: Sequence[Facts], ask: Asking, word: bytes) -> dict[int, tuple[Reached, ...]]:
     if len(facts) < 2:
         return {}
     all_of_them = [(each.rank, each.address, each.port) for each in facts]
-    return ask("reach", f"reach_others({all_of_them!r}, {word!r})")
+    answers = ask("reach", f"reach_others({all_of_them!r}, {word!r})")
+    return {rank: tuple(ways) for rank, ways in answers.items()}
 
 
-def _link(facts: Sequence[Facts], pair: tuple[int, int], ask: Asking, word: bytes) -> Link | None:
+def _connection(
+    facts: Sequence[Facts], pair: tuple[int, int], ask: Asking, word: bytes
+) -> Connection:
+    nodes = {each.rank: each.node for each in facts}
     to = next(each for each in facts if each.rank == pair[1])
     call = f"link({(to.rank, to.address, to.port)!r}, {word!r})"
-    return ask("reach", call, (pair[0],))[pair[0]]
+    link = ask("reach", call, (pair[0],))[pair[0]]
+    return Connection(ranks=pair, nodes=(nodes[pair[0]], nodes[pair[1]]), link=link)
 
 
-def pair_to_measure(facts: Sequence[Facts], ways: Ways) -> tuple[int, int] | None:
+def _reductions(facts: Sequence[Facts], frameworks: Sequence[str], ask: Asking) -> Reductions:
+    if why := why_not_reduced(facts, frameworks):
+        return Reductions(why_not=why)
+    framework = next(name for name in _REDUCERS if name in facts[0].joined)
+    sizes = _SIZES + (_ON_GPU if any("driver" in each.versions for each in facts) else ())
+    timings = ask("reductions", f"all_reduces({framework!r}, {sizes!r})")[facts[0].rank]
+    return Reductions(through=framework, sizes=sizes, timings=tuple(timings))
+
+
+def pair_to_measure(
+    facts: Sequence[Facts], ways: Mapping[int, Sequence[Reached]]
+) -> tuple[int, int] | None:
     """The ranks between whose nodes the way there and back is longest, or the first two of a node."""
     nodes = {each.rank: each.node for each in facts}
     well = [
@@ -109,10 +117,3 @@ def why_not_reduced(facts: Sequence[Facts], frameworks: Sequence[str]) -> str:
     if len({each.joined for each in facts}) > 1:
         return "ranks are in different groups: %sky restart forms them anew"
     return ""
-
-
-def _between(facts: Sequence[Facts], pair: tuple[int, int]) -> str:
-    nodes = {each.rank: each.node for each in facts}
-    first, second = (nodes[rank] for rank in pair)
-    ranks = f"ranks {pair[0]} and {pair[1]}"
-    return f"nodes {first} and {second} ({ranks})" if first != second else ranks

@@ -14,7 +14,7 @@ from skyward_nb.api.help import CHECKS, VERBS, help_text
 from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.logs import print_log, save_log, spell_run
 from skyward_nb.api.options import TAKES, parse, parse_settings
-from skyward_nb.api.survey import survey
+from skyward_nb.api.survey import survey, survey_lines
 from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
@@ -238,7 +238,7 @@ def _survey(session: Session, line: str) -> None:
     asked = parse(line, scopes=("pool",))
     _only(asked.pool, *TAKES["check"])
     pool = _need(session, session.name_of(asked))
-    for said in survey(pool.spec, functools.partial(session.ask, pool)):
+    for said in survey_lines(survey(pool.spec, functools.partial(session.ask, pool))):
         print(said)
 
 

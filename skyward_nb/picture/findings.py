@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from skyward_nb.picture.wording import EACH_RANK, columns
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.findings import LISTENING, Facts, Link, Reached, Timing
+from skyward_nb.words.findings import (
+    LISTENING,
+    Connection,
+    Facts,
+    Findings,
+    Reached,
+    Reductions,
+    Timing,
+)
 from skyward_nb.words.ranks import count_ranks, spell_ranks
 
 _MOST_PAIRS = 20
@@ -14,6 +22,19 @@ _MOST_IN_A_MATRIX = 32
 
 Ways = Mapping[int, Sequence[Reached]]
 """By rank, how it reached the others."""
+
+
+def lines(found: Findings, before: Findings | None = None) -> Iterator[str]:
+    """What was found, but for what was known before."""
+    if before is None:
+        yield from device_lines(found.ranks)
+        yield from version_lines(found.ranks)
+    if found.reach is not None and (before is None or before.reach is None):
+        yield from reach_lines(found.ranks, found.reach)
+    if found.reductions is not None and (before is None or before.reductions is None):
+        yield from reduction_lines(found.ranks, found.reductions)
+        if found.connection is not None:
+            yield from link_lines(found.connection, found.reductions.timings)
 
 
 def device_lines(facts: Sequence[Facts]) -> Iterator[str]:
@@ -159,8 +180,14 @@ def _matrix(ranks: Sequence[int], ways: Ways) -> list[str]:
 # ── all-reduce ──────────────────────────────────────────────────────────────────────────
 
 
-def reduction_lines(how: str, timings: Sequence[Timing], sizes: Sequence[int]) -> Iterator[str]:
-    """A table of all-reduces done `how`, and which of `sizes` were left out."""
+def reduction_lines(facts: Sequence[Facts], found: Reductions) -> Iterator[str]:
+    """A table of all-reduces and which sizes were left out, or why nothing was measured."""
+    if found.why_not:
+        yield f"all-reduce is not measured: {found.why_not}"
+        return
+    places = found.timings[0].places
+    what = "devices" if places != len(facts) else "ranks"
+    how = f"of {places} {what} through {found.through}"
     yield f"all-reduce {how}; algorithm and bus bandwidth as nccl-tests counts them"
     rows = [
         (
@@ -169,17 +196,18 @@ def reduction_lines(how: str, timings: Sequence[Timing], sizes: Sequence[int]) -
             f"{spell_size(each.algorithm_speed)}/s",
             f"{spell_size(each.bus_speed)}/s",
         )
-        for each in timings
+        for each in found.timings
     ]
     yield from indented(columns([("size", "time", "algorithm", "bus"), *rows]))
-    if len(timings) < len(sizes):
-        yield f"  {spell_size(sizes[len(timings)])} and more would have taken too long"
+    if len(rows) < len(found.sizes):
+        yield f"  {spell_size(found.sizes[len(rows)])} and more would have taken too long"
 
 
-def link_lines(between: str, link: Link, timings: Sequence[Timing]) -> Iterator[str]:
+def link_lines(found: Connection, timings: Sequence[Timing]) -> Iterator[str]:
     """What one connection carries, and how all-reduce compares with it."""
+    link = found.link
     yield (
-        f"one TCP connection between {between}: {spell_size(link.speed)}/s, "
+        f"one TCP connection between {_between(found)}: {spell_size(link.speed)}/s, "
         f"there and back in {spell_time(link.round_trip)}"
     )
     if timings:
@@ -189,6 +217,12 @@ def link_lines(between: str, link: Link, timings: Sequence[Timing]) -> Iterator[
             f"of that; one of {spell_size(timings[0].size)} takes "
             f"{timings[0].seconds / link.round_trip:.1f} times as long as there and back"
         )
+
+
+def _between(found: Connection) -> str:
+    first, second = found.nodes
+    ranks = f"ranks {found.ranks[0]} and {found.ranks[1]}"
+    return f"nodes {first} and {second} ({ranks})" if first != second else ranks
 
 
 def _compared(speed: float, of: float) -> str:

@@ -67,3 +67,32 @@ class Timing(msgspec.Struct, frozen=True):
         https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
         """
         return self.algorithm_speed * 2 * (self.places - 1) / self.places
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """What one TCP connection between two ranks carries, those of different nodes if there are."""
+
+    ranks: tuple[int, int]
+    nodes: tuple[int, int]
+    link: Link
+
+
+class Reductions(msgspec.Struct, frozen=True, kw_only=True):
+    """All-reduces `through` a framework, of as many of `sizes` bytes as there was time for.
+
+    Where they were not measured, `why_not` says why.
+    """
+
+    through: str = ""
+    sizes: tuple[int, ...] = ()
+    timings: tuple[Timing, ...] = ()
+    why_not: str = ""
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check of a pool has found so far: its ranks, how each reached the others, how fast."""
+
+    ranks: tuple[Facts, ...]
+    reach: dict[int, tuple[Reached, ...]] | None = None
+    connection: Connection | None = None
+    reductions: Reductions | None = None

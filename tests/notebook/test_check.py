@@ -9,7 +9,7 @@ import psutil
 import pytest
 from kernels import ready
 
-from skyward_nb.api.survey import pair_to_measure, survey, why_not_reduced
+from skyward_nb.api.survey import pair_to_measure, survey, survey_lines, why_not_reduced
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.findings import Facts, Link, Reached, Timing
 from skyward_nb.words.spec import PoolSpec
@@ -210,7 +210,7 @@ SPEC = PoolSpec(nodes=2, framework=("torch",))
 
 def test_each_question_is_a_run_and_listening_ends_before_all_reduce():
     ranks = Ranks([fact(0), fact(1, 1)])
-    lines = list(survey(SPEC, ranks))
+    lines = list(survey_lines(survey(SPEC, ranks)))
     assert ranks.asked == ["begin", "reach_others", "link", "close", "all_reduces"]
     assert lines[-1].startswith("all-reduce at its best")
 
@@ -223,18 +223,18 @@ def test_listening_ends_whatever_goes_wrong(broken):
     assert ranks.asked[-1] == "close"
 
 
-def test_listening_ends_when_whoever_reads_the_lines_stops():
+def test_listening_ends_when_whoever_reads_it_stops():
     ranks = Ranks([fact(0), fact(1, 1)])
-    lines = survey(SPEC, ranks)
-    next(lines)
-    lines.close()
+    found = survey(SPEC, ranks)
+    next(found)
+    found.close()
     assert ranks.asked == ["begin", "close"]
 
 
 def test_a_rank_that_lacks_its_framework_is_told_and_nothing_is_reduced():
     lacking = fact(1, 1, joined=(), troubles={"torch": "ImportError: no"})
     ranks = Ranks([fact(0), lacking])
-    said = "\n".join(survey(SPEC, ranks))
+    said = "\n".join(survey_lines(survey(SPEC, ranks)))
     assert "rank 1: torch cannot be imported: ImportError: no" in said
     assert "all-reduce is not measured: rank 1 is in no process group" in said
     assert "all_reduces" not in ranks.asked

@@ -9,7 +9,15 @@ from skyward_nb.picture.findings import (
     reduction_lines,
     version_lines,
 )
-from skyward_nb.words.findings import LISTENING, Facts, Link, Reached, Timing
+from skyward_nb.words.findings import (
+    LISTENING,
+    Connection,
+    Facts,
+    Link,
+    Reached,
+    Reductions,
+    Timing,
+)
 
 A100 = Facts(
     rank=0,
@@ -23,6 +31,10 @@ A100 = Facts(
     port=4000,
     versions={"Python": "3.11.7", "torch": "2.13.0", "driver": "570.1"},
 )
+
+
+def connection(speed):
+    return Connection(ranks=(0, 1), nodes=(0, 0), link=Link(2e-5, speed))
 
 
 def ranks(count, per_node=2, **changes):
@@ -152,7 +164,14 @@ def test_bandwidth_is_counted_as_by_nccl_tests():
 def test_all_reduce_beside_the_link():
     timings = [Timing(1_000, 4, 0.0001), Timing(1_000_000, 4, 0.001)]
     assert (
-        text(reduction_lines("of 4 ranks through torch", timings, (1_000, 1_000_000, 64_000_000)))
+        text(
+            reduction_lines(
+                ranks(4),
+                Reductions(
+                    through="torch", sizes=(1_000, 1_000_000, 64_000_000), timings=tuple(timings)
+                ),
+            )
+        )
         == """\
 all-reduce of 4 ranks through torch; algorithm and bus bandwidth as nccl-tests counts them
   size  time    algorithm  bus
@@ -161,11 +180,9 @@ all-reduce of 4 ranks through torch; algorithm and bus bandwidth as nccl-tests c
   64 MB and more would have taken too long"""
     )
     assert (
-        text(link_lines("ranks 0 and 1", Link(2e-5, 3e9), timings))
+        text(link_lines(connection(3e9), timings))
         == """\
 one TCP connection between ranks 0 and 1: 3 GB/s, there and back in 20 µs
 all-reduce at its best (1 MB) has 50 % of that; one of 1 kB takes 5.0 times as long as there and back"""
     )
-    assert "has 15.0 times the speed of that" in text(
-        link_lines("ranks 0 and 1", Link(2e-5, 1e8), timings)
-    )
+    assert "has 15.0 times the speed of that" in text(link_lines(connection(1e8), timings))
