@@ -5,27 +5,64 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from IPython.core.interactiveshell import InteractiveShell
+import msgspec
+from msgspec.structs import replace
 
 from skyward_nb.api.sources import sources
 from skyward_nb.picture.wording import clock
 from skyward_nb.pool import registry
 from skyward_nb.pool.hang import Halt, report, sentence
-from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.whereabouts import whereabouts
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.events import Began, Condition
 
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from skyward_nb.pool.pool import Pool
+
 
 @dataclass(frozen=True)
 class Subject:
-    """A pool to look at; `notebook` is the one that made it, if that is another one."""
+    """A pool to look at; `whose` says what made it, if that was not this notebook."""
 
     name: str
     pool_id: str
     world_size: int
-    notebook: str = ""
+    whose: str = ""
+
+
+class RankPlace(msgspec.Struct, frozen=True):
+    """Where a rank is: the collective it `waits_in`, or "", and its line of the user's code."""
+
+    waits_in: str
+    place: str
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How the run of a pool stands: `what` runs for so many seconds, and where its ranks are.
+
+    `whose` says what made the pool, if that was not this notebook. `sentence` says who waits for
+    whom, `stacks` has each distinct stack once. A pool that runs nothing, or that does not answer,
+    has none of these.
+    """
+
+    pool: str
+    id: str
+    whose: str = ""
+    state: Literal["running", "idle", "silent"]
+    what: str = ""
+    seconds: float = 0.0
+    ranks: dict[int, RankPlace] = {}
+    sentence: str = ""
+    stacks: str = ""
+
+    @property
+    def title(self) -> str:
+        """The pool in words."""
+        return f"pool {self.pool}" + (f" of {self.whose}" if self.whose else "")
 
 
 def subjects(pools: Iterable[Pool], name: str | None) -> list[Subject]:
@@ -44,7 +81,7 @@ def subjects(pools: Iterable[Pool], name: str | None) -> list[Subject]:
             entry.spec.name,
             entry.pool_id,
             entry.spec.world_size,
-            entry.notebook or "another kernel",
+            entry.program or entry.notebook or "another kernel",
         )
         for entry in registry.entries()
         if entry.pool_id not in known
@@ -57,36 +94,26 @@ def subjects(pools: Iterable[Pool], name: str | None) -> list[Subject]:
     return found
 
 
-def check_hang(shell: InteractiveShell, found: Iterable[Subject]) -> Iterator[str]:
-    """Lines that tell of each pool's run where it is; of those that run nothing, that they do not."""
-    idle: list[Subject] = []
-    silent: list[Subject] = []
-    is_any = False
-    for subject in found:
-        condition = registry.condition(subject.pool_id)
-        if condition is None:
-            silent.append(subject)
-        elif condition.unseen is None or not condition.running:
-            idle.append(subject)
-        else:
-            is_any = True
-            yield from _of_run(shell, subject, condition, condition.unseen)
-    for subject in silent:
-        yield f"{_title(subject)} does not answer; %sky status tells whether it is alive"
-    if not is_any and not silent:
-        names = ", ".join(_title(subject) for subject in idle)
-        yield (
-            f"nothing runs: {names} {'is' if len(idle) == 1 else 'are'} idle"
-            if idle
-            else ("nothing runs: no pool is up")
-        )
+def standing(shell: InteractiveShell | None, subject: Subject) -> Standing:
+    """How the run of a pool stands now, as its agent tells anybody of this user."""
+    condition = registry.condition(subject.pool_id)
+    known = Standing(pool=subject.name, id=subject.pool_id, whose=subject.whose, state="silent")
+    if condition is None:
+        return known
+    if condition.unseen is None or not condition.running:
+        return replace(known, state="idle")
+    return _of_run(known, shell, subject, condition, condition.unseen)
 
 
 def _of_run(
-    shell: InteractiveShell, subject: Subject, condition: Condition, began: Began
-) -> Iterator[str]:
+    known: Standing,
+    shell: InteractiveShell | None,
+    subject: Subject,
+    condition: Condition,
+    began: Began,
+) -> Standing:
     texts = registry.stacks(subject.pool_id, condition.running)
-    source = sources(None if subject.notebook else shell, began.card)
+    source = sources(None if subject.whose else shell, began.card)
     everyone = range(subject.world_size)
     halt = Halt(
         running={rank: whereabouts(texts.get(rank, ""), source) for rank in condition.running},
@@ -94,11 +121,34 @@ def _of_run(
         outside=tuple(rank for rank in everyone if rank not in began.ranks),
         is_past=False,
     )
-    age = clock(max(0.0, time.time() - began.card.began))
-    yield f"{_title(subject)}: Cell In[{began.card.number}] has run for {age}"
-    yield sentence(halt)
-    yield report(halt)
+    return replace(
+        known,
+        state="running",
+        what=began.card.what,
+        seconds=max(0.0, time.time() - began.card.began),
+        ranks={rank: RankPlace(at.waits_in, at.place) for rank, at in halt.running.items()},
+        sentence=sentence(halt),
+        stacks=report(halt),
+    )
 
 
-def _title(subject: Subject) -> str:
-    return f"pool {subject.name}" + (f" of {subject.notebook}" if subject.notebook else "")
+def standing_lines(found: Iterable[Standing]) -> Iterator[str]:
+    """Lines that tell of each pool's run where it is; of those that run nothing, that they do not."""
+    idle: list[str] = []
+    silent: list[str] = []
+    is_any = False
+    for each in found:
+        if each.state == "running":
+            is_any = True
+            yield f"{each.title}: {each.what} has run for {clock(each.seconds)}"
+            yield each.sentence
+            yield each.stacks
+        else:
+            (silent if each.state == "silent" else idle).append(each.title)
+    for title in silent:
+        yield f"{title} does not answer; %sky status tells whether it is alive"
+    if not is_any and not silent:
+        are = "is" if len(idle) == 1 else "are"
+        yield (
+            f"nothing runs: {', '.join(idle)} {are} idle" if idle else "nothing runs: no pool is up"
+        )

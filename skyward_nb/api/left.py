@@ -35,17 +35,17 @@ class Left:
         return self.entry.pool_id if alike > 1 else name
 
     def whose(self) -> str:
-        """Which notebook made it, in words."""
-        return (
-            f"of {self.entry.notebook}" if self.entry.notebook else "of a notebook without a name"
-        )
+        """What made it, in words."""
+        if self.entry.program:
+            return f"of {self.entry.program}"
+        return f"of {self.entry.notebook or 'a notebook without a name'}"
 
     def doing(self) -> str:
         """What goes on there, in words."""
         began = self.condition.unseen
         if began is None:
             return "idle"
-        cell = f"In[{began.card.number}]" if began.card.number else "a run"
+        cell = began.card.what.removeprefix("Cell ")
         if self.condition.running:
             since = clock(time.time() - began.card.began)
             return f"{cell} has been running for {since} on {count_ranks(self.condition.running)}"
@@ -59,6 +59,8 @@ class Left:
         of = f" of {self.entry.notebook}" if self.entry.notebook else ""
         rest = self.condition.left
         ends = f", ends itself in {clock(rest)}" if rest is not None else ""
+        if self.entry.program:
+            return f"left by {self.entry.program}{ends}"
         return f"left by a kernel{of} that is gone{ends}"
 
 
@@ -109,12 +111,14 @@ def announcement(notebook: str) -> str:
     free = [left for left in others(()) if left.is_free]
     for left in free:
         ours = notebook and left.entry.notebook == notebook
-        of = " of this notebook" if ours else f" {left.whose()}" if left.entry.notebook else ""
+        is_known = left.entry.notebook or left.entry.program
+        of = " of this notebook" if ours else f" {left.whose()}" if is_known else ""
+        earlier = "" if left.entry.program else " from an earlier kernel"
         handle = left.handle(free)
         which = "" if len(free) == 1 else f" pool={handle}"
         shows = "shows it" if left.condition.unseen else "goes on with it"
         lines.append(
-            f"pool {handle!r}{of} is alive from an earlier kernel ({left.entry.spec}): "
+            f"pool {handle!r}{of} is alive{earlier} ({left.entry.spec}): "
             f"{left.doing()}. %sky attach{which} {shows}, %sky down pool={handle} ends it."
         )
     return "\n".join(lines)

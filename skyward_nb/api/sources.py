@@ -6,13 +6,15 @@ import linecache
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-
-from IPython.core.interactiveshell import InteractiveShell
+from typing import TYPE_CHECKING
 
 from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.whereabouts import Source, is_library
 from skyward_nb.words.commands import SourceFile
 from skyward_nb.words.parts import RunCard
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 
 def cell_source(shell: InteractiveShell | None, filename: str) -> SourceFile | None:

@@ -460,6 +460,7 @@ class Agent:
                 left=left,
                 generation=self._generation,
                 ranks=tuple(sorted(self._lines)),
+                pids={rank: line.pid for rank, line in self._lines.items() if line.pid},
                 unseen=self._run,
                 running=tuple(sorted(self._running)),
             )

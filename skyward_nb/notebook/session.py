@@ -373,7 +373,9 @@ class Session:
         for stream in ("stdout", "stderr"):
             display.show_only(stream, _shown(stream, options, world))
         display.change(most_text=card.most_text or MOST_TEXT)
-        title = f"Attached to In[{card.number}] on {spell_result(began.ranks, world)}"
+        title = (
+            f"Attached to {card.what.removeprefix('Cell ')} on {spell_result(began.ranks, world)}"
+        )
         pictures = self._show_run(pool, began.ranks, display, title, began.run, is_told_again=True)
         display.began_before(max(0.0, time.time() - card.began))
         if card.filename:

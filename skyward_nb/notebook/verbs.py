@@ -9,18 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from skyward_nb.api.check import check_hang, subjects
+from skyward_nb.api.check import standing, standing_lines, subjects
 from skyward_nb.api.help import CHECKS, VERBS, help_text
 from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.logs import print_log, save_log, spell_run
 from skyward_nb.api.options import TAKES, parse, parse_settings
+from skyward_nb.api.status import balance, own_row, row_lines, row_of
 from skyward_nb.api.survey import survey, survey_lines
 from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.stragglers import behind, imbalance
-from skyward_nb.pool.view import View
 from skyward_nb.providers.folders import sweep
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Variable
@@ -110,27 +109,10 @@ def status(session: Session, line: str) -> None:
     for name in names:
         pool = session.pools[name]
         gone = session.pools.look(pool)
-        age = clock(time.time() - pool.started)
-        print(f"{name}: {pool.spec} · up {age} · generation {pool.generation}")
-        for info in pool.infos:
-            lost = gone.get(info.rank)
-            how = f"{lost.how}; the next cell starts all ranks anew" if lost else ""
-            how = how or f"process {pool.pids.get(info.rank, '-')}"
-            print(f"  rank {info.rank}  node {info.node}  {how}")
-        for said in _balance(session.pools.pictures(pool).last()):
-            print(f"  {said}")
-
+        for said in row_lines(own_row(pool, gone, balance(session.pools.pictures(pool).last()))):
+            print(said)
     for left in there:
-        print(f"{left.entry.spec.name}: {left.entry.spec} · {left.where()} · {left.doing()}")
-
-
-def _balance(view: View | None) -> list[str]:
-    """How ranks kept up with one another in the cell that runs, or ran last."""
-    if view is None or view.ended is None:
-        late = behind(view.ranks) if view else {}
-        return [f"now: rank {rank} is {how}" for rank, how in late.items()]
-    slow = imbalance(view.ranks, view.ran_from)
-    return [f"in the last cell {slow}"] if slow else []
+        print(next(row_lines(row_of(left))))
 
 
 def push(session: Session, line: str) -> None:
@@ -230,7 +212,8 @@ def check(session: Session, line: str) -> None:
     asked = parse(rest, scopes=("pool",))
     _only(asked.pool, *TAKES["check"])
     own = [session.pools[name] for name in session.pools]
-    for said in check_hang(session.shell, subjects(own, asked.pool.get("pool"))):
+    found = subjects(own, asked.pool.get("pool"))
+    for said in standing_lines(standing(session.shell, each) for each in found):
         print(said)
 
 

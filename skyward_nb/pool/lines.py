@@ -291,4 +291,4 @@ def spell_client(client: Client) -> str:
     """A client in words."""
     here = f" on {client.host}" if client.host != socket.gethostname() else ""
     of = f" of {client.notebook}" if client.notebook else ""
-    return f"the kernel{of} (process {client.pid}{here})"
+    return f"{client.program or f'the kernel{of}'} (process {client.pid}{here})"

@@ -89,6 +89,7 @@ class Pool:
         sources: SourceFinder,
         *,
         notebook: str = "",
+        program: str = "",
         pool_id: str = "",
     ) -> None:
         self.spec = spec
@@ -104,6 +105,7 @@ class Pool:
             host=socket.gethostname(),
             since=psutil.Process().create_time(),
             notebook=notebook,
+            program=program,
         )
         self._helm = Helm()
         self._goings: dict[int, Going] = {}
@@ -346,7 +348,15 @@ class Pool:
             self._lines.wait_for(
                 machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload), watch
             )
-        registry.enter(self.pool_id, self.spec, self._client.notebook, self.started)
+        registry.enter(
+            registry.Entry(
+                pool_id=self.pool_id,
+                spec=self.spec,
+                notebook=self._client.notebook,
+                started=self.started,
+                program=self._client.program,
+            )
+        )
         self._greet(watch)
         for machine in self._generations.machines:
             watch(Step(machine.nodes, "agent", done=True))

@@ -24,19 +24,22 @@ _ANSWER = 2.0
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool that is alive; `started` in seconds since 1970, `notebook` is the one that made it."""
+    """A pool that is alive; `started` in seconds since 1970, `notebook` is the one that made it.
+
+    `program` says what made it where that was no notebook.
+    """
 
     pool_id: str
     spec: PoolSpec
     notebook: str
     started: float
+    program: str = ""
 
 
-def enter(pool_id: str, spec: PoolSpec, notebook: str, started: float) -> None:
+def enter(entry: Entry) -> None:
     """List a pool whose agent has started."""
-    folder = runtime_root() / pool_id
+    folder = runtime_root() / entry.pool_id
     new = folder / f"{_FILE}.new"
-    entry = Entry(pool_id=pool_id, spec=spec, notebook=notebook, started=started)
     new.touch(mode=0o600)  # env= may have secrets
     new.write_bytes(msgspec.json.encode(entry))
     new.rename(folder / _FILE)

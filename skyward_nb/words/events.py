@@ -58,6 +58,7 @@ class Condition(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Seconds until it ends itself for want of a client."""
     generation: int = 0
     ranks: tuple[int, ...] = ()
+    pids: dict[int, int] = {}
     unseen: Began | None = None
     running: tuple[int, ...] = ()
 

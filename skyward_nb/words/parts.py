@@ -20,6 +20,8 @@ class Packed(msgspec.Struct, frozen=True):
 class Client(msgspec.Struct, frozen=True, kw_only=True):
     """Who conducts a pool: a process by its number and start, and the notebook it runs.
 
+    `program` says who it is where it is no kernel.
+
     `key` is drawn anew by each client: one that comes again with the same key goes on.
     """
 
@@ -28,12 +30,14 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     since: float
     notebook: str = ""
+    program: str = ""
 
 
 class RunCard(msgspec.Struct, frozen=True, kw_only=True):
     """What whoever attaches must know to show a run and to end it: the cell and its options.
 
     `values` says whether the cell ends with a value, `began` when it did (seconds since 1970).
+    What is no cell has a `name` instead of a number: a script's.
     """
 
     number: int = 0
@@ -53,3 +57,9 @@ class RunCard(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     on_error: str = "stop"
     profile: str = ""
+    name: str = ""
+
+    @property
+    def what(self) -> str:
+        """What runs, in words: `Cell In[3]`, `train.py`."""
+        return f"Cell In[{self.number}]" if self.number else self.name or "a run"
