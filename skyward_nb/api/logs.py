@@ -1,15 +1,16 @@
-"""`%sky logs`: the whole of what ranks printed in a run, which its picture shows in part."""
+"""All of what ranks printed in a run, which its picture shows in part: read, printed, saved."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from pathlib import Path
 
-from skyward_nb.pool.logfiles import Kept
+import msgspec
+
+from skyward_nb.pool.logfiles import Kept, find, runs
 from skyward_nb.pool.logreader import LogLine, read
-from skyward_nb.pool.terminal import Screen, feed, seen
 from skyward_nb.words.errors import OptionError, spell_size
 from skyward_nb.words.ranks import count_ranks
 
@@ -18,26 +19,103 @@ MOST_SHOWN = 2_000_000
 """Characters that are printed into a notebook; more is better saved to a file."""
 
 
-def print_log(kept: Kept, ranks: Collection[int] | None, count: int | None) -> None:
-    """Print the lines of a run, of some ranks if asked, or the last `count` of them."""
-    shown: deque[str] = deque()
+class LogRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run whose output is on disk: `written` in seconds since 1970, `size` in bytes."""
+
+    run: str
+    pool: str
+    number: int
+    written: float
+    size: int
+
+
+def row_of(kept: Kept) -> LogRow:
+    """The row of a run."""
+    return LogRow(
+        run=kept.name, pool=kept.pool_id, number=kept.run, written=kept.when, size=kept.size
+    )
+
+
+def runs_of(pool: str | None = None) -> list[Kept]:
+    """The runs whose output is on disk, newest first, of a pool's name or id if asked."""
+    return [
+        kept for kept in runs() if pool in (None, kept.pool_id, kept.pool_id.rpartition("-")[0])
+    ]
+
+
+def find_run(run: str, pool: str | None = None) -> Kept:
+    """The run that is meant by `7` or `default-3fa2b1/7`, or the newest; raises `OptionError`."""
+    return find(run, list(dict.fromkeys(kept.pool_id for kept in runs_of(pool))))
+
+
+def log_lines(kept: Kept, ranks: Collection[int] | None) -> Iterator[LogLine]:
+    """The lines of a run as a terminal leaves them; what is said of it as a whole is of no rank."""
+    from skyward_nb.pool.terminal import Screen, feed, seen
+
+    for line in read(kept.pool_id, kept.run, ranks):
+        if line.stream == "note":
+            yield line
+            continue
+        screen, ended = feed(Screen(), line.text, lambda: None)
+        for text in [*ended, *seen(screen)] or [""]:
+            yield LogLine(line.rank, line.stream, text)
+
+
+def last_lines(
+    lines: Iterable[LogLine], count: int | None, most: int | None
+) -> tuple[Iterable[LogLine], int]:
+    """The last `count` of them, of at most so many characters, and how many were before.
+
+    Without either bound they are passed on as they come.
+    """
+    if count is None and most is None:
+        return lines, 0
+    shown: deque[LogLine] = deque()
     size = left_out = 0
-    spoke: set[int | None] = set()
-    for rank, line in _lines(kept, ranks):
-        spoke.add(rank)
+    for line in lines:
         shown.append(line)
-        size += len(line) + 1
-        while (count is not None and len(shown) > count) or size > MOST_SHOWN:
-            size -= len(shown.popleft()) + 1
+        size += len(line.text) + 1
+        while (count is not None and len(shown) > count) or (most is not None and size > most):
+            size -= len(shown.popleft().text) + 1
             left_out += 1
+    return shown, left_out
+
+
+def print_log(
+    kept: Kept, ranks: Collection[int] | None, count: int | None, most: int | None = MOST_SHOWN
+) -> None:
+    """Print the lines of a run, of some ranks if asked, or the last `count` of them."""
+    spoke: set[int | None] = set()
+
+    def noted() -> Iterator[LogLine]:
+        for line in log_lines(kept, ranks):
+            spoke.add(line.rank)
+            yield line
+
+    shown, left_out = last_lines(noted(), count, most)
     if left_out and count is None:
         print(
             f"… {left_out:,} lines before these are not printed into the notebook: "
             f"%sky logs run={kept.name} save=FILE writes all {spell_size(kept.size)}"
         )
-    sys.stdout.writelines(f"{line}\n" for line in shown)
+    sys.stdout.writelines(f"{_spell(line)}\n" for line in shown)
     if silent := _silent(kept, ranks, spoke):
         print(silent)
+
+
+def log_json(kept: Kept, ranks: Collection[int] | None, count: int | None) -> Iterator[str]:
+    """The same as one JSON document, in pieces: a log may be large."""
+    shown, left_out = last_lines(log_lines(kept, ranks), count, None)
+    head = msgspec.json.encode(row_of(kept)).decode().removesuffix("}")
+    yield f'{head},"left_out":{left_out},"lines":['
+    for number, line in enumerate(shown):
+        yield ("," if number else "") + msgspec.json.encode(line).decode()
+    yield "]}"
+
+
+def _spell(line: LogLine) -> str:
+    """A line with its rank, as it is printed."""
+    return f"… {line.text} …" if line.rank is None else f"[{line.rank}] {line.text}".rstrip()
 
 
 def spell_run(kept: Kept, now: float) -> str:
@@ -68,8 +146,8 @@ def save_log(kept: Kept, ranks: Collection[int] | None, path: Path) -> str:
     count = 0
     try:
         with path.expanduser().open("x", encoding="utf-8", errors="backslashreplace") as file:
-            for _, line in _lines(kept, ranks):
-                file.write(f"{line}\n")
+            for line in log_lines(kept, ranks):
+                file.write(f"{_spell(line)}\n")
                 count += 1
             size = file.tell()
     except FileExistsError:
@@ -77,19 +155,3 @@ def save_log(kept: Kept, ranks: Collection[int] | None, path: Path) -> str:
     except OSError as error:
         raise OptionError("save", f"save={path}: {error.strerror}") from None
     return f"{count:,} lines, {spell_size(size)}, of run {kept.name} are in {path}"
-
-
-def _lines(kept: Kept, ranks: Collection[int] | None) -> Iterator[tuple[int | None, str]]:
-    """(rank, text) of each line; what is said of the run as a whole is of no rank."""
-    for line in read(kept.pool_id, kept.run, ranks):
-        if line.stream == "note":
-            yield None, f"… {line.text} …"
-            continue
-        for text in _as_seen(line):
-            yield line.rank, f"[{line.rank}] {text}".rstrip()
-
-
-def _as_seen(line: LogLine) -> list[str]:
-    """A line as a terminal leaves it."""
-    screen, ended = feed(Screen(), line.text, lambda: None)
-    return [*ended, *seen(screen)] or [""]
