@@ -11,12 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from skyward_nb.api.sources import sources
-from skyward_nb.picture.wording import clock
 from skyward_nb.pool import registry
 from skyward_nb.pool.hang import Halt, report, sentence
 from skyward_nb.pool.whereabouts import whereabouts
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.events import Began, Condition
+from skyward_nb.words.times import clock
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skyward_nb.picture.wording import clock
-from skyward_nb.pool.lines import spell_client
+from skyward_nb.pool.clients import spell_client
 from skyward_nb.pool.registry import Entry, condition, entries
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.events import Condition
 from skyward_nb.words.ranks import count_ranks
+from skyward_nb.words.times import clock
 
 
 @dataclass(frozen=True)

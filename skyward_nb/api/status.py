@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skyward_nb.api.left import Left
-from skyward_nb.picture.wording import clock
+from skyward_nb.words.times import clock
 
 if TYPE_CHECKING:
     from skyward_nb.pool.pool import Pool

@@ -14,6 +14,7 @@ from skyward_nb.pool.view import MOST_METRICS, RankView, View
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.events import Gpu, Progress
 from skyward_nb.words.ranks import spell_ranks
+from skyward_nb.words.times import clock
 
 EACH_RANK = 16
 """So many ranks have a row each while they run; of more, those that do alike share one."""
@@ -47,17 +48,6 @@ class RankRow:
     gpu: str
     remark: str
     is_late: bool = False
-
-
-def clock(seconds: float) -> str:
-    """Seconds as a person reads them: `8 ms`, `3.1 s`, `12:07`."""
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def headline(view: View) -> str:

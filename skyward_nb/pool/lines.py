@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NoReturn, TypeVar
 
+from skyward_nb.pool.clients import spell_client
 from skyward_nb.pool.helm import Helm
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP
@@ -285,10 +286,3 @@ class _Cut:
         self.why = why
         self.since = since
         self.due = due
-
-
-def spell_client(client: Client) -> str:
-    """A client in words."""
-    here = f" on {client.host}" if client.host != socket.gethostname() else ""
-    of = f" of {client.notebook}" if client.notebook else ""
-    return f"{client.program or f'the kernel{of}'} (process {client.pid}{here})"
