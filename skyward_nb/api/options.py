@@ -9,7 +9,8 @@ from __future__ import annotations
 import keyword
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -288,17 +289,32 @@ class Asked:
     rest: tuple[str, ...] = ()
 
 
+def _are_names(token: str) -> bool:
+    return all(part.isidentifier() for part in token.split(","))
+
+
 @lru_cache(maxsize=64)
 def parse(line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int = 0) -> Asked:
     """Read an option line; up to `words` bare words are allowed in `rest`. Do not change the answer.
 
     Raises `OptionError` for what is unknown, doubled, or has a value it cannot have.
     """
+    return parse_words(_split(line), scopes=scopes, words=words)
+
+
+def parse_words(
+    tokens: Sequence[str],
+    *,
+    scopes: tuple[Scope, ...],
+    words: int,
+    is_word: Callable[[str], bool] = _are_names,
+) -> Asked:
+    """The same of a line that is split into words, as a shell does it; `is_word` tells bare ones."""
     found: dict[Scope, dict[str, Any]] = {"pool": {}, "cell": {}, "verb": {}}
     rest: list[str] = []
-    for token, key, text in _words(line):
+    for token, key, text in _pairs(tokens):
         option = BY_NAME.get(key)
-        if len(rest) < words and all(part.isidentifier() for part in token.split(",")):
+        if len(rest) < words and is_word(token):
             rest.append(token)  # a variable may have the name of an option
             continue
         if option is None or option.scope not in scopes:
@@ -313,26 +329,54 @@ def parse(line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int
     return Asked(found["pool"], {**found["cell"], **found["verb"]}, tuple(rest))
 
 
-def _words(line: str) -> Iterator[tuple[str, str, str | None]]:
+def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options that come first, and the rest: from the first word that can be none, or from `--`."""
+    rest = list(tokens)
+    options: list[str] = []
+    while rest:
+        word = rest[0]
+        if word == "--":
+            return options, rest[1:]
+        key, equals, _ = _key_of(word)
+        option = BY_NAME.get(key)
+        if option is None and not (word.startswith("-") or (equals and key.isidentifier())):
+            break
+        takes_next = word.startswith("--") and not equals and option and not option.is_flag
+        count = 2 if takes_next else 1
+        options += rest[:count]
+        del rest[:count]
+    return options, rest
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=False)
+    except ValueError as error:
+        raise OptionError(line, f"the option line cannot be read: {error}") from None
+
+
+def _key_of(token: str) -> tuple[str, str, str]:
+    """(option's name, `=` or nothing, the value there) of a word."""
+    key, equals, value = token.removeprefix("--").partition("=")
+    return key.replace("-", "_"), equals, value
+
+
+def _pairs(words: Iterable[str]) -> Iterator[tuple[str, str, str | None]]:
     """(token, option's name, its value as written) of each word; flags alone say yes.
 
     The value is None where there is none, which only an option with a form can lack.
     """
-    try:
-        tokens = shlex.split(line, comments=False)
-    except ValueError as error:
-        raise OptionError(line, f"the option line cannot be read: {error}") from None
+    tokens = deque(words)
     while tokens:
-        token = tokens.pop(0)
-        key, equals, value = token.removeprefix("--").partition("=")
-        key = key.replace("-", "_")
+        token = tokens.popleft()
+        key, equals, value = _key_of(token)
         option = BY_NAME.get(key)
         if equals or option is None:
             yield token, key, value
         elif option.is_flag:
             yield token, key, "yes"
         elif token.startswith("--") and tokens:
-            yield token, key, tokens.pop(0)
+            yield token, key, tokens.popleft()
         else:
             yield token, key, None
 
@@ -343,7 +387,7 @@ def parse_settings(line: str) -> dict[str, str]:
     Raises `OptionError` as `parse` does.
     """
     settings: dict[str, str] = {}
-    for _, key, text in _words(line):
+    for _, key, text in _pairs(_split(line)):
         option = BY_NAME.get(key)
         if option is None or option.scope == "verb":
             raise OptionError(key, unknown_option(key, ("pool", "cell")))

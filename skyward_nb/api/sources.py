@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skyward_nb.pool.ledger import SourceFinder
-from skyward_nb.pool.whereabouts import Source, is_library
+from skyward_nb.pool.whereabouts import Source
 from skyward_nb.words.commands import SourceFile
 from skyward_nb.words.parts import RunCard
+from skyward_nb.words.places import is_library
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

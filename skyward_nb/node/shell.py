@@ -38,6 +38,7 @@ from skyward_nb.words.bounds import bounded_lines
 from skyward_nb.words.bundles import fitting
 from skyward_nb.words.commands import Run, SourceFile
 from skyward_nb.words.events import Clear, CodeFrame, Display, Event, Frame
+from skyward_nb.words.places import is_library
 
 _LONGEST_LINE = 500
 _MOST_FRAMES = 60
@@ -46,6 +47,8 @@ _NOT_THE_USERS = (
     str(Path(IPython.__file__).parent),
     str(Path(importlib.__file__).parent),
     "<frozen importlib",
+    "<frozen runpy>",
+    "<%sky>",
 )
 
 
@@ -126,8 +129,8 @@ class RankShell(InteractiveShell):
         try:
             kind, value, trace = self._get_exc_info(info)
             own = self._from_the_cell(trace)
-            if value is not None and _has_group(value):
-                # IPython's own words for a group lack the exceptions in it.
+            if value is not None and (_has_group(value) or not self._is_of_a_cell(trace)):
+                # IPython's own words for a group lack the exceptions in it; a script is no notebook.
                 lines = self._as_python_shows(kind, value, own)
             elif isinstance(value, SyntaxError) and own is None:
                 lines = "".join(traceback.format_exception_only(value)).splitlines()
@@ -154,6 +157,13 @@ class RankShell(InteractiveShell):
             each.stack[:] = frames
             waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
         return "".join(whole.format()).splitlines()
+
+    def _is_of_a_cell(self, trace: TracebackType | None) -> bool:
+        """Whether a traceback goes through a cell, or nowhere."""
+        if trace is None:
+            return True
+        files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace))
+        return any(file in self.compile._filename_map for file in files)
 
     def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
         """The traceback without what lies between us and the cell's own first line, or without us."""
@@ -250,19 +260,25 @@ class RankShell(InteractiveShell):
         return filename in self.compile._filename_map or filename in self.files
 
     def place_of(self, error: BaseException) -> Frame | None:
-        """The deepest place in the notebook's own text that a traceback goes through."""
-        found: Frame | None = None
-        trace = error.__traceback__
-        while trace is not None:
-            file = trace.tb_frame.f_code.co_filename
-            if self._is_users(file):
-                number = self.compile._filename_map.get(file)
-                where = Path(file).name if number is None else f"Cell In[{number}]"
-                text = linecache.getline(file, trace.tb_lineno).strip()
-                text = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…"
-                found = Frame(where, trace.tb_lineno, text)
-            trace = trace.tb_next
-        return found
+        """The deepest place in the notebook's own text that a traceback goes through.
+
+        Where that is none, the one in files of the user's: a script's.
+        """
+        places = [
+            (f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)
+        ]
+        for file, line in reversed(places):
+            if (number := self.compile._filename_map.get(file)) is not None:
+                return _frame(f"Cell In[{number}]", file, line)
+        for file, line in reversed(places):
+            if not (file.startswith(_NOT_THE_USERS) or is_library(file)):
+                return _frame(Path(file).name, file, line)
+        return None
+
+
+def _frame(where: str, file: str, line: int) -> Frame:
+    text = linecache.getline(file, line).strip()
+    return Frame(where, line, text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…")
 
 
 def _without_hidden(trace: TracebackType | None) -> TracebackType | None:

@@ -33,13 +33,14 @@ from skyward_nb.api.specs import check_choice, check_fits, check_profile, spec_o
 from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells
-from skyward_nb.notebook.pools import PROVIDERS, Pools
+from skyward_nb.notebook.pools import Pools
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pool import WARN_FROM, Pool
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.folders import store_root
+from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.pictures import Pictures
 from skyward_nb.show.places import canvas_of

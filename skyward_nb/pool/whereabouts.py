@@ -13,12 +13,12 @@ from pathlib import Path, PurePath
 from skyward_nb.plugins.collectives import waits_in
 from skyward_nb.pool import stacks
 from skyward_nb.pool.stacks import Thread
+from skyward_nb.words.places import is_library
 
 _HERE = str(Path(__file__).parent.parent)
 _OURS = re.compile(
     rf"^{re.escape(_HERE)}[\\/]|-packages[\\/](skyward_nb|IPython|ipykernel)[\\/]|[\\/]importlib[\\/]"
 )
-_LIBRARY = re.compile(r"[\\/](site|dist)-packages[\\/]|[\\/]lib[\\/]python3|^<frozen|^<string>")
 _INNERMOST = 3
 _MOST_FRAMES = 16
 _MOST_THREADS = 3
@@ -146,11 +146,6 @@ def _spot(frame: stacks.Spot, source: Source) -> Spot:
     if is_library(frame.file):
         return Spot(_in_short(frame.file), frame.line, frame.function)
     return Spot(PurePath(frame.file).name, frame.line, frame.function, is_users=True)
-
-
-def is_library(file: str) -> bool:
-    """Whether a file is the standard library's or an installed package's."""
-    return _LIBRARY.search(file) is not None
 
 
 def _in_short(file: str) -> str:

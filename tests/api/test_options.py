@@ -2,7 +2,7 @@
 
 import pytest
 
-from skyward_nb.api.options import OPTIONS, parse
+from skyward_nb.api.options import OPTIONS, parse, parse_words, split_off
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.reading import read_duration
@@ -99,3 +99,39 @@ def test_durations(text, seconds):
 def test_every_option_has_help_and_no_option_is_there_twice():
     assert all(option.help for option in OPTIONS)
     assert len({option.name for option in OPTIONS}) == len(OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("train.py", 0),
+        ("nodes=2 train.py nodes=3", 1),
+        ("--nodes 2 train.py --nodes 3", 2),
+        ("--nodes=2 keep train.py keep", 2),
+        ("--keep train.py", 1),
+        ("nodse=2 train.py", 1),
+        ("--nodse 2 train.py", 1),
+        ("nodes=2", 1),
+        ("--nodes", 1),
+        ("a/b=c.py x", 0),
+        ("nodes train.py", 1),
+    ],
+)
+def test_options_end_where_a_word_is_none(line, count):
+    words = line.split()
+    assert split_off(words) == (words[:count], words[count:])
+
+
+def test_two_dashes_end_options():
+    assert split_off(["nodes=2", "--", "keep", "--", "x"]) == (["nodes=2"], ["keep", "--", "x"])
+
+
+def test_words_of_a_shell_are_not_split_again():
+    asked = parse_words(
+        ["env=A=x y,B=2", "some run"],
+        scopes=("pool",),
+        words=1,
+        is_word=lambda word: "=" not in word,
+    )
+    assert asked.rest == ("some run",)
+    assert asked.pool == {"env": {"A": "x y", "B": "2"}}

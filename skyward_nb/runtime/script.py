@@ -1,0 +1,134 @@
+"""A script on a rank, run as Python runs one: as `__main__`, to the end of what it has begun.
+
+A rank lives on after it, so what a process does when it ends is done here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import gc
+import io
+import multiprocessing
+import os
+import runpy
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+
+def run(path: str, arguments: Sequence[str], folder: str) -> None:
+    """Run a script in this folder; raises what ends it, but no `sys.exit` that says all is well."""
+    threads, children = {*threading.enumerate()}, {*multiprocessing.active_children()}
+    with _as_a_process(path, arguments, folder), _endings() as end:
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as ending:
+            if _code_of(ending):
+                raise SystemExit(_code_of(ending)) from None
+        finally:
+            _end_executors()
+            _join(threads, children)
+            end()
+            _flush_files()
+
+
+def _code_of(ending: SystemExit) -> int:
+    """The exit code that a `sys.exit(...)` means; what is no number is said."""
+    if ending.code is None or isinstance(ending.code, int):
+        return ending.code or 0
+    print(ending.code, file=sys.stderr)
+    ending.code = 1
+    return 1
+
+
+@contextmanager
+def _as_a_process(path: str, arguments: Sequence[str], folder: str) -> Generator[None]:
+    """Arguments, path, folder and builtins as a process of the script's own has them."""
+    argv, search, names = [*sys.argv], [*sys.path], {**builtins.__dict__}
+    before = os.open(".", os.O_RDONLY)
+    try:
+        for name in ("get_ipython", "display"):
+            builtins.__dict__.pop(name, None)
+        builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
+        os.chdir(folder)
+        sys.argv[:] = [path, *arguments]
+        if not os.path.isdir(path):  # noqa: PTH112 - a folder is put there by runpy
+            sys.path.insert(0, os.path.dirname(path))  # noqa: PTH120
+        yield
+    finally:
+        sys.argv[:], sys.path[:] = argv, search
+        for name in ("get_ipython", "display", "exit", "quit"):
+            builtins.__dict__.pop(name, None)
+            builtins.__dict__.update({name: names[name]} if name in names else {})
+        with suppress(OSError):
+            os.fchdir(before)
+        os.close(before)
+
+
+@contextmanager
+def _endings() -> Generator[Callable[[], None]]:
+    """What is registered with `atexit` while inside is done when that is called, the last first."""
+    calls: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
+    register, unregister = atexit.register, atexit.unregister
+    is_over = False
+
+    def note(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> object:
+        if is_over:
+            return register(function, *args, **kwargs)
+        calls.append((function, args, kwargs))
+        return function
+
+    def forget(function: Callable[..., object], /) -> None:
+        calls[:] = [each for each in calls if each[0] != function]
+        unregister(function)
+
+    def end() -> None:
+        nonlocal is_over
+        while calls:
+            function, args, kwargs = calls.pop()
+            try:
+                function(*args, **kwargs)
+            except (Exception, SystemExit):  # noqa: BLE001 - as Python does: told, and it goes on
+                traceback.print_exc()
+        is_over = True
+
+    atexit.register, atexit.unregister = note, forget  # type: ignore[assignment]
+    try:
+        yield end
+    finally:
+        is_over = True
+        atexit.register, atexit.unregister = register, unregister
+
+
+def _end_executors() -> None:
+    """Let threads of executors end once their work is done: else they would wait for more."""
+    module = sys.modules.get("concurrent.futures.thread")
+    if module is not None:
+        # What Python itself calls at its end; it has no public name.
+        module._python_exit()
+        module.__dict__["_shutdown"] = False
+
+
+def _join(threads: set[threading.Thread], children: set[BaseProcess]) -> None:
+    """Wait for what the script has started and not waited for, as Python does at its end."""
+    for thread in {*threading.enumerate()} - threads:
+        if not thread.daemon:
+            thread.join()
+    for child in {*multiprocessing.active_children()} - children:
+        if not child.daemon:
+            child.join()
+
+
+def _flush_files() -> None:
+    """Write what files hold that the script did not close."""
+    for each in gc.get_objects():
+        if issubclass(type(each), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
+            with suppress(OSError, ValueError):
+                each.flush()
