@@ -54,11 +54,14 @@ class Ending:
         outcome: Outcome,
         display: RunDisplay,
         source: Source | None = None,
+        *,
+        keeps_names: bool = True,
     ) -> None:
         self._user_ns = user_ns
         self._pool = pool
         self._outcome = outcome
         self._display = display
+        self._keeps_names = keeps_names
         self._store = pool.store
         self._broken: dict[tuple[str, str], list[int]] = {}
         self._source = source or sources(get_ipython())
@@ -271,7 +274,8 @@ class Ending:
         return {rank: at.place for rank, at in found.items() if at.place and not at.busy}
 
     def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
-        kept = "" if self._outcome.began_anew else "; namespaces kept on all ranks"
+        is_kept = self._keeps_names and not self._outcome.began_anew
+        kept = "; namespaces kept on all ranks" if is_kept else ""
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
         self._display.end("interrupted", words, notes=aftermath)
         error = KeyboardInterrupt()

@@ -80,6 +80,17 @@ def choose(notebook: Notebook, imports: Iterable[str] = (), reads: Iterable[str]
     return _settled(found, *_backend(notebook))
 
 
+def choose_for_script(
+    source: str, environ: Mapping[str, str], is_own: Callable[[str], bool]
+) -> Choice:
+    """What a script needs, by what it imports itself."""
+    known = Notebook({}, (), {}, environ, is_own)
+    found = _imported(imports_of(source), "the script imports {}", known)
+    if not found:
+        return Choice((), "the script imports no framework")
+    return _settled(found, *_backend(known))
+
+
 def _settled(found: Found, backend: str, known_by: str) -> Choice:
     """Without what others bring with them: Keras its backend, Hugging Face torch."""
     needed = {each for name in FRAMEWORKS if name.name in found for each in name.needs}

@@ -49,7 +49,7 @@ def help_text(verb: str | None = None) -> str:
             "%%sky_remote [option ...]   runs the cell on the ranks of a pool",
             "%sky VERB [option ...]",
             "",
-            *_rows((f"{name} {form}".strip(), text) for name, (form, text) in VERBS.items()),
+            *rows((f"{name} {form}".strip(), text) for name, (form, text) in VERBS.items()),
             "",
             "options of a cell",
             *_options("cell"),
@@ -65,21 +65,23 @@ def help_text(verb: str | None = None) -> str:
     if verb == "up":
         lines += ["", *_options("pool")]
     if verb in TAKES:
-        lines += ["", *_rows((_usage(BY_NAME[each]), BY_NAME[each].help) for each in TAKES[verb])]
+        lines += ["", *rows((usage(BY_NAME[each]), BY_NAME[each].help) for each in TAKES[verb])]
     return "\n".join(lines)
 
 
 def _options(scope: str) -> list[str]:
     chosen = [option for option in OPTIONS if option.scope == scope]
-    return _rows((_usage(option), option.help) for option in chosen)
+    return rows((usage(option), option.help) for option in chosen)
 
 
-def _usage(option: Option) -> str:
+def usage(option: Option) -> str:
+    """How an option is written."""
     return option.name if option.is_flag else f"{option.name}={option.form}"
 
 
-def _rows(rows: Iterable[tuple[str, str]]) -> list[str]:
-    pairs = list(rows)
+def rows(table: Iterable[tuple[str, str]]) -> list[str]:
+    """Lines of two columns."""
+    pairs = list(table)
     width = max(len(left) for left, _ in pairs)
     return [f"  {left:<{width}}  {right}" for left, right in pairs]
 

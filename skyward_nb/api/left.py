@@ -89,7 +89,8 @@ def choose(name: str | None, notebook: str, there: list[Left]) -> Left:
     free = [left for left in named if left.is_free]
     if not named:
         which = f"no pool {name!r} is" if name else "no pool is"
-        raise PoolError(name or "", f"{which} alive that this notebook could attach")
+        names = ", ".join(dict.fromkeys(left.entry.spec.name for left in there))
+        raise PoolError(name or "", f"{which} alive" + f"; there is {names}" * bool(names))
     if not free:
         told = "; ".join(f"pool {left.entry.spec.name!r} is {left.where()}" for left in named)
         raise PoolError(name or "", f"{told}: end it there, or take another with pool=NAME")

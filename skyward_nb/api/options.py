@@ -202,7 +202,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "ttl", "pool", "4h", "the pool ends itself after so long, whatever it does", read_duration
     ),
-    Option("keep", "pool", "", "the pool goes on when its notebook is shut down, for `idle`"),
+    Option(
+        "keep", "pool", "", "the pool goes on when its notebook or script has ended, for `idle`"
+    ),
     Option(
         "heartbeat",
         "pool",

@@ -163,7 +163,7 @@ class RankShell(InteractiveShell):
         if trace is None:
             return True
         files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace))
-        return any(file in self.compile._filename_map for file in files)
+        return any(self.compile._filename_map.get(file) for file in files)
 
     def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
         """The traceback without what lies between us and the cell's own first line, or without us."""
@@ -268,7 +268,7 @@ class RankShell(InteractiveShell):
             (f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)
         ]
         for file, line in reversed(places):
-            if (number := self.compile._filename_map.get(file)) is not None:
+            if number := self.compile._filename_map.get(file):
                 return _frame(f"Cell In[{number}]", file, line)
         for file, line in reversed(places):
             if not (file.startswith(_NOT_THE_USERS) or is_library(file)):

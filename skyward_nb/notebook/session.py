@@ -51,7 +51,7 @@ from skyward_nb.words.events import Began
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
 from skyward_nb.words.parts import RunCard
-from skyward_nb.words.ranks import parse_ranks
+from skyward_nb.words.ranks import parse_ranks, shown_ranks
 from skyward_nb.words.reading import near_words
 from skyward_nb.words.spec import PoolSpec
 
@@ -190,7 +190,8 @@ class Session:
                 self._dry_run(request, pool, spec, display)
                 return None
             for stream in ("stdout", "stderr"):
-                display.show_only(stream, _shown(stream, options, spec.world_size))
+                which = options.get(stream, "all")
+                display.show_only(stream, shown_ranks(stream, which, spec.world_size))
             if pool is None:
                 pool = self.pools.start(spec, display)
             self.check_free(pool)
@@ -372,7 +373,7 @@ class Session:
         options = {key: value for key in _ON_CARD if (value := getattr(card, key))}
         world = pool.spec.world_size
         for stream in ("stdout", "stderr"):
-            display.show_only(stream, _shown(stream, options, world))
+            display.show_only(stream, shown_ranks(stream, options.get(stream, "all"), world))
         display.change(most_text=card.most_text or MOST_TEXT)
         title = (
             f"Attached to {card.what.removeprefix('Cell ')} on {spell_result(began.ranks, world)}"
@@ -533,12 +534,6 @@ def _check_values_wanted(options: Mapping[str, Any], cell: Cell) -> None:
             f"out={out}: the cell does not end with an expression, so it has no value. "
             f"End it with one (no `;`), or bring names of the ranks with pull=...",
         )
-
-
-def _shown(stream: str, options: Mapping[str, Any], world: int) -> frozenset[int]:
-    """Ranks whose `stream` is shown."""
-    which = options.get(stream, "all")
-    return frozenset() if which == "none" else frozenset(parse_ranks(stream, which, world))
 
 
 def _about(pool: Pool) -> str:

@@ -17,7 +17,7 @@ from skyward_nb.words.places import is_library
 
 _HERE = str(Path(__file__).parent.parent)
 _OURS = re.compile(
-    rf"^{re.escape(_HERE)}[\\/]|-packages[\\/](skyward_nb|IPython|ipykernel)[\\/]|[\\/]importlib[\\/]"
+    rf"^{re.escape(_HERE)}[\\/]|-packages[\\/](skyward_nb|IPython|ipykernel)[\\/]|[\\/]importlib[\\/]|^<%sky>"
 )
 _INNERMOST = 3
 _MOST_FRAMES = 16

@@ -38,6 +38,11 @@ def _part(option: str, text: str, part: str, world_size: int) -> set[int]:
     return set(range(begin, end + 1))
 
 
+def shown_ranks(option: str, text: str, world_size: int) -> frozenset[int]:
+    """The ranks whose output is shown: what `parse_ranks` reads, or none at all."""
+    return frozenset() if text == "none" else frozenset(parse_ranks(option, text, world_size))
+
+
 def spell_ranks(ranks: Iterable[int]) -> str:
     """Ranks as short text: `0-3,5`."""
     spans: list[list[int]] = []

@@ -1,0 +1,99 @@
+"""`skyward-nb`: this user's pools at a terminal, and scripts on them.
+
+It reads words, calls what `api` offers and prints what that returns: nothing is worked out here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Generator, Sequence
+
+from skyward_nb.cli.words import at_terminal
+from skyward_nb.words.errors import OptionError, SkyError
+
+FAILED, WRONG, INTERRUPTED = 1, 2, 130
+_HELP = ("-h", "--help")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what a command line says; returns its exit code: 0, 1 failed, 2 not understood, 130 stopped."""
+    command, options, rest = _split(sys.argv[1:] if words is None else words)
+    as_json = "--json" in options
+    code = 0
+    with _told_to_end():
+        try:
+            code = _do(command, [word for word in options if word != "--json"], rest, as_json)
+            sys.stdout.flush()
+        except (OptionError, SkyError) as error:
+            code = WRONG if isinstance(error, OptionError) else FAILED
+            _tell(error, as_json=as_json)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except BrokenPipeError:
+            # Nobody reads any more, and what Python flushes at its end must go somewhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            code = FAILED
+    return code
+
+
+def _split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
+    """The command, the words that are for us, and those of a script."""
+    command, *options = words or [""]
+    if command != "run":
+        return command, options, []
+    from skyward_nb.api.options import split_off
+
+    return command, *split_off(options)
+
+
+def _do(command: str, options: list[str], rest: list[str], as_json: bool) -> int:
+    from skyward_nb.cli.table import COMMANDS, read
+
+    if command in ("help", *_HELP) or {*_HELP} & {*options}:
+        from skyward_nb.cli.help import help_text
+
+        about = command if command in COMMANDS else next(iter(options), "")
+        print(help_text(about.removeprefix("--") if about not in _HELP else ""))
+        return 0
+    if command == "--version":
+        from importlib.metadata import version
+
+        print(f"skyward-nb {version('skyward-nb')}")
+        return 0
+    asked = read(command, options)
+    from skyward_nb.cli import commands
+
+    return commands.DO[command](asked, rest, as_json)
+
+
+def _tell(error: SkyError, *, as_json: bool) -> None:
+    """Say what is wrong, in the words of a terminal: there is no magic here."""
+    said = at_terminal("\n".join([error.message, *getattr(error, "__notes__", ())]))
+    print(f"skyward-nb: {said}", file=sys.stderr)
+    if as_json:
+        from skyward_nb.cli.documents import Trouble, Troubled, show
+
+        show(Troubled(Trouble(type(error).__name__, said)))
+
+
+@contextlib.contextmanager
+def _told_to_end() -> Generator[None]:
+    """While inside, SIGTERM and SIGHUP are interrupts: what was started is taken down."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):
+            raise KeyboardInterrupt
+        handler(signal.SIGINT, None)
+
+    # One that is ignored, as by nohup, stays so.
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

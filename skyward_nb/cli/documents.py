@@ -1,0 +1,92 @@
+"""What `--json` prints: one document each, of these types."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skyward_nb.api.check import Standing
+from skyward_nb.api.logs import LogRow
+from skyward_nb.api.status import PoolRow
+from skyward_nb.pool.logreader import LogLine
+from skyward_nb.words.findings import Findings
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The pools that are alive, the youngest first."""
+
+    pools: tuple[PoolRow, ...]
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """The runs whose output is on disk, newest first."""
+
+    runs: tuple[LogRow, ...]
+
+
+class Log(LogRow, frozen=True, kw_only=True):
+    """What ranks printed in a run; `left_out` lines before these were not asked for."""
+
+    left_out: int
+    lines: tuple[LogLine, ...]
+
+
+class EndedPool(msgspec.Struct, frozen=True):
+    """A pool that is down, and how many ranks it had."""
+
+    name: str
+    id: str
+    ranks: int
+
+
+class KeptPool(msgspec.Struct, frozen=True):
+    """A pool that is still up, and why."""
+
+    name: str
+    id: str
+    why: str
+
+
+class Down(msgspec.Struct, frozen=True):
+    """Pools that were taken down, and those that could not be."""
+
+    ended: tuple[EndedPool, ...]
+    kept: tuple[KeptPool, ...]
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """What was left of pools that are gone, and is gone, too, now: `values` in bytes."""
+
+    folders: int
+    values: int
+    processes: int
+
+
+class Check(msgspec.Struct, frozen=True):
+    """What a check of a pool has found."""
+
+    pool: str
+    found: Findings
+
+
+class Hang(msgspec.Struct, frozen=True):
+    """How the runs of pools stand."""
+
+    pools: tuple[Standing, ...]
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What hindered a command: the class of the error, and its words."""
+
+    type: str
+    message: str
+
+
+class Troubled(msgspec.Struct, frozen=True):
+    """What is printed instead when a command could not do its work."""
+
+    error: Trouble
+
+
+def show(document: msgspec.Struct) -> None:
+    """Print a document."""
+    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

@@ -1,0 +1,95 @@
+"""The commands there are, and what each takes: one table for reading and for help."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from skyward_nb.api.options import BY_NAME, OPTIONS, Asked, near_words, parse_words
+from skyward_nb.words.errors import OptionError
+
+POOL = tuple(option.name for option in OPTIONS if option.scope == "pool" and option.name != "image")
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a command is written, what it does, the options it takes, and how many bare words.
+
+    Where it has `words` of its own, the bare ones are among these.
+    """
+
+    form: str
+    help: str
+    takes: tuple[str, ...] = ()
+    most_words: int = 0
+    words: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "status": Command(
+        "[NAME]",
+        "pools that are alive: who has them, what runs there, their ranks",
+        ("pool",),
+        most_words=1,
+    ),
+    "logs": Command(
+        "[RUN]",
+        "all that ranks printed in a run, the last one if none is named; `logs runs` lists runs",
+        ("run", "rank", "lines", "save", "pool"),
+        most_words=1,
+    ),
+    "down": Command(
+        "[NAME ...] [all]",
+        "take pools down: ranks, values and files are gone after",
+        ("pool",),
+        most_words=sys.maxsize,
+    ),
+    "sweep": Command("", "remove what pools that are gone have left: folders, values, processes"),
+    "check": Command(
+        "[hang] [option ...]",
+        "devices, versions, reach, all-reduce of a pool; hang: where ranks of runs are",
+        POOL,
+        most_words=1,
+        words=("hang",),
+    ),
+    "run": Command(
+        "[option ...] SCRIPT [ARG ...]",
+        "run a script on every rank of a pool, as torchrun does",
+        (*POOL, "stdout", "stderr", "timeout", "on_error", "profile", "quiet"),
+    ),
+}
+
+
+def read(command: str, words: list[str]) -> Asked:
+    """What a line asks for; raises `OptionError` for what is no command, or no option of it."""
+    if command not in COMMANDS:
+        known = near_words(command, COMMANDS) or f": there is {', '.join(COMMANDS)}"
+        what = f"there is no command {command!r}" if command else "a command is missing"
+        raise OptionError(command, what + known)
+    row = COMMANDS[command]
+    try:
+        asked = parse_words(
+            words,
+            scopes=("pool", "cell", "verb"),
+            words=row.most_words,
+            is_word=lambda word: word in row.words if row.words else _is_bare(word),
+        )
+    except OptionError as error:
+        if error.option in BY_NAME:
+            raise
+        known = near_words(error.option, (*row.takes, *row.words))
+        raise OptionError(
+            error.option,
+            f"there is no option {error.option!r}{known or f'; skyward-nb {command} --help lists them'}",
+        ) from None
+    for option in (*asked.pool, *asked.cell):
+        if option not in row.takes:
+            raise OptionError(
+                option,
+                f"{option}= has no place here; skyward-nb {command} --help lists what has",
+            )
+    return asked
+
+
+def _is_bare(word: str) -> bool:
+    return not word.startswith("-") and "=" not in word
