@@ -28,15 +28,20 @@ def aftermath(
     generation: int,
     where: Mapping[int, Whereabouts],
     framework: tuple[str, ...] = (),
+    *,
+    goes_on: bool = True,
 ) -> tuple[str, ...]:
     """What was lost before the cell or in it, who was stopped, what was begun anew, in words.
 
     `generation` is the one there is now, `where` tells where ranks were before they were stopped.
+    What matters only to code that goes on there is left out unless some `goes_on`.
     """
     notes = [*outcome.pool_lost]
     notes += [f"{who} {how} before this cell" for how, who in _by_how(outcome)]
     notes += _stopped(outcome)
     notes += _killed(outcome.killed, where)
+    if not goes_on:
+        return (*notes, *_cut(outcome))
     notes += _anew(outcome, generation, framework)
     if outcome.names_lost:
         notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
@@ -149,14 +154,21 @@ def _anew(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> list
     ]
 
 
-def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> str:
+def _cut(outcome: Outcome) -> list[str]:
+    """Whose communication was cut, if any was and it is formed again."""
     waited = [
         f"{count_ranks(ranks)}, which waited in {name}"
         for name, ranks in _waiting(outcome, outcome.waited_in).items()
     ]
+    if not (outcome.was_reformed and outcome.was_cut and waited):
+        return []
+    return [f"communication was cut to stop {', and '.join(waited)}"]
+
+
+def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> str:
     anew = f"the process group was formed again (generation {generation}) and names are kept"
-    if outcome.was_cut and waited:
-        words = f"communication was cut to stop {', and '.join(waited)}; {anew}"
+    if cut := _cut(outcome):
+        words = f"{cut[0]}; {anew}"
     else:
         words = f"ranks had not called the same collectives, so {anew}"
     filling = [name for name in _waiting(outcome, outcome.waited_in) if _fills(name)]

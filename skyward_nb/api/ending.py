@@ -45,7 +45,10 @@ _MOST_OTHERS = 3
 
 
 class Ending:
-    """What a finished run becomes: values bound, the display's last state, or an exception."""
+    """What a finished run becomes: values bound, the display's last state, or an exception.
+
+    `goes_on` says whether code goes on with these ranks and their names: after a script none does.
+    """
 
     def __init__(
         self,
@@ -55,13 +58,13 @@ class Ending:
         display: RunDisplay,
         source: Source | None = None,
         *,
-        keeps_names: bool = True,
+        goes_on: bool = True,
     ) -> None:
         self._user_ns = user_ns
         self._pool = pool
         self._outcome = outcome
         self._display = display
-        self._keeps_names = keeps_names
+        self._goes_on = goes_on
         self._store = pool.store
         self._broken: dict[tuple[str, str], list[int]] = {}
         self._source = source or sources(get_ipython())
@@ -274,7 +277,7 @@ class Ending:
         return {rank: at.place for rank, at in found.items() if at.place and not at.busy}
 
     def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
-        is_kept = self._keeps_names and not self._outcome.began_anew
+        is_kept = self._goes_on and not self._outcome.began_anew
         kept = "; namespaces kept on all ranks" if is_kept else ""
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
         self._display.end("interrupted", words, notes=aftermath)
@@ -285,7 +288,13 @@ class Ending:
     def _aftermath(self) -> tuple[str, ...]:
         """What else there is to say of the run, whatever became of it."""
         pool = self._pool
-        return aftermath(self._outcome, pool.generation, self._where, pool.spec.framework)
+        return aftermath(
+            self._outcome,
+            pool.generation,
+            self._where,
+            pool.spec.framework,
+            goes_on=self._goes_on,
+        )
 
     def _profiled(self) -> Iterator[str]:
         """Words on how ranks communicated, whose traces are written."""

@@ -61,7 +61,7 @@ class Visit:
                 display.change(notes=(*display.view.notes, trouble))
         options = {"timeout": request.card.timeout}
         try:
-            ending = Ending({}, pool, outcome, display, keeps_names=False)
+            ending = Ending({}, pool, outcome, display, goes_on=False)
             return ending.conclude(options, frozenset())
         finally:
             if not pool.closed:
