@@ -61,8 +61,8 @@ def logs(asked: Asked, _rest: list[str], as_json: bool) -> int:
     if word and "run" in options:
         raise OptionError("run", f"{word} and run={options['run']}: name one run")
     run = word or options.get("run", "")
-    kept = find_run(run, pool)
     ranks = parse_ranks("rank", options["rank"], _ANY_WORLD) if "rank" in options else None
+    kept = find_run(run, pool)
     if "save" in options and as_json:
         raise OptionError("save", "save= writes lines of text, and --json prints: take one of them")
     if "save" in options:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from skyward_nb.api.options import BY_NAME, OPTIONS, Asked, near_words, parse_words
+from skyward_nb.api.options import BY_NAME, OPTIONS, Asked, parse_words
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.reading import near_words
 
 POOL = tuple(option.name for option in OPTIONS if option.scope == "pool" and option.name != "image")
 

@@ -162,3 +162,15 @@ def test_what_was_made_for_a_group_that_was_cut_is_to_be_made_anew():
     assert of_an_old_group([failed(0)], 4) == ()
     (failure,) = failures_of([lost_peers(0), lost_peers(1)])
     assert failure.ranks == (0, 1), "ports differ, and the cause is one"
+
+
+def test_of_a_script_nothing_is_told_that_only_code_after_it_needs():
+    def told(after):
+        return aftermath(after, 3, {}, ("torch",), goes_on=False)
+
+    assert told(outcome(stopped(0), dead=[lost(1)], names_lost=["x"])) == ("rank 0 was stopped",)
+    assert told(outcome(failed(0), well(1), was_reformed=True)) == ()
+    cut = outcome(
+        failed(1), stopped(0, "all_reduce"), was_reformed=True, waited_in={0: "all_reduce"}
+    )
+    assert told(cut) == ("communication was cut to stop rank 0, which waited in all_reduce",)

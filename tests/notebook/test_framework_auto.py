@@ -9,7 +9,7 @@ from types import FunctionType, ModuleType, SimpleNamespace
 import pytest
 from kernels import kernel
 
-from skyward_nb.api.frameworks import Notebook, choose, imports_of
+from skyward_nb.api.frameworks import Notebook, choose, choose_for_script, imports_of
 from skyward_nb.api.help import complete, help_text
 from skyward_nb.api.options import parse
 from skyward_nb.api.sources import is_own
@@ -161,6 +161,22 @@ def test_the_notebooks_imports(cell):
     assert chosen(cell, past=past).words == ("jax",)
     # A value alone says nothing of what is wanted.
     assert chosen(cell, names={"old": Tensor()}).words == ()
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("import torch.nn as nn", "torch (the script imports torch.nn)"),
+        ("import keras", "keras:jax (the script imports keras, and KERAS_BACKEND=jax)"),
+        ("import datasets, torch", "torch (the script imports torch)"),
+        ("import numpy", "none (the script imports no framework)"),
+        ("x = = 1", "none (the script imports no framework)"),
+    ],
+)
+def test_a_script_by_what_it_imports_itself(script, says):
+    environ = {"KERAS_BACKEND": "jax"}
+    found = choose_for_script(script, environ, lambda root: root == "datasets")
+    assert str(found) == f"framework=auto: {says}"
 
 
 def test_imports_of_past_cells_for_ranks_count():

@@ -3,7 +3,7 @@
 import pytest
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.ranks import count_ranks, parse_ranks, spell_ranks
+from skyward_nb.words.ranks import count_ranks, parse_ranks, shown_ranks, spell_ranks
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,10 @@ def test_spelt(ranks, text):
 def test_in_a_sentence():
     assert count_ranks([2]) == "rank 2"
     assert count_ranks(iter([0, 1])) == "ranks 0-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"), [("none", set()), ("all", {0, 1, 2, 3}), ("head", {0}), ("1-2", {1, 2})]
+)
+def test_ranks_whose_output_is_shown(text, ranks):
+    assert shown_ranks("stdout", text, 4) == ranks

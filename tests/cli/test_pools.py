@@ -1,0 +1,187 @@
+"""status, down, sweep, check and logs, over pools that others have made."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+
+import msgspec
+import psutil
+import pytest
+from pools import request, values
+from terminals import begun, ended, sky, wait_for
+
+from skyward_nb.api.check import Standing
+from skyward_nb.api.status import PoolRow
+from skyward_nb.cli.documents import Check, Down, Hang, Log, Runs, Status, Sweep
+from skyward_nb.providers.folders import runtime_root
+
+
+def document(ran, kind):
+    """What was printed, which has the keys that `--help` says and no others."""
+    found = msgspec.json.decode(ran.stdout, type=kind)
+    assert json.loads(msgspec.json.encode(found)) == ran.json
+    return found
+
+
+def test_a_pool_that_somebody_uses(make):
+    pool = make(name="mine", nodes=2, ranks_per_node=2)
+    said = sky("status").stdout.splitlines()
+    assert said[0] == (
+        f"mine: 4 ranks on 2 nodes (local) · in use by the kernel (process {os.getpid()}) · idle"
+    )
+    assert said[1:] == [
+        f"  rank {rank}  node {rank // 2}  process {pool.pids[rank]}" for rank in range(4)
+    ]
+    (row,) = document(sky("status", "--json"), Status).pools
+    assert isinstance(row, PoolRow)
+    assert (row.name, row.id, row.nodes, row.ranks_per_node) == ("mine", pool.pool_id, 2, 2)
+    assert row.client.process == os.getpid() and row.ends_in is None and row.run is None
+    assert [(each.rank, each.node, each.process) for each in row.ranks] == [
+        (rank, rank // 2, pool.pids[rank]) for rank in range(4)
+    ]
+    ran = sky("down", "mine")
+    assert ran.code == 1 and not ran.stdout
+    assert f"pool 'mine' is in use by the kernel (process {os.getpid()})" in ran.stderr
+    ran = sky("down", "all", "--json")
+    assert ran.code == 1
+    assert [(each.name, each.id) for each in document(ran, Down).kept] == [("mine", pool.pool_id)]
+    assert values(pool, "1") == [1] * 4
+
+
+def test_pools_that_were_left_are_taken_down(make):
+    first, second, third = make(name="a"), make(name="b"), make(name="b", nodes=1)
+    for pool in (first, second, third):
+        pool.leave()
+    said = sky("status").stdout
+    assert "a: 2 ranks on 2 nodes (local) · left by a kernel that is gone, ends itself in" in said
+    assert f"pool={second.pool_id}" in said and f"pool={first.pool_id}" not in said
+    assert [row.id for row in document(sky("status", "b", "--json"), Status).pools] == [
+        third.pool_id,
+        second.pool_id,
+    ]
+    ran = sky("down", "b")
+    assert ran.code == 1 and f"pool={second.pool_id}" in ran.stderr
+    ran = sky("down", "a", f"pool={second.pool_id}")
+    assert ran.code == 0
+    assert ran.stdout.splitlines() == [
+        "pool a is down: 2 ranks ended, nothing left running",
+        "pool b is down: 2 ranks ended, nothing left running",
+    ]
+    (gone,) = document(sky("down", "--json"), Down).ended
+    assert (gone.name, gone.id, gone.ranks) == ("b", third.pool_id, 1)
+    assert sky("status").stdout == "no pool is up\n"
+    ran = sky("down", "a")
+    assert ran.code == 1 and ran.stderr == "skyward-nb: no pool 'a' is alive\n"
+
+
+def test_what_runs_is_told_and_where_its_ranks_are(make):
+    pool = make()
+    work = request(pool, "import time\ntime.sleep(60)", number=1, began=time.time())
+    pool.begin(work, lambda _: None)
+    said = sky("status").stdout
+    assert re.search(r"In\[1\] has been running for .+ on ranks 0-1", said)
+    (row,) = document(sky("status", "--json"), Status).pools
+    assert (row.run.number, row.run.what, row.run.running) == (1, "Cell In[1]", (0, 1))
+    said = sky("check", "hang").stdout
+    assert "pool default of another kernel: Cell In[1] has run for" in said
+    ran = sky("check", "hang", "--json", "pool=default")
+    (standing,) = document(ran, Hang).pools
+    assert isinstance(standing, Standing)
+    assert standing.state == "running" and standing.id == pool.pool_id
+    assert {*standing.ranks} == {0, 1} and "ranks 0-1" in standing.sentence
+    assert "ranks 0-1" in standing.stacks
+    pool.leave()
+    ran = sky("check", "pool=default")
+    assert ran.code == 1
+    assert "pool 'default' is up, and In[1] has been running for" in ran.stderr
+    assert "`skyward-nb down default` ends it" in ran.stderr
+    assert sky("down", "default").code == 0
+
+
+def test_a_pool_that_is_up_is_checked_and_stays(make):
+    pool = make(nodes=2)
+    values(pool, "kept = 5\n1")
+    pool.seen()
+    pids = dict(pool.pids)
+    pool.leave()
+    ran = sky("check", "pool=default")
+    assert ran.code == 0, ran.stderr
+    assert "all 2 ranks have the same: " in ran.stdout
+    assert "both ranks reach each other" in ran.stdout
+    found = document(sky("check", "--json", f"pool={pool.pool_id}"), Check)
+    assert found.pool == "default"
+    assert [each.rank for each in found.found.ranks] == [0, 1]
+    assert [way.to for way in found.found.reach[0]] == [1]
+    assert found.found.connection.link.speed > 0
+    assert found.found.reductions.why_not and not found.found.reductions.timings
+    (row,) = document(sky("status", "--json"), Status).pools
+    assert {each.rank: each.process for each in row.ranks} == pids
+    ran = sky("check", "pool=default", "nodes=3")
+    assert ran.code == 1 and "is up with nodes=2, and nodes=3 was asked for" in ran.stderr
+    assert "`skyward-nb down pool=default` first" in ran.stderr
+    assert sky("down").code == 0
+
+
+def test_a_pool_is_made_for_a_check_and_gone_after(no_leaks):
+    ran = sky("check", "nodes=2", "--json")
+    assert ran.code == 0, ran.stderr
+    assert len(document(ran, Check).found.ranks) == 2
+    assert "Starting 2 ranks on 2 nodes (local)" in ran.stderr
+    assert sky("status").stdout == "no pool is up\n"
+
+
+def test_what_a_dead_agent_left_is_swept(make):
+    pool = make()
+    folder = runtime_root() / pool.pool_id
+    agent = psutil.Process(int((folder / "lock").read_text()))
+    forge = agent.children()
+    agent.kill()
+    psutil.wait_procs(forge, timeout=20)
+    swept = document(sky("sweep", "--json"), Sweep)
+    assert swept.folders == 1
+    assert not folder.exists()
+    assert sky("sweep").stdout == "nothing is left over\n"
+
+
+def test_logs(no_leaks, tmp_path):
+    (tmp_path / "talk.py").write_text(
+        "import os, sys\n"
+        "for i in range(3): print('line', i)\n"
+        "if os.environ['RANK'] == '1': print('only one', file=sys.stderr)\n"
+    )
+    ran = sky("run", "--json", "nodes=2", "pool=talk", "talk.py", folder=tmp_path)
+    run = ran.json["run"]
+    first = [f"[{rank}] line {i}" for rank in (0, 1) for i in range(3)]
+    ran = sky("logs")
+    assert sorted(ran.stdout.splitlines()) == sorted([*first, "[1] only one"])
+    assert ran.stderr.startswith(f"run {run}, ")
+    ran = sky("logs", run, "rank=0")
+    assert ran.stdout.splitlines() == first[:3] and not ran.stderr
+    assert sky("logs", "pool=talk", "lines=1", "--rank", "0").stdout == "[0] line 2\n"
+    log = document(sky("logs", f"run={run}", "rank=1", "lines=2", "--json"), Log)
+    assert (log.run, log.left_out) == (run, 2)
+    assert {(line.rank, line.stream) for line in log.lines} <= {(1, "stdout"), (1, "stderr")}
+    assert document(sky("logs", "runs", "pool=talk", "--json"), Runs).runs[0].run == run
+    assert f"run {run}, " in sky("logs", "runs").stdout
+    ran = sky("logs", run, "save=all.txt", folder=tmp_path)
+    assert "7 lines" in ran.stdout
+    assert sorted((tmp_path / "all.txt").read_text().splitlines()) == sorted(
+        [*first, "[1] only one"]
+    )
+    assert sky("logs", run, "save=all.txt", folder=tmp_path).code == 2
+    assert sky("logs", run, "save=b.txt", "--json", folder=tmp_path).code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_check_that_is_stopped_leaves_nothing(no_leaks, number):
+    with begun("check", "nodes=2") as process:
+        wait_for(lambda: [*runtime_root().glob("*/lock")])
+        process.send_signal(number)
+        ran = ended(process)
+    assert ran.code == 130, ran
+    assert "Traceback" not in ran.stderr
+    assert sky("status").stdout == "no pool is up\n"

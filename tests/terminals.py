@@ -1,0 +1,67 @@
+"""`skyward-nb` as a person at a terminal has it: real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "skyward_nb"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.stdout)
+
+
+def sky(*words, folder=None, timeout=90, **env):
+    """Run a command to its end."""
+    done = subprocess.run(
+        [*COMMAND, *words], cwd=folder, env={**os.environ, **env}, timeout=timeout,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def begun(*words, folder=None, **env):
+    """A command that goes on, in a process group of its own."""
+    process = subprocess.Popen(
+        [*COMMAND, *words], cwd=folder, env={**os.environ, **env}, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ended(process, timeout=60):
+    """How a command that was begun ended."""
+    stdout, stderr = process.communicate(timeout=timeout)
+    return Ran(process.returncode, stdout, stderr)
+
+
+def wait_for(found, timeout=60):
+    """What `found` gives, once it gives something."""
+    until = time.monotonic() + timeout
+    while not (got := found()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return got
