@@ -230,7 +230,18 @@ class Pool:
             self._readied_for(*before)
             self._ready = False
             raise
-        registry.enter(self.pool_id, spec, self._client.notebook, self.started)
+        self._enter()
+
+    def _enter(self) -> None:
+        """Be listed, as it is now."""
+        registry.enter(
+            registry.Entry(
+                pool_id=self.pool_id,
+                spec=self.spec,
+                notebook=self._client.notebook,
+                started=self.started,
+                program=self._client.program,
+            )
 
     def _readied_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
         self.spec, self._plugins = spec, plugins
@@ -348,14 +359,7 @@ class Pool:
             self._lines.wait_for(
                 machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload), watch
             )
-        registry.enter(
-            registry.Entry(
-                pool_id=self.pool_id,
-                spec=self.spec,
-                notebook=self._client.notebook,
-                started=self.started,
-                program=self._client.program,
-            )
+        self._enter()
         )
         self._greet(watch)
         for machine in self._generations.machines:
