@@ -242,6 +242,7 @@ class Pool:
                 started=self.started,
                 program=self._client.program,
             )
+        )
 
     def _readied_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
         self.spec, self._plugins = spec, plugins
@@ -360,7 +361,6 @@ class Pool:
                 machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload), watch
             )
         self._enter()
-        )
         self._greet(watch)
         for machine in self._generations.machines:
             watch(Step(machine.nodes, "agent", done=True))
