@@ -17,7 +17,7 @@ from skyward_nb.pool.includes import located
 from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.frameworks import lacking, meant, with_what_they_need
-from skyward_nb.words.image import Image
+from skyward_nb.words.image import Image, checked_env
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.masking import masked
 from skyward_nb.words.mesh import spell_mesh
@@ -29,6 +29,7 @@ _OF_IMAGES = ("image", "python", "pip", "apt")
 def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     """`base` with what is asked for; raises `OptionError` where options contradict one another."""
     spec = replace(base, **_fields(asked), image=image_of(base.image, asked))
+    checked_env(spec.env)
     _check_alone(spec)
     spec = replace(spec, framework=settled(spec.framework, spec.variables))
     _check_variables(spec, environment(InstanceInfo()))
@@ -176,6 +177,8 @@ def check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
         if have != wanted and not (field == "framework" and meant(wanted, have)):
             option = "pool" if field == "name" else field
             raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
+    if not {*_OF_IMAGES} & {*asked}:
+        return
     wanted = image_of(Image(), asked)
     if spec.image.lacks(wanted) or ("image" in asked and wanted != spec.image):
         raise _differs(spec, "image", spec.image, f"image={_spell(wanted)} was asked for")

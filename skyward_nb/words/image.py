@@ -53,8 +53,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         return replace(
             self,
             python=python or self.python,
-            pip=tuple(dict.fromkeys((*self.pip, *pip))),
-            apt=tuple(dict.fromkeys((*self.apt, *apt))),
+            pip=(*self.pip, *_texts("pip", pip)),
+            apt=(*self.apt, *_texts("apt", apt)),
         )
 
     def lacks(self, other: Image) -> bool:

@@ -38,11 +38,19 @@ def test_modules_are_found_when_the_spec_is_made(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("image", "says"), [("img", "image=img names an sky.Image of a notebook"), ([1], "not list")]
+    ("asked", "says"),
+    [
+        ({"image": "img"}, "image=img names an sky.Image of a notebook"),
+        ({"image": [1]}, "not list"),
+        ({"pip": "torch numpy"}, "takes a list"),
+        ({"python": 3.12}, "as text"),
+        ({"env": {"N": 4}}, "N is a text, and int is none"),
+        ({"env": "A=1"}, "not str"),
+    ],
 )
-def test_what_is_no_image_is_refused(image, says):
+def test_what_is_none_is_refused(asked, says):
     with pytest.raises(OptionError, match=says):
-        spec(image=image)
+        spec(**asked)
 
 
 @pytest.mark.parametrize(
