@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 
+from skyward_nb.api.accelerators import AcceleratorChoice
 from skyward_nb.api.defaults import defaults, with_defaults
 from skyward_nb.api.options import BY_NAME, Asked, read_option
 from skyward_nb.api.plugins import fields_of
 from skyward_nb.api.specs import spec_of
 from skyward_nb.plugins.choices import PluginChoice
-from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.options import Options
 from skyward_nb.words.spec import PoolSpec
 
-AcceleratorLike = str | Accelerator
+AcceleratorLike = str | AcceleratorChoice
 MeshLike = str | Mapping[str, int] | Sequence[Sequence[Any]]
 TimeLike = float | str | timedelta
 
@@ -41,9 +41,10 @@ def spec_for(
 
     Without a name it has this one. Defaults are those of options: of files and of `SKYWARD_*`.
     """
-    asked = fields_of(plugins)
+    asked = fields_of(plugins, given.get("accelerator"))
     for option, value in given.items():
-        asked |= _read(option, value, asked)
+        if option != "accelerator":
+            asked |= _read(option, value, asked)
     known = defaults(Path.cwd(), os.environ, {})
     whole = with_defaults(Asked(pool=asked), [each for each in known if each.option != "pool"]).pool
     if whole.get("framework") == "auto":
@@ -64,7 +65,7 @@ def _read(option: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
         _check_free(option, value)
         return {}
     name = "pool" if option == "name" else option
-    if isinstance(value, Accelerator | Image):
+    if isinstance(value, Image):
         return {name: value}
     if option in ("pip", "apt"):
         return {name: _packages(option, value)}

@@ -36,11 +36,7 @@ def fields_of(
     if not isinstance(given, Iterable):
         raise OptionError("plugins", f"plugins= takes a list: plugins=[{given!r}]")
     chosen = tuple(map(_choice, choices))
-    said: dict[tuple[str, str], tuple[Any, object]] = {}
-    gpus = chosen_accelerator(accelerator)
-    if gpus is not None:
-        said["accelerator", ""] = gpus.accelerator, gpus
-        said |= {("mig", ""): (gpus.mig, gpus)} if gpus.mig else {}
+    said = _of_accelerator(accelerator)
     for each in chosen:
         for place, value in _said(each):
             before, by = said.setdefault(place, (value, each))
@@ -86,6 +82,18 @@ def _choice(choice: Any) -> PluginChoice:
         f"plugins= takes sky.plugins.torch(), jax(), keras(), tensorflow(), huggingface() and "
         f"mig(profile), not {shown}",
     )
+
+
+def _of_accelerator(
+    accelerator: str | AcceleratorChoice | None,
+) -> dict[tuple[str, str], tuple[Any, object]]:
+    gpus = chosen_accelerator(accelerator)
+    said: dict[tuple[str, str], tuple[Any, object]] = {}
+    if accelerator is not None:
+        said["accelerator", ""] = gpus and gpus.accelerator, gpus
+    if gpus is not None and gpus.mig:
+        said["mig", ""] = gpus.mig, gpus
+    return said
 
 
 def _said(choice: PluginChoice) -> Iterable[tuple[tuple[str, str], Any]]:

@@ -7,6 +7,7 @@ import pytest
 
 import skyward_nb as sky
 from skyward_nb.api.accelerators import AcceleratorChoice, chosen
+from skyward_nb.api.arguments import spec_for
 from skyward_nb.api.plugins import fields_of
 from skyward_nb.api.specs import spec_of
 from skyward_nb.words.accelerators import Accelerator
@@ -47,6 +48,7 @@ def test_every_way_to_name_them_is_one_value(value, accelerator, mig):
 def test_none_is_none():
     assert chosen(None) is chosen("none") is None
     assert fields_of(accelerator=None) == {}
+    assert fields_of(accelerator="none") == {"accelerator": None}
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,16 @@ def test_what_is_known_of_a_model():
     assert repr(a100(count=2, mig="3g.40gb")) == "sky.accelerators.A100(count=2, mig='3g.40gb')"
     assert str(a100(count=2, mig="3g.40gb")) == "A100:2 mig=3g.40gb"
     assert pickle.loads(pickle.dumps(sky.accelerators)).T4 == copy.deepcopy(sky.NVIDIA).T4
+
+
+def test_a_pool_of_the_api_takes_them():
+    given = {"accelerator": sky.NVIDIA.A100(count=2, mig="3g.40gb"), "simulate": True}
+    spec = spec_for(given, (), "name")
+    assert (spec.accelerator, spec.mig, spec.world_size) == (Accelerator("A100", 2), "3g.40gb", 4)
+    spec = spec_for({"accelerator": "nvidia.a100:2", "simulate": True}, (), "name")
+    assert (spec.accelerator, spec.world_size) == (Accelerator("A100", 2), 2)
+    with pytest.raises(OptionError, match="say different things"):
+        spec_for(given, [sky.plugins.mig("1g.10gb")], "name")
 
 
 def test_slices_are_asked_for_in_one_way():
