@@ -16,7 +16,10 @@ from typing import Any
 
 import msgspec
 
+from skyward_nb.plugins.growth import Guard
 from skyward_nb.plugins.torch_trace import Trace, communication, for_all, read
+from skyward_nb.runtime.here import instance_info
+from skyward_nb.wire.blobs import free_memory
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.profile import CommProfile
 
@@ -24,6 +27,11 @@ _PIECE = 1 << 20
 _LEVEL = 2
 _TO_GZIP = 31
 _HURRY = 2.0
+_MOST, _SHARE = 256 << 20, 20
+"""Bytes that are recorded, half a kilobyte for an operator; it takes nine times as many to end that.
+
+And of a rank's share of what memory is free, what part they are at most.
+"""
 _TALK = re.compile(rb"^(?:USDT|STAGE|INFO):\d{4}-.*\n", re.MULTILINE)
 """What Kineto says each time that it begins and ends."""
 
@@ -33,8 +41,10 @@ class TorchRecording:
 
     def __init__(self) -> None:
         self._profiler: Any = None
-        self._began = self._seconds = self._stopping = 0.0
+        self._began = self._seconds = self._recorded = self._stopping = 0.0
         self._trouble = ""
+        share = free_memory() // instance_info().workers_per_node
+        self._guard = Guard(min(_MOST, share // _SHARE), lambda: self._stop(time.perf_counter()))
 
     def begin(self) -> None:
         """Record from now on."""
@@ -50,15 +60,22 @@ class TorchRecording:
         except Exception as error:  # noqa: BLE001 - the cell runs all the same
             self._fail(error)
         self._began = time.perf_counter()
+        self._guard.begin()
 
     def end(self) -> None:
         """Record no more."""
-        import torch
-
+        self._guard.end()
         now = time.perf_counter()
         self._seconds = now - self._began
-        if self._profiler is None:
+        self._stop(now)
+
+    def _stop(self, now: float) -> None:
+        """Stop the profiler, once; on the thread that has started it."""
+        import torch
+
+        if self._profiler is None or self._recorded:
             return
+        self._recorded = now - self._began
         # torch has one profiler at a time, and none is left where the cell had one of its own.
         native: Any = torch._C
         if not native._autograd._profiler_enabled():
@@ -106,6 +123,7 @@ class TorchRecording:
         events = msgspec.json.encode(for_all(trace, info.rank, info.world_size, base))
         return CommProfile(
             seconds=self._seconds,
+            recorded=self._recorded,
             communicating=total,
             exposed=exposed,
             collectives=kinds,

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import mmap
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -177,12 +178,16 @@ class BlobStore:
 
 
 def memory_room(folder: Path) -> int:
-    """Bytes that may still be written to a folder in memory.
+    """Bytes that may still be written to a folder in memory."""
+    return min(disk_room(folder), free_memory())
 
-    That is the least of what it, the machine and its control group have free. Sources:
-    statvfs(3), proc(5) `MemAvailable`, and the kernel's document "Control Group v2".
+
+def free_memory() -> int:
+    """Bytes of memory that the machine and its control group have free, whichever is less.
+
+    Sources: proc(5) `MemAvailable`, and the kernel's document "Control Group v2".
     """
-    rooms = [disk_room(folder)]
+    rooms = [sys.maxsize]
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         (line,) = [line for line in lines if line.startswith("MemAvailable:")]

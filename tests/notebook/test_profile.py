@@ -242,6 +242,7 @@ def test_kernels_of_nccl_are_time_in_collectives(notebook):
 def profile(**changes):
     kept = {
         "seconds": 2.0,
+        "recorded": 2.0,
         "communicating": 0.5,
         "exposed": 0.25,
         "collectives": (Collective("all_reduce", 3, 0.5, 1500, 6000),),
@@ -269,6 +270,14 @@ def test_a_line_for_each_rank():
         "3 all_reduce (500 ms, 6 kB)",
         "rank 1: no collective in 2 s",
     ]
+
+
+def test_what_is_left_out_of_a_recording_is_told():
+    said = list(lines({0: profile(seconds=60.0), 1: profile(seconds=60.0, collectives=())}))
+    rest = "; what came after 2 s is left out: it would have taken too much memory"
+    assert said[0].startswith("rank 0: 500 ms in collectives, 25 % of 2 s (")
+    assert said[0].endswith(f"6 kB){rest}")
+    assert said[1] == f"rank 1: no collective in 2 s{rest}"
 
 
 def test_of_many_ranks_the_extremes():

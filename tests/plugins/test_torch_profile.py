@@ -35,13 +35,36 @@ def recording():
 
 def test_what_was_done_is_in_its_trace(recording):
     found = recording.result(INFO, 0)
-    assert found.trouble == "" and found.seconds > 0 and found.collectives == ()
+    assert found.trouble == "" and found.seconds >= found.recorded > 0 and found.collectives == ()
     trace = json.loads(gzip.decompress(found.trace))
     assert "aten::add" in {event["name"] for event in trace["traceEvents"]}
     events = json.loads(b"[" + gzip.decompress(found.events) + b"]")
     assert "aten::add" in {event["name"] for event in events}
     names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
     assert names[0] == "rank 1"
+
+
+def test_one_that_takes_too_much_memory_ends_before_the_run(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch_profile, "_MOST", 8 << 20)
+    recording = TorchRecording()
+    recording.begin()
+    one, step = torch.ones(1), 0
+    with torch.profiler.record_function("the first"):
+        while torch.autograd._profiler_enabled():
+            one.add(1)
+            step += 1
+    with torch.profiler.record_function("the last"):
+        one.add(1)
+    recording.end()
+    found = recording.result(INFO, 0)
+    assert not found.trouble
+    assert 0 < found.recorded < found.seconds
+    names = [each["name"] for each in json.loads(gzip.decompress(found.trace))["traceEvents"]]
+    assert 0 < names.count("aten::add") <= step
+    assert "the first" in names
+    assert "the last" not in names
 
 
 def test_what_cannot_be_written_is_told(recording, monkeypatch):
