@@ -112,19 +112,24 @@ def test_a_port_that_is_taken_is_said(port):
 
 
 @contextmanager
-def machine_beside(name="skyward-gate"):
-    """A network of its own with a line to this one: the addresses at its two ends."""
-    here, there = "10.213.7.1", "10.213.7.2"
+def machine_beside():
+    """A network of its own with a line to this one: its name, and the addresses at its two ends.
+
+    No other run's: neither its name nor its addresses are those of one that goes on beside this.
+    """
+    name = f"sky{os.getpid()}"
+    high, low = divmod(os.getpid() % (1 << 14), 1 << 6)
+    here, there = f"10.213.{high}.{4 * low + 1}", f"10.213.{high}.{4 * low + 2}"
     script = (
         f"ip netns add {name} && ip link add {name} type veth peer name eth0 netns {name} && "
-        f"ip addr add {here}/24 dev {name} && ip link set {name} up && "
-        f"ip -n {name} addr add {there}/24 dev eth0 && ip -n {name} link set eth0 up"
+        f"ip addr add {here}/30 dev {name} && ip link set {name} up && "
+        f"ip -n {name} addr add {there}/30 dev eth0 && ip -n {name} link set eth0 up"
     )
     try:
         made = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
         if made.returncode:
             pytest.skip(f"no network of its own can be made here: {made.stderr.strip()}")
-        yield here, there
+        yield name, here, there
     finally:
         subprocess.run(["ip", "netns", "del", name], capture_output=True)
         subprocess.run(["ip", "link", "del", name], capture_output=True)
@@ -135,10 +140,10 @@ def machine_beside(name="skyward-gate"):
 )
 def test_another_machine_does_not_unless_it_is_a_peer(port):
     code = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 1)"
-    with machine_beside() as (here, there):
+    with machine_beside() as (name, here, there):
 
         def comes_in():
-            words = ["ip", "netns", "exec", "skyward-gate", sys.executable, "-c", code, here]
+            words = ["ip", "netns", "exec", name, sys.executable, "-c", code, here]
             return subprocess.run([*words, str(port)], capture_output=True).returncode == 0
 
         with listening(port):
