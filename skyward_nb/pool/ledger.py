@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from skyward_nb.pool.given import Given
 from skyward_nb.pool.includes import roots
 from skyward_nb.pool.modules import ProjectModules
 from skyward_nb.pool.planner import Known, Mark, Planner, Unit, remember
@@ -125,9 +126,9 @@ class Ledger:
         self._blobs: dict[str, str] = {}
         self._assigned: set[str] = set()
         self._owners: dict[str, set[int]] = {}
-        self._files: set[str] = set()
+        self._files: Given[bool] = Given()
         self._held: dict[str, object] = {}
-        self._imported: set[str] = set()
+        self._imported: Given[bool] = Given()
         self._modules = ProjectModules(roots(includes))
         self._told: set[tuple[object, ...]] = set()
         self._parcels: set[int] = set()
@@ -184,11 +185,13 @@ class Ledger:
         nowhere = planner.absent - self._assigned - gone
         plan.absent = tuple(sorted(n for n in nowhere if not hasattr(builtins, n)))
         used = {*files, *(file for unit in plan.units for file in unit.bundle.files)}
-        found = (self._sources(file) for file in sorted(used - self._files))
+        unknown = self._files.lacking(dict.fromkeys(sorted(used), True), ranks)
+        found = (self._sources(file) for file in unknown)
         plan.sources = [source for source in found if source is not None]
         modules = planner.modules | imports
-        plan.imports = self._modules.submodules(modules, planner.tokens | tokens, self._imported)
-        plan.modules = self._modules.changed(modules | set(plan.imports), ranks)
+        submodules = self._modules.submodules(modules, planner.tokens | tokens)
+        plan.imports = tuple(self._imported.lacking(dict.fromkeys(submodules, True), ranks))
+        plan.modules = self._modules.changed({*modules, *plan.imports}, ranks)
         plan.notes = tuple(self._tell(plan, planner, namespace))
         plan.rows = sorted(rows.values(), key=lambda row: row.name)
         return plan
@@ -303,9 +306,8 @@ class Ledger:
         going = {id(unit.whole): unit for unit, _ in plan.sending}
         remember(self._known, [going.get(id(unit.whole), unit) for unit in plan.units])
         self._told |= plan.told
-        if len(ranks) == self._world_size:
-            self._files |= {source.filename for source in plan.sources}
-            self._imported |= set(plan.imports)
+        self._files.note({source.filename: True for source in plan.sources}, ranks)
+        self._imported.note(dict.fromkeys(plan.imports, True), ranks)
         self._modules.sent(plan.modules, ranks)
 
     def settle(
@@ -354,9 +356,8 @@ class Ledger:
                 marks.pop(rank, None)
             elif rank in marks and marks[rank].parcels & lost:
                 marks[rank] = Mark(marks[rank].content)
-        self._imported.clear()
-        self._files.clear()
-        self._modules.forget()
+        for given in (self._imported, self._files, self._modules):
+            given.forget([rank])
 
     def bound_here(self, name: str, value: object, ranks: Iterable[int]) -> None:
         """The notebook got `value` under `name` from these ranks' own: all ranks' own stays."""
@@ -396,10 +397,9 @@ class Ledger:
         self._blobs.clear()
         self._assigned.clear()
         self._owners.clear()
-        self._files.clear()
         self._held.clear()
-        self._imported.clear()
-        self._modules.forget()
+        for given in (self._imported, self._files, self._modules):
+            given.forget()
 
     def _mark(self, name: str, value: object) -> Mark:
         """What stands for this content: its digest, or the object itself where it has none."""

@@ -17,8 +17,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from skyward_nb.pool.given import Given
 from skyward_nb.words.commands import ModuleFile
 
+Stamp = tuple[int, int]
 _MOST_FILES = 2000
 _MOST_FOLDERS = 500
 _OWN = "skyward_nb"
@@ -30,7 +32,7 @@ NOWHERE = Path()
 class _Source:
     """A file as it was when it was read; `imports` are the modules it names."""
 
-    stamp: tuple[int, int]
+    stamp: Stamp
     file: ModuleFile
     imports: frozenset[str]
 
@@ -44,43 +46,37 @@ class ProjectModules:
     def __init__(self, included: Mapping[str, Path] | None = None) -> None:
         self._included = dict(included or {})
         self._sources: dict[str, _Source] = {}
-        self._there: dict[int, dict[str, tuple[int, int]]] = {}
+        self._given: Given[Stamp] = Given()
         self._roots: dict[str, Path | None] = {}
 
-    def changed(self, wanted: Iterable[str], ranks: Iterable[int] = (0,)) -> tuple[ModuleFile, ...]:
+    def changed(self, wanted: Iterable[str], ranks: Collection[int]) -> tuple[ModuleFile, ...]:
         """Project modules among `wanted`, with all they import, that one of these ranks lacks or has older.
 
         Every module comes after those it imports. A package comes as a whole.
         """
-        there = [self._there.get(rank) for rank in ranks]
-        asked = {*wanted, *self._included} if None in there else wanted
-        return tuple(
-            source.file
-            for name, source in self._closure(asked).items()
-            if any(each is None or each.get(name) != source.stamp for each in there)
-        )
+        if self._given.is_new_to(ranks):
+            wanted = {*wanted, *self._included}
+        sources = self._closure(wanted)
+        stamps = {name: source.stamp for name, source in sources.items()}
+        return tuple(sources[name].file for name in self._given.lacking(stamps, ranks))
 
     def version(self, modules: Iterable[str]) -> str:
         """What stands for the present content of project modules; empty for any others."""
         stamps = [source.stamp for source in self._closure(modules).values()]
         return f" {sorted(stamps)}" if stamps else ""
 
-    def sent(self, files: Iterable[ModuleFile], ranks: Iterable[int] = (0,)) -> None:
+    def sent(self, files: Iterable[ModuleFile], ranks: Collection[int]) -> None:
         """These ranks have these now."""
-        stamps = {file.name: self._sources[file.name].stamp for file in files}
-        for rank in ranks:
-            self._there.setdefault(rank, {}).update(stamps)
+        self._given.note({file.name: self._sources[file.name].stamp for file in files}, ranks)
 
-    def forget(self) -> None:
-        """Ranks have none."""
-        self._there.clear()
+    def forget(self, ranks: Iterable[int] | None = None) -> None:
+        """These ranks have none; None: all."""
+        self._given.forget(ranks)
 
-    def submodules(
-        self, modules: Iterable[str], tokens: Collection[str], there: Collection[str]
-    ) -> tuple[str, ...]:
+    def submodules(self, modules: Iterable[str], tokens: Collection[str]) -> tuple[str, ...]:
         """Submodules that the notebook has imported, and code that mentions `tokens` may use.
 
-        `import a.b` binds only `a`: a rank has to import `a.b`, too. Those in `there` it has.
+        `import a.b` binds only `a`: a rank has to import `a.b`, too.
         """
         found: dict[str, None] = {}
         todo = [name for name in modules if hasattr(sys.modules.get(name), "__path__")]
@@ -92,7 +88,7 @@ class ProjectModules:
                     found[name] = None
                     if hasattr(sys.modules[name], "__path__"):
                         todo.append(name)
-        return tuple(sorted(name for name in found if name not in there))
+        return tuple(sorted(found))
 
     # ── files ───────────────────────────────────────────────────────────────────────────
 

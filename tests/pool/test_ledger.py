@@ -390,3 +390,18 @@ def test_a_pull_from_some_ranks_marks_those(ledger):
     ns = {"x": [1]}
     ledger.bound_here("x", ns["x"], (0,))
     assert send(ledger, ["x"], ns)[0] == {"x": (1,)}
+
+
+def test_a_rank_gets_the_text_of_code_once(ledger, home_namespace):
+    exec(compile("def f(): return 1", "<cell>", "exec"), home_namespace)
+
+    def texts(ranks):
+        plan = ledger.plan(["f"], home_namespace, ranks)
+        ledger.sent(plan, ranks)
+        return [source.filename for source in plan.sources]
+
+    assert texts((0,)) == ["<cell>"]
+    assert texts((0,)) == []
+    assert texts(ALL) == ["<cell>"], "rank 1 has none so far"
+    ledger.forget()
+    assert texts((0,)) == ["<cell>"]
