@@ -37,7 +37,8 @@ def aftermath(
     What matters only to code that goes on there is left out unless some `goes_on`.
     """
     notes = [*outcome.pool_lost]
-    notes += [f"{who} {how} before this cell" for how, who in _by_how(outcome)]
+    this = "call" if outcome.apart else "cell"
+    notes += [f"{who} {how} before this {this}" for how, who in _by_how(outcome)]
     notes += _stopped(outcome)
     notes += _killed(outcome.killed, where)
     if not goes_on:
@@ -144,14 +145,17 @@ def _anew(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> list
     if outcome.was_reformed:
         return [_reformed(outcome, generation, framework)]
     if not (outcome.began_anew or outcome.lost_before):
-        return []
+        later = "all ranks are started anew once what runs on the others has ended"
+        return [later] if outcome.lost and outcome.apart else []
     why = ""
-    if not (outcome.lost or outcome.lost_before):
+    if outcome.lost_beside:
+        why = f"{count_ranks(outcome.lost_beside)} died in another call, so "
+    elif not (outcome.lost or outcome.lost_before):
         why = "the process group could not be formed again, so "
-    return [
-        f"{why}all ranks were started anew (generation {generation}); names of the notebook are "
-        "sent again when a cell reads them"
-    ]
+    anew = f"{why}all ranks were started anew (generation {generation})"
+    if outcome.apart:
+        return [anew]
+    return [f"{anew}; names of the notebook are sent again when a cell reads them"]
 
 
 def _cut(outcome: Outcome) -> list[str]:

@@ -110,7 +110,7 @@ def died(
         for rank in sorted(lost)
         if words.get(rank)
     ]
-    lines.append(aftermath)
+    lines += [aftermath] if aftermath else []
     return RankDied({rank: loss.how for rank, loss in lost.items()}, "\n".join(lines))
 
 

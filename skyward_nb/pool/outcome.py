@@ -100,6 +100,10 @@ class Outcome:
     was_reformed: bool = False
     began_anew: bool = False
     """Whether the ranks there are now are others than those it ran on."""
+    lost_beside: tuple[int, ...] = ()
+    """Ranks that were lost in others that ran beside it."""
+    apart: bool = False
+    """Whether it was a call, which reads and leaves no names on ranks."""
     waited_in: dict[int, str] = field(default_factory=dict)
     """The collectives in which ranks waited that were stopped."""
     stacks: dict[int, str] = field(default_factory=dict)

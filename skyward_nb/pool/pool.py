@@ -122,6 +122,8 @@ class Pool:
             self._helm,
         )
         self._losses: dict[int, RankLost] = {}
+        self._unsettled: list[Conductor] = []
+        """Of runs that ended while others went on, those that left ranks lost or groups cut."""
         self._path: tuple[str, ...] = ()
         self._runs = 0
         self._plugins = uses_of(spec)
@@ -336,13 +338,14 @@ class Pool:
         """End ranks and agents and remove their files; returns when all is gone, interrupted or not."""
         if self.closed:
             return
-        self.closed = True
-        self._lines.nudge()
-        with self._helm.held():
-            self._helm.tell()
-            for call in self.before_close:
-                call()
-            with self._lines.interrupts():  # one that tore this would leave something
+        # An interrupt that tore this would leave something.
+        with self._lines.interrupts():
+            self.closed = True
+            self._lines.nudge()
+            with self._helm.held():
+                self._helm.tell()
+                for call in self.before_close:
+                    call()
                 self._lines.send(Stop())
                 with contextlib.suppress(PoolError):
                     self._lines.deliver(_STOP_LIMIT)
@@ -396,6 +399,7 @@ class Pool:
         """Have ranks forked anew, their namespaces empty; what is not there then, the next run has."""
         self._ready = False
         self._losses.clear()
+        self._unsettled.clear()
         self._path = ()
         self.ledger.forget()
         self._ready = self._generations.begin(watch, stubborn=stubborn)
@@ -551,6 +555,7 @@ class Pool:
         conductor = going.conductor
         names_lost = going.names_lost
         was_reformed = began_anew = False
+        lost_beside: set[int] = set()
         self._conduct((going,), lambda _, event: watch(event))
         with self._helm:
             is_alone = self._goings.keys() <= {going.run}
@@ -558,20 +563,16 @@ class Pool:
                 self._lines.arrived()
             self.ledger.settle(conductor.done, going.namespace, going.plan)
             if conductor.broken or conductor.torn or conductor.cutting:
-                # While others run, that is left to the first run after them.
+                # While others run, that is left to the last of them.
                 self._ready = False
-        if is_alone and not self._ready:
+                self._unsettled.append(conductor)
+        if is_alone and self._unsettled:
             with self._helm.held():
-                is_lost = conductor.broken or not self._generations.all_have_answered(
-                    conductor, watch
-                )
-                if conductor.torn and not is_lost:
-                    was_reformed = self._generations.reform(watch)
-                self._ready = not is_lost and (was_reformed or not conductor.torn)
-                if not self._ready:
+                lost_beside.update(*(each.lost for each in self._unsettled))
+                was_reformed, began_anew = self._settle(watch)
+                if began_anew:
                     names_lost += self.ledger.names_made_on_ranks()
                     self._new_generation(watch, stubborn=True)
-                    began_anew = True
         return Outcome(
             ranks=going.ranks,
             plan=going.plan,
@@ -587,10 +588,25 @@ class Pool:
             was_cut=conductor.was_cut,
             was_reformed=was_reformed,
             began_anew=began_anew,
+            lost_beside=tuple(sorted(lost_beside - conductor.lost.keys())),
+            apart=going.apart,
             waited_in=conductor.waited_in,
             stacks=conductor.stacks,
             pool_lost=self.told_once(),
         )
+
+    def _settle(self, watch: Watch) -> tuple[bool, bool]:
+        """Put right what runs left behind: whether the group was formed again, whether ranks are to begin anew."""
+        if self._losses:
+            return False, False  # the next run tells of those, and begins anew
+        unsettled, self._unsettled = self._unsettled, []
+        is_lost = any(each.broken for each in unsettled) or not all(
+            self._generations.all_have_answered(each, watch) for each in unsettled
+        )
+        is_torn = any(each.torn for each in unsettled)
+        was_reformed = is_torn and not is_lost and self._generations.reform(watch)
+        self._ready = not is_lost and was_reformed >= is_torn
+        return was_reformed, is_lost or was_reformed < is_torn
 
     def told_once(self) -> tuple[str, ...]:
         """What there is to tell of the pool that this one stands for, the first time it is asked."""
@@ -864,10 +880,12 @@ class Pool:
         self._lines.keep_up(watch)
 
     def _miss(self, event: RankLost) -> None:
-        """A rank is gone that runs nothing."""
+        """A rank is gone that runs nothing, or what another waits for."""
         self._ready = False
-        self._losses[event.rank] = event
         self.pids.pop(event.rank, None)
+        conductors = [going.conductor for going in self._goings.values()]
+        if not any(event.rank in {*each.running, *each.lost} for each in conductors):
+            self._losses[event.rank] = event
 
     def _cut_off(self, why: str) -> NoReturn:
         """The person will not wait for a machine that cannot be reached."""
