@@ -38,7 +38,7 @@ class PoolFuture(Future[R]):
     def _wait(self, timeout: float | None) -> None:
         left = timeout
         while not self.done() and (left is None or left > 0):
-            with contextlib.suppress(TimeoutError, CancelledError, BaseException):
+            with contextlib.suppress(TimeoutError, CancelledError):
                 super().exception(_SLICE if left is None else min(_SLICE, left))
             left = None if left is None else left - _SLICE
             self._draw()
