@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import itertools
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
+from skyward_nb.api.crowd import Crowd
 from skyward_nb.api.ending import Ending
 from skyward_nb.api.function import PendingFunction
 from skyward_nb.api.marks import Marks, marks_of, shown
@@ -65,7 +68,8 @@ class Runner:
         self._slots = Slots({info.rank: info.node for info in pool.infos})
         self._namespace = namespace_of(get_ipython())
         self._room = (float("-inf"), 0)
-        self._streams: set[StreamRun] = set()
+        self._held: set[StreamRun | Crowd] = set()
+        """What goes on only when the thread that has it asks for more."""
 
     # ── packing ─────────────────────────────────────────────────────────────────────────
 
@@ -128,7 +132,7 @@ class Runner:
             try:
                 outcome = self.pool.finish(going, watch)
             finally:
-                self._streams.discard(run)
+                self._held.discard(run)
                 self._slots.release(taken)
                 self._stage.end(display)
             found = self._conclude(job, outcome, display)
@@ -138,7 +142,7 @@ class Runner:
             self._slots.held_by_this_thread(taken)
 
         run = StreamRun(self.pool, going, watch, call.function, end, owned)
-        self._streams.add(run)
+        self._held.add(run)
         owned()
         return [RankStream(run, rank) for rank in taken]
 
@@ -152,14 +156,18 @@ class Runner:
             try:
                 return self._slots.claim(ranks, all_of=all_of)
             except Stuck as stuck:
-                held = [run for run in self._streams if stuck.ranks & set(run.ranks)]
-                if not any(run.settle(_SETTLES) for run in held):
-                    names = ", ".join(dict.fromkeys(f"{run.name}()" for run in held))
-                    raise PoolError(
-                        self.pool.spec.name,
-                        f"{count_ranks(stuck.ranks)} {'is' if len(stuck.ranks) == 1 else 'are'} held by "
-                        f"{names}, whose values nobody takes now: take them all, or .close() it",
-                    ) from None
+                self._settle(stuck)
+
+    def _settle(self, stuck: Stuck) -> None:
+        """Have what this thread holds come to its end, if it does without its values taken."""
+        held = [run for run in self._held if stuck.ranks & set(run.ranks)]
+        if not any(run.settle(_SETTLES) for run in held):
+            names = ", ".join(dict.fromkeys(run.name for run in held))
+            raise PoolError(
+                self.pool.spec.name,
+                f"{count_ranks(stuck.ranks)} {'is' if len(stuck.ranks) == 1 else 'are'} held by "
+                f"{names}, whose values nobody takes now: take them all, or .close() it",
+            ) from None
 
     @contextlib.contextmanager
     def _claimed(self, ranks: Sequence[int], *, all_of: bool) -> Generator[tuple[int, ...]]:
@@ -177,18 +185,23 @@ class Runner:
         among: tuple[int, ...] = (),
         title: str = "",
     ) -> tuple[Going, Watch]:
-        """Let a job run on ranks that are taken; what hears its events."""
+        """Let a job run on ranks that are taken; what hears its events.
+
+        Where ranks were lost, all begin anew, once nothing runs any more.
+        """
         pool = self.pool
         self._show_only(job.marks, display)
         title = title or f"{job.name}() on {spell_result(ranks, pool.spec.world_size)}"
         while True:
             self._stage.look()
-            if not pool.is_ready:
-                self._make_ready(ranks)
-            shown = self._stage.begin(pool, display, ranks, title, among)
-            watch = self._feeding(job, ranks, shown) if job.feeds else shown
-            with contextlib.suppress(PoolBusy):  # it broke just now
-                return pool.begin(self._request(job, ranks), watch, display.sending), watch
+            try:
+                with self._slots.alone(ranks, lambda: not pool.is_ready):
+                    shown = self._stage.begin(pool, display, ranks, title, among)
+                    watch = self._feeding(job, ranks, shown) if job.feeds else shown
+                    with contextlib.suppress(PoolBusy):  # it broke just now
+                        return pool.begin(self._request(job, ranks), watch, display.sending), watch
+            except Stuck as stuck:
+                self._settle(stuck)
 
     def _show_only(self, marks: Marks, display: RunDisplay) -> None:
         """Show of a function's output what it is marked to show."""
@@ -226,13 +239,6 @@ class Runner:
                 shown(event)
 
         return watch
-
-    def _make_ready(self, ranks: tuple[int, ...]) -> None:
-        """Ranks were lost: once nothing runs any more, all begin anew."""
-        rest = [rank for rank in self.pool.ranks if rank not in ranks]
-        with self._slots.claimed(rest, all_of=True):
-            if not self.pool.is_ready:
-                self.pool.restart(lambda _: None)
 
     def _request(self, job: Job, ranks: tuple[int, ...]) -> RunRequest:
         number = self._stage.number
@@ -294,65 +300,42 @@ class Runner:
         When one fails, or nobody wants more, the others are stopped. `ended` may show how far it is.
         """
         display = self._stage.display(title)
-        going: dict[Going, _Part] = {}
-        numbered = enumerate(jobs)
+        crowd = Crowd(self.pool, self._slots, title)
+        self._held.add(crowd)
+        numbered: Iterator[tuple[int, Job]] = enumerate(jobs)
         waiting = next(numbered, None)
         try:
             with self._stage.behind():
-                while waiting is not None or going:
-                    while waiting is not None and (taken := self._take(ranks, wait=not going)):
-                        self._begin_part(going, _Part(*waiting, taken), display, ranks, title)
+                while waiting is not None or crowd.going or crowd.ended:
+                    while waiting is not None and (taken := self._take(ranks, crowd)):
+                        begin = functools.partial(
+                            self._begin, waiting[1], taken, display, ranks, title
+                        )
+                        crowd.begin(*waiting, taken, begin)
                         waiting = next(numbered, None)
-                    self.pool.await_any(going, lambda run, event: going[run].watch(event))
-                    for run in [each for each in going if each.is_over]:
-                        part = going.pop(run)
-                        outcome = self._finish_part(run, part)
+                    if not crowd.ended:
+                        crowd.settle()
+                    while crowd.ended:
+                        number, job, outcome = crowd.ended.popleft()
                         if outcome.ran_nothing:
-                            taken = self._claim(part.ranks)
-                            self._begin_part(
-                                going, _Part(part.number, part.job, taken), display, ranks, title
-                            )
+                            numbered = itertools.chain([(number, job)], numbered)
+                            waiting = waiting or next(numbered)
                             continue
-                        value = self._conclude(part.job, outcome, display, ends=False).head
-                        yield part.number, value
+                        value = self._conclude(job, outcome, display, ends=False).head
+                        crowd.owned()
+                        yield number, value
                         ended(display)
             display.end("finished", f"{title}: done")
         finally:
-            self._stop(going)
+            self._held.discard(crowd)
+            crowd.stop()
             self._stage.end(display)
 
-    def _begin_part(
-        self,
-        going: dict[Going, _Part],
-        part: _Part,
-        display: RunDisplay,
-        among: tuple[int, ...],
-        title: str,
-    ) -> None:
-        try:
-            run, part.watch = self._begin(part.job, part.ranks, display, among, title)
-        except BaseException:
-            self._slots.release(part.ranks)
-            raise
-        going[run] = part
-
-    def _finish_part(self, run: Going, part: _Part) -> Outcome:
-        try:
-            return self.pool.finish(run, part.watch)
-        finally:
-            self._slots.release(part.ranks)
-
-    def _take(self, ranks: Sequence[int], *, wait: bool) -> tuple[int, ...]:
-        return self._claim(ranks) if wait else self._slots.try_claim(ranks)
-
-    def _stop(self, going: dict[Going, _Part]) -> None:
-        """End what still runs."""
-        for run in going:
-            if not (run.is_over or run.conductor.interrupts):
-                self.pool.interrupt(run)
-        while going:
-            with contextlib.suppress(PoolError):
-                self._finish_part(*going.popitem())
+    def _take(self, ranks: Sequence[int], crowd: Crowd) -> tuple[int, ...]:
+        """One of these ranks: one that is free, or, where there is nothing else to do, gets free."""
+        if crowd.going or crowd.ended:
+            return self._slots.try_claim(ranks)
+        return self._claim(ranks)
 
     def map(
         self,
@@ -390,16 +373,6 @@ class Runner:
             done += len(each)
             sizes.ended(number)
         return values
-
-
-@dataclass
-class _Part:
-    """A job of several, on the ranks that it has, and what hears its events."""
-
-    number: int
-    job: Job
-    ranks: tuple[int, ...]
-    watch: Watch = lambda _: None
 
 
 class _Sizes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 
 
@@ -23,6 +23,9 @@ class Slots:
         self._nodes = dict(nodes)
         self._busy: dict[int, int | None] = {}
         """Ranks that are taken, and the thread that alone can set them free, if it is one."""
+        self._resting: set[int] = set()
+        """Ranks that are taken by who waits until nothing runs."""
+        self._is_alone = False
         self._queue: deque[object] = deque()
         self._changed = threading.Condition()
 
@@ -66,15 +69,33 @@ class Slots:
             self._changed.notify_all()
 
     @contextmanager
-    def claimed(
-        self, ranks: Collection[int], *, all_of: bool = False
-    ) -> Generator[tuple[int, ...]]:
-        """While inside, ranks that `claim` has taken."""
-        found = self.claim(ranks, all_of=all_of)
+    def alone(self, mine: Collection[int], is_needed: Callable[[], bool]) -> Generator[None]:
+        """While inside, nothing runs: whoever else has ranks waits for the same.
+
+        Waits for that as long as it `is_needed`. Raises `Stuck` as `claim` does.
+        """
+        if not is_needed():
+            yield
+            return
+        with self._changed:
+            self._resting |= set(mine)
+            self._changed.notify_all()
+            try:
+                while is_needed() and (self._is_alone or self._busy.keys() - self._resting):
+                    self._check_not_stuck(self._nodes.keys() - self._resting, True)
+                    self._changed.wait()
+                was_needed = is_needed()
+                self._is_alone |= was_needed
+            except BaseException:
+                self._resting -= set(mine)
+                raise
         try:
-            yield found
+            yield
         finally:
-            self.release(found)
+            with self._changed:
+                self._resting -= set(mine)
+                self._is_alone &= not was_needed
+                self._changed.notify_all()
 
     def _choose(self, ranks: Collection[int], all_of: bool) -> tuple[int, ...]:
         if all_of:

@@ -88,7 +88,7 @@ class StreamRun:
         self._ended: Mapping[int, Any] | None = None
         self._error: BaseException | None = None
         self._owned = owned
-        self.name = function.name
+        self.name = f"{function.name}()"
         self.ranks = going.ranks
         self.heeds = _heeds(function.raw)
         self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in going.ranks}
