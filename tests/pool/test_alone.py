@@ -1,12 +1,17 @@
 """Nodes that stand alone, `sky.Options(cluster=False)`: what code on their ranks sees and can do."""
 
 import importlib.util
+import warnings
 
 import pytest
 from pools import request, values
 
+from skyward_nb.runtime import keras_alone
+from skyward_nb.wire import foreign
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.events import Metrics, Progress
+from skyward_nb.words.info import COMPUTE_POOL, Peer, environment, place
+from skyward_nb.words.spec import PoolSpec
 
 ALONE = {"nodes": 2, "ranks_per_node": 2, "cluster": False}
 
@@ -59,6 +64,21 @@ def test_what_needs_a_group_says_why_there_is_none(alone):
 def test_the_only_rank_of_a_node_waits_for_none(make):
     pool = make(nodes=2, cluster=False)
     assert values(pool, "import skyward_nb as sky; sky.barrier()\n1") == [1, 1]
+
+
+@pytest.mark.parametrize(("ranks", "said"), [(1, []), (2, ["2 ranks, 2 different models"])])
+def test_keras_trains_apart_on_the_ranks_of_a_node_alone(monkeypatch, ranks, said):
+    spec = PoolSpec(nodes=2, ranks_per_node=ranks, cluster=False)
+    peers = (Peer(0, "127.0.0.1"), Peer(1, "127.0.0.1"))
+    place_text = environment(place(spec, peers, 1, "job", 1)[-1])[COMPUTE_POOL]
+    monkeypatch.setenv(COMPUTE_POOL, place_text)
+    monkeypatch.setattr(foreign, "running", frozenset(range(spec.world_size)))
+    monkeypatch.setattr(keras_alone, "_told", set())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        keras_alone._warn_once("torch")
+    assert len(told) == len(said)
+    assert all(word in str(each.message) for word, each in zip(said, told, strict=True))
 
 
 @pytest.mark.torch
