@@ -279,7 +279,7 @@ class Compute:
 
         def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
             def begun(going: Going) -> None:
-                stops_by(lambda: runner.pool.interrupt(going))
+                stops_by(lambda: runner.pool.interrupt(going.run))
 
             found = runner.run(job, ranks, all_of=all_of, begun=begun)
             return list(found) if all_of else found.head

@@ -73,7 +73,7 @@ class Crowd:
         """End those that still run."""
         for run in self._going:
             if not (run.is_over or run.conductor.interrupts):
-                self._pool.interrupt(run)
+                self._pool.interrupt(run.run)
         while self._going:
             with contextlib.suppress(PoolError):
                 self._finish(*self._going.popitem())

@@ -64,7 +64,7 @@ class Feeds:
             packed = None
         except Exception as error:  # noqa: BLE001 - a user's generator
             self.error = self.error or error
-            pool.interrupt()
+            pool.interrupt(event.run)
             return
         pool.tell(Fed(event.run, (event.rank,), event.stream, packed))
 

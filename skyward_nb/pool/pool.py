@@ -303,11 +303,11 @@ class Pool:
         """Say now what was to be said with the next command."""
         self._lines.flush()
 
-    def interrupt(self, going: Going | None = None) -> None:
-        """Interrupt a run, or all that go on; from any thread."""
+    def interrupt(self, run: int | None = None) -> None:
+        """Interrupt the run of a number, or all that go on; from any thread."""
         with self._helm:
-            for each in self._goings.values():
-                each.interrupts += going in (None, each)
+            for going in self._goings.values():
+                going.interrupts += run in (None, going.run)
         self._lines.nudge()
 
     def clean(self, outcome: Outcome | None = None) -> None:

@@ -1,0 +1,43 @@
+"""Calls on real ranks: what goes on beside one another, and what is left behind."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import skyward_nb as sky
+
+
+@sky.function
+def same(value):
+    return value
+
+
+@sky.function
+def total(values):
+    return sum(values)
+
+
+@sky.function
+def nap(seconds):
+    time.sleep(seconds)
+    return "rested"
+
+
+@pytest.fixture
+def pool(no_leaks):
+    with sky.Compute(nodes=2, quiet=True) as pool:
+        yield pool
+
+
+def test_a_generator_argument_that_fails_stops_its_own_call_alone(pool):
+    def failing():
+        yield 1
+        raise LookupError("at home")
+
+    beside = nap(1.0) > pool
+    with pytest.raises(LookupError, match="at home"):
+        _ = total(failing()) >> pool
+    assert beside.result() == "rested"
