@@ -5,6 +5,7 @@ They change nothing of the function itself. Where it runs, `marks_of` tells of t
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ class Marks:
 
 def marks_of(fn: object) -> Marks:
     """The marks of a function, as its decorators left them; empty where there are none."""
+    while isinstance(fn, functools.partial):  # a method, and the object it is called on
+        fn = fn.func
     found = getattr(fn, _MARKS, None)
     return found if isinstance(found, Marks) else Marks()
 

@@ -37,6 +37,20 @@ def test_a_function_stays_itself():
     assert marks_of(wrapper) == marks_of(train)
 
 
+def test_a_method_has_the_marks_of_its_function():
+    class Trainer:
+        @sky.function
+        @sky.silent
+        @sky.integrations.torch
+        def train(self):
+            return 3
+
+    marks = marks_of(Trainer().train.raw)
+    assert marks == marks_of(Trainer.train.raw)
+    assert marks.uses
+    assert marks.stdout == ("none",)
+
+
 @pytest.mark.parametrize(
     ("decorate", "choice"),
     [
