@@ -74,7 +74,8 @@ class Workers:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._given = 0
+        """What is not done yet: as many threads as that are there, or all."""
         self._waiting: set[PoolFuture[Any]] = set()
 
     def submit(
@@ -91,21 +92,17 @@ class Workers:
         with self._lock:
             self._waiting.add(future)
             self._work.put(do)
-            if self._idle < self._work.qsize() and len(self._threads) < self._most:
+            self._given += 1
+            if len(self._threads) < min(self._given, self._most):
                 thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
     def _serve(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            work = self._work.get()
-            with self._lock:
-                self._idle -= 1
-            if work is None:
-                return
+        while (work := self._work.get()) is not None:
             work()
+            with self._lock:
+                self._given -= 1
 
     def close(self) -> None:
         """Cancel what has not begun; what has ends with the pool."""
