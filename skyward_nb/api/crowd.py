@@ -44,15 +44,16 @@ class Crowd:
         number: int,
         job: Job,
         ranks: tuple[int, ...],
-        begin: Callable[[], tuple[Going, Watch]],
+        begin: Callable[[contextlib.ExitStack], tuple[Going, Watch]],
     ) -> None:
         """Have a job begin on ranks that are taken for it."""
-        try:
-            run, watch = begin()
-        except BaseException:
-            self._slots.release(ranks)
-            raise
-        self._going[run] = number, job, watch
+        with contextlib.ExitStack() as calm:
+            try:
+                run, watch = begin(calm)
+            except BaseException:
+                self._slots.release(ranks)
+                raise
+            self._going[run] = number, job, watch
         self.owned()
 
     def owned(self) -> None:

@@ -106,12 +106,13 @@ class Runner:
         with self._claimed(ranks, all_of=all_of) as taken, self._stage.behind():
             display = self._stage.display(f"{job.name}()")
             while True:
-                going, watch = self._begin(job, taken, display)
-                begun(going)
-                try:
-                    outcome = self.pool.finish(going, watch)
-                finally:
-                    self._stage.end(display)
+                with contextlib.ExitStack() as calm:
+                    going, watch = self._begin(job, taken, display, calm)
+                    begun(going)
+                    try:
+                        outcome = self.pool.finish(going, watch)
+                    finally:
+                        self._stage.end(display)
                 if not outcome.ran_nothing:
                     return self._conclude(job, outcome, display)
 
@@ -122,11 +123,6 @@ class Runner:
         job = self.job(call)
         taken = self._claim(ranks, all_of=all_of)
         display = self._stage.display(f"{job.name}()")
-        try:
-            going, watch = self._begin(job, taken, display)
-        except BaseException:
-            self._slots.release(taken)
-            raise
 
         def end() -> Mapping[int, Any]:
             try:
@@ -141,10 +137,16 @@ class Runner:
         def owned() -> None:
             self._slots.held_by_this_thread(taken)
 
-        run = StreamRun(self.pool, going, watch, call.function, end, owned)
-        self._held.add(run)
-        owned()
-        return [RankStream(run, rank) for rank in taken]
+        with contextlib.ExitStack() as calm:
+            try:
+                going, watch = self._begin(job, taken, display, calm)
+            except BaseException:
+                self._slots.release(taken)
+                raise
+            run = StreamRun(self.pool, going, watch, call.function, end, owned)
+            self._held.add(run)
+            owned()
+            return [RankStream(run, rank) for rank in taken]
 
     def _claim(self, ranks: Sequence[int], *, all_of: bool = False) -> tuple[int, ...]:
         """Take one of these ranks, or all; waits until they are free.
@@ -182,10 +184,11 @@ class Runner:
         job: Job,
         ranks: tuple[int, ...],
         display: RunDisplay,
+        calm: contextlib.ExitStack,
         among: tuple[int, ...] = (),
         title: str = "",
     ) -> tuple[Going, Watch]:
-        """Let a job run on ranks that are taken; what hears its events.
+        """Let a job run on ranks that are taken; what hears its events. `calm` as for `Pool.begin`.
 
         Where ranks were lost, all begin anew, once nothing runs any more.
         """
@@ -199,7 +202,8 @@ class Runner:
                     shown = self._stage.begin(pool, display, ranks, title, among)
                     watch = self._feeding(job, ranks, shown) if job.feeds else shown
                     with contextlib.suppress(PoolBusy):  # it broke just now
-                        return pool.begin(self._request(job, ranks), watch, display.sending), watch
+                        request = self._request(job, ranks)
+                        return pool.begin(request, watch, display.sending, calm), watch
             except Stuck as stuck:
                 self._settle(stuck)
 
@@ -309,7 +313,7 @@ class Runner:
                 while waiting is not None or crowd.going or crowd.ended:
                     while waiting is not None and (taken := self._take(ranks, crowd)):
                         begin = functools.partial(
-                            self._begin, waiting[1], taken, display, ranks, title
+                            self._begin, waiting[1], taken, display, among=ranks, title=title
                         )
                         crowd.begin(*waiting, taken, begin)
                         waiting = next(numbered, None)

@@ -415,20 +415,26 @@ class Pool:
         is sent, `PoolError` when the pool itself is lost.
         """
         while True:
-            outcome = self.finish(self.begin(request, watch, planned), watch)
+            with contextlib.ExitStack() as calm:
+                outcome = self.finish(self.begin(request, watch, planned, calm), watch)
             if not outcome.ran_nothing:
                 return outcome
             # Ranks have dropped what it was to point at, so now it goes whole.
 
     def begin(
-        self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None] = lambda _: None
+        self,
+        request: RunRequest,
+        watch: Watch,
+        planned: Callable[[Plan], None] = lambda _: None,
+        calm: contextlib.ExitStack | None = None,
     ) -> Going:
         """Send what a run needs and let it run; `finish` is to be called, from any thread.
 
-        Until then nothing else runs on its ranks. Raises what `run` raises before anything is sent,
+        From then on, while `calm` is open, an interrupt waits for who listens: none comes between.
+        Until it is finished nothing else runs on its ranks. Raises what `run` raises before anything is sent,
         and `PoolError` where something runs there, or anywhere if it is a cell.
         """
-        with self._helm:
+        with contextlib.ExitStack() as shortly, self._helm:
             self._check_room(request)
             losses, names_lost = dict(self._losses), list[str]()
             if not self._ready:
@@ -436,9 +442,9 @@ class Pool:
                 with self._helm.held(), self._lines.interrupts():
                     self._new_generation(watch)
             plan, parcels = self._pack(request, watch, planned)
-            with self._lines.interrupts():
-                going = self._launch(request, plan, parcels, losses, names_lost)
-                self._goings[going.run] = going
+            (calm or shortly).enter_context(self._lines.interrupts())
+            going = self._launch(request, plan, parcels, losses, names_lost)
+            self._goings[going.run] = going
             if len(self._goings) == 1:
                 self._pace.begin()
             else:

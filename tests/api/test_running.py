@@ -41,3 +41,21 @@ def test_a_generator_argument_that_fails_stops_its_own_call_alone(pool):
     with pytest.raises(LookupError, match="at home"):
         _ = total(failing()) >> pool
     assert beside.result() == "rested"
+
+
+def test_an_interrupt_that_comes_once_a_call_has_begun_leaves_its_rank_free(pool, monkeypatch):
+    assert same(1) >> pool == 1
+    engine = pool._runner.pool
+    begin = engine.begin
+
+    def interrupted(*args):
+        going = begin(*args)
+        os.kill(os.getpid(), signal.SIGINT)
+        return going
+
+    monkeypatch.setattr(engine, "begin", interrupted)
+    for call in (nap(20) >> pool.head for _ in [0]), sky.gather(nap(20), stream=True) >> pool:
+        with pytest.raises(KeyboardInterrupt):
+            next(call)
+    monkeypatch.undo()
+    assert (same(2) @ pool) == [2, 2]
