@@ -104,6 +104,8 @@ class Outcome:
     """Ranks that were lost in others that ran beside it."""
     apart: bool = False
     """Whether it was a call, which reads and leaves no names on ranks."""
+    in_store: frozenset[str] = frozenset()
+    """Digests of what was put into the store for it."""
     waited_in: dict[int, str] = field(default_factory=dict)
     """The collectives in which ranks waited that were stopped."""
     stacks: dict[int, str] = field(default_factory=dict)

@@ -293,11 +293,12 @@ class Pool:
 
         They are told with what is said next, or by `flush`.
         """
-        if self._goings:
-            return  # of those nobody has seen all
-        for link in self._lines.links:
-            if link.offset is not None:
-                link.send_later(Seen(self._runs, link.offset))
+        with self._helm:
+            if self._goings:
+                return  # of those nobody has seen all
+            for link in self._lines.links:
+                if link.offset is not None:
+                    link.send_later(Seen(self._runs, link.offset))
 
     def flush(self) -> None:
         """Say now what was to be said with the next command."""
@@ -315,11 +316,7 @@ class Pool:
         if self.closed:
             return
         results = results_in_store(outcome.done) if outcome else set[str]()
-        if (
-            outcome
-            and not results
-            and not any(unit.bundle.is_stowed for unit, _ in outcome.plan.sending)
-        ):
+        if outcome and not results and not outcome.in_store:
             return
         # Whoever comes after us must not be told of a run whose results are no more.
         self.flush()
@@ -327,12 +324,13 @@ class Pool:
             needed = self.ledger.needed().union(
                 *(going.in_store for going in self._goings.values()), +self._kept
             )
-            is_alone = not self._goings
-        for machine in self._generations.machines:
-            store = machine.store()
-            store.drop(results - needed)
-            if is_alone:  # else there may be results that nobody has fetched yet
-                store.trim(needed)
+            for machine in self._generations.machines:
+                store = machine.store()
+                store.drop(results - needed)
+                if not self._goings:
+                    store.trim(needed)
+                elif outcome:  # there may be results that nobody has fetched yet
+                    store.drop(outcome.in_store - needed)
 
     def close(self) -> None:
         """End ranks and agents and remove their files; returns when all is gone, interrupted or not."""
@@ -596,6 +594,7 @@ class Pool:
             began_anew=began_anew,
             lost_beside=tuple(sorted(lost_beside - conductor.lost.keys())),
             apart=going.apart,
+            in_store=going.in_store,
             waited_in=conductor.waited_in,
             stacks=conductor.stacks,
             pool_lost=self.told_once(),
@@ -651,7 +650,11 @@ class Pool:
         with self._helm:
             if call.is_stowed:
                 self._kept[call.digest] += 1
-        return self._stowed(call)
+        try:
+            return self._stowed(call)
+        except BaseException:
+            self.let_go(call)
+            raise
 
     def let_go(self, call: Bundle) -> None:
         """A call that was stowed has run, or never will."""

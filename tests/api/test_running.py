@@ -59,3 +59,28 @@ def test_an_interrupt_that_comes_once_a_call_has_begun_leaves_its_rank_free(pool
             next(call)
     monkeypatch.undo()
     assert (same(2) @ pool) == [2, 2]
+
+
+def test_arguments_of_calls_that_are_over_leave_the_store(pool, monkeypatch):
+    @sky.function
+    def first(array):
+        return float(array[0])
+
+    pool.start()
+    store = pool._runner.pool.store
+    monkeypatch.setattr(store, "_spare", 0)
+    arrays = [np.full(1 << 20, float(number)) for number in range(6)]
+    for number, array in enumerate(arrays):
+        assert first(array) >> pool == number
+        assert not os.listdir(store.memory)
+    assert pool.map(first, arrays) == [0, 1, 2, 3, 4, 5]
+    assert not os.listdir(store.memory)
+
+
+def test_a_call_that_finds_no_room_is_kept_by_nobody(pool, monkeypatch):
+    pool.start()
+    engine = pool._runner.pool
+    monkeypatch.setattr(engine, "_stowed", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        _ = same(np.zeros(1 << 20)) > pool
+    assert not +engine._kept
