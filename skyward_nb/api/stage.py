@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Generator
 
 from IPython.core.getipython import get_ipython
@@ -29,7 +30,7 @@ class LaterCanvas:
 
     waits = False
 
-    def __init__(self, canvas: Canvas, wake: Callable[[], None]) -> None:
+    def __init__(self, canvas: Canvas, wake: Callable[[LaterCanvas], None]) -> None:
         self.period = canvas.period
         self._canvas = canvas
         self._wake = wake
@@ -41,7 +42,7 @@ class LaterCanvas:
         with self._lock:
             is_first, self._waiting = self._waiting is None, view
         if is_first:
-            self._wake()
+            self._wake(self)
 
     def output(self, event: Output | Display) -> None:
         """Nothing: the view holds it."""
@@ -62,7 +63,8 @@ class Stage:
         self._quiet = quiet
         self._lock = threading.RLock()
         self._pictures: Pictures | None = None
-        self._later: list[LaterCanvas] = []
+        self._later: deque[LaterCanvas] = deque()
+        """Those that have something to draw."""
         self._behind = 0
         self._loop = _kernel_loop(self._shell)
 
@@ -81,7 +83,6 @@ class Stage:
         canvas = canvas_of(self._shell)
         if self._loop is not None and not _is_main():
             canvas = LaterCanvas(canvas, self._draw_soon)
-            self._later.append(canvas)
         return RunDisplay(canvas, title, quiet=self._quiet, sparing=True)
 
     def begin(
@@ -154,7 +155,8 @@ class Stage:
             if self._pictures is not None:
                 self._pictures.rest() if self._behind else self._pictures.listen()
 
-    def _draw_soon(self) -> None:
+    def _draw_soon(self, canvas: LaterCanvas) -> None:
+        self._later.append(canvas)
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.draw_later)
@@ -164,8 +166,8 @@ class Stage:
         if not _is_main():
             return
         with self._lock:
-            for canvas in list(self._later):
-                canvas.draw_now()
+            while self._later:
+                self._later.popleft().draw_now()
 
     def look(self) -> None:
         """Take notice of what came between runs; raises `PoolError` when the pool is gone.
