@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from skyward_nb.api.compute import Compute, Target
@@ -50,14 +52,20 @@ class AsyncCompute:
         """What `call > pool` does: a future, as everywhere."""
         return self._pool.submit(call)
 
+    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
+        """What `(a & b) > pool` does: a future of all their values, as everywhere."""
+        return self._pool.submit_all(calls)
+
     async def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
         """What `await ((a & b) >> pool)` does: side by side, each on one rank."""
-        return tuple(await asyncio.gather(*map(self.run, calls)))
+        async with _stopping([asyncio.ensure_future(self.run(call)) for call in calls]) as tasks:
+            return tuple(await asyncio.gather(*tasks))
 
     async def run_each(self, calls: Sequence[PendingFunction[R]]) -> AsyncGenerator[R]:
         """What `async for value in sky.gather(..., stream=True) >> pool` gives: values as calls end."""
-        for each in asyncio.as_completed([self.run(call) for call in calls]):
-            yield await each
+        async with _stopping([asyncio.ensure_future(self.run(call)) for call in calls]) as tasks:
+            for each in asyncio.as_completed(tasks):
+                yield await each
 
     async def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
         """What `Compute.map` does."""
@@ -65,3 +73,16 @@ class AsyncCompute:
 
     def __repr__(self) -> str:
         return f"<async {self._pool!r}>"
+
+
+@contextlib.asynccontextmanager
+async def _stopping(
+    tasks: Sequence[asyncio.Future[R]],
+) -> AsyncGenerator[Sequence[asyncio.Future[R]]]:
+    """When left, what still runs of these is stopped: one failed, or nobody wants more."""
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -290,8 +290,7 @@ class Compute:
 
     def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
         """What `(a & b) >> pool` does: run them side by side, each on one rank; their values."""
-        values: dict[int, Any] = dict(self._each(calls))
-        return tuple(values[number] for number in range(len(calls)))
+        return self._run_all(calls, self.ranks)
 
     def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
         """What `(a & b) > pool` does: the same in the background; cancelling it cancels all."""
@@ -299,14 +298,22 @@ class Compute:
 
     def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
         """The values of calls that run side by side, in the order in which they end."""
-        return (value for _, value in self._each(calls))
+        return (value for _, value in self._each(calls, self.ranks))
 
-    def _each(self, calls: Sequence[PendingFunction[Any]]) -> Iterator[tuple[int, Any]]:
+    def _run_all(
+        self, calls: Sequence[PendingFunction[Any]], ranks: tuple[int, ...]
+    ) -> tuple[Any, ...]:
+        values: dict[int, Any] = dict(self._each(calls, ranks))
+        return tuple(values[number] for number in range(len(calls)))
+
+    def _each(
+        self, calls: Sequence[PendingFunction[Any]], ranks: tuple[int, ...]
+    ) -> Iterator[tuple[int, Any]]:
         runner = self._ready(*(call.function for call in calls))
         for call in calls:
             _check_returns(call)
         jobs = [runner.job(call) for call in calls]
-        return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
+        return runner.run_each(iter(jobs), ranks, f"{len(calls)} calls")
 
     @shortened
     def map(
@@ -360,6 +367,18 @@ class Target:
     def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
         """What `call > target` does: run it on one of these ranks in the background."""
         return self.compute._submit(call, self.ranks)
+
+    def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
+        """What `(a & b) >> target` does: run them, each on one of these ranks; their values."""
+        return self.compute._run_all(calls, self.ranks)
+
+    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
+        """What `(a & b) > target` does: the same in the background; cancelling it cancels all."""
+        return joined([self.submit(call) for call in calls])
+
+    def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
+        """Values of calls on these ranks, in the order in which they end."""
+        return (value for _, value in self.compute._each(calls, self.ranks))
 
     def __repr__(self) -> str:
         return f"<{self.compute.name}.{self._name}>"

@@ -226,7 +226,7 @@ class PendingGroup(Generic[*Ts]):
         return PendingGroup((*self.calls, _pending(other, "&")))
 
     @overload
-    def __rshift__(self, pool: Compute) -> tuple[*Ts]: ...
+    def __rshift__(self, pool: Compute | Target) -> tuple[*Ts]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[*Ts]]: ...
     @shortened
@@ -234,7 +234,7 @@ class PendingGroup(Generic[*Ts]):
         return _doer(pool, ">>").run_all(self.calls)
 
     @shortened
-    def __gt__(self, pool: Compute) -> Future[tuple[*Ts]]:
+    def __gt__(self, pool: Compute | Target | AsyncCompute) -> Future[tuple[*Ts]]:
         return _doer(pool, ">").submit_all(self.calls)
 
     def __matmul__(self, pool: object) -> NoReturn:
@@ -258,7 +258,7 @@ class PendingGather(Generic[R_co]):
         return tuple(call.local() for call in self.calls)
 
     @overload
-    def __rshift__(self, pool: Compute) -> tuple[R_co, ...]: ...
+    def __rshift__(self, pool: Compute | Target) -> tuple[R_co, ...]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[R_co, ...]]: ...
     @shortened
@@ -266,7 +266,7 @@ class PendingGather(Generic[R_co]):
         return _doer(pool, ">>").run_all(self.calls)
 
     @shortened
-    def __gt__(self, pool: Compute) -> Future[tuple[R_co, ...]]:
+    def __gt__(self, pool: Compute | Target | AsyncCompute) -> Future[tuple[R_co, ...]]:
         return _doer(pool, ">").submit_all(self.calls)
 
     def __repr__(self) -> str:
@@ -280,7 +280,7 @@ class PendingStream(Generic[R_co]):
         self.calls = calls
 
     @overload
-    def __rshift__(self, pool: Compute) -> Iterator[R_co]: ...
+    def __rshift__(self, pool: Compute | Target) -> Iterator[R_co]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> AsyncIterator[R_co]: ...
     @shortened

@@ -1,5 +1,6 @@
 """Calls on real ranks: what goes on beside one another, and what is left behind."""
 
+import asyncio
 import os
 import signal
 import time
@@ -84,3 +85,33 @@ def test_a_call_that_finds_no_room_is_kept_by_nobody(pool, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         _ = same(np.zeros(1 << 20)) > pool
     assert not +engine._kept
+
+
+@sky.function
+def rank():
+    return sky.instance_info().rank
+
+
+def test_calls_side_by_side_run_on_the_ranks_that_are_meant(pool):
+    assert (rank() & rank()) >> pool.rank(1) == (1, 1)
+    assert sky.gather(rank(), rank()) >> pool.node(1) == (1, 1)
+    assert list(sky.gather(rank(), stream=True) >> pool.rank(1)) == [1]
+    assert ((rank() & rank()) > pool.rank(1)).result() == (1, 1)
+
+
+@sky.function
+def fail():
+    raise LookupError
+
+
+def test_of_what_is_awaited_together_one_that_fails_stops_the_others(no_leaks):
+    async def main():
+        async with sky.Compute(nodes=2, quiet=True) as pool:
+            with pytest.raises(LookupError):
+                await ((nap(600) & fail()) >> pool)
+            async for value in sky.gather(nap(600), same(1), stream=True) >> pool:
+                assert value == 1
+                break
+            assert await ((rank() & rank()) >> pool.rank(1)) == (1, 1)
+
+    asyncio.run(main())
