@@ -19,6 +19,7 @@ from pathlib import Path
 
 from skyward_nb.pool.given import Given
 from skyward_nb.words.commands import ModuleFile
+from skyward_nb.words.parsing import parse
 
 Stamp = tuple[int, int]
 _MOST_FILES = 2000
@@ -200,7 +201,7 @@ def module_files(top: str, root: Path) -> Iterator[tuple[str, Path]]:
 def _imports(text: str) -> Iterator[str]:
     """Top-level names of the modules that a source imports; none where it cannot be read."""
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
     except SyntaxError:
         return
     for node in ast.walk(tree):

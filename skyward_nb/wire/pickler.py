@@ -27,6 +27,7 @@ from cloudpickle import cloudpickle as _cp
 from skyward_nb.wire import definitions, foreign
 from skyward_nb.wire.arrivals import Address
 from skyward_nb.wire.home import Home, home
+from skyward_nb.words.parsing import parse
 
 Way = Callable[[Any], Any]
 _ways: dict[type, Way | None] = {}
@@ -191,7 +192,7 @@ def _named_in(annotations: Mapping[str, Any]) -> Iterator[str]:
     for text in annotations.values():
         if isinstance(text, str):
             with contextlib.suppress(SyntaxError):
-                nodes = ast.walk(ast.parse(text, mode="eval"))
+                nodes = ast.walk(parse(text, "eval"))
                 yield from (node.id for node in nodes if isinstance(node, ast.Name))
 
 
