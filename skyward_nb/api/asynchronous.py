@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from skyward_nb.api.compute import Compute, Target
+from skyward_nb.api.compute import Ranks
 from skyward_nb.api.function import PendingFunction
 from skyward_nb.api.futures import PoolFuture
 
@@ -23,9 +22,9 @@ class AsyncCompute:
 
     __sky_pool__ = True
 
-    def __init__(self, pool: Compute | Target) -> None:
+    def __init__(self, pool: Ranks) -> None:
         self._pool = pool
-        self._compute = pool.compute if isinstance(pool, Target) else pool
+        self._compute = pool.compute
 
     @property
     def head(self) -> AsyncCompute:
@@ -46,7 +45,7 @@ class AsyncCompute:
 
     async def broadcast(self, call: PendingFunction[R]) -> list[R]:
         """What `await (call @ pool)` does: on every rank; their values in rank order."""
-        return await asyncio.wrap_future(self._compute._submit(call, self._pool.ranks, all_of=True))
+        return await asyncio.wrap_future(self._pool._submit(call, all_of=True))
 
     def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
         """What `call > pool` does: a future, as everywhere."""
@@ -58,31 +57,31 @@ class AsyncCompute:
 
     async def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
         """What `await ((a & b) >> pool)` does: side by side, each on one rank."""
-        async with _stopping([asyncio.ensure_future(self.run(call)) for call in calls]) as tasks:
-            return tuple(await asyncio.gather(*tasks))
+        going = [asyncio.ensure_future(self.run(call)) for call in calls]
+        try:
+            return tuple(await asyncio.gather(*going))
+        finally:
+            await _stopped(going)
 
     async def run_each(self, calls: Sequence[PendingFunction[R]]) -> AsyncGenerator[R]:
         """What `async for value in sky.gather(..., stream=True) >> pool` gives: values as calls end."""
-        async with _stopping([asyncio.ensure_future(self.run(call)) for call in calls]) as tasks:
-            for each in asyncio.as_completed(tasks):
+        going = [asyncio.ensure_future(self.run(call)) for call in calls]
+        try:
+            for each in asyncio.as_completed(going):
                 yield await each
+        finally:
+            await _stopped(going)
 
     async def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
         """What `Compute.map` does."""
-        return await asyncio.to_thread(self._compute.map, function, *items)
+        return await asyncio.to_thread(self._pool.map, function, *items)
 
     def __repr__(self) -> str:
         return f"<async {self._pool!r}>"
 
 
-@contextlib.asynccontextmanager
-async def _stopping(
-    tasks: Sequence[asyncio.Future[R]],
-) -> AsyncGenerator[Sequence[asyncio.Future[R]]]:
-    """When left, what still runs of these is stopped: one failed, or nobody wants more."""
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+async def _stopped(going: Sequence[asyncio.Future[Any]]) -> None:
+    """End what still runs."""
+    for each in going:
+        each.cancel()
+    await asyncio.gather(*going, return_exceptions=True)

@@ -8,6 +8,7 @@ import itertools
 import os
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -44,13 +45,96 @@ _numbers = itertools.count(1)
 _here: weakref.WeakSet[Compute] = weakref.WeakSet()
 
 
-class Compute:
+class Ranks(ABC):
+    """Ranks that functions run on: a whole pool, or a part of it."""
+
+    __sky_pool__ = True
+
+    @property
+    @abstractmethod
+    def compute(self) -> Compute:
+        """The pool whose ranks these are."""
+
+    @property
+    @abstractmethod
+    def ranks(self) -> tuple[int, ...]:
+        """These ranks."""
+
+    def run(self, call: PendingFunction[R]) -> R:
+        """What `call >> pool` does: run it on one rank, of the least busy node; its value."""
+        runner = self.compute._ready(call.function)
+        if streams(call.function.raw):
+            (stream,) = runner.stream(call, self.ranks, all_of=False)
+            return cast("R", stream)
+        return runner.run(runner.job(call), self.ranks, all_of=False).head
+
+    def broadcast(self, call: PendingFunction[R]) -> list[R]:
+        """What `call @ pool` does: run it on every rank; their values in rank order."""
+        runner = self.compute._ready(call.function)
+        if streams(call.function.raw):
+            return cast("list[R]", runner.stream(call, self.ranks, all_of=True))
+        return list(runner.run(runner.job(call), self.ranks, all_of=True))
+
+    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
+        """What `call > pool` does: run it in the background, with the arguments as they are now."""
+        return self._submit(call)
+
+    def _submit(self, call: PendingFunction[Any], *, all_of: bool = False) -> PoolFuture[Any]:
+        runner = self.compute._ready(call.function)
+        _check_returns(call)
+        job = runner.stow(runner.job(call))
+        future: PoolFuture[Any] = PoolFuture(self.compute._stage.draw_later)
+
+        def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
+            def begun(going: Going) -> None:
+                stops_by(lambda: runner.pool.interrupt(going.run))
+
+            found = runner.run(job, self.ranks, all_of=all_of, begun=begun)
+            return list(found) if all_of else found.head
+
+        future.add_done_callback(lambda _: runner.pool.let_go(job.bundle))
+        self.compute._workers.submit(future, work)
+        return future
+
+    def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
+        """What `(a & b) >> pool` does: run them side by side, each on one rank; their values."""
+        values: dict[int, Any] = dict(self._each(calls))
+        return tuple(values[number] for number in range(len(calls)))
+
+    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
+        """What `(a & b) > pool` does: the same in the background; cancelling it cancels all."""
+        return joined([self.submit(call) for call in calls])
+
+    def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
+        """The values of calls that run side by side, in the order in which they end."""
+        return (value for _, value in self._each(calls))
+
+    def _each(self, calls: Sequence[PendingFunction[Any]]) -> Iterator[tuple[int, Any]]:
+        runner = self.compute._ready(*(call.function for call in calls))
+        for call in calls:
+            _check_returns(call)
+        jobs = [runner.job(call) for call in calls]
+        return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
+
+    @shortened
+    def map(
+        self, function: Callable[..., Any], *items: Iterable[Any], timeout: float | None = None
+    ) -> list[Any]:
+        """The values of a function for each item, in order, with a bar of how many are done.
+
+        A `sky.function` or a plain one; several iterables give it several arguments, and are of one
+        length. Items go to free ranks, many at once where they are quick; `timeout` is seconds that
+        such a batch may take. What an item raises is raised, with a note of which it was.
+        """
+        runner = self.compute._ready(function)
+        return runner.map(function, list(zip(*items, strict=True)), self.ranks, timeout)
+
+
+class Compute(Ranks):
     """A pool of ranks for functions; `with` starts it, and leaving that by any way ends it.
 
     Raises `OptionError` for arguments that contradict one another, before anything is started.
     """
-
-    __sky_pool__ = True
 
     @shortened
     def __init__(
@@ -238,95 +322,16 @@ class Compute:
 
     # ── running ─────────────────────────────────────────────────────────────────────────
 
-    def run(self, call: PendingFunction[R]) -> R:
-        """What `call >> pool` does: run it on one rank of the least busy node; its value."""
-        return self._run(call, self.ranks)
-
-    def broadcast(self, call: PendingFunction[R]) -> list[R]:
-        """What `call @ pool` does: run it on every rank; their values in rank order."""
-        return self._broadcast(call, self.ranks)
-
-    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
-        """What `call > pool` does: run it in the background, with the arguments as they are now."""
-        return self._submit(call, self.ranks)
+    @property
+    def compute(self) -> Compute:
+        """The pool itself, whose ranks these are."""
+        return self
 
     def _ready(self, *functions: Callable[..., Any]) -> Runner:
         """The ranks, readied for what these functions use."""
         runner = self._live()
         runner.ready(tuple(use for each in functions for use in marks_of(raw_of(each)).uses))
         return runner
-
-    def _run(self, call: PendingFunction[R], ranks: Sequence[int]) -> R:
-        runner = self._ready(call.function)
-        if streams(call.function.raw):
-            (stream,) = runner.stream(call, ranks, all_of=False)
-            return cast("R", stream)
-        return runner.run(runner.job(call), ranks, all_of=False).head
-
-    def _broadcast(self, call: PendingFunction[R], ranks: Sequence[int]) -> list[R]:
-        runner = self._ready(call.function)
-        if streams(call.function.raw):
-            return cast("list[R]", runner.stream(call, ranks, all_of=True))
-        return list(runner.run(runner.job(call), ranks, all_of=True))
-
-    def _submit(
-        self, call: PendingFunction[Any], ranks: Sequence[int], *, all_of: bool = False
-    ) -> PoolFuture[Any]:
-        runner = self._ready(call.function)
-        _check_returns(call)
-        job = runner.stow(runner.job(call))
-        future: PoolFuture[Any] = PoolFuture(self._stage.draw_later)
-
-        def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
-            def begun(going: Going) -> None:
-                stops_by(lambda: runner.pool.interrupt(going.run))
-
-            found = runner.run(job, ranks, all_of=all_of, begun=begun)
-            return list(found) if all_of else found.head
-
-        future.add_done_callback(lambda _: runner.pool.let_go(job.bundle))
-        self._workers.submit(future, work)
-        return future
-
-    def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
-        """What `(a & b) >> pool` does: run them side by side, each on one rank; their values."""
-        return self._run_all(calls, self.ranks)
-
-    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
-        """What `(a & b) > pool` does: the same in the background; cancelling it cancels all."""
-        return joined([self.submit(call) for call in calls])
-
-    def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
-        """The values of calls that run side by side, in the order in which they end."""
-        return (value for _, value in self._each(calls, self.ranks))
-
-    def _run_all(
-        self, calls: Sequence[PendingFunction[Any]], ranks: tuple[int, ...]
-    ) -> tuple[Any, ...]:
-        values: dict[int, Any] = dict(self._each(calls, ranks))
-        return tuple(values[number] for number in range(len(calls)))
-
-    def _each(
-        self, calls: Sequence[PendingFunction[Any]], ranks: tuple[int, ...]
-    ) -> Iterator[tuple[int, Any]]:
-        runner = self._ready(*(call.function for call in calls))
-        for call in calls:
-            _check_returns(call)
-        jobs = [runner.job(call) for call in calls]
-        return runner.run_each(iter(jobs), ranks, f"{len(calls)} calls")
-
-    @shortened
-    def map(
-        self, function: Callable[..., Any], *items: Iterable[Any], timeout: float | None = None
-    ) -> list[Any]:
-        """The values of a function for each item, in order, with a bar of how many are done.
-
-        A `sky.function` or a plain one; several iterables give it several arguments, and are of one
-        length. Items go to free ranks, many at once where they are quick; `timeout` is seconds that
-        such a batch may take. What an item raises is raised, with a note of which it was.
-        """
-        runner = self._ready(function)
-        return runner.map(function, list(zip(*items, strict=True)), self.ranks, timeout)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return PoolElsewhere, (self.name,)
@@ -346,42 +351,26 @@ def _check_returns(call: PendingFunction[Any]) -> None:
         )
 
 
-class Target:
+class Target(Ranks):
     """Some ranks of a pool, for `>>`, `@` and `>`."""
 
-    __sky_pool__ = True
-
     def __init__(self, compute: Compute, ranks: tuple[int, ...], name: str) -> None:
-        self.compute = compute
-        self.ranks = ranks
+        self._compute = compute
+        self._ranks = ranks
         self._name = name
 
-    def run(self, call: PendingFunction[R]) -> R:
-        """What `call >> target` does: run it on one of these ranks; its value."""
-        return self.compute._run(call, self.ranks)
+    @property
+    def compute(self) -> Compute:
+        """The pool whose ranks these are."""
+        return self._compute
 
-    def broadcast(self, call: PendingFunction[R]) -> list[R]:
-        """What `call @ target` does: run it on all of these ranks; their values in rank order."""
-        return self.compute._broadcast(call, self.ranks)
-
-    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
-        """What `call > target` does: run it on one of these ranks in the background."""
-        return self.compute._submit(call, self.ranks)
-
-    def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
-        """What `(a & b) >> target` does: run them, each on one of these ranks; their values."""
-        return self.compute._run_all(calls, self.ranks)
-
-    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
-        """What `(a & b) > target` does: the same in the background; cancelling it cancels all."""
-        return joined([self.submit(call) for call in calls])
-
-    def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
-        """Values of calls on these ranks, in the order in which they end."""
-        return (value for _, value in self.compute._each(calls, self.ranks))
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """These ranks."""
+        return self._ranks
 
     def __repr__(self) -> str:
-        return f"<{self.compute.name}.{self._name}>"
+        return f"<{self._compute.name}.{self._name}>"
 
 
 class PoolElsewhere:

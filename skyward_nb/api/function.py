@@ -30,7 +30,7 @@ from skyward_nb.api.tracebacks import shortened
 
 if TYPE_CHECKING:
     from skyward_nb.api.asynchronous import AsyncCompute
-    from skyward_nb.api.compute import Compute, Target
+    from skyward_nb.api.compute import Ranks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,6 +90,15 @@ class Function(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<sky.function {self.name}>"
+
+    if not TYPE_CHECKING:  # to a type checker these are errors as they stand
+
+        def _not_called(self, _: object) -> NoReturn:
+            raise TypeError(
+                f"{self.name} is not called: give it its arguments first, {self.name}(...) >> pool"
+            )
+
+        __rshift__ = __matmul__ = __gt__ = __and__ = __rand__ = _not_called
 
 
 class Method(Function[P, R_co]):
@@ -168,12 +177,12 @@ class PendingFunction(Generic[R_co]):
 
     def with_timeout(self, seconds: float) -> PendingFunction[R_co]:
         """The same call, stopped after so many seconds: `RunTimeout` then says where it was."""
-        if not seconds > 0:
+        if isinstance(seconds, str) or not seconds > 0:
             raise ValueError(f"with_timeout({seconds!r}): give a number of seconds above 0")
         return PendingFunction(self.function, self.args, self.kwargs, seconds)
 
     @overload
-    def __rshift__(self, pool: Compute | Target) -> R_co: ...
+    def __rshift__(self, pool: Ranks) -> R_co: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, R_co]: ...
     @shortened
@@ -181,7 +190,7 @@ class PendingFunction(Generic[R_co]):
         return _doer(pool, ">>").run(self)
 
     @overload
-    def __matmul__(self, pool: Compute | Target) -> list[R_co]: ...
+    def __matmul__(self, pool: Ranks) -> list[R_co]: ...
     @overload
     def __matmul__(self, pool: AsyncCompute) -> Coroutine[Any, Any, list[R_co]]: ...
     @shortened
@@ -189,7 +198,7 @@ class PendingFunction(Generic[R_co]):
         return _doer(pool, "@").broadcast(self)
 
     @shortened
-    def __gt__(self, pool: Compute | Target | AsyncCompute) -> Future[R_co]:
+    def __gt__(self, pool: Ranks | AsyncCompute) -> Future[R_co]:
         return _doer(pool, ">").submit(self)
 
     def __and__(self, other: PendingFunction[S]) -> PendingGroup[R_co, S]:
@@ -226,7 +235,7 @@ class PendingGroup(Generic[*Ts]):
         return PendingGroup((*self.calls, _pending(other, "&")))
 
     @overload
-    def __rshift__(self, pool: Compute | Target) -> tuple[*Ts]: ...
+    def __rshift__(self, pool: Ranks) -> tuple[*Ts]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[*Ts]]: ...
     @shortened
@@ -234,14 +243,11 @@ class PendingGroup(Generic[*Ts]):
         return _doer(pool, ">>").run_all(self.calls)
 
     @shortened
-    def __gt__(self, pool: Compute | Target | AsyncCompute) -> Future[tuple[*Ts]]:
+    def __gt__(self, pool: Ranks | AsyncCompute) -> Future[tuple[*Ts]]:
         return _doer(pool, ">").submit_all(self.calls)
 
     def __matmul__(self, pool: object) -> NoReturn:
-        raise TypeError(
-            "(a & b) @ pool: @ runs one function on every rank. Have one function call both, or "
-            "write a @ pool and b @ pool"
-        )
+        raise _not_on_every_rank("(a & b)")
 
     def __repr__(self) -> str:
         return f"<{len(self.calls)} calls, not run: >> pool, > pool or .local()>"
@@ -258,7 +264,7 @@ class PendingGather(Generic[R_co]):
         return tuple(call.local() for call in self.calls)
 
     @overload
-    def __rshift__(self, pool: Compute | Target) -> tuple[R_co, ...]: ...
+    def __rshift__(self, pool: Ranks) -> tuple[R_co, ...]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[R_co, ...]]: ...
     @shortened
@@ -266,8 +272,11 @@ class PendingGather(Generic[R_co]):
         return _doer(pool, ">>").run_all(self.calls)
 
     @shortened
-    def __gt__(self, pool: Compute | Target | AsyncCompute) -> Future[tuple[R_co, ...]]:
+    def __gt__(self, pool: Ranks | AsyncCompute) -> Future[tuple[R_co, ...]]:
         return _doer(pool, ">").submit_all(self.calls)
+
+    def __matmul__(self, pool: object) -> NoReturn:
+        raise _not_on_every_rank("sky.gather(...)")
 
     def __repr__(self) -> str:
         return f"<{len(self.calls)} calls, not run: >> pool, > pool or .local()>"
@@ -280,7 +289,7 @@ class PendingStream(Generic[R_co]):
         self.calls = calls
 
     @overload
-    def __rshift__(self, pool: Compute | Target) -> Iterator[R_co]: ...
+    def __rshift__(self, pool: Ranks) -> Iterator[R_co]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> AsyncIterator[R_co]: ...
     @shortened
@@ -315,9 +324,24 @@ def _doer(pool: Any, operator: str) -> _Doer:
 def _pending(other: object, operator: str) -> PendingFunction[Any]:
     if isinstance(other, PendingFunction):
         return other
-    raise TypeError(
-        f"{operator} joins calls of sky.functions, and {type(other).__name__} is none: call the "
-        "function, f(x), and mind the parentheses in (a() & b()) >> pool"
+    kind = type(other).__name__
+    if isinstance(other, Function):
+        advice = f"{other.name} is not called: {other.name}(...)"
+    elif isinstance(other, list | tuple | Iterator):
+        advice = f"{kind} is none: give them one by one, {operator}(*calls)"
+    elif isinstance(other, Future):
+        advice = "that is a future already: .result() has its value"
+    elif operator == "&":
+        advice = f"{kind} is none: >> and @ come before &, so write (a() & b()) >> pool"
+    else:
+        advice = f"{kind} is none: call the function, f(x)"
+    raise TypeError(f"{operator} joins calls of sky.functions, and {advice}")
+
+
+def _not_on_every_rank(what: str) -> TypeError:
+    return TypeError(
+        f"{what} @ pool: @ runs one function on every rank. Have one function call all of them, or "
+        "write a @ pool and b @ pool"
     )
 
 

@@ -73,9 +73,9 @@ def test_arguments_of_calls_that_are_over_leave_the_store(pool, monkeypatch):
     arrays = [np.full(1 << 20, float(number)) for number in range(6)]
     for number, array in enumerate(arrays):
         assert first(array) >> pool == number
-        assert not os.listdir(store.memory)
+        assert not list(store.memory.iterdir())
     assert pool.map(first, arrays) == [0, 1, 2, 3, 4, 5]
-    assert not os.listdir(store.memory)
+    assert not list(store.memory.iterdir())
 
 
 def test_a_call_that_finds_no_room_is_kept_by_nobody(pool, monkeypatch):
