@@ -1,0 +1,504 @@
+"""Pools of functions: how they begin and end, what goes on at once, and what becomes of ranks that die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from concurrent.futures import CancelledError
+
+import psutil
+import pytest
+from leaks import leaves_nothing
+from scripts import begin, run_text
+
+import skyward_nb as sky
+
+HEAD = "import os, signal, sys, threading, time\nimport skyward_nb as sky\n"
+
+
+@pytest.fixture(autouse=True)
+def _own_home(home_namespace):
+    """What pools take for the script is not left to other tests."""
+
+
+@sky.function
+def place():
+    info = sky.instance_info()
+    return info.node, info.rank
+
+
+@sky.function
+def twice(x):
+    return 2 * x
+
+
+@sky.function
+def slowly(value, seconds=0.3):
+    time.sleep(seconds)
+    return value
+
+
+@sky.function
+def pid():
+    return os.getpid()
+
+
+@sky.function
+def leave(code=3):
+    os._exit(code)
+
+
+@sky.function
+def fail(why):
+    raise ValueError(why)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with leaves_nothing(), sky.Compute(nodes=2, ranks_per_node=2, quiet=True) as pool:
+        yield pool
+
+
+@pytest.fixture
+def pool(shared):
+    """A pool of two nodes with two ranks each, in which nothing runs."""
+    yield shared
+    assert place() @ shared == [(0, 0), (0, 1), (1, 2), (1, 3)]
+
+
+# ── where ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_at_is_every_rank_in_rank_order_and_the_other_is_one(pool):
+    assert place() @ pool == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert place() >> pool in [(0, 0), (0, 1), (1, 2), (1, 3)]
+
+
+def test_values_are_in_rank_order_whoever_is_first(pool):
+    @sky.function
+    def backwards():
+        rank = sky.instance_info().rank
+        time.sleep(0.1 * (3 - rank))
+        return rank
+
+    assert backwards() @ pool == [0, 1, 2, 3]
+
+
+def test_a_node_a_rank_and_the_head_are_targets(pool):
+    assert place() @ pool.node(1) == [(1, 2), (1, 3)]
+    assert (place() >> pool.node(1))[0] == 1
+    assert place() >> pool.rank(3) == (1, 3)
+    assert place() >> pool.head == (0, 0)
+    assert (place() > pool.rank(2)).result() == (1, 2)
+    assert ((place() & place()) >> pool.node(1)) in [((1, 2), (1, 3)), ((1, 3), (1, 2))]
+    assert sky.gather(*[place() for _ in range(3)]) >> pool.head == ((0, 0),) * 3
+    assert set(sky.gather(place(), place(), stream=True) >> pool.node(0)) == {(0, 0), (0, 1)}
+    assert ((place() & place()) > pool.rank(1)).result() == ((0, 1), (0, 1))
+    with pytest.raises(IndexError, match="has nodes 0-1, and no node 2"):
+        pool.node(2)
+    with pytest.raises(IndexError, match="has ranks 0-3, and no rank 4"):
+        pool.rank(4)
+
+
+def test_one_goes_to_the_least_busy_node(pool):
+    with_first = slowly("first", 1) > pool.rank(0)
+    assert _until(lambda: with_first.running())
+    assert (place() >> pool)[0] == 1
+    assert with_first.result() == "first"
+
+
+# ── at once ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_more_calls_than_ranks_take_turns(pool):
+    futures = [slowly(number, 0.05) > pool for number in range(12)]
+    assert [future.result() for future in futures] == list(range(12))
+
+
+def test_many_short_ones_again_and_again(pool):
+    for _ in range(20):
+        futures = [slowly(number, 0.005) > pool for number in range(8)]
+        assert [future.result() for future in futures] == list(range(8))
+
+
+def test_threads_use_one_pool(pool):
+    found = {}
+
+    def work(number):
+        for turn in range(5):
+            found[number, turn] = (twice(number) >> pool, twice(turn) @ pool)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {(n, t): (2 * n, [2 * t] * 4) for n in range(4) for t in range(5)}
+
+
+def test_a_stream_gives_values_as_calls_end_and_its_reader_may_call_meanwhile(pool):
+    calls = [slowly(number, 0.2 * (4 - number)) for number in range(4)]
+    assert list(sky.gather(*calls, stream=True) >> pool) == [3, 2, 1, 0]
+    calls = [slowly(number, 0.02) for number in range(12)]
+    found = [(one, twice(one) >> pool) for one in sky.gather(*calls, stream=True) >> pool]
+    assert sorted(found) == [(number, 2 * number) for number in range(12)]
+
+
+def test_two_streams_are_read_in_turns(pool):
+    streams = [
+        sky.gather(*[slowly((which, number), 0.02) for number in range(6)], stream=True) >> pool
+        for which in "ab"
+    ]
+    found = [next(streams[turn % 2]) for turn in range(12)]
+    assert sorted(found) == [(which, number) for which in "ab" for number in range(6)]
+
+
+def test_a_stream_that_is_left_stops_what_runs(pool):
+    began = time.monotonic()
+    for one in sky.gather(slowly("quick", 0.1), slowly("slow", 60), stream=True) >> pool:
+        assert one == "quick"
+        break
+    assert place() @ pool
+    assert time.monotonic() - began < 30
+
+
+def test_one_that_fails_stops_those_beside_it(pool):
+    with pytest.raises(ValueError, match="no") as error:
+        (slowly(1, 60) & fail("no")) >> pool
+    assert "raised on rank" in error.value.__notes__[0]
+
+
+def test_arguments_are_taken_when_the_call_is_sent(pool):
+    values = [1, 2]
+    blocked = [slowly(None, 0.3) > pool.rank(0), twice(values) > pool.rank(0)]
+    values.append(3)
+    assert blocked[1].result() == [1, 2, 1, 2]
+    assert blocked[0].result() is None
+
+
+def test_map_keeps_the_order_and_says_which_item_failed(pool):
+    assert pool.map(twice, range(100)) == [2 * x for x in range(100)]
+    assert pool.map(lambda x, y: x + y, [1, 2], [10, 20]) == [11, 22]
+    assert pool.map(twice, []) == []
+    with pytest.raises(ZeroDivisionError) as error:
+        pool.map(lambda x: 1 // x, [3, 2, 0, 1])
+    assert "item 2 of the map" in error.value.__notes__
+    with pytest.raises(ValueError, match="longer"):
+        pool.map(lambda x, y: x + y, [1, 2], [10, 20, 30])
+
+
+# ── futures ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_future_that_runs_is_cancelled_on_its_rank(pool):
+    future = slowly(1, 60) > pool
+    assert _until(future.running)
+    assert future.cancel()
+    with pytest.raises(CancelledError):
+        future.result()
+    assert future.cancelled()
+    assert not future.cancel()
+
+
+def test_a_future_that_waits_is_cancelled_before_it_runs(pool):
+    before = [slowly(number, 0.3) > pool for number in range(4)]
+    waiting = slowly("never") > pool
+    assert waiting.cancel()
+    assert waiting.cancelled()
+    assert [each.result() for each in before] == [0, 1, 2, 3]
+
+
+def test_a_future_has_what_the_call_raised(pool):
+    future = fail("far away") > pool
+    assert isinstance(future.exception(), ValueError)
+    with pytest.raises(TimeoutError):
+        (slowly(1, 0.5) > pool).result(timeout=0.05)
+    both = (twice(1) & fail("of two")) > pool
+    with pytest.raises(ValueError, match="of two"):
+        both.result()
+
+
+def test_time_that_is_over_is_told_and_the_rank_goes_on(pool):
+    before = pid() @ pool
+    with pytest.raises(sky.RunTimeout, match=r"after 0\.3 s rank 0 was in .*time\.sleep"):
+        slowly(1, 60).with_timeout(0.3) >> pool
+    assert pid() @ pool == before
+
+
+# ── ranks that die ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_rank_that_dies_is_told_and_the_next_call_works(pool):
+    with pytest.raises(sky.RankDied, match="rank 2 exited with code 5"):
+        leave(5) >> pool.rank(2)
+    assert twice(1) @ pool == [2] * 4
+
+
+def test_what_runs_beside_a_death_goes_on(pool):
+    beside = slowly("still here", 1.5) > pool.rank(0)
+    assert _until(beside.running)
+    with pytest.raises(sky.RankDied) as error:
+        leave() >> pool.rank(3)
+    assert "started anew once what runs on the others has ended" in str(error.value)
+    after = twice(4) > pool.rank(3)
+    assert beside.result() == "still here"
+    assert after.result() == 8
+
+
+def test_all_ranks_die_at_once(pool):
+    with pytest.raises(sky.RankDied, match="ranks 0-3 exited with code 3"):
+        leave() @ pool
+    assert twice(1) @ pool == [2] * 4
+
+
+def test_some_of_many_die_and_the_others_give_their_values(pool):
+    calls = [leave() if number % 3 == 2 else slowly(number, 0.02) for number in range(12)]
+    futures = [call > pool for call in calls]
+    for number, future in enumerate(futures):
+        if number % 3 == 2:
+            assert isinstance(future.exception(), sky.RankDied)
+        else:
+            assert future.result() == number
+
+
+def test_a_rank_that_is_killed_between_calls_is_told_of(pool, capfd):
+    os.kill((pid() @ pool)[1], signal.SIGKILL)
+    with sky.Compute(quiet=False) as other:
+        victim = pid() >> other
+        os.kill(victim, signal.SIGKILL)
+        assert _until(lambda: not psutil.pid_exists(victim))
+        assert pid() >> other != victim
+    assert "killed by SIGKILL" in capfd.readouterr().err
+
+
+def test_a_death_among_a_streams_calls_ends_it(pool):
+    with pytest.raises(sky.RankDied):
+        list(sky.gather(slowly(1, 60), leave(), stream=True) >> pool)
+
+
+# ── beginning and ending ────────────────────────────────────────────────────────────────
+
+
+def test_pools_stand_beside_and_within_one_another(no_leaks):
+    with sky.Compute(nodes=2, quiet=True) as outer, sky.Compute(quiet=True) as inner:
+        assert outer.name != inner.name
+        assert twice(1) @ outer + twice(2) @ inner == [2, 2, 4]
+        with sky.Compute(quiet=True) as innermost:
+            futures = [slowly(1) > outer, slowly(2) > inner, slowly(3) > innermost]
+            assert [future.result() for future in futures] == [1, 2, 3]
+        assert twice(3) >> inner == 6
+
+
+def test_a_pool_per_thread(no_leaks):
+    found = []
+
+    def work(number):
+        with sky.Compute(quiet=True) as pool:
+            found.append(twice(number) >> pool)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [0, 2, 4]
+
+
+def test_an_exception_that_leaves_the_block_ends_the_pool(no_leaks):
+    with pytest.raises(ZeroDivisionError):
+        with sky.Compute(quiet=True) as pool:
+            waiting = slowly(1, 60) > pool
+            assert _until(waiting.running)
+            1 / 0  # noqa: B018
+    assert waiting.done()
+    assert isinstance(waiting.exception(), sky.PoolError)
+
+
+def test_a_pool_is_closed_as_often_as_one_likes(no_leaks):
+    pool = sky.Compute(quiet=True)
+    pool.close()
+    pool = sky.Compute(quiet=True).start()
+    pool.close()
+    pool.close()
+    for use in (
+        lambda: twice(1) >> pool,
+        lambda: twice(1) @ pool,
+        lambda: twice(1) > pool,
+        lambda: (twice(1) & twice(2)) >> pool,
+        lambda: pool.map(twice, [1]),
+        lambda: pool.start(),
+        lambda: next(sky.gather(twice(1), stream=True) >> pool),
+    ):
+        with pytest.raises(sky.PoolError, match="is closed"):
+            use()
+
+
+def test_a_pool_that_is_not_started_starts_when_it_is_used(no_leaks):
+    pool = sky.Compute(quiet=True)
+    assert "not started" in repr(pool)
+    assert twice(2) >> pool == 4
+    assert ", up" in repr(pool)
+    pool.close()
+    assert ", closed" in repr(pool)
+
+
+def test_two_pools_have_not_one_name(no_leaks):
+    with sky.Compute(name="mine", quiet=True):
+        with pytest.raises(sky.PoolError, match="has a pool 'mine' already"):
+            sky.Compute(name="mine", quiet=True).start()
+    with sky.Compute(name="mine", quiet=True) as again:
+        assert twice(1) >> again == 2
+
+
+def test_a_rank_cannot_use_the_pool_that_it_is_of(pool):
+    @sky.function
+    def recursive():
+        return twice(1) >> pool
+
+    with pytest.raises(sky.PoolError, match="used on one of its own ranks"):
+        recursive() >> pool
+
+
+def test_functions_call_one_another_on_ranks(pool):
+    @sky.function
+    def outer(x):
+        return [twice.local(x), twice(x).local()]
+
+    assert outer(3) >> pool == [6, 6]
+
+
+def test_a_forked_child_has_no_pool(pool):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            twice(1) >> pool
+        except sky.PoolError as error:
+            os.write(writing, str(error).encode())
+        pool.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert b"make a pool of its own here" in os.read(reading, 1000)
+    os.close(reading)
+    os.close(writing)
+    assert twice(1) >> pool == 2
+
+
+# ── async ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pool_within_an_event_loop_that_runs(no_leaks):
+    async def main():
+        with sky.Compute(nodes=2, quiet=True) as pool:
+            return twice(1) @ pool, twice(2) >> pool
+
+    assert asyncio.run(main()) == ([2, 2], 4)
+
+
+def test_async_with_gives_what_is_awaited(no_leaks):
+    async def main():
+        ticks = 0
+
+        async def clock():
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        going = asyncio.create_task(clock())
+        async with sky.Compute(nodes=2, quiet=True) as pool:
+            assert await (slowly(1) @ pool) == [1, 1]
+            assert await (slowly(2) >> pool) == 2
+            assert await ((slowly(3) & slowly(4)) >> pool) == (3, 4)
+            assert await (place() >> pool.node(1)) == (1, 1)
+            calls = sky.gather(slowly("b", 0.4), slowly("a", 0.1), stream=True)
+            assert [one async for one in calls >> pool] == ["a", "b"]
+            assert await pool.map(twice, [1, 2, 3]) == [2, 4, 6]
+            with pytest.raises(ValueError, match="awaited"):
+                await (fail("awaited") >> pool)
+            sleeping = asyncio.create_task(pool.run(slowly(1, 60)))
+            await asyncio.sleep(0.2)
+            sleeping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sleeping
+            assert await (twice(1) @ pool) == [2, 2]
+        going.cancel()
+        return ticks
+
+    assert asyncio.run(main()) > 10
+
+
+# ── scripts ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_script_that_forgets_to_close_leaves_nothing(no_leaks, tmp_path):
+    ran = run_text(
+        HEAD + "f = sky.function(os.getpid)\n"
+        "pool = sky.Compute(nodes=2, quiet=True)\n"
+        "print(len(f() @ pool))\n"
+        "waiting = sky.function(time.sleep)(60) > pool\n",
+        tmp_path,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "2\n", "")
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit(7)", "1 / 0", "sys.exit(7)"])
+def test_a_script_that_ends_inside_the_block_leaves_nothing(no_leaks, tmp_path, end):
+    ran = run_text(
+        HEAD + f"with sky.Compute(quiet=True) as pool:\n    pool.start()\n    {end}\n", tmp_path
+    )
+    assert ran.returncode == (1 if "/" in end else 7)
+
+
+INTERRUPTED = (
+    HEAD
+    + """
+@sky.function
+def wait():
+    print("waiting", flush=True)
+    time.sleep(60)
+
+try:
+    with sky.Compute(nodes=2) as pool:
+        try:
+            {call}
+        except KeyboardInterrupt:
+            print("interrupted", sky.function(os.getpid)() >> pool > 0)
+            raise
+except KeyboardInterrupt:
+    print("ended")
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "wait() >> pool",
+        "wait() @ pool",
+        "(wait() & wait()) >> pool",
+        "(wait() > pool).result()",
+        "list(sky.gather(wait(), wait(), stream=True) >> pool)",
+        "pool.map(lambda x: wait.local(), range(4))",
+    ],
+    ids=["one", "every", "group", "future", "stream", "map"],
+)
+def test_an_interrupt_stops_the_call_and_the_pool_goes_on(no_leaks, tmp_path, call):
+    path = tmp_path / "script.py"
+    path.write_text(INTERRUPTED.replace("{call}", call))
+    script = begin(path)
+    assert any("waiting" in line for line in iter(script.stdout.readline, ""))
+    script.send_signal(signal.SIGINT)
+    out, err = script.communicate(timeout=60)
+    assert "interrupted True\nended\n" in out, err
+    assert script.returncode == 0
+
+
+def _until(holds, seconds=20):
+    until = time.monotonic() + seconds
+    while not (held := holds()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return held
