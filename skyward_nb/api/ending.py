@@ -305,8 +305,9 @@ class Ending:
                     found[rank] = unpack(end.profile, self._store)
                 except (Damaged, OSError) as error:
                     found[rank] = CommProfile(trouble=str(error))
-        number, _, run = self._display.view.run.rpartition("/")
-        yield from told(found, f"{number}-run{run}", Path.cwd())
+        if found:
+            number, _, run = self._display.view.run.rpartition("/")
+            yield from told(found, f"{number}-run{run}", Path.cwd())
 
     def _spilled(self) -> Iterator[str]:
         """A word on what found no room in memory."""

@@ -15,7 +15,7 @@ from IPython.core.getipython import get_ipython
 
 from skyward_nb.api.crowd import Crowd
 from skyward_nb.api.ending import Ending
-from skyward_nb.api.function import PendingFunction
+from skyward_nb.api.function import Function, PendingFunction
 from skyward_nb.api.marks import Marks, marks_of, shown
 from skyward_nb.api.namespaces import namespace_of
 from skyward_nb.api.plugins import missing
@@ -32,6 +32,7 @@ from skyward_nb.providers.folders import store_root
 from skyward_nb.runtime.calls import Batch, Call, raw_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.wire.blobs import memory_room
+from skyward_nb.wire.definitions import is_definition
 from skyward_nb.wire.payload import Bundle, pack
 from skyward_nb.words.errors import PayloadError, PoolBusy, PoolError
 from skyward_nb.words.events import Event, Wanted
@@ -79,7 +80,7 @@ class Runner:
         feeds = Feeds()
         args = tuple(map(feeds.stand_in, call.args))
         kwargs = {name: feeds.stand_in(value) for name, value in call.kwargs.items()}
-        made = Call(function, args, kwargs, streams(function.raw))
+        made = Call(_lean(function), args, kwargs, streams(function.raw))
         try:
             bundle = pack(f"{function.name}()", made, to_ranks=True)
         except PayloadError:
@@ -405,6 +406,11 @@ class _Sizes:
         began, size = self._began.pop(number)
         each = (time.monotonic() - began) / size
         self._each = each if self._each is None else (self._each + each) / 2
+
+
+def _lean(function: Function[..., Any]) -> Callable[..., Any]:
+    """What to send for a function: itself alone, where a label stands for it."""
+    return function.raw if is_definition(function.raw) else function
 
 
 def _blame_argument(call: PendingFunction[Any]) -> None:

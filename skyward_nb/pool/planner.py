@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from skyward_nb.wire.arrivals import Address
-from skyward_nb.wire.definitions import is_label
+from skyward_nb.wire.definitions import is_constant, is_label, is_made_of, parts_of
 from skyward_nb.wire.payload import Bundle, pack
 from skyward_nb.wire.sizes import looks_big
 
@@ -125,6 +125,12 @@ class Known:
     objects: dict[str, frozenset[int]] = field(default_factory=dict)
     values: dict[str, Callable[[], object]] = field(default_factory=dict)
     ages: dict[str, int] = field(default_factory=dict)
+    constant: dict[str, tuple[tuple[object, ...], Bundle]] = field(default_factory=dict)
+    """Functions that change only by getting other parts than these, as they were packed."""
+
+    def forget(self, label: str) -> None:
+        """A definition is gone."""
+        self.constant.pop(label, None)
 
 
 class Ranks(Protocol):
@@ -223,7 +229,7 @@ class Planner:
             label, value = todo.pop()
             if label in self.units:
                 continue
-            unit = self._pack((label,), (value,))
+            unit = self._packed_before(label, value) or self._pack((label,), (value,))
             self.units[label] = unit
             bundle = unit.whole
             self.tokens |= bundle.tokens
@@ -257,6 +263,18 @@ class Planner:
             # Only a reference into a module: what that is changes with the module's source.
             content += self._version(whole.modules)
         return Unit(labels, values, whole, content, time.perf_counter() - began, whole)
+
+    def _packed_before(self, label: str, value: object) -> Unit | None:
+        """A definition as it was packed for an earlier run, if it cannot have changed since."""
+        parts, whole = self._known.constant.get(label, ((), None))
+        if whole is None or type(value) is not types.FunctionType:
+            return None
+        assert isinstance(value, types.FunctionType)
+        if not is_made_of(value, parts):
+            return None
+        content = whole.digest + self._version(whole.modules)
+        # What is constant need not be one object with anything: it has none to share.
+        return Unit((label,), (value,), whole, content, 0.0, whole, objects={})
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
@@ -296,6 +314,8 @@ class Planner:
         return list(ordered.values())
 
     def _definitions_in_order(self, units: dict[str, Unit]) -> list[Unit]:
+        if len(units) == 1:
+            return list(units.values())
         while units:
             graph = {
                 label: {need for need in unit.whole.definitions if need not in unit.labels}
@@ -414,6 +434,7 @@ def remember(known: Known, units: Iterable[Unit]) -> None:
         for label, value in zip(unit.labels, unit.values, strict=True):
             known.ages.setdefault(label, len(known.ages))
             if is_label(label):
+                _remember_constant(known, unit)
                 continue
             if unit.mark is not None and label in known.values and known.values[label]() is value:
                 continue
@@ -427,3 +448,12 @@ def remember(known: Known, units: Iterable[Unit]) -> None:
                 known.objects[label] = frozenset(objects)
             else:
                 known.objects.pop(label, None)
+
+
+def _remember_constant(known: Known, unit: Unit) -> None:
+    """Keep a function as it is packed, if it needs no other definition and cannot change in place."""
+    (label, *others), (value, *_) = unit.labels, unit.values
+    if others or unit.whole.pickler is None or unit.whole.definitions:
+        return
+    if isinstance(value, types.FunctionType) and is_constant(value):
+        known.constant[label] = parts_of(value), replace(unit.whole, pickler=None)

@@ -21,6 +21,10 @@ class Call:
         """Call it."""
         return raw_of(self.function)(*self.args, **self.kwargs)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Less is packed so than with a dictionary of its fields."""
+        return Call, (self.function, self.args, self.kwargs, self.streams)
+
 
 @dataclass(frozen=True)
 class Batch:

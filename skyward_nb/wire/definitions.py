@@ -7,6 +7,8 @@ a value's bytes do not change because the cell of its class was run again.
 
 from __future__ import annotations
 
+import operator
+import sys
 import types
 import uuid
 import weakref
@@ -19,6 +21,7 @@ from skyward_nb.wire.arrivals import NotThere
 from skyward_nb.wire.home import home
 
 _LABEL = "def "
+_CONSTANTS = {str, bytes, int, float, complex, bool, type(None), type(...)}
 
 _function_ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
@@ -35,7 +38,7 @@ def is_definition(value: object) -> bool:
         return (
             value.__globals__ is home()
             and value.__qualname__.isidentifier()
-            and not _cp._should_pickle_by_reference(value)
+            and not is_importable(value)
         )
     if not issubclass(type(value), type):
         return False
@@ -43,8 +46,23 @@ def is_definition(value: object) -> bool:
     return (
         "<" not in value.__qualname__
         and value.__module__ == home().get("__name__")
-        and not _cp._should_pickle_by_reference(value)
+        and not is_importable(value)
     )
+
+
+def is_importable(value: types.FunctionType | type) -> bool:
+    """Whether a function or class is what its module has under its name: cloudpickle's rule.
+
+    It is asked of all that is packed, so that the two common answers are given at once.
+    """
+    module = value.__module__
+    if module == "__main__":
+        return False
+    if type(module) is str and not _cp._PICKLE_BY_VALUE_MODULES:
+        there = getattr(sys.modules.get(module), "__dict__", None)
+        if type(there) is dict and there.get(value.__qualname__) is value:
+            return True
+    return _cp._should_pickle_by_reference(value)
 
 
 def label_of(value: object) -> str:
@@ -66,6 +84,38 @@ def label_of(value: object) -> str:
 def is_label(text: str) -> bool:
     """Whether a label is a definition's, and not a name's."""
     return text.startswith(_LABEL)
+
+
+def parts_of(func: types.FunctionType) -> tuple[object, ...]:
+    """What a function is made of, but for what it closes over and holds: code, defaults, annotations."""
+    keywords = func.__kwdefaults__ or {}
+    fixed = (func.__code__, func.__defaults__, func.__module__, func.__name__, func.__qualname__)
+    more = (*keywords, *keywords.values(), *func.__annotations__, *func.__annotations__.values())
+    return (*fixed, func.__doc__, len(keywords), *more)
+
+
+def is_constant(func: types.FunctionType) -> bool:
+    """Whether a function cannot change but for getting other parts."""
+    return _has_only_parts(func) and all(map(_is_constant, parts_of(func)[1:]))
+
+
+def is_made_of(func: types.FunctionType, parts: tuple[object, ...]) -> bool:
+    """Whether these are its very parts, and all there is to it."""
+    now = parts_of(func)
+    return len(now) == len(parts) and all(map(operator.is_, now, parts)) and _has_only_parts(func)
+
+
+def _has_only_parts(func: types.FunctionType) -> bool:
+    return func.__closure__ is None and not func.__dict__
+
+
+def _is_constant(value: object) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_constant, value))
+    if issubclass(type(value), type):
+        assert isinstance(value, type)
+        return is_importable(value)
+    return type(value) in _CONSTANTS
 
 
 def let_go(labels: Iterable[str]) -> None:

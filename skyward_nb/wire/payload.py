@@ -17,8 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from cloudpickle import cloudpickle as _cp
-
 from skyward_nb.wire import arrivals, definitions, foreign
 from skyward_nb.wire.arrivals import Address
 from skyward_nb.wire.blobs import BlobStore, Buffer, Damaged, digest_of
@@ -141,7 +139,7 @@ def _no_collection() -> Generator[None]:
 
 
 def _is_named(func: types.FunctionType) -> bool:
-    return definitions.is_definition(func) or _cp._should_pickle_by_reference(func)
+    return definitions.is_definition(func) or definitions.is_importable(func)
 
 
 def pack(

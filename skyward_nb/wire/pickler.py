@@ -100,7 +100,7 @@ class Pickler(cloudpickle.Pickler):
     # ── functions and classes ───────────────────────────────────────────────────────────
 
     def _function(self, func: types.FunctionType) -> Any:
-        if _cp._should_pickle_by_reference(func):
+        if definitions.is_importable(func):
             self.modules.add(func.__module__)
             return NotImplemented
         if definitions.is_definition(func):
@@ -152,6 +152,8 @@ class Pickler(cloudpickle.Pickler):
                 return self._token(label, cls)
         elif cls.__module__ != "builtins":
             self.modules.add(cls.__module__)
+            if definitions.is_importable(cls):
+                return NotImplemented
         reduced = _cp._class_reduce(cls)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced

@@ -405,3 +405,17 @@ def test_a_rank_gets_the_text_of_code_once(ledger, home_namespace):
     assert texts(ALL) == ["<cell>"], "rank 1 has none so far"
     ledger.forget()
     assert texts((0,)) == ["<cell>"]
+
+
+def test_a_function_that_one_rank_has_goes_to_another_as_it_was_packed(ledger, home_namespace):
+    exec("def f(): return 1", home_namespace)
+
+    def sent(ranks):
+        plan = ledger.plan(["f"], home_namespace, ranks)
+        ledger.sent(plan, ranks)
+        return {unit.labels: unit.bundle.digest for unit, _ in plan.sending}
+
+    first = sent((0,))
+    assert len(first) == 2, "the name, and the definition"
+    assert sent((0,)) == {}
+    assert sent((1,)) == first

@@ -212,3 +212,36 @@ def test_a_small_view_goes_alone_until_its_whole_goes_too(nb):
     other = Notebook(nb.names)
     other.plan("whole", "part")
     assert other.points_at("part") == {"whole"}
+
+
+def test_whatever_changes_in_a_function_is_sent(nb):
+    run(nb, "k = 1\ndef f(a=1, *, b=2): return k\ndef g(a=3): return a")
+    f = nb.names["f"]
+    assert set(nb.plan("f")) == {"f", "k"}
+    for _ in range(2):
+        assert nb.plan("f") == []
+    changes = [
+        lambda: setattr(f, "__defaults__", (True,)),
+        lambda: setattr(f, "__defaults__", (1.0,)),
+        lambda: f.__kwdefaults__.update(b=3),
+        lambda: f.__annotations__.update(a=int),
+        lambda: setattr(f, "__code__", nb.names["g"].__code__),
+        lambda: setattr(f, "note", [1]),
+        lambda: f.note.append(2),
+        lambda: delattr(f, "note"),
+        lambda: setattr(f, "__defaults__", ([1],)),
+        lambda: f.__defaults__[0].append(2),
+    ]
+    for change in changes:
+        change()
+        assert nb.plan("f") == ["f"]
+        assert nb.plan("f") == []
+
+
+def test_what_a_function_closes_over_is_looked_at_each_time(nb):
+    run(nb, "def make():\n    held = [1]\n    def f(): return held\n    return f, held\n"
+            "f, held = make(); f.__qualname__ = 'f'")  # fmt: skip
+    assert "f" in nb.plan("f")
+    assert nb.plan("f") == []
+    nb.names["held"].append(2)
+    assert "f" in nb.plan("f")
