@@ -202,9 +202,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "ttl", "pool", "4h", "the pool ends itself after so long, whatever it does", read_duration
     ),
-    Option(
-        "keep", "pool", "", "the pool goes on when its notebook or script has ended, for `idle`"
-    ),
+    Option("keep", "pool", "", "the pool outlives its notebook or script, for `idle`"),
     Option(
         "heartbeat",
         "pool",

@@ -20,36 +20,38 @@ _WIDTH = 100
 _USAGE = """\
 usage: skyward-nb COMMAND [--json] [option ...]
 
-The pools of ranks that this user has on this machine, whoever made them: notebooks, scripts, or this.
+The pools of ranks that this user has on this machine, whoever made them: notebooks, scripts, this.
 """
 _ENDS = """\
-`key=value` and `--key value` mean the same; flags stand alone. Defaults come from the user's file, from
-[tool.skyward] of the nearest pyproject.toml and from SKYWARD_* variables.
+`key=value` and `--key value` mean the same; flags stand alone. Defaults come from the user's file,
+from [tool.skyward] of the nearest pyproject.toml and from SKYWARD_* variables.
 
 With --json a command that could not do its work prints {"error": {"type": ..., "message": ...}}.
 
-exit codes: 0 done; 1 it failed; 2 the line is not understood; 130 interrupted. `run` ends with that of the
-script: what the rank that failed first gave to sys.exit, or 1 for an exception or a process that died."""
+exit codes: 0 done; 1 it failed; 2 the line is not understood; 130 interrupted. `run` ends with that
+of the script: what the rank that failed first gave to sys.exit, or 1 for an exception or a process
+that died."""
 _MORE = {
     "run": """\
-The script runs as __main__ on every rank, with ARGs as its own, in this folder and with its own folder
-on sys.path. RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the rest are as torchrun sets them. What
-follows SCRIPT is the script's; `--` before it ends our options.
+The script runs as __main__ on every rank, with ARGs as its own, in this folder and with its own
+folder on sys.path. RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the rest are as
+torchrun sets them. What follows SCRIPT is the script's; `--` before it ends our options.
 
-With pool=NAME of a pool that is up the script runs there, in processes of its own, and the pool stays;
-else a pool is made and taken down after, or kept for `idle` with `keep`. An interrupt (also SIGTERM and
-SIGHUP) stops the script; a second one ends it at once.
+With pool=NAME of a pool that is up the script runs there, in processes of its own, and the pool
+stays; else a pool is made and taken down after, or kept for `idle` with `keep`. An interrupt (also
+SIGTERM and SIGHUP) stops the script; a second one ends it at once.
 
-What ranks print goes to stdout and stderr, what is said of them to stderr; with --json all of that goes to
-stderr.""",
+What ranks print goes to stdout and stderr, what is said of them to stderr; with --json all of that
+goes to stderr.""",
     "check": """\
 With pool=NAME of a pool that is up and free that one is checked; else one of these options is made,
 checked and taken down. `check hang` looks at runs of all pools, or of pool=NAME, and disturbs none.""",
     "down": """\
-NAME is a pool's name, or its id where several have that name. One that a kernel or a script uses just now
-stays: end it there. Without a name it is the only one that is free.""",
+NAME is a pool's name, or its id where several have that name. One that a kernel or a script uses
+just now stays: end it there. Without a name it is the only one that is free.""",
     "logs": """\
-RUN is a number as pictures and logs say it, or with its pool: default-3fa2b1/7.""",
+RUN is a number as pictures and logs say it, or with its pool: default-3fa2b1/7. Without it, it is
+the run that printed last.""",
 }
 _DOCUMENTS: dict[str, tuple[type, ...]] = {
     "status": (Status,),

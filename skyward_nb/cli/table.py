@@ -29,13 +29,13 @@ class Command:
 COMMANDS = {
     "status": Command(
         "[NAME]",
-        "pools that are alive: who has them, what runs there, their ranks",
+        "pools that are alive: who has them, what they run, ranks",
         ("pool",),
         most_words=1,
     ),
     "logs": Command(
         "[RUN]",
-        "all that ranks printed in a run, the last one if none is named; `logs runs` lists runs",
+        "all that ranks printed in a run; `logs runs` lists runs",
         ("run", "rank", "lines", "save", "pool"),
         most_words=1,
     ),
@@ -45,10 +45,10 @@ COMMANDS = {
         ("pool",),
         most_words=sys.maxsize,
     ),
-    "sweep": Command("", "remove what pools that are gone have left: folders, values, processes"),
+    "sweep": Command("", "remove what dead pools have left: folders, values, processes"),
     "check": Command(
         "[hang] [option ...]",
-        "devices, versions, reach, all-reduce of a pool; hang: where ranks of runs are",
+        "devices, versions, reach, all-reduce; hang: where ranks are",
         POOL,
         most_words=1,
         words=("hang",),

@@ -59,6 +59,11 @@ def test_help_says_every_key(command, document):
     assert ", ".join(field.encode_name for field in msgspec.structs.fields(document)) in said
 
 
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_a_terminal(command):
+    assert max(map(len, help_text(command).splitlines())) <= 100
+
+
 def test_keys_within_are_told_by_where_they_are():
     said = help_text("status")
     assert "\n    pools[].client: process, host, notebook, program\n" in said
