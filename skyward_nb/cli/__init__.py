@@ -29,9 +29,12 @@ def main(words: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         except (OptionError, SkyError) as error:
             code = WRONG if isinstance(error, OptionError) else FAILED
-            _tell(error, as_json=as_json)
-        except KeyboardInterrupt:
+            said = at_terminal("\n".join([error.message, *getattr(error, "__notes__", ())]))
+            print(f"skyward-nb: {said}", file=sys.stderr)
+            _document(error, said, as_json=as_json)
+        except KeyboardInterrupt as interrupt:
             code = INTERRUPTED
+            _document(interrupt, "interrupted", as_json=as_json)
         except BrokenPipeError:
             # Nobody reads any more, and what Python flushes at its end must go somewhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -69,10 +72,8 @@ def _do(command: str, options: list[str], rest: list[str], as_json: bool) -> int
     return commands.DO[command](asked, rest, as_json)
 
 
-def _tell(error: SkyError, *, as_json: bool) -> None:
-    """Say what is wrong, in the words of a terminal: there is no magic here."""
-    said = at_terminal("\n".join([error.message, *getattr(error, "__notes__", ())]))
-    print(f"skyward-nb: {said}", file=sys.stderr)
+def _document(error: BaseException, said: str, *, as_json: bool) -> None:
+    """Print what takes the place of the document that was asked for, if one was."""
     if as_json:
         from skyward_nb.cli.documents import Trouble, Troubled, show
 

@@ -274,11 +274,12 @@ def test_a_second_interrupt_ends_what_does_not_stop(script):
 
 def test_an_interrupt_while_the_pool_starts_leaves_nothing(script):
     name = script("print('never')")
-    with begun("run", "nodes=2", name, folder=script.folder) as process:
+    with begun("run", "--json", "nodes=2", name, folder=script.folder) as process:
         wait_for(lambda: "Starting" in process.stderr.readline())
         process.send_signal(signal.SIGINT)
         ran = ended(process)
-    assert (ran.code, ran.stdout) == (130, ""), ran
+    assert ran.code == 130, ran
+    assert ran.json == {"error": {"type": "KeyboardInterrupt", "message": "interrupted"}}
 
 
 def test_one_that_is_killed_leaves_a_pool_that_is_told_and_taken_down(script):
