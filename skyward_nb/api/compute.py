@@ -6,11 +6,13 @@ import asyncio
 import atexit
 import itertools
 import os
+import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast
 
@@ -275,7 +277,8 @@ class Compute(Ranks):
         shell = get_ipython()
         namespace_of(shell)
         provider = PROVIDERS[self._spec.provider]()
-        pool = Pool(self._spec, provider, source_finder(shell))
+        program = "" if shell is not None else Path(sys.argv[0]).name or "Python"
+        pool = Pool(self._spec, provider, source_finder(shell), program=program)
         display = self._stage.display(f"Starting {self.spec}")
         display.change(awaited=self.spec.world_size)
         try:

@@ -261,6 +261,7 @@ class Runner:
             card=RunCard(
                 number=number,
                 text=f"{job.name}()",
+                name=f"{job.name}()",
                 began=time.time(),
                 values=True,
                 timeout=job.timeout,

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.whereabouts import Source
 from skyward_nb.words.commands import SourceFile
 from skyward_nb.words.parts import RunCard
@@ -16,6 +15,8 @@ from skyward_nb.words.places import is_library
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+    from skyward_nb.pool.ledger import SourceFinder
 
 
 def cell_source(shell: InteractiveShell | None, filename: str) -> SourceFile | None:

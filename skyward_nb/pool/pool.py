@@ -232,19 +232,18 @@ class Pool:
             self._readied_for(*before)
             self._ready = False
             raise
-        self._enter()
+        self._list()
 
-    def _enter(self) -> None:
-        """Be listed, as it is now."""
-        registry.enter(
-            registry.Entry(
-                pool_id=self.pool_id,
-                spec=self.spec,
-                notebook=self._client.notebook,
-                started=self.started,
-                program=self._client.program,
-            )
+    def _list(self) -> None:
+        """Let other processes find the pool, as it is now."""
+        entry = registry.Entry(
+            pool_id=self.pool_id,
+            spec=self.spec,
+            notebook=self._client.notebook,
+            started=self.started,
+            program=self._client.program,
         )
+        registry.enter(entry)
 
     def _readied_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
         self.spec, self._plugins = spec, plugins
@@ -361,7 +360,7 @@ class Pool:
             self._lines.wait_for(
                 machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload), watch
             )
-        self._enter()
+        self._list()
         self._greet(watch)
         for machine in self._generations.machines:
             watch(Step(machine.nodes, "agent", done=True))

@@ -10,7 +10,7 @@ import subprocess
 import msgspec
 import psutil
 import pytest
-from conftest import traces
+from leaks import traces
 from pools import found, values
 from terminals import COMMAND, begun, ended, sky, wait_for
 
