@@ -306,10 +306,9 @@ STEP = (
 @pytest.mark.parametrize("head", [0, 1])
 @pytest.mark.parametrize("wait", WAITS)
 def test_a_rank_that_fails_while_the_other_waits_is_no_hang(notebook, wait, head):
-    ran = notebook.run(
-        f"%%sky_remote\n{STEP}if r == {head}: raise ValueError('before the collective')\n{wait}",
-        timeout=30,
-    )
+    # The other one has its functions traced by then, and waits.
+    fails = f"if r == {head}:\n    time.sleep(2)\n    raise ValueError('before the collective')"
+    ran = notebook.run(f"%%sky_remote\n{STEP}{fails}\n{wait}", timeout=30)
     assert ran.error[0] == "ValueError"
     assert "before the collective" in ran.traceback
     assert "names are kept" in ran.traceback
