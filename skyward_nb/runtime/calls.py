@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import inspect
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,17 +36,34 @@ class Batch:
     items: list[tuple[Any, ...]]
     first: int = 0
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Any] | Coroutine[Any, Any, list[Any]]:
         """Call it with each; what one of them raises has a note that says which."""
         function = raw_of(self.function)
+        if inspect.iscoroutinefunction(function):
+            return self._awaited(function)
         values: list[Any] = []
         for number, args in enumerate(self.items, self.first):
-            try:
+            with _saying(number):
                 values.append(function(*args))
-            except Exception as error:
-                error.add_note(f"item {number} of the map")
-                raise
         return values
+
+    async def _awaited(self, function: Callable[..., Any]) -> list[Any]:
+        """Await it with each, one after another."""
+        values: list[Any] = []
+        for number, args in enumerate(self.items, self.first):
+            with _saying(number):
+                values.append(await function(*args))
+        return values
+
+
+@contextlib.contextmanager
+def _saying(number: int) -> Generator[None]:
+    """What is raised inside has a note of which item that was."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"item {number} of the map")
+        raise
 
 
 def raw_of(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -115,3 +115,18 @@ def test_of_what_is_awaited_together_one_that_fails_stops_the_others(no_leaks):
             assert await ((rank() & rank()) >> pool.rank(1)) == (1, 1)
 
     asyncio.run(main())
+
+
+def test_a_map_takes_async_functions(pool):
+    async def twice(number):
+        await asyncio.sleep(0)
+        return 2 * number
+
+    assert pool.map(twice, range(5)) == [0, 2, 4, 6, 8]
+    with pytest.raises(ZeroDivisionError) as caught:
+        pool.map(sky.function(divide), [1, 0])
+    assert "item 1 of the map" in caught.value.__notes__
+
+
+async def divide(number):
+    return 1 // number
