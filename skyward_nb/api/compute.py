@@ -212,9 +212,10 @@ class Compute(Ranks):
             return
         with self._starting:
             self._closed = True
-            runner, self._runner = self._runner, None
+            runner = self._runner
         if runner is not None:
             runner.pool.close()
+        self._runner = None  # not before: one that is interrupted here can be closed again
         self._workers.close()
         self._stage.close()
         atexit.unregister(self.close)
