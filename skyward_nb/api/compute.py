@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 _numbers = itertools.count(1)
+_naming = threading.Lock()
 _here: weakref.WeakSet[Compute] = weakref.WeakSet()
+"""Pools that have begun to start."""
 
 
 class Ranks(ABC):
@@ -128,6 +130,8 @@ class Ranks(ABC):
         length. Items go to free ranks, many at once where they are quick; `timeout` is seconds that
         such a batch may take. What an item raises is raised, with a note of which it was.
         """
+        if streams(raw_of(function)):
+            raise _gives_many(getattr(function, "__qualname__", "it"))
         runner = self.compute._ready(function)
         return runner.map(function, list(zip(*items, strict=True)), self.ranks, timeout)
 
@@ -266,11 +270,11 @@ class Compute(Ranks):
             return self._runner
 
     def _start(self) -> Runner:
-        if any(
-            each.name == self.name and each._runner is not None
-            for each in _here
-            if each is not self
-        ):
+        with _naming:
+            others = [each for each in _here if each is not self and not each._closed]
+            _here.add(self)
+        if any(each.name == self.name for each in others):
+            _here.discard(self)
             raise PoolError(
                 self.name,
                 f"this process has a pool {self.name!r} already: close it first, or give this one another name=",
@@ -285,13 +289,13 @@ class Compute(Ranks):
         try:
             pool.start(display.watch)
         except BaseException as error:
+            _here.discard(self)
             display.end(
                 "failed", str(error).partition("\n")[0] or "Interrupted; nothing was started"
             )
             raise
         display.end("finished", f"Pool {self.name} is up: {self.spec}")
         atexit.register(self.close)
-        _here.add(self)
         self._stage.open(pool)
         return Runner(pool, self._stage, provider.shares_files)
 
@@ -348,11 +352,14 @@ class Compute(Ranks):
 def _check_returns(call: PendingFunction[Any]) -> None:
     """Raise TypeError for a generator where one value is waited for."""
     if streams(call.function.raw):
-        name = call.function.name
-        raise TypeError(
-            f"{name} is a generator: its values come one by one to `for x in {name}(...) >> pool`, "
-            "and not to a future, &, gather or await"
-        )
+        raise _gives_many(call.function.name)
+
+
+def _gives_many(name: str) -> TypeError:
+    return TypeError(
+        f"{name} is a generator: its values come one by one to `for x in {name}(...) >> pool`, "
+        "and not to a future, &, gather, map or await"
+    )
 
 
 class Target(Ranks):

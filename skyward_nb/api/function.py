@@ -11,7 +11,14 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+)
 from concurrent.futures import Future
 from types import ModuleType
 from typing import (
@@ -135,7 +142,15 @@ def _look_up(module: ModuleType, name: str) -> Any:
     return found
 
 
-def function(raw: Callable[P, R]) -> Function[P, R]:
+@overload
+def function(
+    raw: Callable[P, AsyncGenerator[T, S]],
+) -> Function[P, Generator[T, S, None]]: ...
+@overload
+def function(raw: Callable[P, Coroutine[Any, Any, R]]) -> Function[P, R]: ...
+@overload
+def function(raw: Callable[P, R]) -> Function[P, R]: ...
+def function(raw: Callable[..., Any]) -> Function[..., Any]:
     """Have a function run on pools: `@sky.function`, above all other decorators of sky.
 
     Plain, `async` and generator functions, lambdas, and methods in a class. Raises TypeError for

@@ -16,7 +16,7 @@ _SLICE = 0.1
 class PoolFuture(Future[R]):
     """What `call > pool` gives: a `concurrent.futures.Future` whose `cancel` stops what runs already.
 
-    Waiting for it in a notebook shows what its ranks show.
+    Waiting for it in a notebook shows what its ranks show; an interrupt of the waiting cancels it.
     """
 
     def __init__(self, draw: Callable[[], None]) -> None:
@@ -24,6 +24,7 @@ class PoolFuture(Future[R]):
         self._draw = draw
         self._stop: Callable[[], None] | None = None
         self._is_cancelled = False
+        self._once = threading.Lock()
 
     def result(self, timeout: float | None = None) -> R:
         """Its value, or what it raised; TimeoutError after `timeout` seconds, CancelledError if cancelled."""
@@ -36,6 +37,13 @@ class PoolFuture(Future[R]):
         return super().exception(0)
 
     def _wait(self, timeout: float | None) -> None:
+        try:
+            self._wait_for_it(timeout)
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
+
+    def _wait_for_it(self, timeout: float | None) -> None:
         left = timeout
         while not self.done() and (left is None or left > 0):
             with contextlib.suppress(TimeoutError, CancelledError):
@@ -49,9 +57,11 @@ class PoolFuture(Future[R]):
             return True
         if self.done():
             return False
-        self._is_cancelled = True
-        if self._stop is not None:
-            self._stop()
+        with self._once:
+            is_first, self._is_cancelled = not self._is_cancelled, True
+            stop = self._stop if is_first else None
+        if stop is not None:
+            stop()
         return True
 
     def cancelled(self) -> bool:
@@ -60,8 +70,10 @@ class PoolFuture(Future[R]):
 
     def stops_by(self, stop: Callable[[], None]) -> None:
         """It runs now, and this stops it; at once if it was cancelled meanwhile."""
-        self._stop = stop
-        if self._is_cancelled:
+        with self._once:
+            self._stop = stop
+            was_cancelled = self._is_cancelled
+        if was_cancelled:
             stop()
 
 

@@ -106,16 +106,21 @@ class Runner:
         """Run a job on one of these ranks, or on all; returns what it returned, or raises what it raised."""
         with self._claimed(ranks, all_of=all_of) as taken, self._stage.behind():
             display = self._stage.display(f"{job.name}()")
-            while True:
+
+            def once() -> Outcome:
                 with contextlib.ExitStack() as calm:
                     going, watch = self._begin(job, taken, display, calm)
                     begun(going)
                     try:
-                        outcome = self.pool.finish(going, watch)
+                        return self.pool.finish(going, watch)
                     finally:
-                        self._stage.end(display)
-                if not outcome.ran_nothing:
-                    return self._conclude(job, outcome, display)
+                        self._stage.end(display, going.run)
+
+            with _shown_to_its_end(display):
+                outcome = once()
+                # Where ranks have dropped what it was to point at, it goes whole now.
+                outcome = once() if outcome.ran_nothing else outcome
+                return self._conclude(job, outcome, display)
 
     def stream(
         self, call: PendingFunction[Any], ranks: Sequence[int], *, all_of: bool
@@ -131,8 +136,9 @@ class Runner:
             finally:
                 self._held.discard(run)
                 self._slots.release(taken)
-                self._stage.end(display)
-            found = self._conclude(job, outcome, display)
+                self._stage.end(display, going.run)
+            with _shown_to_its_end(display):
+                found = self._conclude(job, outcome, display)
             return dict(zip(found.ranks, found, strict=True))
 
         def owned() -> None:
@@ -311,7 +317,7 @@ class Runner:
         numbered: Iterator[tuple[int, Job]] = enumerate(jobs)
         waiting = next(numbered, None)
         try:
-            with self._stage.behind():
+            with self._stage.behind(), _shown_to_its_end(display):
                 while waiting is not None or crowd.going or crowd.ended:
                     while waiting is not None and (taken := self._take(ranks, crowd)):
                         begin = functools.partial(
@@ -331,7 +337,7 @@ class Runner:
                         crowd.owned()
                         yield number, value
                         ended(display)
-            display.end("finished", f"{title}: done")
+                display.end("finished", f"{title}: done")
         finally:
             self._held.discard(crowd)
             crowd.stop()
@@ -379,6 +385,21 @@ class Runner:
             done += len(each)
             sizes.ended(number)
         return values
+
+
+@contextlib.contextmanager
+def _shown_to_its_end(display: RunDisplay) -> Generator[None]:
+    """Whatever ends a run ends its picture."""
+    try:
+        yield
+    except BaseException as error:
+        if display.view.ended is None:
+            words = str(error).partition("\n")[0]
+            stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
+            display.end(
+                "interrupted" if stopped else "failed", words or "Stopped: nobody takes more"
+            )
+        raise
 
 
 class _Sizes:

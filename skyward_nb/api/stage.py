@@ -117,10 +117,10 @@ class Stage:
 
         return watch
 
-    def end(self, display: RunDisplay) -> None:
-        """A run is over: what it printed is on disk."""
+    def end(self, display: RunDisplay, run: int | None = None) -> None:
+        """A run is over: what it printed, and what those before it did, is on disk."""
         with self._lock:
-            if self._pictures is not None and (trouble := self._pictures.end()):
+            if self._pictures is not None and (trouble := self._pictures.end(run)):
                 display.change(notes=(*display.view.notes, trouble))
 
     @contextlib.contextmanager

@@ -36,6 +36,8 @@ class Feeds:
         self._for_rank: dict[int, list[Iterator[Any]]] = {}
         self.error: BaseException | None = None
         """What one of them raised."""
+        self._given: dict[tuple[int, int], str] = {}
+        """By rank and generator, what of it lies in the store: until the next one is asked for."""
 
     def stand_in(self, value: object) -> object:
         """What to send in the place of an argument."""
@@ -56,10 +58,15 @@ class Feeds:
 
     def feed(self, pool: Pool, event: Wanted) -> None:
         """Give a rank the value that it wants; a generator that fails has the run stopped."""
+        before = self._given.pop((event.rank, event.stream), None)
+        if before is not None and before not in self._given.values():
+            pool.store.drop({before})
         try:
             value = next(self._for_rank[event.rank][event.stream])
             bundle = pack("a value of the generator", value)
             packed = bundle.stow(pool.store)
+            if packed.data is None:
+                self._given[event.rank, event.stream] = packed.digest
         except StopIteration:
             packed = None
         except Exception as error:  # noqa: BLE001 - a user's generator

@@ -411,12 +411,13 @@ class Pool:
         What `look` took notice of before is put right first. Raises `PayloadError` before anything
         is sent, `PoolError` when the pool itself is lost.
         """
-        while True:
-            with contextlib.ExitStack() as calm:
-                outcome = self.finish(self.begin(request, watch, planned, calm), watch)
-            if not outcome.ran_nothing:
-                return outcome
-            # Ranks have dropped what it was to point at, so now it goes whole.
+        outcome = self._run(request, watch, planned)
+        # Where ranks have dropped what it was to point at, it goes whole now.
+        return self._run(request, watch, planned) if outcome.ran_nothing else outcome
+
+    def _run(self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]) -> Outcome:
+        with contextlib.ExitStack() as calm:
+            return self.finish(self.begin(request, watch, planned, calm), watch)
 
     def begin(
         self,

@@ -91,9 +91,9 @@ class Pictures:
         else:
             display.watch(event)
 
-    def end(self) -> str:
-        """The run is over: what it printed is on disk; what went wrong with that, in words."""
-        self._book.end(self._pool.next_run - 1)
+    def end(self, run: int | None = None) -> str:
+        """A run is over, or the last: what it printed is on disk; what went wrong with that, in words."""
+        self._book.end(self._pool.next_run - 1 if run is None else run)
         trouble, self._book.trouble = self._book.trouble, ""
         if self._lost:
             trouble = f"{_LOST.format(spell_size(self._lost))}{'; ' if trouble else ''}{trouble}"
