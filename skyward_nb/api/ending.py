@@ -118,7 +118,7 @@ class Ending:
             sending = (unit for unit, _ in self._outcome.plan.sending)
             unit = next((unit for unit in sending if unit.labels == rejected.labels), None)
             if unit is None:
-                what, advice = "the call's arguments", _how_to_rebuild(rejected)
+                what, advice = "the call's arguments", _how_to_rebuild(rejected, is_call=True)
                 return PayloadError(what, what, "what was packed", rejected.reason, advice, lack)
             type_name = kind_of(unit.values[0])
             advice = _how_to_rebuild(rejected)
@@ -197,6 +197,8 @@ class Ending:
                     "It stays on the ranks: bring what can travel, or make a part of it there and "
                     "bring that. A cell that ends with `;` brings nothing."
                 )
+                if self._outcome.apart:
+                    advice = "It stays on the ranks: return what can travel, or a part of it."
                 reason = f"{bad.reason} (on rank {rank})" if bad.reason else f"on rank {rank}"
                 return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
             for name in end.missing:
@@ -366,24 +368,25 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 1].rstrip()}…"
 
 
-def _how_to_rebuild(rejected: Rejected) -> str:
+def _how_to_rebuild(rejected: Rejected, *, is_call: bool = False) -> str:
+    ran = "The call did not run." if is_call else "No name was bound, and the cell did not run."
     if "not those that were packed" in rejected.reason:
         return (
             "It changed while it was packed (does a thread still write to it?), or the store was "
             "damaged. Nothing was changed; the next run sends it again."
         )
     if rejected.gone:
-        return "No name was bound, and the cell did not run; the next run sends it whole."
+        return f"{ran[:-1]}; the next run sends it whole."
     if rejected.missing:
         package = _distribution_of(rejected.missing)
+        here = "this Python's own: pip install " if is_call else "the notebook's own: %pip install "
         return (
             f"The ranks lack the module {rejected.missing}: add it to their environment, "
-            f"pip={package} (with provider=local that is the notebook's own: %pip install "
-            f"{package}). No name was bound, and the cell did not run."
+            f"pip={package} (with provider=local that is {here}{package}). {ran}"
         )
     return (
         "It was packed here without complaint, so look at its class's __reduce__ or __setstate__, "
-        "or make it inside the cell. No name was bound, and the cell did not run."
+        f"or make it on the ranks. {ran}"
     )
 
 

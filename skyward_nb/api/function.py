@@ -278,6 +278,10 @@ class PendingGather(Generic[R_co]):
         """Make them here, one after another."""
         return tuple(call.local() for call in self.calls)
 
+    def with_timeout(self, seconds: float) -> PendingGather[R_co]:
+        """The same calls, each stopped after so many seconds."""
+        return PendingGather(tuple(call.with_timeout(seconds) for call in self.calls))
+
     @overload
     def __rshift__(self, pool: Ranks) -> tuple[R_co, ...]: ...
     @overload
@@ -302,6 +306,14 @@ class PendingStream(Generic[R_co]):
 
     def __init__(self, calls: tuple[PendingFunction[R_co], ...]) -> None:
         self.calls = calls
+
+    def local(self) -> Iterator[R_co]:
+        """Make them here, one after another."""
+        return (call.local() for call in self.calls)
+
+    def with_timeout(self, seconds: float) -> PendingStream[R_co]:
+        """The same calls, each stopped after so many seconds."""
+        return PendingStream(tuple(call.with_timeout(seconds) for call in self.calls))
 
     @overload
     def __rshift__(self, pool: Ranks) -> Iterator[R_co]: ...

@@ -84,7 +84,7 @@ class Runner:
         try:
             bundle = pack(f"{function.name}()", made, to_ranks=True)
         except PayloadError:
-            _blame_argument(call)
+            _blame_argument(function.raw, call.args, call.kwargs)
             raise
         return Job(function.name, bundle, call.timeout, feeds=feeds, marks=marks_of(function.raw))
 
@@ -370,7 +370,12 @@ class Runner:
             while at < len(items):
                 size = sizes.next(at)
                 batch = Batch(function, list(items[at : at + size]), at)
-                bundle = pack(f"{name}()", batch, to_ranks=True)
+                try:
+                    bundle = pack(f"{name}()", batch, to_ranks=True)
+                except PayloadError:
+                    for number, args in enumerate(batch.items, at):
+                        _blame_argument(function, args, {}, f"item {number} of the map")
+                    raise
                 starts.append(at)
                 sizes.began(len(starts) - 1, size)
                 yield Job(name, bundle, timeout, marks=marks)
@@ -435,8 +440,18 @@ def _lean(function: Function[..., Any]) -> Callable[..., Any]:
     return function.raw if is_definition(function.raw) else function
 
 
-def _blame_argument(call: PendingFunction[Any]) -> None:
-    """Raise `PayloadError` for the argument that cannot travel, by its own name."""
-    bound = inspect.signature(call.function.raw).bind(*call.args, **call.kwargs)
-    for name, value in bound.arguments.items():
-        pack(name, value, to_ranks=True)
+def _blame_argument(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], note: str = ""
+) -> None:
+    """Raise `PayloadError` for the argument that cannot travel, by its own name, if it is one."""
+    try:
+        given = inspect.signature(raw_of(function)).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # some of C do not tell what they take
+        given = {f"argument {number}": value for number, value in enumerate(args, 1)} | dict(kwargs)
+    try:
+        for name, value in given.items():
+            pack(name, value, to_ranks=True)
+    except PayloadError as error:
+        if note:
+            error.add_note(note)
+        raise

@@ -17,7 +17,7 @@ from skyward_nb.words.places import is_library
 
 _HERE = str(Path(__file__).parent.parent)
 _OURS = re.compile(
-    rf"^{re.escape(_HERE)}[\\/]|-packages[\\/](skyward_nb|IPython|ipykernel)[\\/]|[\\/]importlib[\\/]|^<%sky>"
+    rf"^{re.escape(_HERE)}[\\/]|-packages[\\/](skyward_nb|IPython|ipykernel)[\\/]|[\\/]importlib[\\/]|^<(%sky|frozen .*)>"
 )
 _INNERMOST = 3
 _MOST_FRAMES = 16
@@ -29,6 +29,7 @@ _OUR_WORK = {
     ("shell.py", "keep_traceback"): "at an exception, which it made readable",
     ("rank.py", "_arrive"): "taking in what was sent, before the cell's first line",
     ("mailbox.py", "next"): "done with the cell",
+    ("calls.py", "__call__"): "native code that was called",
 }
 """What the rank does where no code of the notebook is on its stack, by frames of ours."""
 

@@ -49,13 +49,13 @@ _LIVE: dict[tuple[type, ...], str] = {
     (type(threading.Lock()), type(threading.RLock())): "a lock guards threads of one process",
     (threading.Thread,): "a thread belongs to its process",
     (threading.local,): "its content is each thread's own",
-    (io.IOBase,): "an open file belongs to its process; send its path and open it in the cell",
+    (io.IOBase,): "an open file belongs to its process; send its path and open it there",
     (socket.socket,): "a socket belongs to its process",
     (select.epoll,): "it watches files of its process",
     (types.GeneratorType, types.AsyncGeneratorType): (
-        "a generator is a function halfway through; send list(...) of it, or make it in the cell"
+        "a generator is a function halfway through; send list(...) of it, or make it there"
     ),
-    (types.CoroutineType,): "a coroutine is a function halfway through; await it in the cell",
+    (types.CoroutineType,): "a coroutine is a function halfway through; await it there",
     (types.FrameType, types.TracebackType): "it is a part of running code",
     (mmap.mmap,): "a mapping belongs to its process",
     (weakref.ref, weakref.ProxyType, weakref.CallableProxyType): (
@@ -63,7 +63,8 @@ _LIVE: dict[tuple[type, ...], str] = {
     ),
     (subprocess.Popen,): "it is the handle of a process of this machine",
     (asyncio.Future, asyncio.AbstractEventLoop): "it belongs to the event loop of its process",
-    (concurrent.futures.Executor, concurrent.futures.Future): "it is run by threads of its process",
+    (concurrent.futures.Executor,): "it runs threads of its process",
+    (concurrent.futures.Future,): "a future belongs to its process; send what it gives, .result()",
 }  # fmt: skip
 _LIVE_ELSEWHERE = {
     ("_ctypes", "Array"): "it is memory of its process; send bytes of it",

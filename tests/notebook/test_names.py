@@ -182,7 +182,7 @@ BAD = {
         "bad.callbacks[2].lock: _thread.lock cannot be pickled",
     ),
     "a socket": ("import socket\nbad = socket.socketpair()", "bad[0]: socket.socket cannot"),
-    "a file": ("bad = open('/dev/null')", "send its path and open it in the cell"),
+    "a file": ("bad = open('/dev/null')", "send its path and open it there"),
     "a generator": ("bad = (i for i in 'ab')", "send list(...) of it"),
     "a running thread": (
         "import threading\nbad = threading.Timer(100, print); bad.daemon = True; bad.start()",

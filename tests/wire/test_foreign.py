@@ -99,7 +99,7 @@ LIVE = {
     "process": (lambda: subprocess.Popen(["true"]), "process of this machine"),
     "loop": (asyncio.new_event_loop, "event loop"),
     "executor": (lambda: concurrent.futures.ThreadPoolExecutor(1), "threads of its process"),
-    "future": (concurrent.futures.Future, "threads of its process"),
+    "future": (concurrent.futures.Future, "send what it gives"),
 }
 LIVE_CLASS = type("LiveClass", (), {})
 
