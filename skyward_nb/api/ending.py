@@ -84,7 +84,7 @@ class Ending:
         outcome = self._outcome
         notes = (*self._aftermath(), *outcome.plan.notes, *self._spilled())
         # Not with the rest, which an exception carries, too.
-        self._display.change(notes=(*self._display.view.notes, *self._profiled()))
+        self._display.note(*self._profiled())
         if outcome.interrupted and not self._all_ended_well():
             raise self._interrupted((*self._deaths(), *notes))
         if (rejected := self._rejected()) is not None:

@@ -63,6 +63,8 @@ class Stage:
         self._quiet = quiet
         self._lock = threading.RLock()
         self._pictures: Pictures | None = None
+        self._about = ""
+        self._nodes: dict[int, int] = {}
         self._later: deque[LaterCanvas] = deque()
         """Those that have something to draw."""
         self._behind = 0
@@ -77,6 +79,8 @@ class Stage:
         """The pool is up."""
         with self._lock:
             self._pictures = Pictures(pool, listens=self._loop is not None)
+            self._about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
+            self._nodes = {info.rank: info.node for info in pool.infos}
 
     def display(self, title: str) -> RunDisplay:
         """A display for what begins now in this thread."""
@@ -98,7 +102,6 @@ class Stage:
         It may be one of several `among` these ranks.
         """
         number = pool.next_run
-        nodes = {info.rank: info.node for info in pool.infos}
         with self._lock:
             pictures = self._pictures
             assert pictures is not None
@@ -106,9 +109,10 @@ class Stage:
                 display.again(ranks)
             else:
                 run = f"{pool.pool_id}/{number}"
-                about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
                 shown = among or ranks
-                display.running(shown, title, about, run=run, number=number, nodes=nodes)
+                display.running(
+                    shown, title, self._about, run=run, number=number, nodes=self._nodes
+                )
                 pictures.begin(display)
 
         def watch(event: Event | None) -> None:

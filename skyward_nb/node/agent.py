@@ -547,7 +547,8 @@ class Agent:
         self._run = Began(command.run, command.generation, command.ranks, command.card)
         self._running |= dict.fromkeys(command.ranks, command.run)
         self._journal.begin(command.run)
-        self._tell(self._run)
+        # Whoever sent it knows: it travels with what comes next.
+        self._journal.append(frame(self._run))
 
     def _forked(self, generation: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -20,7 +20,16 @@ from collections.abc import Iterable
 
 from skyward_nb.runtime import outlet
 from skyward_nb.wire.frames import frame
-from skyward_nb.words.events import Display, Event, Metric, Metrics, Output, Progress, Stage
+from skyward_nb.words.events import (
+    Display,
+    Event,
+    Metric,
+    Metrics,
+    Output,
+    Progress,
+    RankDone,
+    Stage,
+)
 
 _PAUSE = 0.01
 _SETTLE = 0.02
@@ -125,6 +134,9 @@ class Uplink:
             return
         taken = queue[:many]
         del queue[:many]
+        if isinstance(taken[-1], RankDone):
+            # Nobody has seen what it was about to do, and now it has.
+            taken[:] = [each for each in taken if not isinstance(each, Stage)]
         data = b""
         for event in self._events(taken):
             data += self._framed(event)

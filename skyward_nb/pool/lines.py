@@ -21,7 +21,7 @@ from skyward_nb.pool.loop import LOOP
 from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
 from skyward_nb.providers.base import AgentGone, Machine
 from skyward_nb.words.commands import Command
-from skyward_nb.words.events import Event, Hello, Leaving, Phase, Pong, Refused
+from skyward_nb.words.events import Began, Event, Hello, Leaving, Phase, Pong, Refused
 from skyward_nb.words.parts import Client
 
 T = TypeVar("T")
@@ -178,7 +178,8 @@ class Lines:
             ready = self._board.ready(timeout)
             with self._lock:
                 try:
-                    self._early.extend(self._board.read(ready))
+                    found = self._board.read(ready)
+                    self._early.extend(each for each in found if not isinstance(each, Began))
                 except LinkLost as lost:
                     self._lost(lost)
         event = self._early.popleft() if self._early else None

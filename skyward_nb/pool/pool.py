@@ -740,7 +740,7 @@ class Pool:
                     self._helm.give()
             else:
                 self._take_in(goings, watch)
-        self._take_in(goings, watch)
+        self._take_in(goings, watch, ticks=False)
 
     def _listen(
         self,
@@ -784,15 +784,19 @@ class Pool:
                 going.inbox.append(event)
 
     def _take_in(
-        self, goings: Collection[Going], watch: Callable[[Going, Event | None], None]
+        self,
+        goings: Collection[Going],
+        watch: Callable[[Going, Event | None], None],
+        *,
+        ticks: bool = True,
     ) -> None:
-        """Give what has come for runs to their `watch`, and a tick."""
+        """Give what has come for runs to their `watch`, or a tick where nothing has."""
         for going in goings:
             some = False
             while going.inbox:
                 some = True
                 self._pace.stopped(functools.partial(watch, going), going.inbox.popleft())
-            if not some:
+            if ticks and not some:
                 self._pace.stopped(functools.partial(watch, going), None)
 
     def _hear(self, event: Incoming | None) -> None:

@@ -80,6 +80,11 @@ class RunDisplay:
         more = {rank: replace(there[rank], state="running", ended=None) for rank in ranks}
         self.change(ranks={**there, **more})
 
+    def note(self, *notes: str) -> None:
+        """Add notes for the end."""
+        if notes:
+            self.change(notes=(*self._view.notes, *notes))
+
     def show_only(self, stream: str, ranks: frozenset[int]) -> None:
         """Show this stream of these ranks alone."""
         self._shown[stream] = ranks
@@ -201,7 +206,12 @@ class RunDisplay:
         With `is_dry`, its manifest is what was asked for, and tells what would be.
         """
         now = time.monotonic()
-        self.change(
+        told = state == "failed" or bool(self._view.notes or notes)
+        spared = self._sparing and not (self.drawn or self._heard) and state == "finished"
+        if told or not spared:  # else what came is folded if anybody ever looks
+            self._fold()
+        self._view = replace(
+            self._view,
             state=state,
             headline=words,
             now=now,
@@ -210,8 +220,7 @@ class RunDisplay:
             manifest_open=is_dry,
         )
         self._view = trimmed(self._view)
-        spared = self._sparing and not (self.drawn or self._heard) and state == "finished"
-        if not (self._quiet or spared) or state == "failed" or self._view.notes:
+        if told or not (self._quiet or spared):
             self._draw(now)
 
     def last_words(self, rank: int, lines: int = 5) -> str:
