@@ -237,6 +237,7 @@ class Runner:
                 except BaseException as error:
                     display.end("failed", str(error).partition("\n")[0] or "Interrupted")
                     raise
+                self._stage.describe(self.pool)
                 display.end("finished", f"Ranks are ready for {','.join(spec.framework)}")
 
     def _feeding(self, job: Job, ranks: tuple[int, ...], shown: Watch) -> Watch:

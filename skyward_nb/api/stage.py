@@ -79,8 +79,12 @@ class Stage:
         """The pool is up."""
         with self._lock:
             self._pictures = Pictures(pool, listens=self._loop is not None)
-            self._about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
-            self._nodes = {info.rank: info.node for info in pool.infos}
+            self.describe(pool)
+
+    def describe(self, pool: Pool) -> None:
+        """This is what the pool is now."""
+        self._about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
+        self._nodes = {info.rank: info.node for info in pool.infos}
 
     def display(self, title: str) -> RunDisplay:
         """A display for what begins now in this thread."""
