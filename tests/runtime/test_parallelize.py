@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import subprocess
+import sys
 
 import pytest
 from kernels import kernel
@@ -239,6 +242,18 @@ def test_gradients_can_be_averaged_in_bf16(pool):
     assert 0 < losses < 0.02
     assert 0 < weights < 0.1
     assert learnt > 0.1
+
+
+@functools.cache
+def computes_in_bf16():
+    """Whether this machine can: some say that they have the instructions for it, and have not."""
+    code = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
+    return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_parameters_can_be_bf16(pool):
+    if not computes_in_bf16():
+        pytest.skip("this machine ends processes that multiply in bfloat16 (SIGILL)")
     body = "train(spread(Tiny, %r, param_dtype=torch.bfloat16), sky.data_place(arranged(%r)), 8)"
     for axes in ("fsdp:2,tp:2", "tp:4"):
         first, *_, last = values(pool, body % (axes, axes))[0]
