@@ -4,7 +4,8 @@ import ast
 
 import pytest
 from kernels import ready
-from skyward_nb.plugins.jax import as_jax_reads
+
+from skyward_nb.plugins.jax_plugin import as_jax_reads
 
 pytest.importorskip("jax")
 

@@ -1,9 +1,9 @@
 """Which pool an option line asks for: what does not go together, and what is up and is another."""
 
 import pytest
-from skyward_nb.notebook.options import parse
-from skyward_nb.notebook.specs import spec_of
 
+from skyward_nb.api.options import parse
+from skyward_nb.api.specs import spec_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.spec import PoolSpec
 
