@@ -20,7 +20,7 @@ from skyward_nb.api.marks import Marks, marks_of, shown
 from skyward_nb.api.namespaces import namespace_of
 from skyward_nb.api.plugins import missing
 from skyward_nb.api.results import RankResults
-from skyward_nb.api.slots import Slots, Stuck
+from skyward_nb.api.slots import Closed, Slots, Stuck
 from skyward_nb.api.specs import readied_for
 from skyward_nb.api.stage import Stage
 from skyward_nb.api.streams import Feeds, RankStream, StreamRun, streams
@@ -67,6 +67,7 @@ class Runner:
         self._stage = stage
         self._shares_files = shares_files
         self._slots = Slots({info.rank: info.node for info in pool.infos})
+        pool.before_close.append(self._slots.close)
         self._namespace = namespace_of(get_ipython())
         self._room = (float("-inf"), 0)
         self._held: set[StreamRun | Crowd] = set()
@@ -159,13 +160,15 @@ class Runner:
         """Take one of these ranks, or all; waits until they are free.
 
         Raises `PoolError` where they never would be: this thread has generators on them, and takes
-        no values.
+        no values; or the pool is closed meanwhile.
         """
         while True:
             try:
                 return self._slots.claim(ranks, all_of=all_of)
             except Stuck as stuck:
                 self._settle(stuck)
+            except Closed:
+                raise self.pool.closed_error() from None
 
     def _settle(self, stuck: Stuck) -> None:
         """Have what this thread holds come to its end, if it does without its values taken."""
@@ -213,6 +216,8 @@ class Runner:
                         return pool.begin(request, watch, display.sending, calm), watch
             except Stuck as stuck:
                 self._settle(stuck)
+            except Closed:
+                raise self.pool.closed_error() from None
 
     def _show_only(self, marks: Marks, display: RunDisplay) -> None:
         """Show of a function's output what it is marked to show."""

@@ -16,6 +16,10 @@ class Stuck(Exception):
         super().__init__(self.ranks)
 
 
+class Closed(Exception):
+    """Nobody gets a rank any more."""
+
+
 class Slots:
     """The ranks of a pool, by the node each is on."""
 
@@ -26,19 +30,21 @@ class Slots:
         self._resting: set[int] = set()
         """Ranks that are taken by who waits until nothing runs."""
         self._is_alone = False
+        self._is_closed = False
         self._queue: deque[object] = deque()
         self._changed = threading.Condition()
 
     def claim(self, ranks: Collection[int], *, all_of: bool = False) -> tuple[int, ...]:
         """Take one of these ranks, the one on the least busy node, or all; waits for its turn.
 
-        Raises `Stuck` where this thread itself holds what it would wait for.
+        Raises `Stuck` where this thread itself holds what it would wait for, and `Closed`.
         """
         ticket = object()
         with self._changed:
             self._queue.append(ticket)
             try:
                 while True:
+                    self._check_open()
                     if self._queue[0] is ticket and (found := self._choose(ranks, all_of)):
                         self._busy.update(dict.fromkeys(found))
                         return found
@@ -62,6 +68,12 @@ class Slots:
                 self._busy.pop(rank, None)
             self._changed.notify_all()
 
+    def close(self) -> None:
+        """Send away who waits for ranks, and who comes for them from now on."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
     def held_by_this_thread(self, ranks: Iterable[int]) -> None:
         """Only this thread will set these ranks free, by what it does next."""
         with self._changed:
@@ -72,7 +84,7 @@ class Slots:
     def alone(self, mine: Collection[int], is_needed: Callable[[], bool]) -> Generator[None]:
         """While inside, nothing runs: whoever else has ranks waits for the same.
 
-        Waits for that as long as it `is_needed`. Raises `Stuck` as `claim` does.
+        Waits for that as long as it `is_needed`. Raises what `claim` does.
         """
         if not is_needed():
             yield
@@ -82,6 +94,7 @@ class Slots:
             self._changed.notify_all()
             try:
                 while is_needed() and (self._is_alone or self._busy.keys() - self._resting):
+                    self._check_open()
                     self._check_not_stuck(self._nodes.keys() - self._resting, True)
                     self._changed.wait()
                 was_needed = is_needed()
@@ -96,6 +109,10 @@ class Slots:
                 self._resting -= set(mine)
                 self._is_alone &= not was_needed
                 self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed
 
     def _choose(self, ranks: Collection[int], all_of: bool) -> tuple[int, ...]:
         if all_of:

@@ -495,13 +495,14 @@ class Pool:
     def _check_room(self, request: RunRequest) -> None:
         """Raise `PoolError` where something else runs."""
         if self.closed:
-            raise self._is_closed()
+            raise self.closed_error()
         if request.call is None or not self._ready:
             self.check_free()
         elif any(set(going.ranks) & set(request.ranks) for going in self._goings.values()):
             self._busy()
 
-    def _is_closed(self) -> PoolError:
+    def closed_error(self) -> PoolError:
+        """What to raise for a use of the pool after its end."""
         name = self.spec.name
         return PoolError(name, self._why_closed or f"pool {name!r} is closed")
 
@@ -732,7 +733,7 @@ class Pool:
             going.is_in_front = in_front
         while not (until() or any(going.is_over for going in goings)):
             if self.closed:
-                raise self._is_closed()
+                raise self.closed_error()
             if self._helm.take(_FOLLOWS):
                 try:
                     self._listen(goings, watch, until)

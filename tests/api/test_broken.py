@@ -1,0 +1,70 @@
+"""What strangers broke once: ends that nobody was told of, and waits that never ended."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import skyward_nb as sky
+from skyward_nb.words.errors import PoolError, RankDied
+
+
+@sky.function
+def same(value):
+    return value
+
+
+@sky.function
+def total(values):
+    return sum(values)
+
+
+@sky.function
+def counting(ends_at, how):
+    for number in range(3000):
+        if number == ends_at and sky.is_head():
+            if how == "dies":
+                os._exit(4)
+            raise ValueError("in the middle")
+        yield number
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def pool(no_leaks):
+    with sky.Compute(nodes=2, quiet=True) as pool:
+        yield pool
+
+
+def test_who_waits_for_a_rank_is_told_when_the_pool_is_closed(pool):
+    values = counting(-1, "") >> pool
+    assert next(values) == 0  # its rank is held by who reads it, and nobody does
+    other = counting(-1, "") >> pool
+    next(other)
+    ends = []
+
+    def wait(call):
+        try:
+            ends.append(call())
+        except PoolError as error:
+            ends.append(str(error))
+
+    calls = [
+        lambda: same(1) >> pool,
+        lambda: same(1) @ pool,
+        lambda: pool.map(same, [1, 2]),
+        lambda: (same(1) & same(2)) >> pool,
+        (same(1) > pool).result,
+    ]
+    threads = [threading.Thread(target=wait, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    pool.close()
+    for thread in threads:
+        thread.join(20)
+    assert len(ends) == len(calls)
+    assert all("is closed" in str(end) for end in ends)
