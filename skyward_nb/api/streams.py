@@ -111,8 +111,10 @@ class StreamRun:
         if queue:
             return self._unpacked(queue.popleft())
         self.open.discard(rank)
-        if not self._going.is_over:  # the others go on
-            raise StopIteration(None)
+        if not self._going.is_over:
+            if self._ended_well(rank):  # the others go on
+                raise StopIteration(None)
+            self._pool.await_any((self._going,), self._hear)
         raise StopIteration(self.end().get(rank))
 
     def settle(self, seconds: float) -> bool:
@@ -128,6 +130,11 @@ class StreamRun:
         if self._going.is_over and not self._is_over:
             with contextlib.suppress(BaseException):  # whoever comes to the end gets it
                 self.end()
+
+    def _ended_well(self, rank: int) -> bool:
+        """Whether a rank came to its generator's end; if it did not, the others are being stopped."""
+        end = self._going.conductor.done.get(rank)
+        return end is not None and end.failure is None and end.rejected is None
 
     def _is_there(self, rank: int) -> bool:
         return bool(self.waiting[rank]) or rank not in self._going.conductor.running

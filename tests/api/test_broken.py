@@ -68,3 +68,12 @@ def test_who_waits_for_a_rank_is_told_when_the_pool_is_closed(pool):
         thread.join(20)
     assert len(ends) == len(calls)
     assert all("is closed" in str(end) for end in ends)
+
+
+@pytest.mark.parametrize(("how", "error"), [("dies", RankDied), ("raises", ValueError)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_generator_whose_rank_failed_never_seems_to_be_at_its_end(pool, how, error, first):
+    every = counting(10, how) @ pool
+    for values in (every[first], every[1 - first]):
+        with pytest.raises(error):
+            list(values)
