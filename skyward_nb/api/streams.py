@@ -62,14 +62,15 @@ class Feeds:
         if before is not None and before not in self._given.values():
             pool.store.drop({before})
         try:
-            value = next(self._for_rank[event.rank][event.stream])
+            with pool.asking():
+                value = next(self._for_rank[event.rank][event.stream])
             bundle = pack("a value of the generator", value)
             packed = bundle.stow(pool.store)
             if packed.data is None:
                 self._given[event.rank, event.stream] = packed.digest
         except StopIteration:
             packed = None
-        except Exception as error:  # noqa: BLE001 - a user's generator
+        except BaseException as error:  # noqa: BLE001 - a user's generator, or a person's interrupt
             self.error = self.error or error
             pool.interrupt(event.run)
             return

@@ -78,6 +78,10 @@ class Lines:
         """While inside, SIGINT is one of the things that come in; `anew`: what came before is not."""
         return self._board.interrupts(anew=anew)
 
+    def outside(self) -> contextlib.AbstractContextManager[None]:
+        """While inside, SIGINT is what it is outside of `interrupts`."""
+        return self._board.outside()
+
     def nudge(self) -> None:
         """Have whoever pumps look up; from any thread."""
         self._board.nudge()

@@ -469,6 +469,10 @@ class Pool:
         with self._lines.interrupts(anew=False):
             self._conduct(goings, watch, until)
 
+    def asking(self) -> contextlib.AbstractContextManager[None]:
+        """While inside, code of the user's own runs here, and an interrupt is meant for that."""
+        return self._lines.outside()
+
     def tell(self, command: Command) -> None:
         """Say something to the ranks of a run; from any thread."""
         self._lines.send(command)

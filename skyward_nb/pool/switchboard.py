@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.words.events import Event
@@ -46,6 +47,8 @@ class Switchboard:
         self._here, self._there = socket.socketpair()
         self._here.setblocking(False)
         self._there.setblocking(False)
+        self._outside: list[Any] = []
+        """What SIGINT was before each of the `interrupts` that go on."""
         self._selector.register(self._here, selectors.EVENT_READ)
 
     def add(self, link: Link) -> None:
@@ -101,10 +104,24 @@ class Switchboard:
         if anew:
             self._forget_interrupts()
         before = signal.signal(signal.SIGINT, lambda *_: self._wake(_INTERRUPT))
+        self._outside.append(before)
         try:
             yield
         finally:
+            self._outside.pop()
             signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def outside(self) -> Generator[None]:
+        """While inside, SIGINT is what it was before all `interrupts`: for code of the user's own."""
+        if threading.current_thread() is not threading.main_thread() or not self._outside:
+            yield
+            return
+        ours = signal.signal(signal.SIGINT, self._outside[0])
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, ours)
 
     def _woken(self) -> bytes:
         with contextlib.suppress(BlockingIOError):  # another thread has forgotten it

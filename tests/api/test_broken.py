@@ -77,3 +77,35 @@ def test_a_generator_whose_rank_failed_never_seems_to_be_at_its_end(pool, how, e
     for values in (every[first], every[1 - first]):
         with pytest.raises(error):
             list(values)
+
+
+def test_an_interrupt_reaches_the_generator_that_is_asked_for_a_value(pool):
+    asked = threading.Event()
+
+    def endless():
+        yield 1
+        asked.set()
+        while True:
+            time.sleep(60)
+
+    def interrupt():
+        asked.wait(20)
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        _ = total(endless()) >> pool
+    thread.join()
+    assert (same(2) @ pool) == [2, 2]
+
+
+def test_a_generator_argument_may_end_the_program(pool):
+    def leaving():
+        yield 1
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        _ = total(leaving()) >> pool
+    assert (same(2) @ pool) == [2, 2]
