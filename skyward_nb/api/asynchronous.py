@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from skyward_nb.api.compute import Ranks
@@ -41,11 +42,11 @@ class AsyncCompute:
 
     async def run(self, call: PendingFunction[R]) -> R:
         """What `await (call >> pool)` does: on one rank; its value."""
-        return await asyncio.wrap_future(self.submit(call))
+        return await _awaited(self.submit(call))
 
     async def broadcast(self, call: PendingFunction[R]) -> list[R]:
         """What `await (call @ pool)` does: on every rank; their values in rank order."""
-        return await asyncio.wrap_future(self._pool._submit(call, all_of=True))
+        return await _awaited(self._pool._submit(call, all_of=True))
 
     def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
         """What `call > pool` does: a future, as everywhere."""
@@ -85,3 +86,27 @@ async def _stopped(going: Sequence[asyncio.Future[Any]]) -> None:
     for each in going:
         each.cancel()
     await asyncio.gather(*going, return_exceptions=True)
+
+
+async def _awaited(future: PoolFuture[R]) -> R:
+    """What a future gives, or raises; cancelling who awaits cancels it.
+
+    A StopIteration leaves it as it leaves any coroutine, as the cause of a RuntimeError: a future of
+    asyncio takes none, and who awaited that would wait forever.
+    """
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(_: Future[R]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(ended.set)
+
+    future.add_done_callback(tell)
+    try:
+        await ended.wait()
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    try:
+        return future.result()
+    except CancelledError:
+        raise asyncio.CancelledError from None

@@ -109,3 +109,19 @@ def test_a_generator_argument_may_end_the_program(pool):
     with pytest.raises(SystemExit):
         _ = total(leaving()) >> pool
     assert (same(2) @ pool) == [2, 2]
+
+
+def test_a_stopiteration_is_awaited_as_what_python_makes_of_it(no_leaks):
+    @sky.function
+    def empty():
+        return next(iter([]))
+
+    async def main():
+        async with sky.Compute(nodes=1, quiet=True) as pool:
+            for call in (empty() >> pool, empty() @ pool):
+                with pytest.raises(RuntimeError) as caught:
+                    await call
+                assert isinstance(caught.value.__cause__, StopIteration)
+            return await (same(5) >> pool)
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == 5
