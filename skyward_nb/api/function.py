@@ -88,7 +88,7 @@ class Function(Generic[P, R_co]):
         return getattr(self.raw, "__qualname__", type(self.raw).__name__)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        module = sys.modules.get(self.raw.__module__)
+        module = sys.modules.get(getattr(self.raw, "__module__", None) or "__main__")
         if module is not None and module.__name__ != "__main__":
             found = _look_up(module, self.name)
             if found is self:

@@ -125,3 +125,7 @@ def test_a_stopiteration_is_awaited_as_what_python_makes_of_it(no_leaks):
             return await (same(5) >> pool)
 
     assert asyncio.run(asyncio.wait_for(main(), 60)) == 5
+
+
+def test_methods_of_builtin_classes_travel(pool):
+    assert sky.function(str.upper)("a") >> pool == "A"
