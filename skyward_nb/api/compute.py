@@ -393,6 +393,8 @@ class PoolElsewhere:
         self._name = name
 
     def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # asked for by Python, as when it is made of a pickle
+            raise AttributeError(name)
         raise PoolError(
             self._name,
             f"pool {self._name!r} is used on one of its own ranks: calls are sent from the notebook or "

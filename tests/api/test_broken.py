@@ -129,3 +129,9 @@ def test_a_stopiteration_is_awaited_as_what_python_makes_of_it(no_leaks):
 
 def test_methods_of_builtin_classes_travel(pool):
     assert sky.function(str.upper)("a") >> pool == "A"
+
+
+def test_a_pool_that_went_to_a_rank_and_back_says_that_it_is_of_no_use(pool):
+    (back,) = same([pool]) >> pool
+    with pytest.raises(PoolError, match="used on one of its own ranks"):
+        _ = same(1) >> back
