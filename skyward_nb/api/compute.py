@@ -189,7 +189,7 @@ class Compute(Ranks):
         }
         given = {option: value for option, value in stated.items() if value is not None}
         self._spec = spec_for(given, plugins, f"compute-{next(_numbers)}")
-        self.name = self._spec.name
+        self.name: str = self._spec.name
         self._stage = Stage(quiet=quiet)
         self._runner: Runner | None = None
         self._closed = False

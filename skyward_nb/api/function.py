@@ -183,7 +183,7 @@ class PendingFunction(Generic[R_co]):
     ) -> None:
         self.function = function
         self.args = args
-        self.kwargs = kwargs or {}
+        self.kwargs: dict[str, Any] = kwargs or {}
         self.timeout = timeout
 
     def local(self) -> R_co:

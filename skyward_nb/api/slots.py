@@ -12,7 +12,7 @@ class Stuck(Exception):
     """Who would wait holds what it would wait for; `ranks` are those."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
-        self.ranks = frozenset(ranks)
+        self.ranks: frozenset[int] = frozenset(ranks)
         super().__init__(self.ranks)
 
 

@@ -31,7 +31,7 @@ class LaterCanvas:
     waits = False
 
     def __init__(self, canvas: Canvas, wake: Callable[[LaterCanvas], None]) -> None:
-        self.period = canvas.period
+        self.period: float = canvas.period
         self._canvas = canvas
         self._wake = wake
         self._waiting: View | None = None

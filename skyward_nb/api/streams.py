@@ -96,11 +96,11 @@ class StreamRun:
         self._ended: Mapping[int, Any] | None = None
         self._error: BaseException | None = None
         self._owned = owned
-        self.name = f"{function.name}()"
-        self.ranks = going.ranks
-        self.heeds = _heeds(function.raw)
+        self.name: str = f"{function.name}()"
+        self.ranks: tuple[int, ...] = going.ranks
+        self.heeds: bool = _heeds(function.raw)
         self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in going.ranks}
-        self.open = set(going.ranks)
+        self.open: set[int] = set(going.ranks)
 
     def next_of(self, rank: int) -> Any:
         """The next value of a rank; StopIteration with what its generator returned, or what the run raised."""

@@ -30,6 +30,11 @@ _MAGIC_CALLS = {"run_line_magic", "run_cell_magic", "system", "getoutput"}
 class Expressions(Known, ABC):
     """Follows expressions, keeping what is known of names so far."""
 
+    scopes: tuple[Scope, ...]
+    state: State
+    writes: set[str]
+    deleted: set[str]
+
     @abstractmethod
     def block(self, body: Iterable[ast.stmt]) -> None:
         """Follow statements one after the other."""

@@ -37,9 +37,9 @@ class Known:
 
     def __init__(self, found: Found, around: tuple[Scope, ...] = ()) -> None:
         self.found = found
-        self.scopes = around
-        self.is_body = bool(around)
-        self.state = State()
+        self.scopes: tuple[Scope, ...] = around
+        self.is_body: bool = bool(around)
+        self.state: State = State()
         self.reads: set[str] = set()
         self.writes: set[str] = set()
         self.made: list[tuple[str, Body]] = []

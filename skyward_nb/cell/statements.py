@@ -43,6 +43,9 @@ _DEEPEST_SECOND_TURN = 3
 class Walk(Expressions):
     """Follows statements in the order they run."""
 
+    state: State
+    deleted: set[str]
+
     def __init__(self, found: Found, around: tuple[scopes.Scope, ...] = ()) -> None:
         super().__init__(found, around)
         self._breaks: list[list[State]] = []
@@ -394,5 +397,5 @@ _STATEMENTS: dict[type, _Handler] = {
     ast.FunctionDef: Walk._function,
     ast.AsyncFunctionDef: Walk._function,
     ast.ClassDef: Walk._class,
-    **({type_alias: Walk._type_alias} if (type_alias := getattr(ast, "TypeAlias", None)) else {}),
+    **({_type_alias: Walk._type_alias} if (_type_alias := getattr(ast, "TypeAlias", None)) else {}),
 }

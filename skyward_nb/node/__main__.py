@@ -22,7 +22,8 @@ def start_forge(arguments: list[str]) -> tuple[int, socket.socket]:
     return pid, ours
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be the agent of the folder that the command line names."""
     folder, store, spill, idle, ttl, *modules = sys.argv[1:]
     os.environ["SKYWARD_POOL"] = folder  # wire.processes.MARK; nothing is imported before the forge
     pid, control = start_forge([folder, store, spill, *modules])
@@ -30,3 +31,7 @@ if __name__ == "__main__":
     from skyward_nb.node.agent import Terms, run
 
     run(folder, (store, spill), Terms(float(idle), float(ttl)), pid, control)
+
+
+if __name__ == "__main__":
+    main()

@@ -31,15 +31,15 @@ class RankStream(io.TextIOBase):
     """A text stream of a rank; user code cannot close it."""
 
     encoding = "utf-8"
-    errors = "backslashreplace"
-    newlines = None
+    errors: str = "backslashreplace"
+    newlines: None = None
 
     def __init__(self, uplink: Uplink, name: str, descriptor: int) -> None:
         self._uplink = uplink
-        self.name = f"<{name}>"
+        self.name: str = f"<{name}>"
         self._stream = name
         self._descriptor = descriptor
-        self.buffer = _Buffer(uplink, descriptor)
+        self.buffer: _Buffer = _Buffer(uplink, descriptor)
 
     def write(self, text: str, /) -> int:
         """Send text on its way; TypeError for anything else, as of any text stream."""

@@ -69,8 +69,8 @@ class ClientLine(asyncio.BufferedProtocol):
         self._is_paused = False
         self._is_due = False
         self._looks = False
-        self.cursor = 0
-        self.received = 0
+        self.cursor: int = 0
+        self.received: int = 0
         """Commands that came by this client, also before this line."""
 
     @property

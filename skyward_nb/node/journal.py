@@ -46,8 +46,8 @@ class Journal:
     """Frames in the order they were appended, for one reader at a time."""
 
     def __init__(self, folder: Path, limits: JournalLimits = LIMITS) -> None:
-        self.end = 0
-        self.trouble = ""
+        self.end: int = 0
+        self.trouble: str = ""
         self._folder = folder
         self._limits = limits
         self._memory = limits.memory

@@ -82,9 +82,10 @@ class Part:
     """
 
     def __init__(self, start: int, store: Store) -> None:
-        self.start = self.stop = start
-        self.size = 0
-        self.compacted = False
+        self.start: int = start
+        self.stop: int = start
+        self.size: int = 0
+        self.compacted: bool = False
         self._store = store
         self._stretches: list[Stretch] = []
         self._cuts: list[int] = []

@@ -53,6 +53,7 @@ from skyward_nb.words.events import (
     Unsendable,
     Variable,
 )
+from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.parts import Packed
 
 _MISSING = object()
@@ -87,7 +88,7 @@ class Rank:
         shell: RankShell,
         store: BlobStore,
     ) -> None:
-        self.info = place.info
+        self.info: InstanceInfo = place.info
         self._pid = os.getpid()
         self._place = place
         self._shell = shell
@@ -157,7 +158,8 @@ class Rank:
     def _reform(self, order: Reform) -> bool:
         """Leave the group there was and form that of a new generation; names and values stay."""
         info = next(place for place in order.places if place.rank == self.info.rank)
-        before, self.info = self.info, info
+        before = self.info
+        self.info = info
         try:
             self._frameworks.leave()
             self._rescue.begin_anew()

@@ -44,8 +44,8 @@ class RankLine(asyncio.BufferedProtocol):
         self, loop: asyncio.AbstractEventLoop, rank: int, generation: int, listener: Listener
     ) -> None:
         self.rank = rank
-        self.place = InstanceInfo()
-        self.run = 0
+        self.place: InstanceInfo = InstanceInfo()
+        self.run: int = 0
         self.generation = generation
         self.pid: int | None = None
         self.unborn_signal: int | None = None
@@ -63,8 +63,8 @@ class RankLine(asyncio.BufferedProtocol):
         self._rescue: socket.socket | None = None
         self._stacks = StackPipe(loop)
         self._held = False
-        self.closed = False
-        self.silent = False
+        self.closed: bool = False
+        self.silent: bool = False
 
     async def open(self) -> list[IO[bytes] | socket.socket]:
         """Connect, and give the ends that the rank's process shall have, in `Birth`'s order."""

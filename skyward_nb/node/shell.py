@@ -107,8 +107,9 @@ def _as_text(part: object) -> str:
 class RankShell(InteractiveShell):
     """The shell of a rank; `run` executes one cell in its namespace."""
 
-    displayhook_class = Type(_Values)
-    display_pub_class = Type(_Displays)
+    execution_count: int
+    displayhook_class: Any = Type(_Values)
+    display_pub_class: Any = Type(_Displays)
     shown: tuple[str, ...] = ()
     files: frozenset[str] = frozenset()
     """Files of the user's own, as a script is, that functions came from."""

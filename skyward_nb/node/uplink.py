@@ -59,8 +59,8 @@ class Uplink:
         self._alive = True
         self._main = threading.main_thread().ident
         self.run = 0
-        self.sending = 0
-        self.interrupted = False
+        self.sending: int = 0
+        self.interrupted: bool = False
         threading.Thread(target=self._flush_late, name="skyward-uplink", daemon=True).start()
         os.register_at_fork(after_in_child=self._in_child)
 

@@ -49,7 +49,7 @@ class Background:
         self.pool = pool
         self.value: object = None
         self.error: BaseException | None = None
-        self.is_over = False
+        self.is_over: bool = False
         self._show = show
         self._conclude = conclude
         self._closed = closed

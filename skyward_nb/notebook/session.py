@@ -69,8 +69,8 @@ class Session:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.shell = shell
-        self.cells = Cells(shell)
-        self.pools = Pools(shell, self.cells.source_of)
+        self.cells: Cells = Cells(shell)
+        self.pools: Pools = Pools(shell, self.cells.source_of)
         self.settings: dict[str, str] = {}
         self._defaults: list[Default] | None = None
         self._room = (float("-inf"), 0)

@@ -34,7 +34,7 @@ class Chatter:
     """One stream; `ends` is how the rank ends, in words, once its last words say that."""
 
     def __init__(self) -> None:
-        self.ends = ""
+        self.ends: str = ""
 
     def left_out_of(self, data: bytes) -> bytes:
         """What is news of the next bytes of the stream."""

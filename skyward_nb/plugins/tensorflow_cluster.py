@@ -47,9 +47,10 @@ class Cluster:
     def __init__(self) -> None:
         self.server: Any = None
         """What the server was started with."""
-        self.strategies = self.barriers = 0
+        self.strategies: int = 0
+        self.barriers: int = 0
         """Those of this generation."""
-        self.is_aborted = False
+        self.is_aborted: bool = False
         self._config = ""
         self._first_key = 0
         self._cancels: Any = None

@@ -35,12 +35,15 @@ class Board:
 
     def __init__(self, view: View) -> None:
         self.entries: list[Entry] = list(view.entries)
-        self.cursors = dict(view.cursors)
-        self.screens = dict(view.screens)
-        self.clearing = set(view.clearing)
-        self.text_size, self.rich_size = view.text_size, view.rich_size
-        self.cut, self.gap = view.cut, view.gap
-        self.shown, self.unshown = view.shown, view.unshown
+        self.cursors: dict[int, int] = dict(view.cursors)
+        self.screens: dict[tuple[int, str], Screen] = dict(view.screens)
+        self.clearing: set[int] = set(view.clearing)
+        self.text_size: int = view.text_size
+        self.rich_size: int = view.rich_size
+        self.cut: int = view.cut
+        self.gap: int = view.gap
+        self.shown: int = view.shown
+        self.unshown: int = view.unshown
         self._most = view.most_text
         self._fresh = len(self.entries)
         self._texts: dict[int, tuple[str, list[str]]] = {}

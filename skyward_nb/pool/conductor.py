@@ -44,15 +44,15 @@ class Conductor:
         timeout_due: float | None = None,
     ) -> None:
         self.run = run
-        self.running = set(ranks)
+        self.running: set[int] = set(ranks)
         self.done: dict[int, RankDone] = {}
         self.lost: dict[int, RankLost] = {}
         self.killed: set[int] = set()
-        self.interrupts = 0
-        self.timed_out = False
+        self.interrupts: int = 0
+        self.timed_out: bool = False
         self.waited_in: dict[int, str] = {}
         self.stacks: dict[int, str] = {}
-        self.was_cut = False
+        self.was_cut: bool = False
         self.cutting: set[int] = set()
         """Ranks that were told to cut their communication and have not answered."""
         self._everyone = everyone or ranks

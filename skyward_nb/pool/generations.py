@@ -31,8 +31,8 @@ class Generations:
     def __init__(
         self, spec: PoolSpec, pool_id: str, lines: Lines, plugins: tuple[PluginUse, ...]
     ) -> None:
-        self.number = 0
-        self.reformed_in = 0
+        self.number: int = 0
+        self.reformed_in: int = 0
         """The generation whose group was formed by the ranks that there were before."""
         self.infos: tuple[InstanceInfo, ...] = ()
         self.pids: dict[int, int] = {}

@@ -135,7 +135,7 @@ class Ledger:
         self._pending: dict[int, set[int | str]] = {}
         self._alive: dict[str, weakref.ref[Any]] = {}
         self._numbers = itertools.count(1)
-        self.parcels_from = 0
+        self.parcels_from: int = 0
         """Parcels with lower numbers were sent by a client that is gone."""
 
     # ── before a run ────────────────────────────────────────────────────────────────────

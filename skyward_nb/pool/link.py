@@ -38,8 +38,8 @@ class Link:
     def __init__(self, machine: str, client: Client, patience: float) -> None:
         self.machine = machine
         self.offset: int | None = None
-        self.heard = 0.0
-        self.is_asked = False
+        self.heard: float = 0.0
+        self.is_asked: bool = False
         self._client = client
         self._patience = patience
         self._socket: socket.socket | None = None

@@ -42,7 +42,7 @@ class Logbook:
 
     def __init__(self, pool_id: str, limits: Limits = LIMITS) -> None:
         self.pool_id = pool_id
-        self.trouble = ""
+        self.trouble: str = ""
         self._limits = limits
         self._runs: dict[int, _RunLog] = {}
         self._given_up: set[int] = set()

@@ -75,16 +75,16 @@ class Pen:
     def __init__(self, screen: Screen, take_back: TakeBack) -> None:
         self.lines: list[str] = []
         self.take_back = take_back
-        self.row = screen.rows[0]
-        self.below = list(screen.rows[:0:-1])
+        self.row: str = screen.rows[0]
+        self.below: list[str] = list(screen.rows[:0:-1])
         self.cells: Cells | None = None
-        self.column = screen.column
-        self.style = screen.style
-        self.width = screen.width
-        self.over = screen.over
-        self.touched = screen.touched
-        self.above = screen.above
-        self.saved = screen.saved
+        self.column: int = screen.column
+        self.style: str = screen.style
+        self.width: int = screen.width
+        self.over: int = screen.over
+        self.touched: bool = screen.touched
+        self.above: int = screen.above
+        self.saved: tuple[int, int, str] = screen.saved
 
     def screen(self, pending: str) -> Screen:
         """The screen as it now is."""

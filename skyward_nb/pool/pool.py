@@ -92,10 +92,10 @@ class Pool:
         program: str = "",
         pool_id: str = "",
     ) -> None:
-        self.spec = spec
-        self.pool_id = pool_id or f"{spec.name}-{secrets.token_hex(3)}"
-        self.started = time.time()
-        self.closed = False
+        self.spec: PoolSpec = spec
+        self.pool_id: str = pool_id or f"{spec.name}-{secrets.token_hex(3)}"
+        self.started: float = time.time()
+        self.closed: bool = False
         self._ready = False
         self._provider = provider
         self._sources = sources
@@ -133,9 +133,9 @@ class Pool:
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
         self.unseen: Began | None = None
         """The run that went on, or whose end nobody had seen, when this pool was attached."""
-        self.gone = ""
+        self.gone: str = ""
         """Why this pool is no more, and what was lost with it, in words; empty as long as it is."""
-        self.instead_of = ""
+        self.instead_of: str = ""
         """What became of the pool that this one stands for, in words: the next run tells it."""
         self.before_close: list[Callable[[], None]] = []
 

@@ -46,7 +46,7 @@ class LocalMachine:
 
     def __init__(self, pool: str, nodes: int, folders: PoolFolders) -> None:
         self.name = "local"
-        self.nodes = tuple(range(nodes))
+        self.nodes: tuple[int, ...] = tuple(range(nodes))
         self._pool = pool
         self._folders = folders
         self._store = BlobStore(folders.store, folders.spill)

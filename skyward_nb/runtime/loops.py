@@ -19,6 +19,9 @@ _DUE = 0.08  # packages keep a period of their own, and should not just miss our
 class Loop(Bar):
     """A bar that can begin anew, and that several threads may tell of."""
 
+    done: float
+    note: str
+
     def __init__(
         self,
         total: float | None,
@@ -33,7 +36,8 @@ class Loop(Bar):
         self._order = threading.RLock()
         self._complete = False
         super().__init__(total, text, unit=unit, keeping=keeping)
-        self.done, self.note = done, note
+        self.done = done
+        self.note = note
         self._complete = True
         try:
             self.tell()
@@ -53,7 +57,10 @@ class Loop(Bar):
 
     def restart(self, total: float | None, text: str) -> None:
         """Begin anew, as the next of several loops in its place."""
-        self.total, self.text, self.note, self.done = total, text, "", 0
+        self.total = total
+        self.text = text
+        self.note = ""
+        self.done = 0
         self.be_as_old_as(0.0)
         if self.is_due():
             self.tell()

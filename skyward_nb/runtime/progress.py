@@ -42,9 +42,9 @@ class Bar:
     def __init__(
         self, total: float | None, text: str = "", *, unit: str = "it", keeping: bool = True
     ) -> None:
-        self.total = total
-        self.text = text
-        self.note = ""
+        self.total: float | None = total
+        self.text: str = text
+        self.note: str = ""
         self.done: float = 0
         self._unit = unit
         self._keeping = keeping

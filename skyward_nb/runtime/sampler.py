@@ -9,8 +9,8 @@ from skyward_nb.words.errors import MissingDependency
 
 try:
     from torch.utils.data import DistributedSampler as _Sampler
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "torch":
+except ModuleNotFoundError as _error:
+    if (_error.name or "").partition(".")[0] != "torch":
         raise
     raise MissingDependency(
         "torch", "sky.DistributedSampler", 'pip install "skyward-nb[torch]"'

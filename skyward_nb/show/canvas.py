@@ -120,7 +120,7 @@ def _short(view: View) -> View:
 class WidgetCanvas:
     """Stock widgets while it runs, of which only what changed is sent; a bundle in the end."""
 
-    period = 0.1
+    period: float = 0.1
     waits = False
 
     def __init__(self) -> None:

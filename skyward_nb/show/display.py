@@ -50,12 +50,12 @@ class RunDisplay:
         self._waiting: list[Event] = []
         self._size = 0
         self._view = View(title=title, about=about, began=now, ran_from=now, now=now)
-        self.drawn = False
+        self.drawn: bool = False
         self.keep: Callable[[Output | Display], None] = lambda _: None
         """Hears all that ranks print and display."""
         self.is_aside = False
         """Whether its run is none of a cell."""
-        self.first_run = 0
+        self.first_run: int = 0
         """The number of its run, once the cell runs: what comes for earlier ones is not its own."""
 
     @property

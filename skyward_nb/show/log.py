@@ -41,7 +41,7 @@ class LogCanvas:
     A run that ends well within a second, and says nothing, is not told of.
     """
 
-    period = 0.1
+    period: float = 0.1
 
     def __init__(self, console: Console = CONSOLE) -> None:
         self._console = console

@@ -52,7 +52,7 @@ class Pictures:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard: list[int] = []
         self._lost = 0
-        self.untold = ""
+        self.untold: str = ""
         """Why the pool is no more, in words, if that was seen between cells."""
         pool.before_close.append(self._book.close)
         self._leave: Callable[[], None] = lambda: None

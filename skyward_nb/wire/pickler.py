@@ -19,7 +19,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 from cloudpickle import cloudpickle as _cp
@@ -33,7 +33,18 @@ Way = Callable[[Any], Any]
 _ways: dict[type, Way | None] = {}
 
 
-class Pickler(cloudpickle.Pickler):
+if TYPE_CHECKING:
+
+    class _Pickler(pickle.Pickler):
+        """cloudpickle's, which has no types of its own."""
+
+        def _dynamic_function_reduce(self, func: types.FunctionType) -> Any: ...
+
+else:
+    _Pickler = cloudpickle.Pickler
+
+
+class Pickler(_Pickler):
     """Pickles one value; its fields then say what the value needs.
 
     With `to_ranks`, definitions become labels. `roots` are the definitions that are pickled
@@ -51,7 +62,7 @@ class Pickler(cloudpickle.Pickler):
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
         self.file = file
         self._to_ranks = to_ranks
-        self.roots = {id(root) for root in roots}
+        self.roots: set[int] = {id(root) for root in roots}
         self.reads: set[str] = set()
         self.tokens: set[str] = set()
         self.files: set[str] = set()
