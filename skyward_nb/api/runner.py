@@ -7,6 +7,7 @@ import functools
 import inspect
 import itertools
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +44,9 @@ _ROOM_LASTS = 1.0
 _SETTLES = 0.5
 _FIRST_BATCH = 1
 _BATCH = 0.1
-"""Seconds that a batch of a map should take, so that little is lost by handing it out."""
+"""Seconds that a batch of a map may take, after which there is something new to tell."""
+_LEAST = 0.002
+"""Seconds that it should take at least, so that little is lost by handing it out."""
 
 
 @dataclass
@@ -70,6 +73,10 @@ class Runner:
         pool.before_close.append(self._slots.close)
         self._namespace = namespace_of(get_ipython())
         self._room = (float("-inf"), 0)
+        self._speeds: weakref.WeakKeyDictionary[Callable[..., Any], float] = (
+            weakref.WeakKeyDictionary()
+        )
+        """Seconds that an item of an earlier map took, by the function."""
         self._held: set[StreamRun | Crowd] = set()
         """What goes on only when the thread that has it asks for more."""
 
@@ -365,7 +372,8 @@ class Runner:
         """The value of a function for each of these tuples of arguments, in order."""
         began = time.monotonic()
         values: list[Any] = [None] * len(items)
-        sizes = _Sizes(len(items), len(ranks))
+        sizes = _Sizes(len(items), len(ranks), self._speed_of(function))
+        lean = _lean(function) if isinstance(function, Function) else function
         name = getattr(function, "__qualname__", type(function).__name__)
         starts: list[int] = []
         marks = marks_of(raw_of(function))
@@ -375,7 +383,7 @@ class Runner:
             at = 0
             while at < len(items):
                 size = sizes.next(at)
-                batch = Batch(function, list(items[at : at + size]), at)
+                batch = Batch(lean, list(items[at : at + size]), at)
                 try:
                     bundle = pack(f"{name}()", batch, to_ranks=True)
                 except PayloadError:
@@ -383,7 +391,6 @@ class Runner:
                         _blame_argument(function, args, {}, f"item {number} of the map")
                     raise
                 starts.append(at)
-                sizes.began(len(starts) - 1, size)
                 yield Job(name, bundle, timeout, marks=marks)
                 at += size
 
@@ -391,11 +398,19 @@ class Runner:
             display.loop(done, len(items), time.monotonic() - began)
 
         title = f"{name}() of {len(items):,} items"
-        for number, each in self.run_each(jobs(), ranks, title, ended):
+        for number, (each, seconds) in self.run_each(jobs(), ranks, title, ended):
             values[starts[number] : starts[number] + len(each)] = each
             done += len(each)
-            sizes.ended(number)
+            sizes.took(seconds / len(each))
+        if sizes.each is not None:
+            with contextlib.suppress(TypeError):  # it cannot be held weakly
+                self._speeds[function] = sizes.each
         return values
+
+    def _speed_of(self, function: Callable[..., Any]) -> float | None:
+        with contextlib.suppress(TypeError):
+            return self._speeds.get(function)
+        return None
 
 
 @contextlib.contextmanager
@@ -414,31 +429,27 @@ def _shown_to_its_end(display: RunDisplay) -> Generator[None]:
 
 
 class _Sizes:
-    """How many items go into a batch: few until it is known how long they take."""
+    """How many items go into a batch: few until it is known how long `each` takes, in seconds."""
 
-    def __init__(self, items: int, ranks: int) -> None:
+    def __init__(self, items: int, ranks: int, each: float | None = None) -> None:
         self._items = items
         self._ranks = ranks
-        self._each: float | None = None
-        self._began: dict[int, tuple[float, int]] = {}
+        self.each = each
 
     def next(self, at: int) -> int:
         """The number of items of the next batch."""
         left = self._items - at
-        if self._each is None:
+        if self.each is None:
             return min(left, _FIRST_BATCH)
-        fits = int(_BATCH / max(self._each, 1e-7))
-        return max(1, min(fits, -(-left // (2 * self._ranks))))
+        rate = 1 / max(self.each, 1e-7)
+        # Less and less, so that nobody waits long for the last one; but not for next to nothing.
+        least = min(int(_LEAST * rate), -(-self._items // self._ranks))
+        share = max(-(-left // (2 * self._ranks)), least)
+        return max(1, min(left, share, int(_BATCH * rate)))
 
-    def began(self, number: int, size: int) -> None:
-        """A batch was handed out."""
-        self._began[number] = time.monotonic(), size
-
-    def ended(self, number: int) -> None:
-        """A batch has come back."""
-        began, size = self._began.pop(number)
-        each = (time.monotonic() - began) / size
-        self._each = each if self._each is None else (self._each + each) / 2
+    def took(self, seconds: float) -> None:
+        """So long an item of a batch took."""
+        self.each = seconds if self.each is None else (self.each + seconds) / 2
 
 
 def _lean(function: Function[..., Any]) -> Callable[..., Any]:

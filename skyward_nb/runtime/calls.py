@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Coroutine, Generator
+import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
+
+_WHICH = "item {} of the map"
+Done = tuple[list[Any], float]
+"""The values of a batch, and the seconds it took."""
 
 
 @dataclass(frozen=True)
@@ -36,34 +40,32 @@ class Batch:
     items: list[tuple[Any, ...]]
     first: int = 0
 
-    def __call__(self) -> list[Any] | Coroutine[Any, Any, list[Any]]:
+    def __call__(self) -> Done | Coroutine[Any, Any, Done]:
         """Call it with each; what one of them raises has a note that says which."""
         function = raw_of(self.function)
         if inspect.iscoroutinefunction(function):
             return self._awaited(function)
+        began = time.perf_counter()
         values: list[Any] = []
         for number, args in enumerate(self.items, self.first):
-            with _saying(number):
+            try:
                 values.append(function(*args))
-        return values
+            except Exception as error:
+                error.add_note(_WHICH.format(number))
+                raise
+        return values, time.perf_counter() - began
 
-    async def _awaited(self, function: Callable[..., Any]) -> list[Any]:
+    async def _awaited(self, function: Callable[..., Any]) -> Done:
         """Await it with each, one after another."""
+        began = time.perf_counter()
         values: list[Any] = []
         for number, args in enumerate(self.items, self.first):
-            with _saying(number):
+            try:
                 values.append(await function(*args))
-        return values
-
-
-@contextlib.contextmanager
-def _saying(number: int) -> Generator[None]:
-    """What is raised inside has a note of which item that was."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"item {number} of the map")
-        raise
+            except Exception as error:
+                error.add_note(_WHICH.format(number))
+                raise
+        return values, time.perf_counter() - began
 
 
 def raw_of(function: Callable[..., Any]) -> Callable[..., Any]:
