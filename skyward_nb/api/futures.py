@@ -28,7 +28,8 @@ class PoolFuture(Future[R]):
 
     def result(self, timeout: float | None = None) -> R:
         """Its value, or what it raised; TimeoutError after `timeout` seconds, CancelledError if cancelled."""
-        self._wait(timeout)
+        if (error := self.exception(timeout)) is not None:  # one may be falsy
+            raise error
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
