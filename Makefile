@@ -25,6 +25,7 @@ lint: $(STAMPS)/lint
 
 types: $(STAMPS)/lint
 	$(BIN)/basedpyright
+	PATH="$(abspath $(BIN)):$$PATH" basedpyright --verifytypes skyward_nb --ignoreexternal
 
 imports: $(STAMPS)/lint
 	$(BIN)/lint-imports

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from skyward_nb.api.compute import Ranks
 from skyward_nb.api.function import PendingFunction
@@ -73,6 +73,20 @@ class AsyncCompute:
         finally:
             await _stopped(going)
 
+    @overload
+    async def map(
+        self,
+        function: Callable[..., PendingFunction[R]],
+        *items: Iterable[Any],
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *items: Iterable[Any],
+    ) -> list[R]: ...
+    @overload
+    async def map(self, function: Callable[..., R], *items: Iterable[Any]) -> list[R]: ...
     async def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
         """What `Compute.map` does."""
         return await asyncio.to_thread(self._pool.map, function, *items)

@@ -10,11 +10,11 @@ import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast, overload
 
 from IPython.core.getipython import get_ipython
 
@@ -120,6 +120,24 @@ class Ranks(ABC):
         jobs = [runner.job(call) for call in calls]
         return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
 
+    @overload
+    def map(
+        self,
+        function: Callable[..., PendingFunction[R]],
+        *items: Iterable[Any],
+        timeout: float | None = None,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *items: Iterable[Any],
+        timeout: float | None = None,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self, function: Callable[..., R], *items: Iterable[Any], timeout: float | None = None
+    ) -> list[R]: ...
     @shortened
     def map(
         self, function: Callable[..., Any], *items: Iterable[Any], timeout: float | None = None

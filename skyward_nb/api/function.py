@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import (
     TYPE_CHECKING,
     Any,
+    Concatenate,
     Generic,
     Literal,
     NoReturn,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from skyward_nb.api.compute import Ranks
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
@@ -76,10 +78,10 @@ class Function(Generic[P, R_co]):
     @overload
     def __get__(self, instance: None, owner: type) -> Function[P, R_co]: ...
     @overload
-    def __get__(self, instance: object, owner: type | None = None) -> Function[..., R_co]: ...
     def __get__(
-        self, instance: object | None, owner: type | None = None
-    ) -> Function[P, R_co] | Function[..., R_co]:
+        self: Function[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> Function[Q, R]: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> Function[..., Any]:
         return self if instance is None else Method(self, instance)
 
     @property

@@ -8,11 +8,22 @@ from typing import Any, TypeVar, overload
 from skyward_nb.runtime.sync import data_place
 from skyward_nb.runtime.taking import Positions, is_of, taker_of
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
 @overload
 def shard(array: T, /, *, shuffle: bool = False, seed: int = 0, drop_last: bool = False) -> T: ...
+@overload
+def shard(
+    first: T,
+    second: S,
+    /,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    drop_last: bool = False,
+) -> tuple[T, S]: ...
 @overload
 def shard(
     first: Any,
