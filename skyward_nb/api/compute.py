@@ -235,6 +235,7 @@ class Compute(Ranks):
         with self._starting:
             self._closed = True
             runner = self._runner
+        self._workers.cancel()
         if runner is not None:
             runner.pool.close()
         self._runner = None  # not before: one that is interrupted here can be closed again

@@ -117,12 +117,18 @@ class Workers:
             with self._lock:
                 self._given -= 1
 
-    def close(self) -> None:
-        """Cancel what has not begun; what has ends with the pool."""
+    def cancel(self) -> None:
+        """Cancel what has not begun."""
         with self._lock:
-            waiting, threads = list(self._waiting), list(self._threads)
+            waiting = list(self._waiting)
         for future in waiting:
             future.cancel()
+
+    def close(self) -> None:
+        """Cancel what has not begun; what has ends with the pool."""
+        self.cancel()
+        with self._lock:
+            threads = list(self._threads)
         for _ in threads:
             self._work.put(None)
         for thread in threads:

@@ -124,7 +124,7 @@ class Runner:
                     finally:
                         self._stage.end(display, going.run)
 
-            with _shown_to_its_end(display):
+            with _shown_to_its_end(display, self.pool):
                 outcome = once()
                 # Where ranks have dropped what it was to point at, it goes whole now.
                 outcome = once() if outcome.ran_nothing else outcome
@@ -145,7 +145,7 @@ class Runner:
                 self._held.discard(run)
                 self._slots.release(taken)
                 self._stage.end(display, going.run)
-            with _shown_to_its_end(display):
+            with _shown_to_its_end(display, self.pool):
                 found = self._conclude(job, outcome, display)
             return dict(zip(found.ranks, found, strict=True))
 
@@ -330,7 +330,7 @@ class Runner:
         numbered: Iterator[tuple[int, Job]] = enumerate(jobs)
         waiting = next(numbered, None)
         try:
-            with self._stage.behind(), _shown_to_its_end(display):
+            with self._stage.behind(), _shown_to_its_end(display, self.pool):
                 while waiting is not None or crowd.going or crowd.ended:
                     while waiting is not None and (taken := self._take(ranks, crowd)):
                         begin = functools.partial(
@@ -414,17 +414,17 @@ class Runner:
 
 
 @contextlib.contextmanager
-def _shown_to_its_end(display: RunDisplay) -> Generator[None]:
+def _shown_to_its_end(display: RunDisplay, pool: Pool) -> Generator[None]:
     """Whatever ends a run ends its picture."""
     try:
         yield
     except BaseException as error:
         if display.view.ended is None:
-            words = str(error).partition("\n")[0]
+            words = str(error).partition("\n")[0] or "Stopped: nobody takes more"
             stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
-            display.end(
-                "interrupted" if stopped else "failed", words or "Stopped: nobody takes more"
-            )
+            if isinstance(error, PoolError) and pool.closed and not pool.gone:
+                stopped, words = True, "Stopped: the pool was closed"
+            display.end("interrupted" if stopped else "failed", words)
         raise
 
 
