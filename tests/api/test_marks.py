@@ -4,7 +4,6 @@ import functools
 import pickle
 
 import cloudpickle
-import numpy as np
 import pytest
 
 import skyward_nb as sky
@@ -86,7 +85,6 @@ def test_integrations_that_contradict_one_another_are_refused_where_they_stand()
         ([1, 3], {1, 3}),
         (range(2), {0, 1}),
         ({3}, {3}),
-        (np.array([0, 2]), {0, 2}),
         ((), NONE),
         (lambda info: info.node == 1, {2, 3}),
         (lambda info: info.local_rank, {1, 3}),
@@ -96,6 +94,12 @@ def test_integrations_that_contradict_one_another_are_refused_where_they_stand()
 def test_ranks_whose_output_is_shown(only, ranks):
     assert shown(marks_of(sky.stdout(only=only)(lambda: None)), INFOS) == (ranks, ALL)
     assert shown(marks_of(sky.stderr(only=only)(lambda: None)), INFOS) == (ALL, ranks)
+
+
+def test_ranks_may_be_an_array():
+    np = pytest.importorskip("numpy")
+    marks = marks_of(sky.stdout(only=np.array([0, 2]))(lambda: None))
+    assert shown(marks, INFOS) == ({0, 2}, ALL)
 
 
 def test_predicates_see_places_as_code_does_where_nodes_stand_alone():

@@ -5,7 +5,6 @@ import os
 import signal
 import time
 
-import numpy as np
 import pytest
 
 import skyward_nb as sky
@@ -63,6 +62,8 @@ def test_an_interrupt_that_comes_once_a_call_has_begun_leaves_its_rank_free(pool
 
 
 def test_arguments_of_calls_that_are_over_leave_the_store(pool, monkeypatch):
+    np = pytest.importorskip("numpy")
+
     @sky.function
     def first(array):
         return float(array[0])
@@ -79,6 +80,7 @@ def test_arguments_of_calls_that_are_over_leave_the_store(pool, monkeypatch):
 
 
 def test_a_call_that_finds_no_room_is_kept_by_nobody(pool, monkeypatch):
+    np = pytest.importorskip("numpy")
     pool.start()
     engine = pool._runner.pool
     monkeypatch.setattr(engine, "_stowed", lambda _: 1 / 0)

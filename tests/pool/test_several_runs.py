@@ -109,7 +109,7 @@ def test_an_interrupt_is_for_one(make, tmp_path):
         pool.begin(call(wait_for, path, ranks=(rank,)), lambda _: None)
         for rank, path in enumerate(paths)
     )
-    threading.Timer(0.3, pool.interrupt, (first,)).start()
+    threading.Timer(0.3, pool.interrupt, (first.run,)).start()
     assert pool.finish(first, lambda _: None).interrupted
     touch(paths[1])
     assert value(pool, pool.finish(second, lambda _: None)) == pool.pids[1]
