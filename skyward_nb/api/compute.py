@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast, o
 from IPython.core.getipython import get_ipython
 
 from skyward_nb.api.arguments import AcceleratorLike, Local, MeshLike, TimeLike, spec_for
-from skyward_nb.api.function import PendingFunction
+from skyward_nb.api.function import PendingFunction, streams
 from skyward_nb.api.futures import PoolFuture, Workers, joined
 from skyward_nb.api.marks import marks_of
 from skyward_nb.api.namespaces import namespace_of
 from skyward_nb.api.runner import Runner
 from skyward_nb.api.sources import source_finder
 from skyward_nb.api.stage import Stage
-from skyward_nb.api.streams import streams
 from skyward_nb.api.tracebacks import shortened
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.outcome import Going
@@ -67,7 +66,7 @@ class Ranks(ABC):
     def run(self, call: PendingFunction[R]) -> R:
         """What `call >> pool` does: run it on one rank, of the least busy node; its value."""
         runner = self.compute._ready(call.function)
-        if streams(call.function.raw):
+        if call.function.is_stream:
             (stream,) = runner.stream(call, self.ranks, all_of=False)
             return cast("R", stream)
         return runner.run(runner.job(call), self.ranks, all_of=False).head
@@ -75,7 +74,7 @@ class Ranks(ABC):
     def broadcast(self, call: PendingFunction[R]) -> list[R]:
         """What `call @ pool` does: run it on every rank; their values in rank order."""
         runner = self.compute._ready(call.function)
-        if streams(call.function.raw):
+        if call.function.is_stream:
             return cast("list[R]", runner.stream(call, self.ranks, all_of=True))
         return list(runner.run(runner.job(call), self.ranks, all_of=True))
 
@@ -370,7 +369,7 @@ class Compute(Ranks):
 
 def _check_returns(call: PendingFunction[Any]) -> None:
     """Raise TypeError for a generator where one value is waited for."""
-    if streams(call.function.raw):
+    if call.function.is_stream:
         raise _gives_many(call.function.name)
 
 

@@ -61,6 +61,7 @@ class Function(Generic[P, R_co]):
         self.raw = raw
         functools.update_wrapper(self, raw)
         self._signature = _signature_of(raw)
+        self.is_stream = streams(raw)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[R_co]:
         """Note what to call it with; TypeError, here and now, where it does not take that."""
@@ -126,6 +127,11 @@ class Method(Function[P, R_co]):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return Method, (self._function, self._instance)
+
+
+def streams(function: Callable[..., Any]) -> bool:
+    """Whether what a function returns are values that come one by one."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _signature_of(raw: Callable[..., Any]) -> inspect.Signature | None:

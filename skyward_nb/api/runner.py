@@ -24,7 +24,7 @@ from skyward_nb.api.results import RankResults
 from skyward_nb.api.slots import Closed, Slots, Stuck
 from skyward_nb.api.specs import readied_for
 from skyward_nb.api.stage import Stage
-from skyward_nb.api.streams import Feeds, RankStream, StreamRun, streams
+from skyward_nb.api.streams import Feeds, RankStream, StreamRun
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Going, Outcome, RunRequest
@@ -88,7 +88,7 @@ class Runner:
         feeds = Feeds()
         args = tuple(map(feeds.stand_in, call.args))
         kwargs = {name: feeds.stand_in(value) for name, value in call.kwargs.items()}
-        made = Call(_lean(function), args, kwargs, streams(function.raw))
+        made = Call(_lean(function), args, kwargs, function.is_stream)
         try:
             bundle = pack(f"{function.name}()", made, to_ranks=True)
         except PayloadError:

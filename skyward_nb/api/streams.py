@@ -23,11 +23,6 @@ from skyward_nb.words.events import Event, Wanted, Yielded
 from skyward_nb.words.parts import Packed
 
 
-def streams(function: Callable[..., Any]) -> bool:
-    """Whether what a function returns are values that come one by one."""
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-
-
 class Feeds:
     """The generators among a call's arguments: they stay here, and ranks ask for their values."""
 

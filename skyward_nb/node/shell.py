@@ -208,7 +208,8 @@ class RankShell(InteractiveShell):
 
         How that reads is for whoever called to `keep`, if anybody is going to read it.
         """
-        self.execution_count = command.number
+        if self.execution_count != command.number:
+            self.execution_count = command.number
         self.shown = ()
         self.events.trigger("pre_execute")
         value: object = None

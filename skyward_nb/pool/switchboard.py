@@ -103,6 +103,9 @@ class Switchboard:
             return
         if anew:
             self._forget_interrupts()
+        if self._outside:
+            yield
+            return
         before = signal.signal(signal.SIGINT, lambda *_: self._wake(_INTERRUPT))
         self._outside.append(before)
         try:
@@ -113,15 +116,17 @@ class Switchboard:
 
     @contextmanager
     def outside(self) -> Generator[None]:
-        """While inside, SIGINT is what it was before all `interrupts`: for code of the user's own."""
+        """While inside, SIGINT is what it was before `interrupts`: for code of the user's own."""
         if threading.current_thread() is not threading.main_thread() or not self._outside:
             yield
             return
-        ours = signal.signal(signal.SIGINT, self._outside[0])
+        before = self._outside.pop()
+        ours = signal.signal(signal.SIGINT, before)
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, ours)
+            self._outside.append(before)
 
     def _woken(self) -> bytes:
         with contextlib.suppress(BlockingIOError):  # another thread has forgotten it

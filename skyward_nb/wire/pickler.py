@@ -112,7 +112,7 @@ class Pickler(_Pickler):
 
     def _function(self, func: types.FunctionType) -> Any:
         if definitions.is_importable(func):
-            self.modules.add(func.__module__)
+            self._refer_to(func.__module__)
             return NotImplemented
         if definitions.is_definition(func):
             label = definitions.label_of(func)
@@ -122,6 +122,11 @@ class Pickler(_Pickler):
         if func.__globals__ is home():
             return self._by_value(func, _cp._make_function)
         return super()._dynamic_function_reduce(func)
+
+    def _refer_to(self, module: str) -> None:
+        """Note the module that something is in; one of ours is wherever there is a rank."""
+        if not str(module).startswith("skyward_nb."):
+            self.modules.add(module)
 
     def _token(self, label: str, value: object) -> Any:
         self.definitions[label] = value
@@ -162,7 +167,7 @@ class Pickler(_Pickler):
             if self._to_ranks and id(cls) not in self.roots:
                 return self._token(label, cls)
         elif cls.__module__ != "builtins":
-            self.modules.add(cls.__module__)
+            self._refer_to(cls.__module__)
             if definitions.is_importable(cls):
                 return NotImplemented
         reduced = _cp._class_reduce(cls)
