@@ -228,7 +228,7 @@ class Ledger:
             del self._alive[label]
             self._marks.pop(label, None)
             self._blobs.pop(label, None)
-            self._known.forget(label)
+            self._known.packed.forget(label)
         live = {parcel for each in self._each_mark() for parcel in each.parcels}
         gone = self._parcels - live
         self._parcels &= live

@@ -27,6 +27,7 @@ from skyward_nb.plugins.base import check_installed, find_plugin, uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.generations import Generations
+from skyward_nb.pool.given import Given
 from skyward_nb.pool.helm import Helm
 from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder, no_room, results_in_store
 from skyward_nb.pool.lines import Lines, Watch
@@ -67,6 +68,7 @@ from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
 
 _CONNECT_LIMIT = 60.0
+_PATH = "sys.path"
 _STOP_LIMIT = 2.0
 _WRITING = 10.0
 """Seconds that ranks have to write what they recorded of a run that is stopped."""
@@ -124,7 +126,7 @@ class Pool:
         self._losses: dict[int, RankLost] = {}
         self._unsettled: list[Conductor] = []
         """Of runs that ended while others went on, those that left ranks lost or groups cut."""
-        self._path: tuple[str, ...] = ()
+        self._path: Given[tuple[str, ...]] = Given()
         self._runs = 0
         self._plugins = uses_of(spec)
         self._generations = Generations(spec, self.pool_id, self._lines, self._plugins)
@@ -397,7 +399,7 @@ class Pool:
         self._ready = False
         self._losses.clear()
         self._unsettled.clear()
-        self._path = ()
+        self._path.forget()
         self.ledger.forget()
         self._ready = self._generations.begin(watch, stubborn=stubborn)
 
@@ -714,10 +716,9 @@ class Pool:
     def _changed_path(self, ranks: tuple[int, ...]) -> tuple[str, ...]:
         """The notebook's `sys.path`, if ranks do not have it yet and its folders are theirs, too."""
         path = tuple(folder for folder in sys.path if folder)
-        if not self._provider.shares_files or path == self._path:
+        if not self._provider.shares_files or not self._path.lacking({_PATH: path}, ranks):
             return ()
-        if ranks == self.ranks:
-            self._path = path
+        self._path.note({_PATH: path}, ranks)
         return path
 
     # ── listening ───────────────────────────────────────────────────────────────────────
