@@ -13,6 +13,7 @@ import mmap
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ MAPPED_FROM = 4 << 20
 _STEP = 64 << 20
 _RESERVE = 64 << 20
 _SPARE_SHARE = 8
+_MOST_VERIFIED = 1000
 Buffer = bytes | bytearray | memoryview
 
 
@@ -54,6 +56,8 @@ class BlobStore:
         self.memory = memory
         self.disk = disk
         self._spare = spare
+        self._verified: dict[str, tuple[int, int, int]] = {}
+        """Large files whose bytes were found to have their digest, as they were then."""
 
     def __contains__(self, digest: str) -> bool:
         return self._find(digest) is not None
@@ -87,8 +91,10 @@ class BlobStore:
         size = sum(memoryview(part).nbytes for part in parts)
         if (there := self._find(digest)) is not None:
             with contextlib.suppress(FileNotFoundError):
-                if there.stat().st_size == size:
-                    os.utime(there)
+                info = there.stat()
+                if info.st_size == size:
+                    # Used now, but not written: who verified it need not do so again.
+                    os.utime(there, ns=(time.time_ns(), info.st_mtime_ns))
                     return
         if size + _RESERVE <= memory_room(self.memory):
             try:
@@ -128,21 +134,33 @@ class BlobStore:
         Raises `Damaged`, and forgets the blob, when there is none whose bytes have the digest.
 
         A mapping holds a file descriptor for as long as it lives, so only what is large is mapped;
-        the rest is read.
+        the rest is read. A large file that nobody has written to since is verified once.
         """
         try:
             path = self._find(digest) or self.memory / digest
             with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size < MAPPED_FROM:
-                    data = memoryview(bytearray(file.read()))
-                else:
+                info = os.fstat(file.fileno())
+                is_large = info.st_size >= MAPPED_FROM
+                if is_large:
                     data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+                else:
+                    data = memoryview(bytearray(file.read()))
+            written = info.st_ino, info.st_size, info.st_mtime_ns
+            if is_large and self._verified.get(digest) == written:
+                return data
             if digest_of([data]) == digest:
+                if is_large:
+                    self._note_verified(digest, written)
                 return data
         except FileNotFoundError:
             """Another rank found it damaged, and took it away."""
         self.drop([digest])
         raise Damaged("its bytes in the store are not those that were packed")
+
+    def _note_verified(self, digest: str, written: tuple[int, int, int]) -> None:
+        if len(self._verified) >= _MOST_VERIFIED:
+            self._verified.clear()
+        self._verified[digest] = written
 
     def drop(self, digests: Collection[str]) -> None:
         """Forget these blobs; memory already mapped stays valid until its last user lets go."""
@@ -163,7 +181,7 @@ class BlobStore:
                         continue
                     with contextlib.suppress(FileNotFoundError):
                         info = entry.stat()
-                        spare.append((info.st_mtime, info.st_size, Path(entry.path)))
+                        spare.append((info.st_atime, info.st_size, Path(entry.path)))
         if not spare:
             return []
         if self._spare is None:
