@@ -150,6 +150,7 @@ def test_what_is_marked_with_a_folder_that_is_gone_is_found_when_asked(make):
     for pid in (agent, forge):
         os.kill(pid, signal.SIGKILL)
     os.waitpid(agent, 0)
+    assert not left_of([rank for rank, *_ in started])
     folders.remove_folders(pool._generations.machines[0]._folders)
     children = [pid for each in started for pid in each[2:]]
     assert not folders.sweep(), "nothing dead was seen, so processes are not looked at"
