@@ -17,15 +17,17 @@ import shutil
 import signal
 import socket
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
 from skyward_nb.node import forge
 from skyward_nb.node.clientline import ClientLine
 from skyward_nb.node.deaths import Deaths
+from skyward_nb.node.doors import Doors, knock
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.journal import Journal
 from skyward_nb.node.rankline import RankLine
@@ -45,7 +47,9 @@ from skyward_nb.words.commands import (
     Inspect,
     Interrupt,
     Kill,
+    Knock,
     Look,
+    Meet,
     Ping,
     Reform,
     Reserve,
@@ -61,7 +65,9 @@ from skyward_nb.words.events import (
     Condition,
     Event,
     Hello,
+    Knocked,
     Leaving,
+    Met,
     RankDone,
     RankLost,
     RankRefused,
@@ -74,7 +80,6 @@ from skyward_nb.words.events import (
 from skyward_nb.words.info import InstanceInfo, Peer, environment
 from skyward_nb.words.parts import Client
 
-_ADDRESS = "127.0.0.1"
 _HANG_UP = 0.5
 _DONE = b"\xa8RankDone"
 _FOR_OTHER_THREADS = 0.05
@@ -123,6 +128,7 @@ class Agent:
         """What the forge was asked to import."""
         self._reserved: socket.socket | None = None
         self._held_ports: list[socket.socket] = []
+        self._doors: Doors | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._forking = asyncio.Lock()
         self._sampler = Sampler()
@@ -152,8 +158,10 @@ class Agent:
         await self._end_forge()
         for line in [*self._visitors, *([self._line] if self._line else [])]:
             await line.finish()
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
+        if self._doors is not None:
+            self._doors.close()
 
     def _say_ready(self) -> None:
         """Tell whoever started us that we listen; nobody else could find us if that one is gone."""
@@ -386,23 +394,42 @@ class Agent:
         self._deaths.look()
 
     def _reserve(self, order: Reserve) -> None:
-        """Hold ports for a generation."""
+        """Hold ports for a generation; machines have met by now."""
+        if self._doors is not None:
+            self._doors.close()
+            self._doors = None
         for each in (self._reserved, *self._held_ports):
             if each is not None:
                 each.close()
         self._held_ports.clear()
-        self._reserved = _hold_port(_ADDRESS)
+        self._reserved = _hold_port(order.address)
         peers = tuple(
-            Peer(node, _ADDRESS, {name: self._hold_ports(order.slots) for name in order.servers})
+            Peer(node, order.address, self._hold_for(order), order.interface)
             for node in order.nodes
         )
         self._tell(Reserved(order.generation, self._reserved.getsockname()[1], peers))
 
-    def _hold_ports(self, many: int) -> tuple[int, ...]:
-        """So many ports, held until the next generation: their servers may come up late."""
-        held = [_hold_port(_ADDRESS) for _ in range(many)]
-        self._held_ports += held
-        return tuple(each.getsockname()[1] for each in held)
+    def _hold_for(self, order: Reserve) -> dict[str, tuple[int, ...]]:
+        """Ports of a node's servers, held until the next generation: they may come up late."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name in order.servers:
+            held = [_hold_port(order.address) for _ in range(order.slots)]
+            self._held_ports += held
+            found[name] = tuple(each.getsockname()[1] for each in held)
+        return found
+
+    # ── other machines ──────────────────────────────────────────────────────────────────
+
+    def _meet(self, order: Meet) -> None:
+        """Listen where other machines may reach this one, until they have tried."""
+        if self._doors is not None:
+            self._doors.close()
+        self._doors = Doors(order.first, order.word)
+        self._tell(Met(order.machine, tuple(self._doors.there)))
+
+    async def _knock(self, order: Knock) -> None:
+        found = await self._loop.run_in_executor(None, knock, order.doors, order.word)
+        self._tell(Knocked(order.machine, tuple(found)))
 
     # ── clients ─────────────────────────────────────────────────────────────────────────
 
@@ -526,11 +553,14 @@ class Agent:
                 # One that is asked for while another is made has its answer in that one.
                 if self._sampling is None or self._sampling.done():
                     self._sampling = self._loop.create_task(self._sample())
+            case Meet():
+                self._meet(command)
+            case Knock():
+                self._begin_task(self._knock(command))
             case Reserve():
                 self._reserve(command)
             case Fork():
-                task = self._loop.create_task(self._fork(command))
-                self._tasks.add(task)
+                task = self._begin_task(self._fork(command))
                 task.add_done_callback(functools.partial(self._forked, command.generation))
             case Seen(run=run, offset=offset):
                 if self._run is not None and self._run.run <= run:
@@ -550,8 +580,13 @@ class Agent:
         # Whoever sent it knows: it travels with what comes next.
         self._journal.append(frame(self._run))
 
+    def _begin_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     def _forked(self, generation: int, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._tell(RankRefused(generation, 0, f"{type(error).__name__}: {error}", ""))
 
@@ -599,7 +634,7 @@ class Agent:
 
 def _hold_port(address: str) -> socket.socket:
     """A free port, without listening there: who sets SO_REUSEADDR may bind it, too, and listen."""
-    held = socket.socket()
+    held = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind((address, 0))
     return held

@@ -56,10 +56,13 @@ class TorchPlugin(PlainPlugin):
         )
 
     def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
-        """Gloo kept to loopback where all ranks share one machine."""
+        """Gloo and NCCL kept to the interface at which the others reach this machine."""
         del options
-        local = all(peer.address.startswith("127.") for peer in info.peers)
-        return {"GLOO_SOCKET_IFNAME": "lo"} if local else {}
+        if all(peer.address.startswith("127.") for peer in info.peers):
+            return {"GLOO_SOCKET_IFNAME": "lo"}
+        own = next(peer.interface for peer in info.peers if peer.node == info.node)
+        # The sign means: this one, and not any whose name begins so.
+        return {"GLOO_SOCKET_IFNAME": own, "NCCL_SOCKET_IFNAME": f"={own}"} if own else {}
 
     @contextmanager
     def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:

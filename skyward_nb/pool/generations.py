@@ -11,12 +11,20 @@ from skyward_nb.plugins.base import find_plugin
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link
+from skyward_nb.pool.meeting import meet
 from skyward_nb.pool.switchboard import SigInt
 from skyward_nb.providers.base import Machine
 from skyward_nb.words.commands import Fork, PluginUse, Reform, Reserve
 from skyward_nb.words.errors import StartError
-from skyward_nb.words.events import Hello, RankLost, RankReady, RankRefused, Reserved, WasCut
-from skyward_nb.words.info import RENDEZVOUS, InstanceInfo, place
+from skyward_nb.words.events import (
+    Hello,
+    RankLost,
+    RankReady,
+    RankRefused,
+    Reserved,
+    WasCut,
+)
+from skyward_nb.words.info import LOOPBACK, RENDEZVOUS, InstanceInfo, place
 from skyward_nb.words.spec import PoolSpec
 
 _REFORM_LIMIT = 10.0
@@ -42,6 +50,8 @@ class Generations:
         self._lines = lines
         self._plugins = plugins
         self._reserved: dict[int, Reserved] = {}
+        self._homes: dict[str, tuple[str, str]] = {}
+        """By machine, the address at which the others reach it, and the interface."""
         self._kept: dict[int, dict[str, tuple[int, ...]]] = {}
 
     def ready_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
@@ -55,6 +65,8 @@ class Generations:
         self.infos = tuple(info for _, info in sorted(places.items()))
         self.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
         self.number = hellos[0].generation
+        homes = {peer.node: (peer.address, peer.interface) for peer in self.infos[0].peers}
+        self._homes = {each.name: homes[each.nodes[0]] for each in self.machines if homes}
         return len(self.pids) == self._spec.world_size
 
     def begin(self, watch: Watch, *, stubborn: bool = False) -> bool:
@@ -63,6 +75,8 @@ class Generations:
         With `stubborn`, an interrupt hinders it only when it takes long: then the ranks are not
         waited for. Raises `StartError` when one does not come up.
         """
+        if len(self.machines) > len(self._homes):
+            self._meet(watch)
         self.number += 1
         self.pids.clear()
         self._reserve(anew=True)
@@ -145,8 +159,19 @@ class Generations:
             for peer in before
         }
         for machine, link in zip(self.machines, self._lines.links, strict=True):
-            order = Reserve(self.number, machine.nodes, self._spec.slots, servers)
+            where = self._homes[machine.name]
+            order = Reserve(self.number, machine.nodes, self._spec.slots, servers, *where)
             self._lines.tell(link, order)
+
+    def _meet(self, watch: Watch) -> None:
+        """Note where each machine is reached; one alone stays on loopback."""
+        names = [machine.name for machine in self.machines]
+        if len(names) == 1:
+            self._homes = {names[0]: (LOOPBACK, "")}
+            return
+        doors = meet(self._spec.name, names, self._lines, watch)
+        places = ((door.address, door.interface) for door in doors)
+        self._homes = dict(zip(names, places, strict=True))
 
     def _placed(self, reserved: Reserved) -> bool:
         """Give ranks their places in this generation, once all machines hold theirs; whether they do."""

@@ -26,7 +26,7 @@ _PATIENCE = 3.0
 _TRIPS = 3
 _MOST_TRIPS = 100
 _CHUNK = 1 << 20
-_WORD = 16
+WORD = 16
 _PING, _DATA = b"p", b"d"
 
 Address = tuple[int, str, int]
@@ -70,7 +70,7 @@ class Listener:
 
     def _talk(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not hmac.compare_digest(_exactly(connection, _WORD), self._word):
+        if not hmac.compare_digest(_exactly(connection, WORD), self._word):
             return
         connection.sendall(self._rank.to_bytes(4, "big"))
         while (asked := connection.recv(1)) == _PING:

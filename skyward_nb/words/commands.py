@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.info import LOOPBACK, InstanceInfo
 from skyward_nb.words.masking import masked_repr
+from skyward_nb.words.meeting import Door
 from skyward_nb.words.parts import Client, Packed, RunCard
 
 
@@ -35,17 +36,39 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
     offset: int
 
 
+class Meet(msgspec.Struct, frozen=True, tag=True):
+    """To the agent of `machine`: listen where others may reach it, for those who know the `word`.
+
+    It answers by `Met`. Its doors have numbers from `first` on.
+    """
+
+    machine: int
+    first: int
+    word: bytes
+
+
+class Knock(msgspec.Struct, frozen=True, tag=True):
+    """To the agent of `machine`: try these doors of others; it answers by `Knocked`."""
+
+    machine: int
+    doors: tuple[Door, ...]
+    word: bytes
+
+
 class Reserve(msgspec.Struct, frozen=True, tag=True):
     """To an agent: hold a port for the rendezvous of a new generation, should the head be there.
 
     And on each of `nodes`, for every framework in `servers`, one for each of its `slots` ranks. To
-    the head's rank it brings the socket of the rendezvous.
+    the head's rank it brings the socket of the rendezvous. All that at `address`, where the other
+    machines reach this one, by way of this `interface`.
     """
 
     generation: int
     nodes: tuple[int, ...] = ()
     slots: int = 0
     servers: tuple[str, ...] = ()
+    address: str = LOOPBACK
+    interface: str = ""
 
 
 class PluginUse(msgspec.Struct, frozen=True):
@@ -231,6 +254,8 @@ Command = (
     | Look
     | Ping
     | Seen
+    | Meet
+    | Knock
     | Reserve
     | Fork
     | Reform

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from skyward_nb.words.findings import Reached
 from skyward_nb.words.info import InstanceInfo, Peer
+from skyward_nb.words.meeting import Door
 from skyward_nb.words.parts import Client, Packed, RunCard
 
 
@@ -79,6 +81,20 @@ class LeftOut(msgspec.Struct, frozen=True, tag=True):
 
     size: int
     run: int = 0
+
+
+class Met(msgspec.Struct, frozen=True, tag=True):
+    """A machine listens at these doors while machines meet."""
+
+    machine: int
+    doors: tuple[Door, ...]
+
+
+class Knocked(msgspec.Struct, frozen=True, tag=True):
+    """How a machine reached the doors of others; the `to` of each is a door's number."""
+
+    machine: int
+    reached: tuple[Reached, ...]
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
@@ -387,6 +403,8 @@ Event = (
     | LeftOut
     | Began
     | Stopping
+    | Met
+    | Knocked
     | Reserved
     | Phase
     | Step

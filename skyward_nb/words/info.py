@@ -9,6 +9,7 @@ from skyward_nb.words.mesh import Axes
 from skyward_nb.words.spec import PoolSpec
 
 COMPUTE_POOL = "COMPUTE_POOL"
+LOOPBACK = "127.0.0.1"
 RENDEZVOUS = "rendezvous"
 """Of ports held on a node: where its ranks meet, if it stands alone."""
 
@@ -17,11 +18,13 @@ class Peer(msgspec.Struct, frozen=True):
     """One node of the pool and the address other nodes reach it at.
 
     `ports` are those held there for frameworks whose ranks listen: one for each rank of the node.
+    `interface` is what the node calls the network interface that has the address.
     """
 
     node: int
     address: str
     ports: dict[str, tuple[int, ...]] = {}
+    interface: str = ""
 
 
 class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +43,11 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
-    head_addr: str = "127.0.0.1"
+    head_addr: str = LOOPBACK
     head_port: int = 0
     accelerators: int = 0
     accelerator: str | None = None
-    peers: tuple[Peer, ...] = (Peer(0, "127.0.0.1"),)
+    peers: tuple[Peer, ...] = (Peer(0, LOOPBACK),)
     job_id: str = ""
     generation: int = 0
     mesh: Axes = ()

@@ -1,0 +1,74 @@
+"""The addresses of this machine at which others of its pool may reach it, and whether they do.
+
+While machines meet, each listens on all of them; whoever connects says a word that was drawn for
+this meeting. An address of a private network says little of which machine it is: bridges of
+container engines have the same on every one. That is why it is tried.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+
+import psutil
+
+from skyward_nb.runtime.reach import Listener, reach
+from skyward_nb.words.findings import Reached
+from skyward_nb.words.meeting import Door
+
+_CARRIER_GRADE = ipaddress.ip_network("100.64.0.0/10")
+_PATIENCE = 4.0
+
+
+class Doors:
+    """Listens on every address that is no public one, for those who know the word."""
+
+    def __init__(self, first: int, word: bytes) -> None:
+        self._listeners: list[Listener] = []
+        self.there: list[Door] = []
+        for number, (address, interface) in enumerate(_addresses(), first):
+            try:
+                listener = Listener(number, address, word)
+            except OSError:
+                continue  # an address that is just going
+            self._listeners.append(listener)
+            self.there.append(Door(number, address, interface, listener.port))
+
+    def close(self) -> None:
+        """Listen no more."""
+        for each in self._listeners:
+            each.close()
+        self._listeners.clear()
+
+
+def knock(doors: Iterable[Door], word: bytes) -> list[Reached]:
+    """Connect to the doors of other machines, all at once; what came of each."""
+    return reach([(door.number, door.address, door.port) for door in doors], word, _PATIENCE)
+
+
+def _addresses() -> list[tuple[str, str]]:
+    """Addresses with their interfaces: the fastest first, loopback last."""
+    states = psutil.net_if_stats()
+    found: list[tuple[tuple[bool, int, int], str, str]] = []
+    for place, (interface, addresses) in enumerate(psutil.net_if_addrs().items()):
+        state = states.get(interface)
+        if state is not None and not state.isup:
+            continue
+        for each in addresses:
+            if each.family in (socket.AF_INET, socket.AF_INET6) and _is_private(each.address):
+                is_loopback = ipaddress.ip_address(each.address).is_loopback
+                speed = state.speed if state is not None else 0
+                found.append(((is_loopback, -speed, place), each.address, interface))
+    return [(address, interface) for _, address, interface in sorted(found)]
+
+
+def _is_private(text: str) -> bool:
+    """Whether nobody from the internet reaches an address: only there we listen."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False  # with a zone: it is reached by way of one interface only
+    if address.is_link_local or address.is_multicast or address.is_unspecified:
+        return False
+    return address.is_private or address.is_loopback or address in _CARRIER_GRADE

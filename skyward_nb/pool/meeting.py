@@ -1,0 +1,67 @@
+"""Has the machines of a pool find out where they reach one another: asked, and tried."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections.abc import Sequence
+
+from skyward_nb.pool.doors import Apart, meeting_places
+from skyward_nb.pool.lines import Lines, Watch
+from skyward_nb.runtime.reach import WORD
+from skyward_nb.words.commands import Knock, Meet
+from skyward_nb.words.errors import StartError
+from skyward_nb.words.events import Knocked, Met, Phase
+from skyward_nb.words.findings import Reached
+from skyward_nb.words.meeting import Door
+
+_LIMIT = 20.0
+_MOST_DOORS = 1000
+_ADVICE = (
+    "Ranks of a pool talk to one another directly: open the firewall between these machines, or "
+    "put them into one private network"
+)
+
+
+def meet(pool: str, names: Sequence[str], lines: Lines, watch: Watch) -> tuple[Door, ...]:
+    """The address of each machine that the others reach; raises `StartError` naming those that do not."""
+    watch(Phase("finding out where machines reach one another"))
+    try:
+        meeting = _Meeting(lines, len(names))
+        for event in lines.pump(watch, time.monotonic() + _LIMIT):
+            meeting.hear(event)
+            if len(meeting.reached) == len(names):
+                break
+        return meeting_places(names, meeting.doors, meeting.reached)
+    except Apart as apart:
+        raise StartError(pool, f"{apart}. {_ADVICE}") from None
+    finally:
+        watch(Phase(""))
+
+
+class _Meeting:
+    """What machines have said so far: their doors, and which of the others' they reached."""
+
+    def __init__(self, lines: Lines, many: int) -> None:
+        self._lines = lines
+        self._many = many
+        self._word = secrets.token_bytes(WORD)
+        self.doors: dict[int, tuple[Door, ...]] = {}
+        self.reached: dict[int, tuple[Reached, ...]] = {}
+        for number, link in enumerate(lines.links):
+            lines.tell(link, Meet(number, number * _MOST_DOORS, self._word))
+
+    def hear(self, event: object) -> None:
+        """Once all listen, have each try the doors of the others."""
+        if isinstance(event, Knocked):
+            self.reached[event.machine] = event.reached
+        elif isinstance(event, Met):
+            self.doors[event.machine] = event.doors
+            if len(self.doors) == self._many:
+                for number, link in enumerate(self._lines.links):
+                    self._lines.tell(link, Knock(number, self._others(number), self._word))
+
+    def _others(self, number: int) -> tuple[Door, ...]:
+        others = (doors for other, doors in self.doors.items() if other != number)
+        return tuple(itertools.chain.from_iterable(others))

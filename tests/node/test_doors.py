@@ -1,0 +1,44 @@
+"""Machines meet: this one listens at its addresses, and another one knocks."""
+
+import ipaddress
+
+from skyward_nb.node.doors import Doors, knock
+
+WORD = b"0123456789abcdef"
+
+
+def test_who_knows_the_word_reaches_every_door():
+    doors = Doors(7, WORD)
+    try:
+        assert [door.number for door in doors.there] == list(range(7, 7 + len(doors.there)))
+        assert doors.there[-1].interface == "lo"
+        reached = knock(doors.there, WORD)
+        assert [(each.to, each.trouble) for each in reached] == [
+            (door.number, "") for door in doors.there
+        ]
+        strangers = knock(doors.there, b"fedcba9876543210")
+        assert all(each.trouble for each in strangers)
+    finally:
+        doors.close()
+    assert all(each.trouble for each in knock(doors.there, WORD))
+
+
+def test_no_door_is_on_a_public_address(monkeypatch):
+    import psutil
+
+    def address(text):
+        family = 10 if ":" in text else 2
+        return type("Address", (), {"family": family, "address": text})
+
+    shown = {
+        "lo": [address("127.0.0.1"), address("::1")],
+        "wan": [address("8.8.8.8"), address("2600::1"), address("fe80::1%wan")],
+    }
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: shown)
+    monkeypatch.setattr(psutil, "net_if_stats", dict)
+    doors = Doors(0, WORD)
+    try:
+        found = [ipaddress.ip_address(door.address) for door in doors.there]
+    finally:
+        doors.close()
+    assert found and all(each.is_loopback for each in found)
