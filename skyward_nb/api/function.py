@@ -61,7 +61,7 @@ class Function(Generic[P, R_co]):
         self.raw = raw
         functools.update_wrapper(self, raw)
         self._signature = _signature_of(raw)
-        self.is_stream = streams(raw)
+        self.is_stream: bool = streams(raw)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[R_co]:
         """Note what to call it with; TypeError, here and now, where it does not take that."""

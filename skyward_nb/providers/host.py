@@ -47,7 +47,7 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started 
     try:
         sweep()
         folders = make_folders(pool_id, pool_id)
-        machine = LocalMachine(pool_id, 1, folders)
+        machine = LocalMachine(pool_id, (0,), folders)
         try:
             asyncio.run(machine.start_agent(idle, ttl, modules))
         except BaseException:
@@ -68,7 +68,7 @@ def end(pool_id: str, *, at_once: bool) -> None:
     folders = pool_folders(pool_id)
     if at_once:
         end_agent(folders.runtime)
-    asyncio.run(LocalMachine(pool_id, 1, folders).release())
+    asyncio.run(LocalMachine(pool_id, (0,), folders).release())
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from sshds import lacks, make_key, sshd
 
 from skyward_nb.providers.ssh import trust
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.faults import ChangedKey, LoginRefused, Unreachable, UnknownKey
+from skyward_nb.providers.ssh.faults import ChangedKey, LoginRefused, UnknownKey, Unreachable
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.ssh import SSHAccess
 
@@ -344,9 +344,7 @@ def test_over_hosts_on_the_way_each_of_them_checked(server, tmp_path):
 
 def test_a_host_on_the_way_to_several_is_logged_in_to_once(server, tmp_path):
     with sshd(tmp_path / "jump") as jump:
-        server.known_hosts.write_text(
-            server.known_hosts.read_text() + jump.known_hosts.read_text()
-        )
+        server.known_hosts.write_text(server.known_hosts.read_text() + jump.known_hosts.read_text())
         jump.authorized.write_text(server.authorized.read_text())
         server.say(
             "Host far*", f"HostName {server.address}", f"Port {server.port}",

@@ -9,7 +9,6 @@ import shlex
 import socket
 import warnings
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,7 +19,7 @@ from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.host import GONE, Failed, Started
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.words.errors import StartError
 
 T = TypeVar("T")
@@ -49,7 +48,7 @@ class SSHMachine:
         self._runtime = ""
         self._pause = 0.0
         self._is_reached = False
-        self._store: BlobStore | None = None
+        self._store = RemoteStore(self.values)
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
@@ -67,7 +66,6 @@ class SSHMachine:
         if isinstance(answer, Failed):
             raise StartError(self._pool, f"{self.name}: {answer.message}", answer.detail)
         self._runtime = answer.runtime
-        self._store = BlobStore(Path(answer.store), Path(answer.spill))
 
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.
@@ -98,9 +96,8 @@ class SSHMachine:
         """A stream to the agent's service of values; from any thread but the loop's."""
         return self._soon(self._line.stream(f"{self._runtime}/values.sock", bulk=True))
 
-    def store(self) -> BlobStore:
-        """The values that lie there."""
-        assert self._store is not None
+    def store(self) -> RemoteStore:
+        """Its content store, by way of the line."""
         return self._store
 
     def last_words(self) -> str:
@@ -113,6 +110,7 @@ class SSHMachine:
 
     def leave(self) -> None:
         """Let the agent live on, and hang up."""
+        self._store.close()
         self._soon(self._line.close())
 
     async def release(self) -> None:
@@ -127,6 +125,7 @@ class SSHMachine:
             if ran.code:
                 self._warn(ran.err.strip()[-_LAST_WORDS:])
         finally:
+            self._store.close()
             await self._line.close()
 
     def _warn(self, why: str) -> None:
