@@ -34,7 +34,7 @@ schema: $(STAMPS)/demo  ## the JSON schema of the record for front ends, made fr
 	$(BIN)/python -m skyward_nb.picture.record > skyward_nb/picture/run.schema.json
 
 notebooks: $(STAMPS)/demo
-	$(BIN)/python notebooks/execute.py notebooks/*.ipynb
+	$(BIN)/python notebooks/execute.py notebooks/[0-9]*.ipynb
 
 bench: $(BIN)/python  ## the speeds, side by side with the peers, in one run and one environment
 	test -x build/bench/bin/python || $(PYTHON) -m venv build/bench

@@ -439,7 +439,7 @@ class Agent:
         """Listen where other machines may reach this one, until they have tried."""
         if self._doors is not None:
             self._doors.close()
-        self._doors = Doors(order.first, order.word)
+        self._doors = Doors(order.first, order.word, loopback=order.loopback)
         self._tell(Met(order.machine, tuple(self._doors.there)))
 
     async def _knock(self, order: Knock) -> None:

@@ -22,12 +22,12 @@ _PATIENCE = 4.0
 
 
 class Doors:
-    """Listens on every address that is no public one, for those who know the word."""
+    """Listens on every address that is no public one, or on loopback alone, for those who know the word."""
 
-    def __init__(self, first: int, word: bytes) -> None:
+    def __init__(self, first: int, word: bytes, *, loopback: bool = False) -> None:
         self._listeners: list[Listener] = []
         self.there: list[Door] = []
-        for number, (address, interface) in enumerate(_addresses(), first):
+        for number, (address, interface) in enumerate(_addresses(loopback=loopback), first):
             try:
                 listener = Listener(number, address, word)
             except OSError:
@@ -47,28 +47,31 @@ def knock(doors: Iterable[Door], word: bytes) -> list[Reached]:
     return reach([(door.number, door.address, door.port) for door in doors], word, _PATIENCE)
 
 
-def _addresses() -> list[tuple[str, str]]:
-    """Addresses with their interfaces: the fastest first, loopback last."""
+def _addresses(*, loopback: bool) -> list[tuple[str, str]]:
+    """Addresses with their interfaces, of the fastest first: those of `loopback`, or all others."""
     states = psutil.net_if_stats()
-    found: list[tuple[tuple[bool, int, int], str, str]] = []
+    found: list[tuple[tuple[int, int], str, str]] = []
     for place, (interface, addresses) in enumerate(psutil.net_if_addrs().items()):
         state = states.get(interface)
         if state is not None and not state.isup:
             continue
         for each in addresses:
-            if each.family in (socket.AF_INET, socket.AF_INET6) and _is_private(each.address):
-                is_loopback = ipaddress.ip_address(each.address).is_loopback
+            if each.family in (socket.AF_INET, socket.AF_INET6) and _is_meant(
+                each.address, loopback=loopback
+            ):
                 speed = state.speed if state is not None else 0
-                found.append(((is_loopback, -speed, place), each.address, interface))
+                found.append(((-speed, place), each.address, interface))
     return [(address, interface) for _, address, interface in sorted(found)]
 
 
-def _is_private(text: str) -> bool:
-    """Whether nobody from the internet reaches an address: only there we listen."""
+def _is_meant(text: str, *, loopback: bool) -> bool:
+    """Whether an address is of `loopback`, or one that nobody from the internet reaches."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False  # with a zone: it is reached by way of one interface only
+    if loopback or address.is_loopback:
+        return loopback and address.is_loopback
     if address.is_link_local or address.is_multicast or address.is_unspecified:
         return False
-    return address.is_private or address.is_loopback or address in _CARRIER_GRADE
+    return address.is_private or address in _CARRIER_GRADE

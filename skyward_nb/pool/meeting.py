@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 import time
@@ -28,29 +29,35 @@ def meet(pool: str, names: Sequence[str], lines: Lines, watch: Watch) -> tuple[D
     """The address of each machine that the others reach; raises `StartError` naming those that do not."""
     watch(Phase("finding out where machines reach one another"))
     try:
-        meeting = _Meeting(lines, len(names))
-        for event in lines.pump(watch, time.monotonic() + _LIMIT):
-            meeting.hear(event)
-            if len(meeting.reached) == len(names):
-                break
-        return meeting_places(names, meeting.doors, meeting.reached)
+        with contextlib.suppress(Apart):  # they are one machine in truth
+            return _try(names, lines, watch, loopback=True)
+        return _try(names, lines, watch, loopback=False)
     except Apart as apart:
         raise StartError(pool, f"{apart}. {_ADVICE}") from None
     finally:
         watch(Phase(""))
 
 
+def _try(names: Sequence[str], lines: Lines, watch: Watch, *, loopback: bool) -> tuple[Door, ...]:
+    meeting = _Meeting(lines, len(names), loopback=loopback)
+    for event in lines.pump(watch, time.monotonic() + _LIMIT):
+        meeting.hear(event)
+        if len(meeting.reached) == len(names):
+            break
+    return meeting_places(names, meeting.doors, meeting.reached)
+
+
 class _Meeting:
     """What machines have said so far: their doors, and which of the others' they reached."""
 
-    def __init__(self, lines: Lines, many: int) -> None:
+    def __init__(self, lines: Lines, many: int, *, loopback: bool) -> None:
         self._lines = lines
         self._many = many
         self._word = secrets.token_bytes(WORD)
         self.doors: dict[int, tuple[Door, ...]] = {}
         self.reached: dict[int, tuple[Reached, ...]] = {}
         for number, link in enumerate(lines.links):
-            lines.tell(link, Meet(number, number * _MOST_DOORS, self._word))
+            lines.tell(link, Meet(number, number * _MOST_DOORS, self._word, loopback))
 
     def hear(self, event: object) -> None:
         """Once all listen, have each try the doors of the others."""

@@ -39,12 +39,14 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
 class Meet(msgspec.Struct, frozen=True, tag=True):
     """To the agent of `machine`: listen where others may reach it, for those who know the `word`.
 
-    It answers by `Met`. Its doors have numbers from `first` on.
+    It answers by `Met`. Its doors have numbers from `first` on. At first it listens on `loopback`
+    alone: they may all be one machine in truth.
     """
 
     machine: int
     first: int
     word: bytes
+    loopback: bool
 
 
 class Knock(msgspec.Struct, frozen=True, tag=True):

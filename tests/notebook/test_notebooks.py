@@ -20,7 +20,7 @@ NEEDS = {
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb")))
 def test_runs_to_its_end(name, tmp_path):
     for package in ("torch", "sklearn", "matplotlib", "nbconvert", *NEEDS.get(name, ())):
         pytest.importorskip(package)
