@@ -10,6 +10,7 @@
     ├── PoolError              a pool could not be made, or is not there
     │   ├── RuntimeFolderError     no folder to keep sockets and values in
     │   └── StartError             machines, agent or ranks did not come up
+    │       └── HostError              too few hosts could be logged in to
     ├── RunGoesOn              a run in the background has not ended yet
     ├── RankDied               a rank's process ended under a run
     ├── RunTimeout             a run took longer than its `timeout`; a TimeoutError, too
@@ -158,6 +159,20 @@ class StartError(PoolError):
         text = f"pool {pool!r} did not start: {message}"
         super().__init__(pool, f"{text}\n{detail}" if detail else text)
         self.detail = detail
+
+
+class HostError(StartError):
+    """Too few hosts can be used; `hosts` maps each that cannot to why, and to what helps."""
+
+    def __init__(self, pool: str, hosts: Mapping[str, str], nodes: int, of: int) -> None:
+        if of == len(hosts) == 1:
+            ((host, why),) = hosts.items()
+            super().__init__(pool, f"{host}: {why}")
+        else:
+            lines = "\n".join(f"  {host}: {why}" for host, why in hosts.items())
+            there = f"{len(hosts)} of {of} hosts cannot be used, and {nodes} are needed"
+            super().__init__(pool, f"{there}\n{lines}")
+        self.hosts = dict(hosts)
 
 
 class PoolBusy(PoolError):
