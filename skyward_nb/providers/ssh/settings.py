@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from asyncssh.config import ConfigParseError, SSHClientConfig
+from asyncssh.config import ConfigParseError, SSHClientConfig, SSHConfig
 
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.trust import Place, known_files
@@ -53,7 +53,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
         config = SSHClientConfig.load(
             None, list(files), False, False, False, getpass.getuser(), user or (), host.name, port or ()
         )  # fmt: skip
-        jumps = () if is_same(config, host) else _jumps(config)
+        jumps = () if _is_same(config, host) else _jumps(config)
     except (ConfigParseError, OSError, UnicodeError) as error:
         raise Unreachable(str(host), f"OpenSSH's config cannot be read: {error}") from error
     named: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def _files() -> tuple[str, ...]:
 
 def _place(
     access: SSHAccess,
-    config: SSHClientConfig,
+    config: SSHConfig,
     host: Host,
     user: str | None,
     port: int | None,
@@ -106,7 +106,7 @@ def _place(
     )
 
 
-def is_same(config: SSHClientConfig, host: Host) -> bool:
+def _is_same(config: SSHConfig, host: Host) -> bool:
     """Whether a host is on the way to itself, as `Host *` with a ProxyJump has it."""
     jump = config.get("ProxyJump")
     return bool(jump) and parse_host(str(jump).partition(",")[0]).name in (
@@ -115,6 +115,6 @@ def is_same(config: SSHClientConfig, host: Host) -> bool:
     )
 
 
-def _jumps(config: SSHClientConfig) -> tuple[Host, ...]:
+def _jumps(config: SSHConfig) -> tuple[Host, ...]:
     jump = config.get("ProxyJump")
     return tuple(parse_host(text) for text in str(jump).split(",")) if jump else ()
