@@ -19,7 +19,7 @@ async def fault_of(settings: Settings, error: Exception, limit: float) -> Unreac
     """The fault behind an error that a login within `limit` seconds ended with."""
     host = str(settings.host)
     if isinstance(error, asyncssh.PermissionDenied):
-        agent = await _agent_keys()
+        agent = await _agent_keys(settings.agent)
         loop = asyncio.get_running_loop()
         return LoginRefused(host, await loop.run_in_executor(None, _refused, settings, agent))
     if isinstance(error, asyncssh.ConnectionLost | ConnectionResetError | BrokenPipeError):
@@ -91,17 +91,20 @@ def _keys(settings: Settings) -> tuple[list[str], list[str]]:
     for name in names:
         try:
             tried.append(f"{name} ({asyncssh.read_private_key(name).get_fingerprint()})")
-        except asyncssh.KeyEncryptionError:
-            locked.append(name)
-        except (asyncssh.KeyImportError, OSError):
+        except OSError:
             continue
+        except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+            if "assphrase" in str(error):
+                locked.append(name)
     return tried, locked
 
 
-async def _agent_keys() -> int:
+async def _agent_keys(path: str) -> int:
     """How many keys the person's agent has."""
+    if not path:
+        return 0
     try:
-        agent = await asyncssh.connect_agent()
+        agent = await asyncssh.connect_agent(path)
     except (OSError, ValueError, asyncssh.Error):
         return 0
     try:
