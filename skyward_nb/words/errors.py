@@ -4,6 +4,7 @@
     ├── OptionError            an option, its value, or a verb is not one we know
     ├── MissingDependency      a package that the work needs is not installed
     ├── AcceleratorError       the accelerator asked for is not here
+    ├── HostNotReady           a machine that one logs in to cannot be made ready
     ├── PayloadError           a value cannot travel
     │   └── ResultTooLarge         a value of a rank is over the limit of what comes back
     ├── PoolError              a pool could not be made, or is not there
@@ -65,6 +66,16 @@ class AcceleratorError(SkyError):
         super().__init__(message)
         self.asked = asked
         self.found = found
+
+
+class HostNotReady(SkyError):
+    """The machine `host` could not be made ready; `detail` has the last words of what failed."""
+
+    def __init__(self, host: str, message: str, detail: str = "") -> None:
+        text = f"{host}: {message}"
+        super().__init__(f"{text}\n{detail}" if detail else text)
+        self.host = host
+        self.detail = detail
 
 
 class PayloadError(SkyError):
