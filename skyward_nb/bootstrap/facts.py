@@ -105,7 +105,7 @@ for folder in $PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin:/usr/bin; d
   set +f
   case $folder in '' | */shims) continue ;; esac
   uv "$folder/uv"
-  for each in "$folder"/python3 "$folder"/python3.[0-9] "$folder"/python3.[0-9][0-9]; do
+  for each in "$folder"/python3.[0-9] "$folder"/python3.[0-9][0-9] "$folder"/python3; do
     python "$each"
   done
 done

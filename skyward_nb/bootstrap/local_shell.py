@@ -64,17 +64,21 @@ class LocalShell:
         told: Callable[[int], None] = untold,
     ) -> None:
         """Write a file by way of another name beside it."""
-        new = Path(f"{path}.{os.getpid()}.new")
-        sent = 0
-        try:
-            with new.open("wb") as file:
-                for part in parts:
-                    sent += file.write(part)
-                    told(sent)
-            new.chmod(mode)
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
+        _write(Path(path), parts, mode, told)
+
+
+def _write(path: Path, parts: Iterable[bytes], mode: int, told: Callable[[int], None]) -> None:
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    sent = 0
+    try:
+        with new.open("wb") as file:
+            for part in parts:
+                sent += file.write(part)
+                told(sent)
+        new.chmod(mode)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 async def _talk(
