@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from skyward_nb.bootstrap import interpreter, package, uv
+from skyward_nb.bootstrap import interpreter, locks, package, uv
 from skyward_nb.bootstrap.apt import LIST, install_packages
 from skyward_nb.bootstrap.facts import Facts, Tool
-from skyward_nb.bootstrap.failures import failure
+from skyward_nb.bootstrap.failures import failure, host_of, unreached_address
 from skyward_nb.bootstrap.needs import check_minor, minor, requirements
 from skyward_nb.bootstrap.scripts import LOCK, settled
 from skyward_nb.bootstrap.shell import Ran, Shell
@@ -24,6 +25,9 @@ from skyward_nb.words.masking import masked_address
 
 _LIMIT = 60.0
 _BUILD_LIMIT = 3600.0
+_NO_PYTHON, _NO_PACKAGES = 41, 42
+"""How `_BUILD` ends where these are lacking."""
+
 _FORM = 1
 """Raised when environments are made otherwise than before."""
 
@@ -36,10 +40,11 @@ _BUILD = r"""
 if [ -x "$final/bin/python" ]; then exit 0; fi
 rm -rf "$final"
 "$uv" venv --quiet --no-project --relocatable $python "$new" </dev/null || exit 41
-"$uv" pip install --python "$new/bin/python" --torch-backend="${UV_TORCH_BACKEND:-auto}" --requirements - ||
-  exit 42
+backend=${backend-"--torch-backend=${UV_TORCH_BACKEND:-auto}"}
+"$uv" pip install --python "$new/bin/python" $backend --requirements - || exit 42
 "$new/bin/python" -c 'import msgspec, xxhash, psutil, IPython' </dev/null || exit 43
-"$uv" pip freeze --quiet --python "$new/bin/python" >"$new/packages.txt" </dev/null
+echo sky=packages
+"$uv" pip freeze --quiet --python "$new/bin/python" </dev/null || exit 43
 mv "$new" "$final" || exit 44
 """
 
@@ -73,7 +78,7 @@ async def ready(shell: Shell, facts: Facts, image: Image, tell: Tell) -> Environ
     check_minor(image)
     check_machine(shell.name, facts)
     ours = package.Package()
-    wanted = None if image.interpreter else _Wanted(shell.name, facts, image)
+    wanted = None if image.interpreter else _Wanted(facts, image)
     asked = interpreter.path_of(image.interpreter or "", facts.home)
     code = package.place(facts, ours.digest)
     script = f"code={shlex.quote(code)}\nenv={shlex.quote(wanted.final if wanted else '')}\n{_SEE}"
@@ -92,7 +97,7 @@ async def ready(shell: Shell, facts: Facts, image: Image, tell: Tell) -> Environ
         interpreter.check(shell.name, asked, seen)
         tell("environment", asked, True)
     else:
-        await _environment(shell, facts, wanted, image, tell, found=_says(seen, b"env"))
+        await _environment(shell, facts, wanted, tell, found=_says(seen, b"env"))
     if not _says(seen, b"code"):
         tell("package", "", False)
         await package.ship(shell, facts, ours)
@@ -119,10 +124,11 @@ def check_machine(host: str, facts: Facts) -> None:
 class _Wanted:
     """An environment to be: which Python, which packages, and the digest that these make."""
 
-    def __init__(self, host: str, facts: Facts, image: Image) -> None:
+    def __init__(self, facts: Facts, image: Image) -> None:
         self.requirements = requirements(image)
         self.python = _python(facts)
         self.variables = uv.settings(image.env)
+        # No password is part of it: another one makes no other environment.
         parts = [
             _FORM,
             f"{self.python.version} {self.python.path}" if self.python else minor(),
@@ -132,11 +138,11 @@ class _Wanted:
             ".".join(uv.version().split(".")[:2]),
             self.variables.get("UV_TORCH_BACKEND", "auto"),
             facts.driver.partition(".")[0],
-            self.requirements,
+            uv.origins(self.variables),
+            [masked_address(text) for text in self.requirements],
         ]
         self.digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
         self.final = f"{facts.cache}/envs/{self.digest}"
-        self.host = host
 
 
 def _python(facts: Facts) -> Tool | None:
@@ -150,7 +156,7 @@ def _says(seen: Ran, word: bytes) -> bool:
 
 
 async def _environment(
-    shell: Shell, facts: Facts, wanted: _Wanted, image: Image, tell: Tell, *, found: bool
+    shell: Shell, facts: Facts, wanted: _Wanted, tell: Tell, *, found: bool
 ) -> None:
     if found:
         tell("environment", "as before", True)
@@ -169,17 +175,33 @@ async def _environment(
     }
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
     quiet = {"UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "2", "NO_COLOR": "1", **wanted.variables}
-    script = f"{uv.exported(quiet)}{given}{LOCK}{settled(_BUILD)}"
-    data = "\n".join(wanted.requirements).encode()
-    ran = await shell.run(script, data=data, limit=_BUILD_LIMIT, heard=heard)
+    rest = f"{given}{LOCK}{settled(_BUILD)}"
+
+    async def make(packages: Sequence[str], **other: str) -> Ran:
+        script = uv.exported({**quiet, **other}) + rest
+        data = "\n".join(packages).encode()
+        return await shell.run(script, data=data, limit=_BUILD_LIMIT, heard=heard)
+
+    known = locks.known(wanted.digest)
+    ran = await make(known or wanted.requirements)
+    if ran.code == _NO_PACKAGES and known and not unreached_address(ran.err):
+        locks.forget(wanted.digest)
+        ran = await make(wanted.requirements)
+    if ran.code and (address := unreached_address(ran.err)):
+        # Without the index of torch's builds, the one that there is may have it; or uv has it all.
+        again = {"backend": ""} if "download.pytorch.org" in address else {"UV_OFFLINE": "1"}
+        tell("environment", f"{host_of(address)} is not reached: trying without it", False)
+        second = await make(wanted.requirements, **again)
+        ran = ran if second.code else second
     if ran.code:
         raise await _unmade(shell, facts, wanted, ran)
+    locks.keep(wanted.digest, ran.out)
     tell("environment", "", True)
 
 
 async def _unmade(shell: Shell, facts: Facts, wanted: _Wanted, ran: Ran) -> HostNotReady:
     """Why there is no environment; where it is for want of a Python, how to come by one."""
-    if ran.code == 41 and wanted.python is None:
+    if ran.code == _NO_PYTHON and wanted.python is None:
         has = ", ".join(dict.fromkeys(tool.version for tool in facts.pythons)) or "none"
         minors = dict.fromkeys(".".join(tool.version.split(".")[:2]) for tool in facts.pythons)
         other = f", or start the notebook or script with one that it has ({', '.join(minors)})"

@@ -79,20 +79,25 @@ def wanted(text: str) -> str:
     except InvalidRequirement as error:
         if "://" in text and not text.startswith(("-", "file:")):
             return text
-        why = str(error).partition("\n")[0]
-        raise OptionError(
-            "pip",
-            f"pip={masked_address(text)}: {why}. A node can install what has a name or an address, as "
-            "in numpy>=2 or git+https://...; modules of yours go with includes=, and UV_DEFAULT_INDEX "
-            "in env= names an index",
-        ) from None
+        raise _unfit(text, str(error).partition("\n")[0]) from None
     if requirement.url:
+        if requirement.url.startswith("file:"):
+            raise _unfit(text, "a path of this machine")
         return str(requirement)
     requirement.specifier = _without_tags(requirement.specifier)
     here = _version_here(requirement)
     if here:
         requirement.specifier = SpecifierSet(f"=={here}")
     return str(requirement)
+
+
+def _unfit(text: str, why: str) -> OptionError:
+    return OptionError(
+        "pip",
+        f"pip={masked_address(text)}: {why}. A node can install what has a name or an address, as in "
+        "numpy>=2 or git+https://...; modules of yours go with includes=, and UV_DEFAULT_INDEX in "
+        "env= names an index",
+    )
 
 
 def _without_tags(specifiers: SpecifierSet) -> SpecifierSet:
