@@ -15,7 +15,7 @@ from typing import Protocol
 from skyward_nb.bootstrap import interpreter, locks, package, uv
 from skyward_nb.bootstrap.apt import LIST, install_packages
 from skyward_nb.bootstrap.facts import Facts, Tool
-from skyward_nb.bootstrap.failures import failure, host_of, unreached_address
+from skyward_nb.bootstrap.failures import failure, host_of, is_unsolved, unreached_address
 from skyward_nb.bootstrap.needs import check_minor, minor, requirements
 from skyward_nb.bootstrap.scripts import LOCK, settled
 from skyward_nb.bootstrap.shell import Ran, Shell
@@ -25,8 +25,8 @@ from skyward_nb.words.masking import masked_address
 
 _LIMIT = 60.0
 _BUILD_LIMIT = 3600.0
-_NO_PYTHON, _NO_PACKAGES = 41, 42
-"""How `_BUILD` ends where these are lacking."""
+_NO_PYTHON, _NO_USE = 41, 43
+"""How `_BUILD` ends where there is none, and where what was installed cannot be imported."""
 
 _FORM = 1
 """Raised when environments are made otherwise than before."""
@@ -126,6 +126,7 @@ class _Wanted:
 
     def __init__(self, facts: Facts, image: Image) -> None:
         self.requirements = requirements(image)
+        self.looser = requirements(image, exactly=False)
         self.python = _python(facts)
         self.variables = uv.settings(image.env)
         # No password is part of it: another one makes no other environment.
@@ -182,21 +183,33 @@ async def _environment(
         data = "\n".join(packages).encode()
         return await shell.run(script, data=data, limit=_BUILD_LIMIT, heard=heard)
 
-    known = locks.known(wanted.digest)
-    ran = await make(known or wanted.requirements)
-    if ran.code == _NO_PACKAGES and known and not unreached_address(ran.err):
-        locks.forget(wanted.digest)
-        ran = await make(wanted.requirements)
-    if ran.code and (address := unreached_address(ran.err)):
-        # Without the index of torch's builds, the one that there is may have it; or uv has it all.
-        again = {"backend": ""} if "download.pytorch.org" in address else {"UV_OFFLINE": "1"}
+    # What was got before, else what runs here, else whatever fits.
+    choices = [locks.known(wanted.digest), wanted.requirements, wanted.looser]
+    choices = [each for each in choices if each]
+    other: dict[str, str] = {}
+    blamed = None
+    while (ran := await make(choices[0], **other)).code:
+        address = unreached_address(ran.err)
+        if address and "download.pytorch.org" in address and "backend" not in other:
+            # The index that there is may have builds of torch, too.
+            other["backend"] = ""
+        elif address and "UV_OFFLINE" not in other:
+            other["UV_OFFLINE"] = "1"
+            blamed = ran
+        elif _may_be_others(ran) and len(choices) > 1 and not blamed:
+            del choices[0]
+            tell("environment", "not to be had at these versions: trying others", False)
+            continue
+        else:
+            raise await _unmade(shell, facts, wanted, blamed or ran)
         tell("environment", f"{host_of(address)} is not reached: trying without it", False)
-        second = await make(wanted.requirements, **again)
-        ran = ran if second.code else second
-    if ran.code:
-        raise await _unmade(shell, facts, wanted, ran)
     locks.keep(wanted.digest, ran.out)
     tell("environment", "", True)
+
+
+def _may_be_others(ran: Ran) -> bool:
+    """Whether other versions of packages may do what these did not."""
+    return is_unsolved(ran.err) or ran.code == _NO_USE
 
 
 async def _unmade(shell: Shell, facts: Facts, wanted: _Wanted, ran: Ran) -> HostNotReady:

@@ -35,7 +35,7 @@ async def failure(shell: Shell, facts: Facts, ran: Ran, what: str) -> HostNotRea
         return HostNotReady(shell.name, await _full(shell, facts, ran, what), detail)
     if address := unreached_address(ran.err):
         return HostNotReady(shell.name, unreached(address, what), detail)
-    if _is_unsolved(ran.err):
+    if is_unsolved(ran.err):
         text = f"{what}: no versions of its packages fit together. Change Image(pip=[...])"
         return HostNotReady(shell.name, text, detail)
     return HostNotReady(shell.name, what, detail or f"exit status {ran.code}")
@@ -68,7 +68,8 @@ def last_words(err: str) -> str:
     return "\n".join(lines[-_LINES:])
 
 
-def _is_unsolved(err: str) -> bool:
+def is_unsolved(err: str) -> bool:
+    """Whether versions that fit together were looked for in vain."""
     return "No solution found" in err
 
 
