@@ -69,15 +69,22 @@ class Environment:
     digest: str
 
 
-async def ready(shell: Shell, facts: Facts, image: Image, tell: Tell) -> Environment:
+async def ready(
+    shell: Shell,
+    facts: Facts,
+    image: Image,
+    tell: Tell,
+    *,
+    ours: package.Package | None = None,
+) -> Environment:
     """Make sure that a machine has the package and an environment for this image.
 
-    Takes one round trip when nothing has changed. Raises `OptionError` for an image that no machine
+    Takes one round trip when nothing has changed. `ours` is the package, where it is packed already. Raises `OptionError` for an image that no machine
     could have, `HostNotReady` for what this one has not and cannot get.
     """
     check_minor(image)
     check_machine(shell.name, facts)
-    ours = package.Package()
+    ours = ours or package.Package()
     wanted = None if image.interpreter else _Wanted(facts, image)
     asked = interpreter.path_of(image.interpreter or "", facts.home)
     code = package.place(facts, ours.digest)
@@ -126,7 +133,7 @@ class _Wanted:
 
     def __init__(self, facts: Facts, image: Image) -> None:
         self.requirements = requirements(image)
-        self.looser = requirements(image, exactly=False)
+        self._image = image
         self.python = _python(facts)
         self.variables = uv.settings(image.env)
         # No password is part of it: another one makes no other environment.
@@ -144,6 +151,11 @@ class _Wanted:
         ]
         self.digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
         self.final = f"{facts.cache}/envs/{self.digest}"
+
+    def choices(self) -> list[Sequence[str]]:
+        """What to install: what was got before, else at the versions that run here, else whatever fits."""
+        looser = requirements(self._image, exactly=False)
+        return [each for each in (locks.known(self.digest), self.requirements, looser) if each]
 
 
 def _python(facts: Facts) -> Tool | None:
@@ -183,9 +195,7 @@ async def _environment(
         data = "\n".join(packages).encode()
         return await shell.run(script, data=data, limit=_BUILD_LIMIT, heard=heard)
 
-    # What was got before, else what runs here, else whatever fits.
-    choices = [locks.known(wanted.digest), wanted.requirements, wanted.looser]
-    choices = [each for each in choices if each]
+    choices = wanted.choices()
     other: dict[str, str] = {}
     blamed = None
     while (ran := await make(choices[0], **other)).code:

@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+from skyward_nb.bootstrap import needs
 from skyward_nb.bootstrap.failures import last_words
 from skyward_nb.bootstrap.needs import RUNNING, minor
 from skyward_nb.bootstrap.shell import Ran
@@ -22,6 +23,8 @@ found = {"version": "%d.%d" % sys.version_info[:2], "kind": platform.python_impl
 class Named:
     marker, extras = None, ()
     def __init__(self, text):
+        if "://" in text or ";" in text:
+            raise ValueError(text)
         self.name, self.specifier = re.match("[A-Za-z0-9._-]*", text).group(), self
     def contains(self, version, prereleases):
         return True
@@ -84,8 +87,11 @@ def path_of(asked: str, home: str) -> str:
 
 
 def question(image: Image) -> bytes:
-    """A program that says what an interpreter is, and what it lacks of our needs and an image's."""
-    wanted = [*RUNNING, *image.pip]
+    """A program that says what an interpreter is, and what it lacks of our needs and an image's.
+
+    Raises `OptionError` for what no node could install.
+    """
+    wanted = [*RUNNING, *(needs.wanted(text, exactly=False) for text in image.pip)]
     given = f"MINOR = {minor()!r}\nWANTED = {json.dumps(wanted)}\n"
     return (given + _LOOK).encode()
 

@@ -89,8 +89,7 @@ def wanted(text: str, *, exactly: bool = True) -> str:
             raise _unfit(text, "a path of this machine")
         return str(requirement)
     requirement.specifier = _without_tags(requirement.specifier)
-    here = _version_here(requirement)
-    if exactly and here:
+    if exactly and (here := _version_here(requirement)):
         requirement.specifier = SpecifierSet(f"=={here}")
     return str(requirement)
 

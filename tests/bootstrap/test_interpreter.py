@@ -76,6 +76,19 @@ def test_versions_and_packages_of_the_image_are_looked_at(shell):
     assert text.splitlines()[-1].endswith("-m pip install 'pytest>=99' 'nowhere-at-all[x]'")
 
 
+def test_builds_of_a_version_are_the_nodes_affair(shell, tmp_path):
+    site = tmp_path / "site"
+    place = site / "sky_t_tagged-2.13.0+cu128.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: sky-t-tagged\nVersion: 2.13.0+cu128\n"
+    )
+    python = program(tmp_path, "python", f'PYTHONPATH={site} exec {sys.executable} "$@"')
+    make_ready(shell, Image(interpreter=str(python), pip=["sky-t-tagged==2.13.0+cpu"]))
+    text = refused(shell, Image(interpreter=str(python), pip=["sky-t-tagged==2.12.0+cpu"]))
+    assert "sky-t-tagged==2.12.0 (sky-t-tagged 2.13.0+cu128)" in text
+
+
 def test_one_that_is_broken_says_how(shell, bare):
     site = next(bare.parents[1].glob("lib/python*/site-packages"))
     (site / "xxhash.py").write_text("raise ImportError('libxxhash.so: wrong ELF class')")
