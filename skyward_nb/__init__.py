@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from skyward_nb.runtime.sync import barrier, data_place, mesh
     from skyward_nb.words.errors import (
         AcceleratorError,
+        HostNotReady,
         MissingDependency,
         OptionError,
         PayloadError,
@@ -61,6 +62,7 @@ _HOMES = {
     "Compute": "api.compute",
     "Local": "api.arguments",
     "DistributedSampler": "runtime.sampler",
+    "HostNotReady": "words.errors",
     "Image": "words.image",
     "InstanceInfo": "words.info",
     "MissingDependency": "words.errors",
@@ -111,6 +113,7 @@ __all__ = [
     "AcceleratorError",
     "Compute",
     "ComputePool",
+    "HostNotReady",
     "Image",
     "InstanceInfo",
     "Local",

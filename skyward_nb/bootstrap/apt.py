@@ -53,7 +53,11 @@ async def install_packages(
     tell(f"installing {words}")
     ran = await shell.run(f"set -- {words}\n{_INSTALL}", limit=_LIMIT, heard=tell)
     if ran.code:
-        why = "and sudo asks for a password" if ran.code == 40 else "and installing it failed"
+        why = (
+            "and sudo is not allowed without a password"
+            if ran.code == 40
+            else "and installing it failed"
+        )
         raise HostNotReady(
             shell.name,
             f"apt={','.join(asked)}: it lacks {', '.join(lacking)}, {why}. There:\n"

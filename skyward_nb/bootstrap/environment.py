@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from skyward_nb.bootstrap import interpreter, package, uv
+from skyward_nb.bootstrap import interpreter, locks, package, uv
 from skyward_nb.bootstrap.apt import LIST, install_packages
 from skyward_nb.bootstrap.facts import Facts, Tool
-from skyward_nb.bootstrap.failures import failure
+from skyward_nb.bootstrap.failures import failure, host_of, is_unsolved, unreached_address
 from skyward_nb.bootstrap.needs import check_minor, minor, requirements
 from skyward_nb.bootstrap.scripts import LOCK, settled
 from skyward_nb.bootstrap.shell import Ran, Shell
@@ -24,6 +25,9 @@ from skyward_nb.words.masking import masked_address
 
 _LIMIT = 60.0
 _BUILD_LIMIT = 3600.0
+_NO_PYTHON, _NO_USE = 41, 43
+"""How `_BUILD` ends where there is none, and where what was installed cannot be imported."""
+
 _FORM = 1
 """Raised when environments are made otherwise than before."""
 
@@ -36,10 +40,11 @@ _BUILD = r"""
 if [ -x "$final/bin/python" ]; then exit 0; fi
 rm -rf "$final"
 "$uv" venv --quiet --no-project --relocatable $python "$new" </dev/null || exit 41
-"$uv" pip install --python "$new/bin/python" --torch-backend="${UV_TORCH_BACKEND:-auto}" --requirements - ||
-  exit 42
+backend=${backend-"--torch-backend=${UV_TORCH_BACKEND:-auto}"}
+"$uv" pip install --python "$new/bin/python" $backend --requirements - || exit 42
 "$new/bin/python" -c 'import msgspec, xxhash, psutil, IPython' </dev/null || exit 43
-"$uv" pip freeze --quiet --python "$new/bin/python" >"$new/packages.txt" </dev/null
+echo sky=packages
+"$uv" pip freeze --quiet --python "$new/bin/python" </dev/null || exit 43
 mv "$new" "$final" || exit 44
 """
 
@@ -64,16 +69,23 @@ class Environment:
     digest: str
 
 
-async def ready(shell: Shell, facts: Facts, image: Image, tell: Tell) -> Environment:
+async def ready(
+    shell: Shell,
+    facts: Facts,
+    image: Image,
+    tell: Tell,
+    *,
+    ours: package.Package | None = None,
+) -> Environment:
     """Make sure that a machine has the package and an environment for this image.
 
-    Takes one round trip when nothing has changed. Raises `OptionError` for an image that no machine
+    Takes one round trip when nothing has changed. `ours` is the package, where it is packed already. Raises `OptionError` for an image that no machine
     could have, `HostNotReady` for what this one has not and cannot get.
     """
     check_minor(image)
     check_machine(shell.name, facts)
-    ours = package.Package()
-    wanted = None if image.interpreter else _Wanted(shell.name, facts, image)
+    ours = ours or package.Package()
+    wanted = None if image.interpreter else _Wanted(facts, image)
     asked = interpreter.path_of(image.interpreter or "", facts.home)
     code = package.place(facts, ours.digest)
     script = f"code={shlex.quote(code)}\nenv={shlex.quote(wanted.final if wanted else '')}\n{_SEE}"
@@ -92,7 +104,7 @@ async def ready(shell: Shell, facts: Facts, image: Image, tell: Tell) -> Environ
         interpreter.check(shell.name, asked, seen)
         tell("environment", asked, True)
     else:
-        await _environment(shell, facts, wanted, image, tell, found=_says(seen, b"env"))
+        await _environment(shell, facts, wanted, tell, found=_says(seen, b"env"))
     if not _says(seen, b"code"):
         tell("package", "", False)
         await package.ship(shell, facts, ours)
@@ -119,10 +131,12 @@ def check_machine(host: str, facts: Facts) -> None:
 class _Wanted:
     """An environment to be: which Python, which packages, and the digest that these make."""
 
-    def __init__(self, host: str, facts: Facts, image: Image) -> None:
+    def __init__(self, facts: Facts, image: Image) -> None:
         self.requirements = requirements(image)
+        self._image = image
         self.python = _python(facts)
         self.variables = uv.settings(image.env)
+        # No password is part of it: another one makes no other environment.
         parts = [
             _FORM,
             f"{self.python.version} {self.python.path}" if self.python else minor(),
@@ -132,11 +146,16 @@ class _Wanted:
             ".".join(uv.version().split(".")[:2]),
             self.variables.get("UV_TORCH_BACKEND", "auto"),
             facts.driver.partition(".")[0],
-            self.requirements,
+            uv.origins(self.variables),
+            [masked_address(text) for text in self.requirements],
         ]
         self.digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
         self.final = f"{facts.cache}/envs/{self.digest}"
-        self.host = host
+
+    def choices(self) -> list[Sequence[str]]:
+        """What to install: what was got before, else at the versions that run here, else whatever fits."""
+        looser = requirements(self._image, exactly=False)
+        return [each for each in (locks.known(self.digest), self.requirements, looser) if each]
 
 
 def _python(facts: Facts) -> Tool | None:
@@ -150,7 +169,7 @@ def _says(seen: Ran, word: bytes) -> bool:
 
 
 async def _environment(
-    shell: Shell, facts: Facts, wanted: _Wanted, image: Image, tell: Tell, *, found: bool
+    shell: Shell, facts: Facts, wanted: _Wanted, tell: Tell, *, found: bool
 ) -> None:
     if found:
         tell("environment", "as before", True)
@@ -169,17 +188,43 @@ async def _environment(
     }
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
     quiet = {"UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "2", "NO_COLOR": "1", **wanted.variables}
-    script = f"{uv.exported(quiet)}{given}{LOCK}{settled(_BUILD)}"
-    data = "\n".join(wanted.requirements).encode()
-    ran = await shell.run(script, data=data, limit=_BUILD_LIMIT, heard=heard)
-    if ran.code:
-        raise await _unmade(shell, facts, wanted, ran)
+    rest = f"{given}{LOCK}{settled(_BUILD)}"
+
+    async def make(packages: Sequence[str], **other: str) -> Ran:
+        script = uv.exported({**quiet, **other}) + rest
+        data = "\n".join(packages).encode()
+        return await shell.run(script, data=data, limit=_BUILD_LIMIT, heard=heard)
+
+    choices = wanted.choices()
+    other: dict[str, str] = {}
+    blamed = None
+    while (ran := await make(choices[0], **other)).code:
+        address = unreached_address(ran.err)
+        if address and "download.pytorch.org" in address and "backend" not in other:
+            # The index that there is may have builds of torch, too.
+            other["backend"] = ""
+        elif address and "UV_OFFLINE" not in other:
+            other["UV_OFFLINE"] = "1"
+            blamed = ran
+        elif _may_be_others(ran) and len(choices) > 1 and not blamed:
+            del choices[0]
+            tell("environment", "not to be had at these versions: trying others", False)
+            continue
+        else:
+            raise await _unmade(shell, facts, wanted, blamed or ran)
+        tell("environment", f"{host_of(address)} is not reached: trying without it", False)
+    locks.keep(wanted.digest, ran.out)
     tell("environment", "", True)
+
+
+def _may_be_others(ran: Ran) -> bool:
+    """Whether other versions of packages may do what these did not."""
+    return is_unsolved(ran.err) or ran.code == _NO_USE
 
 
 async def _unmade(shell: Shell, facts: Facts, wanted: _Wanted, ran: Ran) -> HostNotReady:
     """Why there is no environment; where it is for want of a Python, how to come by one."""
-    if ran.code == 41 and wanted.python is None:
+    if ran.code == _NO_PYTHON and wanted.python is None:
         has = ", ".join(dict.fromkeys(tool.version for tool in facts.pythons)) or "none"
         minors = dict.fromkeys(".".join(tool.version.split(".")[:2]) for tool in facts.pythons)
         other = f", or start the notebook or script with one that it has ({', '.join(minors)})"

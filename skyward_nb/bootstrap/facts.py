@@ -97,10 +97,11 @@ uv() {
   say uv "${found%% *} $1"
 }
 for each in "$cache"/uv/*/uv; do uv "$each"; done
+places=$PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin:/usr/bin
 old=$IFS
 IFS=:
 set -f
-for folder in $PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin:/usr/bin; do
+for folder in $places; do
   IFS=$old
   set +f
   case $folder in '' | */shims) continue ;; esac

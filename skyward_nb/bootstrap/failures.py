@@ -33,19 +33,29 @@ async def failure(shell: Shell, facts: Facts, ran: Ran, what: str) -> HostNotRea
     detail = last_words(ran.err)
     if _FULL.search(ran.err):
         return HostNotReady(shell.name, await _full(shell, facts, ran, what), detail)
-    if _UNREACHED.search(ran.err) and (found := _ADDRESS.search(ran.err)):
-        return HostNotReady(shell.name, unreached(found.group(), what), detail)
-    if _is_unsolved(ran.err):
+    if address := unreached_address(ran.err):
+        return HostNotReady(shell.name, unreached(address, what), detail)
+    if is_unsolved(ran.err):
         text = f"{what}: no versions of its packages fit together. Change Image(pip=[...])"
         return HostNotReady(shell.name, text, detail)
     return HostNotReady(shell.name, what, detail or f"exit status {ran.code}")
 
 
+def unreached_address(err: str) -> str:
+    """The address that was not reached, in what an installer said; "" where that is not what failed."""
+    found = _ADDRESS.search(err) if _UNREACHED.search(err) else None
+    return found.group() if found else ""
+
+
+def host_of(address: str) -> str:
+    """The host of an address."""
+    return address.split("/")[2].rpartition("@")[2]
+
+
 def unreached(address: str, what: str) -> str:
     """What to do where a machine does not get to an address."""
-    host = masked_address(address).split("/")[2].rpartition("@")[2]
     return (
-        f"{what}: it does not reach {host}. Ways on: a mirror that it reaches, by "
+        f"{what}: it does not reach {host_of(address)}. Ways on: a mirror that it reaches, by "
         'Image(env={"UV_DEFAULT_INDEX": "https://..."}), for Python itself UV_PYTHON_INSTALL_MIRROR; '
         'a proxy, by Image(env={"HTTPS_PROXY": ...}); an environment that is there, by '
         'Image(interpreter="/path/to/python").'
@@ -58,7 +68,8 @@ def last_words(err: str) -> str:
     return "\n".join(lines[-_LINES:])
 
 
-def _is_unsolved(err: str) -> bool:
+def is_unsolved(err: str) -> bool:
+    """Whether versions that fit together were looked for in vain."""
     return "No solution found" in err
 
 

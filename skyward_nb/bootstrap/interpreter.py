@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+from skyward_nb.bootstrap import needs
 from skyward_nb.bootstrap.failures import last_words
 from skyward_nb.bootstrap.needs import RUNNING, minor
 from skyward_nb.bootstrap.shell import Ran
@@ -16,12 +17,21 @@ from skyward_nb.words.masking import masked_address
 MARK = b"\nsky=interpreter\n"
 
 _LOOK = """
-import json, sys
+import json, platform, re, sys
 sys.stdout.write("\\nsky=interpreter\\n")
-found = {"version": "%d.%d" % sys.version_info[:2], "kind": sys.implementation.name, "lacks": []}
+found = {"version": "%d.%d" % sys.version_info[:2], "kind": platform.python_implementation(), "lacks": []}
+class Named:
+    marker, extras = None, ()
+    def __init__(self, text):
+        if "://" in text or ";" in text:
+            raise ValueError(text)
+        self.name, self.specifier = re.match("[A-Za-z0-9._-]*", text).group(), self
+    def contains(self, version, prereleases):
+        return True
 def look():
-    from importlib import metadata
-    for name in ("msgspec", "xxhash", "psutil", "packaging"):
+    from importlib import metadata, util
+    found["pip"] = util.find_spec("pip") is not None
+    for name in ("msgspec", "xxhash", "psutil"):
         try:
             __import__(name)
         except Exception as error:
@@ -33,7 +43,7 @@ def look():
         try:
             from pip._vendor.packaging.requirements import Requirement
         except ImportError:
-            return
+            Requirement = Named
     def has(wanted, known):
         if wanted.marker is not None and not wanted.marker.evaluate():
             return ""
@@ -65,7 +75,7 @@ def look():
         word = has(wanted, set())
         if word:
             found["lacks"].append([text, word])
-if found["version"] == MINOR and found["kind"] == "cpython":
+if found["version"] == MINOR and found["kind"] == "CPython":
     look()
 sys.stdout.write(json.dumps(found) + "\\n")
 """
@@ -77,8 +87,11 @@ def path_of(asked: str, home: str) -> str:
 
 
 def question(image: Image) -> bytes:
-    """A program that says what an interpreter is, and what it lacks of our needs and an image's."""
-    wanted = [*RUNNING, *image.pip]
+    """A program that says what an interpreter is, and what it lacks of our needs and an image's.
+
+    Raises `OptionError` for what no node could install.
+    """
+    wanted = [*RUNNING, *(needs.wanted(text, exactly=False) for text in image.pip)]
     given = f"MINOR = {minor()!r}\nWANTED = {json.dumps(wanted)}\n"
     return (given + _LOOK).encode()
 
@@ -94,8 +107,8 @@ def check(host: str, path: str, ran: Ran) -> None:
             last_words(ran.err),
         )
     found: dict[str, Any] = json.loads(said)
-    if found["kind"] != "cpython" or found["version"] != minor():
-        kind = "" if found["kind"] == "cpython" else f" ({found['kind']})"
+    if found["kind"] != "CPython" or found["version"] != minor():
+        kind = "" if found["kind"] == "CPython" else f" ({found['kind']})"
         raise HostNotReady(
             host,
             f"interpreter={path} is Python {found['version']}{kind}, and the notebook or script runs "
@@ -109,8 +122,13 @@ def check(host: str, path: str, ran: Ran) -> None:
         raise HostNotReady(
             host,
             f"interpreter={path} lacks what ranks need: {words}. Install it there:\n"
-            f"  {shlex.quote(path)} -m pip install {packages}",
+            f"  {_installer(path, has_pip=found['pip'])} {packages}",
         )
+
+
+def _installer(path: str, *, has_pip: bool) -> str:
+    python = shlex.quote(path)
+    return f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
 
 
 def _requirement(name: str) -> str:

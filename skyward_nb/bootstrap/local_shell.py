@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class LocalShell:
             return await asyncio.wait_for(_talk(process, body + data, heard), limit)
         finally:
             if process.returncode is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
 
     async def send(

@@ -59,18 +59,22 @@ def image_of(spec: PoolSpec) -> Image:
     return spec.image.having(pip=[text for text in needed if _name(text) not in asked])
 
 
-def requirements(image: Image) -> tuple[str, ...]:
-    """All that an environment for this image needs; raises `OptionError` for what no node could install."""
-    asked = [wanted(text) for text in image.pip]
+def requirements(image: Image, *, exactly: bool = True) -> tuple[str, ...]:
+    """All that an environment for this image needs; `exactly` at the versions that run here.
+
+    Raises `OptionError` for what no node could install.
+    """
+    asked = [wanted(text, exactly=exactly) for text in image.pip]
     names = {_name(text) for text in image.pip}
-    ours = [wanted(text) for text in (*RUNNING, *BESIDE) if _name(text) not in names]
+    every = [text for text in (*RUNNING, *BESIDE) if _name(text) not in names]
+    ours = [wanted(text, exactly=exactly) for text in every]
     # A bound of ours holds also for what is asked for by name.
     bounds = [text for text in (*RUNNING, *BESIDE) if _name(text) in names]
     return tuple(sorted({*asked, *ours, *bounds}))
 
 
-def wanted(text: str) -> str:
-    """A requirement as a node can install it, at the version that runs here if that fits.
+def wanted(text: str, *, exactly: bool = True) -> str:
+    """A requirement as a node can install it, `exactly` at the version that runs here if that fits.
 
     Local tags of versions (`2.13.0+cpu`) are left out: which build a node needs is its own affair.
     """
@@ -79,20 +83,24 @@ def wanted(text: str) -> str:
     except InvalidRequirement as error:
         if "://" in text and not text.startswith(("-", "file:")):
             return text
-        why = str(error).partition("\n")[0]
-        raise OptionError(
-            "pip",
-            f"pip={masked_address(text)}: {why}. A node can install what has a name or an address, as "
-            "in numpy>=2 or git+https://...; modules of yours go with includes=, and UV_DEFAULT_INDEX "
-            "in env= names an index",
-        ) from None
+        raise _unfit(text, str(error).partition("\n")[0]) from None
     if requirement.url:
+        if requirement.url.startswith("file:"):
+            raise _unfit(text, "a path of this machine")
         return str(requirement)
     requirement.specifier = _without_tags(requirement.specifier)
-    here = _version_here(requirement)
-    if here:
+    if exactly and (here := _version_here(requirement)):
         requirement.specifier = SpecifierSet(f"=={here}")
     return str(requirement)
+
+
+def _unfit(text: str, why: str) -> OptionError:
+    return OptionError(
+        "pip",
+        f"pip={masked_address(text)}: {why}. A node can install what has a name or an address, as in "
+        "numpy>=2 or git+https://...; modules of yours go with includes=, and UV_DEFAULT_INDEX in "
+        "env= names an index",
+    )
 
 
 def _without_tags(specifiers: SpecifierSet) -> SpecifierSet:

@@ -43,4 +43,11 @@ trap 'exit 129' HUP INT TERM PIPE
 
 def settled(body: str) -> str:
     """A body that runs under the lock, what others left half done removed first."""
-    return f'lock\nrm -rf "$folder/.new-$name".*\n{body}'
+    return f"{_SETTLE}{body}"
+
+
+_SETTLE = """
+lock
+rm -rf "$folder/.new-$name".*
+find "$folder" -mindepth 1 -maxdepth 1 -name '.new-*' -mtime +1 -exec rm -rf {} +
+"""

@@ -14,6 +14,7 @@ from skyward_nb.bootstrap.failures import failure
 from skyward_nb.bootstrap.scripts import LOCK, settled
 from skyward_nb.bootstrap.shell import Ran, Shell
 from skyward_nb.words.errors import HostNotReady, spell_size
+from skyward_nb.words.masking import masked_address
 
 _PART = 1 << 20
 _LIMIT = 900.0
@@ -30,6 +31,7 @@ _OURS = (
     "UV_PYTHON_INSTALL_MIRROR",
     "UV_TORCH_BACKEND",
 )
+_ORIGINS = _OURS[:6]
 _ASKED = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE")
 
 _FETCH = r"""
@@ -76,6 +78,15 @@ def settings(asked: Mapping[str, str]) -> dict[str, str]:
         for name, value in asked.items()
         if name.startswith("UV_") or name.upper() in _ASKED
     }
+
+
+def origins(variables: Mapping[str, str]) -> list[str]:
+    """Where packages come from, by these variables, without passwords."""
+    return [
+        f"{name}={masked_address(value)}"
+        for name, value in sorted(variables.items())
+        if name in _ORIGINS
+    ]
 
 
 async def provide(

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,14 @@ def test_this_python_is_here_and_no_other():
         OptionError, match=f"python=3.1: this is Python {HERE}.*leave python= out|Leave"
     ):
         check(python="3.1")
+
+
+def test_this_interpreter_is_used_and_no_other():
+    check(interpreter=sys.executable)
+    check(interpreter=str(Path(sys.executable).with_name("python3")))
+    for other in ("/nowhere/python", "~/nowhere/python", "/bin/sh"):
+        with pytest.raises(OptionError, match=f"interpreter={other}: this is {sys.executable}"):
+            check(interpreter=other)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Images: what they take, what they refuse, and what of them is shown."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -30,6 +32,9 @@ def test_lists_are_taken_and_kept_as_tuples_each_once():
         ({"env": {"N": 4}}, r"N is a text, and int is none: str\(value\)"),
         ({"env": {"A=B": "x"}}, "no name of a variable"),
         ({"includes": "pkg"}, "takes a list"),
+        ({"interpreter": "python3.11"}, "give the whole path of a Python on the node"),
+        ({"interpreter": 3}, "interpreter=3: give the whole path"),
+        ({"interpreter": "/x\n/y"}, "whole path"),
     ],
 )
 def test_what_it_cannot_be_is_refused_with_what_it_can(options, says):
@@ -61,4 +66,6 @@ def test_packages_are_added_and_python_replaced():
     assert more == Image(python="3.12", pip=["a", "b"], apt=["git"], env={"A": "1"})
     assert image.lacks(more)
     assert not more.lacks(Image(python="3.12", pip=["b"]))
+    assert image.lacks(Image(interpreter="/opt/python"))
+    assert Image(interpreter=Path("/opt/python")).having(pip=["a"]).interpreter == "/opt/python"
     assert image.having() == image

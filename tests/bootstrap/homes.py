@@ -1,0 +1,83 @@
+"""Machines for these tests: this one, with a home of its own; and the index of packages it has."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from skyward_nb.bootstrap.environment import ready
+from skyward_nb.bootstrap.facts import Facts, Tool, probe
+from skyward_nb.bootstrap.local_shell import LocalShell
+from skyward_nb.bootstrap.uv import version
+
+PYTHON = Tool(
+    platform.python_version(),
+    f"{sys.base_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}",
+)
+"""The Python that this one is an environment of."""
+
+
+UV = Tool(version(), find_uv_bin())
+
+
+def facts_of(shell, **other) -> Facts:
+    """What the machine says, which has our Python and our uv even where these are out of its way."""
+    return replace(asyncio.run(probe(shell)), **{"pythons": (PYTHON,), "uvs": (UV,), **other})
+
+
+class Told(list):
+    """What was told of readying."""
+
+    def __call__(self, phase, detail, done):
+        self.append((phase, detail, done))
+
+    def text(self):
+        return "\n".join(detail for _, detail, _ in self)
+
+
+def make_ready(shell, image, facts=None, told=None):
+    """An environment, and what was told of it."""
+    told = Told() if told is None else told
+    return asyncio.run(ready(shell, facts or facts_of(shell), image, told)), told
+
+
+def program(folder: Path, name: str, text: str) -> Path:
+    """A program of a shell's, to be found in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def index_of_pip() -> dict[str, str]:
+    """Where pip finds packages here, as uv is told."""
+    said = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
+    names = {
+        "index-url": "UV_DEFAULT_INDEX",
+        "extra-index-url": "UV_EXTRA_INDEX_URL",
+        "find-links": "UV_FIND_LINKS",
+    }
+    found = {}
+    for line in said.splitlines():
+        key, _, value = line.partition("=")
+        name = names.get(key.rpartition(".")[2])
+        if name and name not in found:
+            found[name] = value.strip("'\"").replace("\\n", " ")
+    # To pip all indexes are one.
+    found["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return found | {name: os.environ[name] for name in names.values() if name in os.environ}
+
+
+def shell_at(home: Path, **env: str) -> LocalShell:
+    home.mkdir(exist_ok=True)
+    return LocalShell(home, env)
