@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from skyward_nb.providers.base import Provider
+from skyward_nb.providers.fake import FakeProvider
 from skyward_nb.providers.local import LocalProvider
 
-PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider}
+PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider, "fake": FakeProvider}
+"""`fake` is for tests alone: no option names it."""

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import xxhash
 
@@ -81,21 +82,16 @@ class BlobStore:
 
     def put(
         self, digest: str, parts: Sequence[Buffer], tick: Callable[[], None] = lambda: None
-    ) -> None:
-        """Write a blob from its parts, all or nothing; one that is there is only marked as used.
+    ) -> bool:
+        """Write a blob from its parts, all or nothing; whether it was not there, and marked as used.
 
         `tick` is called now and then, as writing may take seconds.
         Raises OSError (ENOSPC) when neither memory nor disk has room; nothing is left of an
         attempt that fails. Whether the bytes have the digest, who reads them verifies.
         """
         size = sum(memoryview(part).nbytes for part in parts)
-        if (there := self._find(digest)) is not None:
-            with contextlib.suppress(FileNotFoundError):
-                info = there.stat()
-                if info.st_size == size:
-                    # Used now, but not written: who verified it need not do so again.
-                    os.utime(there, ns=(time.time_ns(), info.st_mtime_ns))
-                    return
+        if self.touch(digest, size):
+            return False
         if size + _RESERVE <= memory_room(self.memory):
             try:
                 self._write(self.memory, digest, parts, tick)
@@ -103,13 +99,48 @@ class BlobStore:
                 if error.errno != errno.ENOSPC or self.disk is None:
                     raise
             else:
-                return
+                return True
+        self._write(self.folder_for(size, on_disk=True), digest, parts, tick)
+        return True
+
+    def touch(self, digest: str, size: int) -> bool:
+        """Mark a blob as used; whether it is there, with that size."""
+        if (there := self._find(digest)) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                info = there.stat()
+                if info.st_size == size:
+                    # Used now, but not written: who verified it need not do so again.
+                    os.utime(there, ns=(time.time_ns(), info.st_mtime_ns))
+                    return True
+        return False
+
+    def folder_for(self, size: int, *, on_disk: bool = False) -> Path:
+        """Where there is room for so many bytes, in memory or on disk; raises OSError (ENOSPC)."""
+        if not on_disk and size + _RESERVE <= memory_room(self.memory):
+            return self.memory
         if self.disk is None or size + _RESERVE > disk_room(self.disk):
             rooms = f"{spell_size(memory_room(self.memory))} free in memory"
             if self.disk is not None:
                 rooms += f", {spell_size(disk_room(self.disk))} on disk"
             raise OSError(errno.ENOSPC, f"it is {spell_size(size)}, and there are {rooms}")
-        self._write(self.disk, digest, parts, tick)
+        self.disk.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self.disk
+
+    def adopt(self, path: Path, digest: str) -> None:
+        """Take up a file in one of the folders as a blob; raises OSError (EBADMSG) if it is another one."""
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            if digest_of([memoryview(data)]) != digest:
+                raise OSError(errno.EBADMSG, "what came are not the bytes that were packed")
+        path.rename(path.parent / digest)
+
+    def open(self, digest: str) -> BinaryIO:
+        """A blob's file, to be read; raises FileNotFoundError."""
+        return (self._find(digest) or self.memory / digest).open("rb")
+
+    def fetch(self, digests: Collection[str], tick: Callable[[], None] = lambda: None) -> None:
+        """All of them are here already."""
 
     def _write(
         self, folder: Path, digest: str, parts: Sequence[Buffer], tick: Callable[[], None]

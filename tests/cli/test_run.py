@@ -369,7 +369,7 @@ def test_a_pool_of_somebody_else_stays_and_names_that_go_are_told(script, make):
     assert said(ran.stdout) == {"here": BOTH}, ran
     assert "gone with the ranks there were: kept, other" in ran.stderr
     (entry,) = registry.entries()
-    now = registry.condition(entry.pool_id)
+    now = registry.condition(entry)
     assert now.client is None and now.unseen is None
     assert len(now.pids) == 2 and not {*now.pids.values()} & before
     again = found(pool)
