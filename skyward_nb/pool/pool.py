@@ -410,12 +410,21 @@ class Pool:
         self._lines.open_all(self._generations.machines, self.spec.slots, watch)
         self._ledger = Ledger(self.spec.world_size, self._sources, self.spec.image.includes)
         hellos: list[Hello] = []
-        for event in self._lines.pump(watch, time.monotonic() + _CONNECT_LIMIT):
+        # What comes from one machine before another one has answered is for who asks next.
+        early: list[Incoming] = []
+
+        def told(event: Event | None) -> None:
+            watch(event if isinstance(event, Phase) else None)
+
+        for event in self._lines.pump(told, time.monotonic() + _CONNECT_LIMIT):
             if isinstance(event, Hello):
                 self._check_python(event)
                 hellos.append(event)
                 if len(hellos) == len(self._lines.links):
+                    self._lines.put_back(early)
                     return hellos
+            elif event is not None:
+                early.append(event)
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
     async def _acquire(self) -> None:
