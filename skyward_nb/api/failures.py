@@ -11,8 +11,8 @@ from types import MappingProxyType
 from skyward_nb.api.tracebacks import traceback_of
 from skyward_nb.pool.hang import Halt, report, sentence, spell_span
 from skyward_nb.pool.stacks import Thread
-from skyward_nb.wire.stores import ContentStore
 from skyward_nb.wire.payload import unpack
+from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import RankDied, RemoteError, RunTimeout
 from skyward_nb.words.events import Failure, Frame, RankDone, RankLost

@@ -173,7 +173,7 @@ def test_no_way_there_ends_after_a_while(tmp_path):
     def nowhere():
         raise OSError(errno.ENETUNREACH, "no way")
 
-    with pytest.raises(OSError, match="no way there for 0.3 s: no way") as told:
+    with pytest.raises(OSError, match=r"no way there for 0\.3 s: no way") as told:
         RemoteStore(nowhere, patience=0.3).put("0" * 32, [b"x"])
     assert told.value.errno == errno.ETIMEDOUT
 
@@ -213,7 +213,7 @@ def test_no_room_there_is_told_as_such(near, far, monkeypatch):
     monkeypatch.setattr("skyward_nb.wire.blobs.memory_room", lambda _: 0)
     monkeypatch.setattr("skyward_nb.wire.blobs.disk_room", lambda _: 0)
     for value in (b"small", LARGE):
-        with pytest.raises(OSError, match="it is .*, and there are 0 B free") as told:
+        with pytest.raises(OSError, match=r"it is .*, and there are 0 B free") as told:
             near.put(digest_of([value]), [value])
         assert told.value.errno == errno.ENOSPC
     assert far.files() == []
