@@ -44,8 +44,6 @@ class Started(msgspec.Struct, frozen=True, tag=True):
     """An agent runs; `runtime` is the folder of its sockets, and of its log."""
 
     runtime: str
-    store: str
-    spill: str
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -60,7 +58,7 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started 
     try:
         sweep()
         folders = make_folders(pool_id, pool_id)
-        machine = LocalMachine(pool_id, 1, folders)
+        machine = LocalMachine(pool_id, (0,), folders)
         try:
             note = Note(sys.executable, str(Path(skyward_nb.__file__).parents[1]))
             (folders.runtime / NOTE).write_bytes(msgspec.json.encode(note))
@@ -72,7 +70,7 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started 
         return Failed("its agent did not start", error.detail)
     except PoolError as error:
         return Failed(error.message)
-    return Started(str(folders.runtime), str(folders.store), str(folders.spill))
+    return Started(str(folders.runtime))
 
 
 def end(pool_id: str, *, at_once: bool) -> None:
@@ -83,7 +81,7 @@ def end(pool_id: str, *, at_once: bool) -> None:
     folders = pool_folders(pool_id)
     if at_once:
         end_agent(folders.runtime)
-    asyncio.run(LocalMachine(pool_id, 1, folders).release())
+    asyncio.run(LocalMachine(pool_id, (0,), folders).release())
 
 
 def main() -> int:
