@@ -121,11 +121,11 @@ def announcement(notebook: str) -> str:
             f"pool {handle!r}{of} is alive{earlier} ({left.entry.spec}): "
             f"{left.doing()}. %sky attach{which} {shows}, %sky down pool={handle} ends it."
         )
-    for entry in entries():
-        if not entry.is_here:
-            # Who loads the extension does not wait for machines elsewhere.
-            lines.append(
-                f"pool {entry.spec.name!r} ({entry.spec}) was left on machines elsewhere: if it is "
-                f"still alive, %sky attach pool={entry.pool_id} goes on with it"
-            )
+    # Who loads the extension does not wait for machines elsewhere.
+    lines += [
+        f"pool {entry.spec.name!r} ({entry.spec}) was left on machines elsewhere: if it is still "
+        f"alive, %sky attach pool={entry.pool_id} goes on with it"
+        for entry in entries()
+        if not entry.is_here
+    ]
     return "\n".join(lines)

@@ -41,6 +41,7 @@ from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.commands import (
     Attach,
+    Beat,
     Command,
     Cut,
     Fed,
@@ -583,7 +584,7 @@ class Agent:
                 self._journal.forget(offset)
             case Stop():
                 self._leave("it was told to stop")
-            case Attach() | Look() | Ping() | Inspect():
+            case Attach() | Beat() | Look() | Ping() | Inspect():
                 """What the line has seen to itself."""
 
     def _here(self, ranks: tuple[int, ...]) -> list[int]:

@@ -112,13 +112,15 @@ class Values:
 
     def _give(self, stream: Stream[Ask], ask: Give) -> None:
         try:
-            with self._store.open(_checked(ask.digest)) as file:
-                size = os.fstat(file.fileno()).st_size
-                length = max(0, min(ask.length, size - ask.offset))
-                stream.say(Given(size, length))
-                stream.send_file(file.fileno(), ask.offset, length)
-        except FileNotFoundError:
-            stream.say(Refused(errno.ENOENT, "it is not in the store"))
+            file = self._store.open(_checked(ask.digest))
+        except OSError as error:
+            stream.say(_refused(error))
+            return
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            length = max(0, min(ask.length, size - ask.offset))
+            stream.say(Given(size, length))
+            stream.send_file(file.fileno(), ask.offset, length)
 
     def _lack(self, ask: Lack) -> Answer:
         try:

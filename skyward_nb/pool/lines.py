@@ -208,6 +208,10 @@ class Lines:
             self._on_refused(spell_client(event.client))
         return None if isinstance(event, Pong) else event
 
+    def put_back(self, events: Sequence[Incoming]) -> None:
+        """These came in too early: they come in again, before all others."""
+        self._early.extendleft(reversed(events))
+
     def wait_for(self, work: Coroutine[Any, Any, T], watch: Watch) -> T:
         """The result of a coroutine on the loop thread, with ticks and interrupts meanwhile."""
         going = LOOP.start(work)

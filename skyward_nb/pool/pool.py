@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from typing import NoReturn
 
 import psutil
+from msgspec.structs import replace
 
 from skyward_nb.plugins.base import check_installed, find_plugin, uses_of
 from skyward_nb.pool import registry
@@ -395,6 +396,9 @@ class Pool:
         self._lines.wait_for(self._acquire(said.append), hear)
         hear(None)
         machines = self._generations.machines
+        if self.spec.ssh is not None:
+            access = self.spec.ssh.living_on([machine.name for machine in machines])
+            self.spec = replace(self.spec, ssh=access)
         for machine in machines:
             watch(Step(machine.nodes, "agent"))
         self._lines.wait_for(self._start_agents(preload), watch)
@@ -403,30 +407,42 @@ class Pool:
         for machine in machines:
             watch(Step(machine.nodes, "agent", done=True))
 
+    async def _start_agents(self, preload: list[str]) -> None:
+        """Start an agent on each machine, side by side; raises what the first that fails raises."""
+        machines = self._generations.machines
+        try:
+            async with asyncio.TaskGroup() as group:
+                for machine in machines:
+                    start = machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload)
+                    group.create_task(start)
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
     def _greet(self, watch: Watch) -> list[Hello]:
         """Open the lines, and hear who is there."""
         self._lines.open_all(self._generations.machines, self.spec.slots, watch)
         self._ledger = Ledger(self.spec.world_size, self._sources, self.spec.image.includes)
         hellos: list[Hello] = []
-        for event in self._lines.pump(watch, time.monotonic() + _CONNECT_LIMIT):
+        # What comes from one machine before another one has answered is for who asks next.
+        early: list[Incoming] = []
+
+        def told(event: Event | None) -> None:
+            watch(event if isinstance(event, Phase) else None)
+
+        for event in self._lines.pump(told, time.monotonic() + _CONNECT_LIMIT):
             if isinstance(event, Hello):
                 self._check_python(event)
                 hellos.append(event)
                 if len(hellos) == len(self._lines.links):
+                    self._lines.put_back(early)
                     return hellos
+            elif event is not None:
+                early.append(event)
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
     async def _acquire(self, tell: Callable[[Phase | Step], None]) -> None:
         """Get the machines; here, so that an interrupt cannot lose them between two threads."""
         self._generations.machines = await self._provider.acquire(self.spec, self.pool_id, tell)
-
-    async def _start_agents(self, preload: list[str]) -> None:
-        """Start all agents side by side; returns when all have come to an end of that."""
-        idle, ttl = self.spec.idle, self.spec.ttl or 0
-        starts = [each.start_agent(idle, ttl, preload) for each in self._generations.machines]
-        for error in await asyncio.gather(*starts, return_exceptions=True):
-            if isinstance(error, BaseException):
-                raise error
 
     def _check_python(self, hello: Hello) -> None:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -27,12 +28,21 @@ from skyward_nb.words.errors import PoolError, StartError
 GONE = 3
 
 
+NOTE = "host.json"
+"""The file in a pool's folder that has a `Note`."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """How to go on with a pool that somebody else made: its Python, and the folder of our package."""
+
+    python: str
+    package: str
+
+
 class Started(msgspec.Struct, frozen=True, tag=True):
     """An agent runs; `runtime` is the folder of its sockets, and of its log."""
 
     runtime: str
-    store: str
-    spill: str
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -49,6 +59,8 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started 
         folders = make_folders(pool_id, pool_id)
         machine = LocalMachine(pool_id, (0,), folders)
         try:
+            note = Note(sys.executable, str(Path(__file__).parents[2]))
+            (folders.runtime / NOTE).write_bytes(msgspec.json.encode(note))
             asyncio.run(machine.start_agent(idle, ttl, modules))
         except BaseException:
             remove_folders(folders)
@@ -57,7 +69,7 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started 
         return Failed("its agent did not start", error.detail)
     except PoolError as error:
         return Failed(error.message)
-    return Started(str(folders.runtime), str(folders.store), str(folders.spill))
+    return Started(str(folders.runtime))
 
 
 def end(pool_id: str, *, at_once: bool) -> None:

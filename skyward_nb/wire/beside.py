@@ -22,36 +22,52 @@ def side_by_side(works: Sequence[Work], tick: Callable[[], None]) -> None:
     if len(works) == 1:
         works[0](tick)
         return
-    stop = threading.Event()
-    errors: list[BaseException] = []
+    crew = _Crew()
+    try:
+        for work in works:
+            crew.start(work)
+        crew.wait(tick)
+    finally:
+        crew.end()
+    if crew.errors:
+        raise crew.errors[0]
 
-    def check() -> None:
-        if stop.is_set():
-            raise Ended
 
-    def go(work: Work) -> None:
+class _Crew:
+    """Threads at work, and what they failed of."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.errors: list[BaseException] = []
+
+    def start(self, work: Work) -> None:
+        thread = threading.Thread(target=self._go, args=(work,), name="skyward-values")
+        thread.start()
+        self._threads.append(thread)
+
+    def _go(self, work: Work) -> None:
         try:
-            work(check)
+            work(self._check)
         except Ended:
             """Whoever ended it says why."""
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-            errors.append(error)
-            stop.set()
+            self.errors.append(error)
+            self._stop.set()
 
-    threads: list[threading.Thread] = []
-    try:
-        for work in works:
-            thread = threading.Thread(target=go, args=(work,), name="skyward-values")
-            thread.start()
-            threads.append(thread)
-        for thread in threads:
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise Ended
+
+    def wait(self, tick: Callable[[], None]) -> None:
+        for thread in self._threads:
             while thread.is_alive():
                 thread.join(_TICK)
                 tick()
-    finally:
-        if any(thread.is_alive() for thread in threads):
-            stop.set()
-            for thread in threads:
+
+    def end(self) -> None:
+        """Have those that still work end."""
+        if any(thread.is_alive() for thread in self._threads):
+            self._stop.set()
+            for thread in self._threads:
                 thread.join()
-    if errors:
-        raise errors[0]

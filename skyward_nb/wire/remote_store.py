@@ -148,13 +148,22 @@ class RemoteStore:
         if size <= _AT_ONCE:
             whole = Keep(digest, size, 0, size)
             return self._tried(lambda line: _ask(line, whole, Kept, source.views(0, size)), tick)
+        lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
+        if not lacks.spans:
+            return Kept(is_whole=True, on_disk=lacks.on_disk)
+        try:
+            return self._put_large(digest, source, lacks, tick)
+        except BaseException:
+            # It may have come there nevertheless.
+            self.drop([digest])
+            raise
+
+    def _put_large(
+        self, digest: str, source: Parts, lacks: Lacks, tick: Callable[[], None]
+    ) -> Kept:
+        size = source.size
         patience = _Patience(self._patience)
-        is_new = False
-        while True:
-            lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
-            if not lacks.spans:
-                return Kept(is_whole=True, is_new=is_new, on_disk=lacks.on_disk)
-            is_new = True
+        while lacks.spans:
             many = self._streams(sum(stop - start for start, stop in lacks.spans))
             going = _Going(digest, source, pieces(lacks.spans, _piece(size, many)))
             lost = self._done(going, many, tick)
@@ -162,6 +171,8 @@ class RemoteStore:
                 return going.last
             if lost is not None:
                 patience.rest(lost, tick, came_on=going.done)
+            lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
+        return Kept(is_whole=True, is_new=True, on_disk=lacks.on_disk)
 
     def _timed(self, line: Line, lack: Lack) -> Lacks:
         """What is lacking there; the least time that such an answer takes is the delay."""

@@ -30,6 +30,8 @@ Login shells of other kinds (csh, fish) get one word in quotes, in which they ex
 _CHUNK = 256 << 10
 _OPEN_LIMIT = 5.0
 _AGAIN = 5.0
+_FREED = 0.005
+_MOST_FREED = 1.0
 
 
 class HostLine:
@@ -43,6 +45,8 @@ class HostLine:
         self._gate: Gate | None = None
         self._dialing = asyncio.Lock()
         self._session = asyncio.Lock()
+        self._tried = 0
+        self._fault: Unreachable | None = None
         self._is_closed = False
         dialer.used_by(self)
 
@@ -142,7 +146,7 @@ class HostLine:
         new = shlex.quote(f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.new")
         # The end of a line that is cut looks like the end of the file, so that is said, too.
         script = (
-            f"new={new}.$$; trap 'rm -f \"$new\"' EXIT; trap 'exit 1' HUP INT TERM; "
+            f"LC_ALL=C; export LC_ALL; new={new}.$$; trap 'rm -f \"$new\"' EXIT; trap 'exit 1' HUP INT TERM; "
             'cat > "$new" || exit 1; '
             'test "$(tail -c 3 "$new")" = end || exit 1; '
             'size=$(wc -c < "$new"); '
@@ -166,20 +170,34 @@ class HostLine:
         except Unreachable as fault:
             raise ShellGone(f"{self.name}: {fault.why}") from fault
         async with asyncio.timeout(limit), self._session:
-            try:
-                process = await connection.create_process(
-                    _COMMAND, encoding=None, request_pty=False, x11_forwarding=False
-                )
-            except asyncssh.Error as error:
-                raise ShellGone(f"{self.name}: {error.reason}") from error
+            process = await self._begun(connection)
             try:
                 return await _talk(self.name, process, _encoded(script), parts, heard, told)
-            except asyncssh.Error as error:
-                raise ShellGone(f"{self.name}: {error.reason}") from error
+            except (asyncssh.Error, ConnectionError) as error:
+                raise ShellGone(f"{self.name}: the line was lost: {error}") from error
             finally:
                 process.close()
-                with contextlib.suppress(asyncssh.Error):
+                with contextlib.suppress(asyncssh.Error, ConnectionError):
                     await process.wait_closed()
+
+    async def _begun(
+        self, connection: asyncssh.SSHClientConnection
+    ) -> asyncssh.SSHClientProcess[bytes]:
+        pause = _FREED
+        while True:
+            try:
+                return await connection.create_process(
+                    _COMMAND, encoding=None, request_pty=False, x11_forwarding=False
+                )
+            except asyncssh.ChannelOpenError as error:
+                # Where sshd allows one session, the one before may count for a moment more.
+                if connection.is_closed() or pause > _MOST_FREED:
+                    why = f"sshd opens no session there: {error.reason}"
+                    raise ShellGone(f"{self.name}: {why}") from error
+            except asyncssh.Error as error:
+                raise ShellGone(f"{self.name}: {error.reason}") from error
+            await asyncio.sleep(pause)
+            pause *= 2
 
 
 def _ended(parts: Iterable[bytes]) -> Iterable[bytes]:
@@ -239,16 +257,17 @@ async def _talk(
 def _failed(path: str, said: str) -> OSError:
     """What a shell says of a file, as the system would here."""
     text = said.strip().rpartition("\n")[2]
-    for number in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOENT):
-        if _MEANS[number] in said:
+    for words, number in _MEANS.items():
+        if words in said:
             return OSError(number, text, path)
     return OSError(errno.EIO, text or "it could not be written", path)
 
 
 _MEANS = {
-    errno.ENOSPC: "No space left",
-    errno.EDQUOT: "quota exceeded",
-    errno.EACCES: "Permission denied",
-    errno.EROFS: "Read-only",
-    errno.ENOENT: "No such file",
+    "No space left": errno.ENOSPC,
+    "quota exceeded": errno.EDQUOT,
+    "Permission denied": errno.EACCES,
+    "Read-only": errno.EROFS,
+    "No such file": errno.ENOENT,
+    "nonexistent": errno.ENOENT,
 }
