@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
 
-test: $(STAMPS)/test $(STAMPS)/chromium  ## what the tests need, and the tests
+test: $(STAMPS)/test $(STAMPS)/chromium $(STAMPS)/sshd  ## what the tests need, and the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: lint types imports test  ## all that CI asks for; the notebooks are run by the tests
@@ -70,4 +70,8 @@ $(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
 
 $(STAMPS)/chromium: .ci/chromium | $(BIN)/python
 	@.ci/chromium
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/sshd: .ci/sshd | $(BIN)/python
+	@.ci/sshd
 	@mkdir -p $(STAMPS) && touch $@

@@ -1,0 +1,118 @@
+"""Namespaces of Linux in which processes see a machine of their own: its names, mounts, pids, links.
+
+A box lives as long as a pipe that only the test's own process holds is open. Kill that process as
+you like: process 1 of the box hears the end of the pipe and ends, the kernel ends all other
+processes with it, and mounts and links go with the last of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_INSIDE = Path(__file__).with_name("inside.py")
+
+
+class NoBox(Exception):
+    """This machine makes no namespaces; says why."""
+
+
+class Box:
+    """One set of namespaces. Without `fresh` folders it has all files of this machine."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        fresh: Mapping[str, str] | None = None,
+        kept: Sequence[str] = (),
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        plan = {"name": name, "fresh": dict(fresh or {}), "kept": list(kept), "files": files or {}}
+        self._first = subprocess.Popen(
+            [sys.executable, "-I", str(_INSIDE), json.dumps(plan)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._first.stdout is not None
+        pid, ready = self._first.stdout.readline(), self._first.stdout.readline()
+        if ready != "ready\n":
+            _, said = self._first.communicate()
+            raise NoBox(f"{name}: {said.strip()}")
+        self.pid = int(pid)
+        """Of process 1 of the box, as this machine counts."""
+
+    @property
+    def root(self) -> Path:
+        """The box's files, seen from here."""
+        return Path(f"/proc/{self.pid}/root")
+
+    def entering(self, *words: str, only: str = "muinp") -> list[str]:
+        """The command line that runs these words in the box, as root."""
+        return ["nsenter", "-t", str(self.pid), *(f"-{each}" for each in only), "--", *words]
+
+    def run(self, *words: str, only: str = "muinp", data: str = "", check: bool = True) -> str:
+        """What a command says that runs in the box, as root."""
+        done = subprocess.run(
+            self.entering(*words, only=only), input=data, capture_output=True, text=True
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"{self.name}: {' '.join(words)}: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def links(self, *lines: str) -> None:
+        """Lines of `ip -batch`, done among the links of the box."""
+        self.run("ip", "-batch", "-", only="n", data="\n".join(lines))
+
+    def processes(self) -> dict[int, str]:
+        """Command lines in the box by process id, as the box counts; without its process 1."""
+        found = {}
+        # Read from within: /proc of a box shows its own processes, and no others.
+        for line in self.run("ps", "-e", "-ww", "-o", "pid=,stat=,args=").splitlines():
+            pid, state, words = line.split(None, 2)
+            if (
+                int(pid) != 1
+                and not state.startswith("Z")
+                and words != "ps -e -ww -o pid=,stat=,args="
+            ):
+                found[int(pid)] = words
+        return found
+
+    def close(self) -> None:
+        """End all that runs in the box."""
+        assert self._first.stdin is not None
+        self._first.stdin.close()
+        self._first.wait()
+        for pipe in (self._first.stdout, self._first.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def why_no_boxes() -> str:
+    """Why there can be no test hosts here; empty if there can."""
+    if sys.platform != "linux":
+        return "test hosts are namespaces of Linux"
+    if os.geteuid() != 0:
+        return "test hosts are made by root"
+    for tool in ("/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen"):
+        if not Path(tool).exists():
+            return f"test hosts need {tool}: apt-get install openssh-server openssh-client"
+    try:
+        box = Box("trial", fresh={"/mnt": "size=1m"})
+    except NoBox as no:
+        return f"root may make no namespaces here: {no}"
+    try:
+        box.links("link add trial type veth peer name other", "link add street type bridge")
+    except (OSError, RuntimeError) as no:
+        return f"root may make no links here: {no}"
+    finally:
+        box.close()
+    return ""

@@ -1,0 +1,232 @@
+"""One test host: a box on the street with users of its own, and OpenSSH's server in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster.box import Box
+from cluster.street import Street
+
+USERS = {"ann": 4001, "bob": 4002}
+"""Who can log in: the person, and somebody else."""
+
+_PRIVATE = ("/tmp", "/var/tmp", "/home", "/root", "/run", "/dev/shm")
+"""Folders that no two hosts share; all else is this machine's."""
+
+_SSHD = "/usr/sbin/sshd"
+_FOLDER = "/run/sshd"
+_OPTIONS = {
+    "HostKey": f"{_FOLDER}/host_key",
+    "PidFile": f"{_FOLDER}/pid",
+    "AuthorizedKeysFile": ".ssh/authorized_keys",
+    "PasswordAuthentication": "no",
+    "KbdInteractiveAuthentication": "no",
+    "UsePAM": "no",
+    "UseDNS": "no",
+    "PrintMotd": "no",
+    "LogLevel": "VERBOSE",
+    "Subsystem": "sftp internal-sftp",
+}
+
+
+def new_key(path: Path, comment: str) -> str:
+    """Makes a key pair; returns the public half."""
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
+    subprocess.run(words, check=True)
+    return path.with_suffix(".pub").read_text()
+
+
+def _users(login: str) -> dict[str, str]:
+    """The files that say who there is: this machine's users, and ours."""
+    passwd, group, shadow = (
+        Path("/etc", name).read_text() for name in ("passwd", "group", "shadow")
+    )
+    for name, uid in USERS.items():
+        passwd += f"{name}:x:{uid}:{uid}::/home/{name}:{login}\n"
+        group += f"{name}:x:{uid}:\n"
+        shadow += f"{name}:*:19000:0:99999:7:::\n"
+    return {"/etc/passwd": passwd, "/etc/group": group, "/etc/shadow": shadow}
+
+
+def _needed() -> list[str]:
+    """Folders that hosts need of this machine, and that lie where each has its own."""
+    asked = [sys.prefix, sys.base_prefix]
+    return [each for each in asked if any(Path(each).is_relative_to(own) for own in _PRIVATE)]
+
+
+class Host:
+    """A machine of its own, as far as whoever logs in can tell."""
+
+    def __init__(
+        self,
+        name: str,
+        street: Street,
+        place: int,
+        folder: Path,
+        authorized: str,
+        *,
+        bridge: str = "front",
+        names: Mapping[str, str],
+        disk: str = "4g",
+        login: str = "/bin/bash",
+        python: str | None = sys.base_prefix + "/bin",
+    ) -> None:
+        self.name = name
+        self.street = street
+        self.bridge = bridge
+        self.address = street.address(bridge, place)
+        self.address6 = street.address6(bridge, place)
+        self._python = python
+        self._named = "".join(f"{address} {each}\n" for each, address in names.items())
+        self.box = Box(
+            name,
+            fresh={
+                "/tmp": "mode=1777,size=1g",
+                "/var/tmp": "mode=1777,size=1g",
+                "/dev/shm": "mode=1777,size=2g",
+                "/run": "mode=755,size=16m",
+                "/root": "mode=755,size=16m",
+                "/home": f"mode=755,size={disk}",
+            },
+            kept=_needed(),
+            files={
+                "/etc/hosts": f"127.0.0.1 localhost\n::1 localhost\n{self._named}",
+                "/etc/hostname": f"{name}\n",
+                "/etc/resolv.conf": "",
+                **_users(login),
+            },
+        )
+        try:
+            self._settle(place, folder, authorized)
+        except BaseException:
+            self.close()
+            raise
+
+    def _settle(self, place: int, folder: Path, authorized: str) -> None:
+        """Its link, its users' homes, its server."""
+        self.port = self.street.connect(self.box, self.bridge, self.name, place, "eth0")
+        for user, uid in USERS.items():
+            home = self.file(f"/home/{user}")
+            for each, mode in ((home, 0o700), (home / ".ssh", 0o700)):
+                each.mkdir()
+                each.chmod(mode)
+                os.chown(each, uid, uid)
+            self.authorize(user, authorized)
+        self.file(_FOLDER).mkdir(mode=0o755)
+        self.host_key = new_key(folder / f"{self.name}_host_key", self.name)
+        self._install_key(folder / f"{self.name}_host_key")
+        self.start_sshd()
+
+    # ── files ────────────────────────────────────────────────────────────────────────────
+
+    def file(self, path: str) -> Path:
+        """A path of the host, as this machine sees it."""
+        return self.box.root / path.lstrip("/")
+
+    def authorize(self, user: str, keys: str) -> None:
+        """Say which public keys let a user in: these, and no others."""
+        path = self.file(f"/home/{user}/.ssh/authorized_keys")
+        path.write_text(keys)
+        path.chmod(0o600)
+        os.chown(path, USERS[user], USERS[user])
+
+    def free(self, folder: str = "/home") -> int:
+        """Bytes that are free there."""
+        room = os.statvfs(self.file(folder))
+        return room.f_bavail * room.f_frsize
+
+    def fill(self, folder: str = "/home", *, leave: int = 0) -> None:
+        """Fill up a disk of the host but for this many bytes."""
+        with self.file(f"{folder}/filler").open("ab") as filler:
+            os.posix_fallocate(filler.fileno(), 0, max(1, self.free(folder) - leave))
+
+    def unfill(self, folder: str = "/home") -> None:
+        self.file(f"{folder}/filler").unlink()
+
+    # ── sshd ─────────────────────────────────────────────────────────────────────────────
+
+    def _install_key(self, path: Path) -> None:
+        own = self.file(f"{_FOLDER}/host_key")
+        own.write_text(path.read_text())
+        own.chmod(0o600)
+
+    def new_host_key(self, folder: Path) -> str:
+        """Another host key, as after somebody set up the host anew; counts from the next start."""
+        path = folder / f"{self.name}_host_key_{time.monotonic_ns()}"
+        public = new_key(path, self.name)
+        self._install_key(path)
+        return public
+
+    def start_sshd(self, **options: object) -> None:
+        """Start the server with options of sshd_config; once this returns, it listens."""
+        path = ":".join(
+            each for each in (self._python, "/usr/local/bin", "/usr/bin", "/bin") if each
+        )
+        asked = {**_OPTIONS, "SetEnv": f"PATH={path}", **options}
+        lines = "".join(f"{key} {value}\n" for key, value in asked.items())
+        self.file(f"{_FOLDER}/config").write_text(lines)
+        self.box.run(_SSHD, "-f", f"{_FOLDER}/config", "-E", f"{_FOLDER}/log")
+        # It has gone to the background when it listens, and writes its number a moment later.
+        self._server()
+
+    def _server(self) -> int:
+        """The process id of the server, in the host."""
+        path = self.file(f"{_FOLDER}/pid")
+        until = time.monotonic() + 10
+        while not (path.exists() and (text := path.read_text()).endswith("\n")):
+            assert time.monotonic() < until, self.sshd_log()
+            time.sleep(0.01)
+        return int(text)
+
+    def stop_sshd(self, *, lines: bool = True) -> None:
+        """Kill the server; by default also all connections that it has. What they started stays."""
+        self.box.run("kill", "-9", str(self._server()))
+        self.file(f"{_FOLDER}/pid").unlink()
+        if lines:
+            self.drop_lines()
+
+    def drop_lines(self) -> None:
+        """Kill each connection that the server has, as when it is restarted carelessly."""
+        for pid, words in self.processes().items():
+            if words.startswith("sshd:") and "[listener]" not in words:
+                self.box.run("kill", "-9", str(pid), check=False)
+
+    def sshd_log(self) -> str:
+        """What the server wrote."""
+        return self.file(f"{_FOLDER}/log").read_text()
+
+    # ── what runs there ──────────────────────────────────────────────────────────────────
+
+    def run(self, script: str, *, user: str = "root", check: bool = True) -> str:
+        """What a shell script says that this user runs on the host, not by SSH."""
+        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--reset-env"]
+        words = ["/bin/sh", "-c", f"cd ~\n{script}"]
+        return self.box.run(*(become if user != "root" else []), *words, check=check)
+
+    def processes(self) -> dict[int, str]:
+        """Command lines on the host by process id, as the host counts."""
+        return self.box.processes()
+
+    def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a process of the host."""
+        self.box.run("kill", f"-{int(number)}", str(pid))
+
+    # ── its link ─────────────────────────────────────────────────────────────────────────
+
+    def cut(self) -> None:
+        """From here on nothing comes or goes, and nobody is told: as a cable cut far away."""
+        self.street.box.links(f"link set {self.port} nomaster")
+
+    def mend(self) -> None:
+        """What comes and goes does so again."""
+        self.street.box.links(f"link set {self.port} master {self.bridge}")
+
+    def close(self) -> None:
+        """End the host and all that runs there, as pulling its plug does."""
+        self.box.close()

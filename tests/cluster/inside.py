@@ -1,0 +1,85 @@
+"""Process 1 of a box: makes its namespaces and mounts, then waits until whoever made it is gone.
+
+Run as a script of its own, which knows nothing of the tests: one argument, a plan as JSON, with
+`name` (the host's), `fresh` (folders that are empty here, with mount options), `kept` (folders that
+can be read here where they are, although they lie in a fresh one) and `files` (path to text).
+It says its process id, then `ready`, and ends, with all that runs in the box, when stdin does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+_NEW = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
+"""CLONE_NEWNS, NEWUTS, NEWIPC, NEWPID and NEWNET."""
+
+
+def mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True, stdin=subprocess.DEVNULL)
+
+
+def furnish(plan: dict) -> None:
+    """The mounts of the box: nothing of them is seen outside."""
+    mount("--make-rprivate", "/")
+    mount("-t", "proc", "proc", "/proc")
+    mount("-t", "sysfs", "-o", "ro", "sysfs", "/sys")
+    mount("-t", "tmpfs", "kept", "/mnt")
+    for number, folder in enumerate(plan["kept"]):
+        aside = Path("/mnt", str(number))
+        aside.mkdir()
+        mount("--rbind", folder, str(aside))
+    for folder, options in plan["fresh"].items():
+        mount("-t", "tmpfs", "-o", options, "fresh", folder)
+    for number, folder in enumerate(plan["kept"]):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        mount("--rbind", f"/mnt/{number}", folder)
+        mount("-o", "remount,bind,ro", folder)
+    subprocess.run(["umount", "--lazy", "/mnt"], check=True)
+    for number, (path, text) in enumerate(plan["files"].items()):
+        real = Path(os.path.realpath(path))
+        if real.exists():
+            over = Path("/run", f"over-{number}")
+            over.write_text(text)
+            over.chmod(real.stat().st_mode & 0o777)
+            mount("--bind", str(over), str(real))
+        else:
+            real.parent.mkdir(parents=True, exist_ok=True)
+            real.write_text(text)
+
+
+def bury(*_: object) -> None:
+    """Take in what ended and has no parent any more, as a machine's init does."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            """One more."""
+    except ChildProcessError:
+        """All are."""
+
+
+def main() -> None:
+    plan = json.loads(sys.argv[1])
+    if ctypes.CDLL(None, use_errno=True).unshare(_NEW):
+        sys.exit(f"no namespaces: {os.strerror(ctypes.get_errno())}")
+    if child := os.fork():
+        # Only process 1 hears of the end of stdin, so that it is what is waited for.
+        print(child, flush=True)
+        os.close(0)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    os.umask(0o022)
+    os.setsid()
+    Path("/proc/sys/kernel/hostname").write_text(plan["name"])
+    if plan["fresh"]:
+        furnish(plan)
+    signal.signal(signal.SIGCHLD, bury)
+    print("ready", flush=True)
+    while os.read(0, 1):
+        """Nothing is ever said."""
+
+
+main()
