@@ -21,6 +21,8 @@ _PRIVATE = ("/tmp", "/var/tmp", "/home", "/root", "/run", "/dev/shm")
 
 _SSHD = "/usr/sbin/sshd"
 _FOLDER = "/run/sshd"
+_COMMANDS = "/run/bin"
+"""What whoever logs in finds: the commands of this machine but for its Pythons."""
 _OPTIONS = {
     "HostKey": f"{_FOLDER}/host_key",
     "PidFile": f"{_FOLDER}/pid",
@@ -54,9 +56,11 @@ def _users(login: str) -> dict[str, str]:
     return {"/etc/passwd": passwd, "/etc/group": group, "/etc/shadow": shadow}
 
 
-def _needed() -> list[str]:
+def _needed(python: str | None) -> list[str]:
     """Folders that hosts need of this machine, and that lie where each has its own."""
-    asked = [sys.prefix, sys.base_prefix]
+    asked = {sys.prefix: 0, sys.base_prefix: 0}
+    if python is not None:
+        asked[str(Path(python).parent)] = 0
     return [each for each in asked if any(Path(each).is_relative_to(own) for own in _PRIVATE)]
 
 
@@ -83,6 +87,8 @@ class Host:
         self.address = street.address(bridge, place)
         self.address6 = street.address6(bridge, place)
         self._python = python
+        self.back = street.address("back", place)
+        """Where those behind it reach it, if there are any."""
         self._named = "".join(f"{address} {each}\n" for each, address in names.items())
         self.box = Box(
             name,
@@ -94,7 +100,7 @@ class Host:
                 "/root": "mode=755,size=16m",
                 "/home": f"mode=755,size={disk}",
             },
-            kept=_needed(),
+            kept=_needed(python),
             files={
                 "/etc/hosts": f"127.0.0.1 localhost\n::1 localhost\n{self._named}",
                 "/etc/hostname": f"{name}\n",
@@ -110,7 +116,7 @@ class Host:
 
     def _settle(self, place: int, folder: Path, authorized: str) -> None:
         """Its link, its users' homes, its server."""
-        self.port = self.street.connect(self.box, self.bridge, self.name, place, "eth0")
+        self.line = self.street.connect(self.box, self.bridge, self.name, place, "eth0")
         for user, uid in USERS.items():
             home = self.file(f"/home/{user}")
             for each, mode in ((home, 0o700), (home / ".ssh", 0o700)):
@@ -118,6 +124,13 @@ class Host:
                 each.chmod(mode)
                 os.chown(each, uid, uid)
             self.authorize(user, authorized)
+        commands = self.file(_COMMANDS)
+        commands.mkdir(mode=0o755)
+        for each in {
+            path.name: path for own in ("/bin", "/usr/bin") for path in Path(own).iterdir()
+        }.values():
+            if not each.name.startswith(("python", "pip")):
+                (commands / each.name).symlink_to(each)
         self.file(_FOLDER).mkdir(mode=0o755)
         self.host_key = new_key(folder / f"{self.name}_host_key", self.name)
         self._install_key(folder / f"{self.name}_host_key")
@@ -156,18 +169,15 @@ class Host:
         own.write_text(path.read_text())
         own.chmod(0o600)
 
-    def new_host_key(self, folder: Path) -> str:
+    def new_host_key(self, folder: Path) -> None:
         """Another host key, as after somebody set up the host anew; counts from the next start."""
         path = folder / f"{self.name}_host_key_{time.monotonic_ns()}"
-        public = new_key(path, self.name)
+        self.host_key = new_key(path, self.name)
         self._install_key(path)
-        return public
 
     def start_sshd(self, **options: object) -> None:
         """Start the server with options of sshd_config; once this returns, it listens."""
-        path = ":".join(
-            each for each in (self._python, "/usr/local/bin", "/usr/bin", "/bin") if each
-        )
+        path = f"{self._python}:{_COMMANDS}" if self._python else _COMMANDS
         asked = {**_OPTIONS, "SetEnv": f"PATH={path}", **options}
         lines = "".join(f"{key} {value}\n" for key, value in asked.items())
         self.file(f"{_FOLDER}/config").write_text(lines)
@@ -221,12 +231,18 @@ class Host:
 
     def cut(self) -> None:
         """From here on nothing comes or goes, and nobody is told: as a cable cut far away."""
-        self.street.box.links(f"link set {self.port} nomaster")
+        self.line.cut()
 
     def mend(self) -> None:
         """What comes and goes does so again."""
-        self.street.box.links(f"link set {self.port} master {self.bridge}")
+        self.line.mend()
+
+    def netem(self, **how: float) -> None:
+        """Seconds of `delay` each way, a fraction of `loss`, bytes per second each way as `rate`."""
+        self.line.netem(**how)
 
     def close(self) -> None:
         """End the host and all that runs there, as pulling its plug does."""
+        if hasattr(self, "line"):
+            self.line.close()
         self.box.close()

@@ -10,6 +10,7 @@ import os
 import subprocess
 
 from cluster.box import Box
+from cluster.line import Line
 
 _NUMBERS = 250
 
@@ -33,10 +34,12 @@ class Street:
         )
         self.number = self._moved_in()
         self.link = f"sky-{self.number}"
-        self.box.links("link set notebook master front", "link set notebook up")
+        self.line = Line(self.box, "notebook", "front")
         _ip("address", "add", f"{self.address('front', 1)}/24", "dev", self.link)
         _ip("-6", "address", "add", f"{self.address6('front', 1)}/64", "dev", self.link, "nodad")
         _ip("link", "set", self.link, "up")
+        # What is behind has no other way from here, also not by this machine's own gateway.
+        _ip("route", "add", f"{self.address('back', 0)}/24", "dev", self.link)
 
     def _moved_in(self) -> int:
         """The number of the link that was made: one that nobody has, also not in another run."""
@@ -61,23 +64,20 @@ class Street:
     def address6(self, bridge: str, place: int) -> str:
         return f"fd5c:{213 if bridge == 'front' else 214}:{self.number}::{place}"
 
-    def connect(self, box: Box, bridge: str, name: str, place: int, inside: str) -> str:
-        """Link a box to a bridge; returns the link's name on the street."""
+    def connect(self, box: Box, bridge: str, name: str, place: int, inside: str) -> Line:
+        """Link a box to a bridge."""
         port = f"{name}-{bridge}"
-        self.box.links(
-            f"link add {port} type veth peer name {inside} netns {box.pid}",
-            f"link set {port} master {bridge}",
-            f"link set {port} up",
-        )
+        self.box.links(f"link add {port} type veth peer name {inside} netns {box.pid}")
         box.links(
             "link set lo up",
             f"address add {self.address(bridge, place)}/24 dev {inside}",
             f"address add {self.address6(bridge, place)}/64 dev {inside} nodad",
             f"link set {inside} up",
         )
-        return port
+        return Line(self.box, port, bridge)
 
     def close(self) -> None:
         """Nothing of the street is left, also not its link."""
+        self.line.close()
         subprocess.run(["ip", "link", "delete", self.link], capture_output=True)
         self.box.close()

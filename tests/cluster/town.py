@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.host import Host, new_key
+from cluster.line import Line
 from cluster.street import Street
 
 
@@ -74,6 +75,11 @@ class Town(Sequence[Host]):
                 for address in (each.address, each.address6)
             )
         )
+
+    @property
+    def line(self) -> Line:
+        """The line between this machine and all hosts."""
+        return self.street.line
 
     @property
     def names(self) -> list[str]:
