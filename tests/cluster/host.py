@@ -19,6 +19,7 @@ USERS = {"ann": 4001, "bob": 4002}
 _PRIVATE = ("/tmp", "/var/tmp", "/home", "/root", "/run", "/dev/shm")
 """Folders that no two hosts share; all else is this machine's."""
 
+_CERTIFICATES = os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")
 _SSHD = "/usr/sbin/sshd"
 _FOLDER = "/run/sshd"
 _COMMANDS = "/run/bin"
@@ -80,13 +81,18 @@ class Host:
         disk: str = "4g",
         login: str = "/bin/bash",
         python: str | None = sys.base_prefix + "/bin",
+        egress: bool = False,
     ) -> None:
         self.name = name
         self.street = street
         self.bridge = bridge
         self.address = street.address(bridge, place)
         self.address6 = street.address6(bridge, place)
-        self._python = python
+        path = f"{python}:{_COMMANDS}" if python else _COMMANDS
+        env = {"PATH": path}
+        if egress:
+            env |= {"HTTPS_PROXY": street.gateway(), "SSL_CERT_FILE": _CERTIFICATES}
+        self._environment = " ".join(f"{key}={value}" for key, value in env.items())
         self.back = street.address("back", place)
         """Where those behind it reach it, if there are any."""
         self._named = "".join(f"{address} {each}\n" for each, address in names.items())
@@ -177,8 +183,7 @@ class Host:
 
     def start_sshd(self, **options: object) -> None:
         """Start the server with options of sshd_config; once this returns, it listens."""
-        path = f"{self._python}:{_COMMANDS}" if self._python else _COMMANDS
-        asked = {**_OPTIONS, "SetEnv": f"PATH={path}", **options}
+        asked = {**_OPTIONS, "SetEnv": self._environment, **options}
         lines = "".join(f"{key} {value}\n" for key, value in asked.items())
         self.file(f"{_FOLDER}/config").write_text(lines)
         self.box.run(_SSHD, "-f", f"{_FOLDER}/config", "-E", f"{_FOLDER}/log")

@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 from cluster.box import Box
 from cluster.line import Line
 
+_GATEWAY = Path(__file__).with_name("gateway.py")
 _NUMBERS = 250
 
 
@@ -27,6 +30,8 @@ class Street:
 
     def __init__(self) -> None:
         self.box = Box("street")
+        self._gateway: subprocess.Popen[str] | None = None
+        self._out = ""
         self.box.links(
             "link set lo up",
             *(f"link add {each} type bridge forward_delay 0" for each in ("front", "back")),
@@ -76,8 +81,25 @@ class Street:
         )
         return Line(self.box, port, bridge)
 
+    def gateway(self) -> str:
+        """Open a way out for hosts that ask for it; returns the address of its proxy."""
+        if self._gateway is None:
+            own = self.address("front", 2)
+            self.box.links(f"address add {own}/24 dev front")
+            self._gateway = subprocess.Popen(
+                [sys.executable, "-I", str(_GATEWAY), str(self.box.pid), own],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert self._gateway.stdout is not None
+            self._out = f"http://{own}:{int(self._gateway.stdout.readline())}"
+        return self._out
+
     def close(self) -> None:
         """Nothing of the street is left, also not its link."""
         self.line.close()
+        if self._gateway is not None:
+            self._gateway.communicate()
         subprocess.run(["ip", "link", "delete", self.link], capture_output=True)
         self.box.close()

@@ -242,6 +242,29 @@ def test_the_line_to_the_notebook_is_one_too(hosts):
     assert town[0].run(f'{sys.executable} -c "{reach}"') == "b'SSH-'\n"
 
 
+def test_a_way_out_is_there_for_whoever_asks(hosts):
+    """The proxy joins a socket on the street with one of this machine's."""
+    town = hosts(1, egress=True)
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        target = f"127.0.0.1:{here.getsockname()[1]}"
+        ask = (
+            "import os, socket; from urllib.parse import urlsplit; "
+            "way = urlsplit(os.environ['HTTPS_PROXY']); "
+            "line = socket.create_connection((way.hostname, way.port)); "
+            f"line.sendall(b'CONNECT {target} HTTP/1.1\\r\\n\\r\\n'); "
+            "line.sendall(b'hello'); print(line.makefile('rb').read())"
+        )
+        words = ["ssh", "-F", str(town.config), "gpu1", f'{sys.executable} -c "{ask}"']
+        with subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        ) as asking:
+            talk, _ = here.accept()
+            with talk:
+                assert talk.recv(5) == b"hello"
+                talk.sendall(b"welcome")
+            assert asking.stdout.read() == repr(b"HTTP/1.1 200 OK\r\n\r\nwelcome") + "\n"
+
+
 # ── the end ─────────────────────────────────────────────────────────────────────────────
 
 
