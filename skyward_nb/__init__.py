@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from skyward_nb import plugins
     from skyward_nb.api import integrations
     from skyward_nb.api.accelerators import NVIDIA, Accelerator, accelerators
-    from skyward_nb.api.arguments import Local
+    from skyward_nb.api.arguments import SSH, Local
     from skyward_nb.api.compute import Compute
     from skyward_nb.api.compute import Compute as ComputePool
     from skyward_nb.api.failures import RankFailure
@@ -79,6 +79,7 @@ _HOMES = {
     "RunHandle": "api.handle",
     "RunTimeout": "words.errors",
     "RuntimeFolderError": "words.errors",
+    "SSH": "api.arguments",
     "SkyError": "words.errors",
     "StartError": "words.errors",
     "accelerators": "api.accelerators",
@@ -105,6 +106,7 @@ _MODULES = {"integrations": "api.integrations", "plugins": "plugins"}
 # All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [
     "NVIDIA",
+    "SSH",
     "Accelerator",
     "AcceleratorError",
     "Compute",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -32,6 +32,24 @@ class Local(msgspec.Struct, frozen=True):
     name = "local"
 
 
+class SSH(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts to log in to: the nodes are those, or the first healthy ones where `nodes=` asks for fewer.
+
+    Each is written `gpu1`, `me@gpu1:2222` or `[2001:db8::1]:22`; `hosts="@file"` reads a hostfile.
+    What is left out, OpenSSH's config says, as for `ssh`. Host keys are always checked: with
+    `trust="first"` the first one that a host shows is pinned.
+    """
+
+    hosts: Sequence[str] | str
+    user: str | None = None
+    port: int | None = None
+    key: str | Path | None = None
+    config: str | Path | None = None
+    trust: Literal["known", "first"] | None = None
+
+    name = "ssh"
+
+
 def spec_for(
     given: Mapping[str, Any],
     plugins: Iterable[PluginChoice | Callable[[], PluginChoice]],
@@ -54,6 +72,8 @@ def spec_for(
 
 def _read(option: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
     """An argument as options of `spec_of`."""
+    if isinstance(value, SSH):
+        return _access(value)
     if option == "env":
         return {option: {**asked.get(option, {}), **_env(value)}}
     if option == "options":
@@ -72,6 +92,31 @@ def _read(option: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(value, timedelta):
         return {name: value.total_seconds()}
     return {name: _of_text(option, name, _as_text(option, value))}
+
+
+def _access(ssh: SSH) -> dict[str, Any]:
+    """`sky.SSH(...)` as options."""
+    found: dict[str, Any] = {"provider": "ssh"}
+    for option in ("hosts", "user", "port", "key", "config", "trust"):
+        value: Any = getattr(ssh, option)
+        if value is None:
+            continue
+        if option == "hosts" and isinstance(value, list | tuple):
+            value = ",".join(map(_host, value))
+        elif option == "port" and isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        elif isinstance(value, Path):
+            value = str(value)
+        found[option] = _of_text(option, option, _as_text(option, value))
+    if not found.get("hosts"):
+        raise OptionError("hosts", 'sky.SSH(hosts=[...]): name hosts, such as hosts=["gpu1"]')
+    return found
+
+
+def _host(value: Any) -> str:
+    if not isinstance(value, str) or "," in value:
+        raise OptionError("hosts", f"sky.SSH(hosts=[...]) takes texts such as 'gpu1', not {value!r}")
+    return value
 
 
 _FREE_HERE = {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast, o
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.api.arguments import AcceleratorLike, Local, MeshLike, TimeLike, spec_for
+from skyward_nb.api.arguments import SSH, AcceleratorLike, Local, MeshLike, TimeLike, spec_for
 from skyward_nb.api.function import PendingFunction, streams
 from skyward_nb.api.futures import PoolFuture, Workers, joined
 from skyward_nb.api.marks import marks_of
@@ -163,7 +163,7 @@ class Compute(Ranks):
     def __init__(
         self,
         *,
-        provider: Local | str | None = None,
+        provider: Local | SSH | str | None = None,
         nodes: int | None = None,
         accelerator: AcceleratorLike | None = None,
         image: Image | None = None,

@@ -19,6 +19,7 @@ from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.catalogue import KINDS
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
+from skyward_nb.words.hosts import parse_host, read_port
 from skyward_nb.words.image import read_python
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.mesh import parse_mesh
@@ -97,6 +98,21 @@ def _env(option: str, text: str) -> dict[str, str]:
     return found
 
 
+def _hosts(_option: str, text: str) -> tuple[str, ...]:
+    """Hosts as they are written; a hostfile is read where a pool is made."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if "/" not in name and not name.startswith("@"):
+            parse_host(name)
+    return names
+
+
+def _user(option: str, text: str) -> str:
+    if not re.fullmatch(r"[^\s@:/\-][^\s@:/]*", text):
+        raise OptionError(option, f"{option}={text}: {text!r} is no name of a user")
+    return text
+
+
 _BETWEEN = re.compile(r"\s+|,(?=[A-Za-z])(?![^\[]*\])")
 
 
@@ -123,6 +139,8 @@ def _pool_name(option: str, text: str) -> str:
     return text
 
 
+_PROVIDERS = ("local", "ssh")
+_TRUSTS = ("known", "first")
 _BACKENDS = ("auto", "gloo", "nccl")
 _ON_ERROR = ("stop", "wait")
 _GATHERS = ("all", "head", "none")
@@ -151,7 +169,25 @@ OPTIONS: tuple[Option, ...] = (
     Option("partition", "pool", "", "cut idle GPUs into such slices while the pool lives"),
     Option("simulate", "pool", "", "the same ranks, on CPU, where the accelerator is missing"),
     Option(
-        "provider", "pool", "local", "where nodes come from (local)", _choice("local"), ("local",)
+        "provider",
+        "pool",
+        "local|ssh",
+        "where nodes come from (ssh with hosts=, else local)",
+        _choice(*_PROVIDERS),
+        _PROVIDERS,
+    ),
+    Option("hosts", "pool", "a,me@b:22|@hostfile", "hosts to log in to, by SSH: the nodes", _hosts),
+    Option("user", "pool", "NAME", "who logs in to hosts (as OpenSSH's config says)", _user),
+    Option("port", "pool", "22", "where hosts' sshd listens (as OpenSSH's config says)", read_port),
+    Option("key", "pool", "FILE", "private key for hosts (OpenSSH's config, agent, ~/.ssh)"),
+    Option("config", "pool", "FILE", "of OpenSSH, to read instead of ~/.ssh/config"),
+    Option(
+        "trust",
+        "pool",
+        "known|first",
+        "host keys that are taken: of known_hosts, or the first one shown, pinned (known)",
+        _choice(*_TRUSTS),
+        _TRUSTS,
     ),
     Option(
         "framework",

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from skyward_nb.api.access import OF_ACCESS, access_fields, access_of
 from skyward_nb.api.frameworks import Choice
 from skyward_nb.api.plugins import fields_of
 from skyward_nb.plugins.base import find_plugin, uses_of
@@ -28,7 +29,8 @@ _OF_IMAGES = ("image", "python", "pip", "apt")
 
 def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     """`base` with what is asked for; raises `OptionError` where options contradict one another."""
-    spec = replace(base, **_fields(asked), image=image_of(base.image, asked))
+    fields = {**_fields(asked), **access_fields(base, asked)}
+    spec = replace(base, **fields, image=image_of(base.image, asked))
     checked_env(spec.env)
     _check_alone(spec)
     spec = replace(spec, framework=settled(spec.framework, spec.variables))
@@ -166,7 +168,7 @@ def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {
         ("name" if key == "pool" else key): value
         for key, value in asked.items()
-        if key not in _OF_IMAGES
+        if key not in (*_OF_IMAGES, *OF_ACCESS)
     }
 
 
@@ -177,11 +179,22 @@ def check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
         if have != wanted and not (field == "framework" and meant(wanted, have)):
             option = "pool" if field == "name" else field
             raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
+    _check_access(spec, asked)
     if not {*_OF_IMAGES} & {*asked}:
         return
     wanted = image_of(Image(), asked)
     if spec.image.lacks(wanted) or ("image" in asked and wanted != spec.image):
         raise _differs(spec, "image", spec.image, f"image={_spell(wanted)} was asked for")
+
+
+def _check_access(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
+    if not {*OF_ACCESS} & {*asked}:
+        return
+    access = access_of(spec.ssh, asked)
+    for option in OF_ACCESS:
+        have, wanted = getattr(spec.ssh, option, None), getattr(access, option, None)
+        if have != wanted:
+            raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
 
 
 def check_choice(spec: PoolSpec, choice: Choice) -> str:

@@ -7,6 +7,7 @@ has passed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import itertools
@@ -17,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator
 from typing import NoReturn
 
@@ -354,12 +355,19 @@ class Pool:
     def _connect(self, watch: Watch) -> None:
         asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
         preload = list(dict.fromkeys(itertools.chain(*asked)))
-        self._lines.wait_for(self._acquire(), watch)
-        for machine in self._generations.machines:
+        said = deque[Phase | Step]()
+
+        def hear(event: Event | None) -> None:
+            while said:
+                watch(said.popleft())
+            watch(event)
+
+        self._lines.wait_for(self._acquire(said.append), hear)
+        hear(None)
+        machines = self._generations.machines
+        for machine in machines:
             watch(Step(machine.nodes, "agent"))
-            self._lines.wait_for(
-                machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload), watch
-            )
+        self._lines.wait_for(self._start_agents(preload), watch)
         self._list()
         self._greet(watch)
         for machine in self._generations.machines:
@@ -379,9 +387,17 @@ class Pool:
                     return hellos
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
-    async def _acquire(self) -> None:
+    async def _acquire(self, tell: Callable[[Phase | Step], None]) -> None:
         """Get the machines; here, so that an interrupt cannot lose them between two threads."""
-        self._generations.machines = await self._provider.acquire(self.spec, self.pool_id)
+        self._generations.machines = await self._provider.acquire(self.spec, self.pool_id, tell)
+
+    async def _start_agents(self, preload: list[str]) -> None:
+        """Start all agents side by side; returns when all have come to an end of that."""
+        idle, ttl = self.spec.idle, self.spec.ttl or 0
+        starts = [each.start_agent(idle, ttl, preload) for each in self._generations.machines]
+        for error in await asyncio.gather(*starts, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
 
     def _check_python(self, hello: Hello) -> None:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"

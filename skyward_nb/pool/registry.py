@@ -39,6 +39,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 def enter(entry: Entry) -> None:
     """List a pool whose agent has started."""
     folder = runtime_root() / entry.pool_id
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # of one whose machines are elsewhere
     new = folder / f"{_FILE}.new"
     new.touch(mode=0o600)  # env= may have secrets
     new.write_bytes(msgspec.json.encode(entry))

@@ -9,20 +9,22 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from skyward_nb.bootstrap.debian import FORMAT, installed
 from skyward_nb.words.errors import MissingDependency, OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address
 
-_FORMAT = "${Package}\t${Architecture}\t${Version}\t${db:Status-Status}\t${Provides}\n"
 _LIMIT = 20
 
 
 def check_image(image: Image) -> None:
     """Raise `OptionError` or `MissingDependency` for what an image asks for and is not here."""
     _check_python(image.python)
+    _check_interpreter(image.interpreter)
     _check_pip(image.pip)
     if image.apt:
         _check_apt(image.apt)
@@ -36,6 +38,25 @@ def _check_python(asked: str | None) -> None:
             f"python={asked}: this is Python {here}, with which provider=local runs ranks, too. "
             f"Leave python= out, or start the notebook or script with Python {asked}.",
         )
+
+
+def _check_interpreter(asked: str | None) -> None:
+    if asked is None:
+        return
+    path = Path(asked).expanduser()
+    # Two environments may have one interpreter behind their links.
+    if path.parent.resolve() / path.name not in _names_of(Path(sys.executable)):
+        raise OptionError(
+            "interpreter",
+            f"interpreter={asked}: this is {sys.executable}, with which provider=local runs ranks, "
+            "too. Leave interpreter= out, or start the notebook or script with that one.",
+        )
+
+
+def _names_of(python: Path) -> set[Path]:
+    """The ways to name an interpreter within its folder."""
+    folder = python.parent.resolve()
+    return {each for each in folder.glob("python*") if each.samefile(python)}
 
 
 def _check_pip(asked: Sequence[str]) -> None:
@@ -111,27 +132,11 @@ def _check_apt(asked: Sequence[str]) -> None:
             f"apt={','.join(asked)}: there is no dpkg-query on this machine, and provider=local "
             "installs nothing: see that what they bring is here, and leave apt= out",
         )
-    command = [tool, "--show", f"--showformat={_FORMAT}"]
+    command = [tool, "--show", f"--showformat={FORMAT}"]
     answer = subprocess.run(  # noqa: S603 - Debian's own tool, found in PATH
         command, capture_output=True, text=True, timeout=_LIMIT, check=True
     )
-    there = _names(answer.stdout)
+    there = installed(answer.stdout)
     if lacking := [name for name in asked if name not in there]:
         install = f"sudo apt-get install {shlex.join(lacking)}"
         raise MissingDependency(", ".join(lacking), "apt=", install)
-
-
-def _names(listed: str) -> set[str]:
-    """Every way to name a package that is installed: with its architecture, its version, or both.
-
-    And what packages stand in for.
-    """
-    names: set[str] = set()
-    for line in listed.splitlines():
-        name, machine, version, status, provided = line.split("\t")
-        if status != "installed":
-            continue
-        for each in (name, f"{name}:{machine}"):
-            names |= {each, f"{each}={version}"}
-        names |= {part.partition("(")[0].strip() for part in provided.split(",")}
-    return names

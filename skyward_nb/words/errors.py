@@ -4,11 +4,13 @@
     ├── OptionError            an option, its value, or a verb is not one we know
     ├── MissingDependency      a package that the work needs is not installed
     ├── AcceleratorError       the accelerator asked for is not here
+    ├── HostNotReady           a machine that one logs in to cannot be made ready
     ├── PayloadError           a value cannot travel
     │   └── ResultTooLarge         a value of a rank is over the limit of what comes back
     ├── PoolError              a pool could not be made, or is not there
     │   ├── RuntimeFolderError     no folder to keep sockets and values in
     │   └── StartError             machines, agent or ranks did not come up
+    │       └── HostError              too few hosts could be logged in to
     ├── RunGoesOn              a run in the background has not ended yet
     ├── RankDied               a rank's process ended under a run
     ├── RunTimeout             a run took longer than its `timeout`; a TimeoutError, too
@@ -65,6 +67,16 @@ class AcceleratorError(SkyError):
         super().__init__(message)
         self.asked = asked
         self.found = found
+
+
+class HostNotReady(SkyError):
+    """The machine `host` could not be made ready; `detail` has the last words of what failed."""
+
+    def __init__(self, host: str, message: str, detail: str = "") -> None:
+        text = f"{host}: {message}"
+        super().__init__(f"{text}\n{detail}" if detail else text)
+        self.host = host
+        self.detail = detail
 
 
 class PayloadError(SkyError):
@@ -147,6 +159,20 @@ class StartError(PoolError):
         text = f"pool {pool!r} did not start: {message}"
         super().__init__(pool, f"{text}\n{detail}" if detail else text)
         self.detail = detail
+
+
+class HostError(StartError):
+    """Too few hosts can be used; `hosts` maps each that cannot to why, and to what helps."""
+
+    def __init__(self, pool: str, hosts: Mapping[str, str], nodes: int, of: int) -> None:
+        if of == len(hosts) == 1:
+            ((host, why),) = hosts.items()
+            super().__init__(pool, f"{host}: {why}")
+        else:
+            lines = "\n".join(f"  {host}: {why}" for host, why in hosts.items())
+            there = f"{len(hosts)} of {of} hosts cannot be used, and {nodes} are needed"
+            super().__init__(pool, f"{there}\n{lines}")
+        self.hosts = dict(hosts)
 
 
 class PoolBusy(PoolError):

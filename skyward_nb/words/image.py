@@ -20,13 +20,15 @@ _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.\-]*(:[a-z0-9\-]+)?(=[A-Za-z0-9.+:~\-]+)
 class Image(msgspec.Struct, frozen=True, kw_only=True):
     """What a node's environment holds: Python and packages, variables, modules of the user's own.
 
-    `python` is a version such as `"3.12"` (None: the notebook's), of which the minor counts; `pip`
-    has requirements as pip takes them, `apt` packages of Debian, `name` or `name=version`; `env`
-    variables of the ranks; `includes` modules by name, or paths of `.py` files and of the folders of
-    packages, which ranks can import as they are here. Raises `OptionError` for what is not text.
+    `python` is a version such as `"3.12"` (None: the notebook's), of which the minor counts;
+    `interpreter` the path of a Python on the node whose environment is used as it is; `pip` has
+    requirements as pip takes them, `apt` packages of Debian, `name` or `name=version`; `env` variables
+    of the ranks; `includes` modules by name, or paths of `.py` files and of the folders of packages,
+    which ranks can import as they are here. Raises `OptionError` for what is not text.
     """
 
     python: str | None = None
+    interpreter: str | None = None
     pip: Sequence[str] = ()
     apt: Sequence[str] = ()
     env: Mapping[str, str] = {}
@@ -34,6 +36,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "python", read_python(self.python))
+        force_setattr(self, "interpreter", _interpreter(self.interpreter))
         for field in ("pip", "apt", "includes"):
             force_setattr(self, field, _texts(field, getattr(self, field)))
         force_setattr(self, "env", checked_env(self.env))
@@ -58,9 +61,10 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def lacks(self, other: Image) -> bool:
-        """Whether `other` has a Python or packages that this one has not."""
+        """Whether `other` has a Python, an interpreter or packages that this one has not."""
         return bool(
             (other.python and other.python != self.python)
+            or (other.interpreter and other.interpreter != self.interpreter)
             or set(other.pip) - set(self.pip)
             or set(other.apt) - set(self.apt)
         )
@@ -73,6 +77,21 @@ def read_python(version: Any) -> str | None:
     if not isinstance(version, str) or not _PYTHON.fullmatch(version):
         raise OptionError("python", f"python={version!r}: give a version as text, such as '3.12'")
     return version
+
+
+def _interpreter(path: Any) -> str | None:
+    """A path as text; raises `OptionError` for one that is not whole."""
+    if path is None:
+        return None
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    whole = isinstance(text, str) and text.startswith(("/", "~/"))
+    if not whole or not text.isprintable():
+        raise OptionError(
+            "interpreter",
+            f"interpreter={path!r}: give the whole path of a Python on the node, such as "
+            "'/opt/conda/bin/python' or '~/envs/train/bin/python'",
+        )
+    return text
 
 
 def checked_env(env: Any) -> dict[str, str]:

@@ -9,6 +9,7 @@ from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
+from skyward_nb.words.ssh import SSHAccess
 
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,10 +20,12 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `framework` has words of `frameworks.WORDS`; `collective_timeout` None leaves that to it. `mig` is
     the profile of the slices that ranks get instead of whole accelerators, which `partition` cuts.
     `env` has variables beside those of the `image`; without `cluster`, each node stands alone.
+    `ssh` says how the hosts of provider=ssh are reached.
     """
 
     name: str = "default"
     provider: str = "local"
+    ssh: SSHAccess | None = None
     nodes: int = 1
     ranks_per_node: int | None = None
     accelerator: Accelerator | None = None

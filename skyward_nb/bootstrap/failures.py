@@ -1,0 +1,77 @@
+"""What a machine could not do, as an error that says what to do next: its last words read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from skyward_nb.bootstrap.facts import Facts
+from skyward_nb.bootstrap.shell import Ran, Shell
+from skyward_nb.words.errors import HostNotReady, spell_size
+from skyward_nb.words.masking import masked_address
+
+_FULL = re.compile(
+    r"No space left on device|Disk quota exceeded|os error (28|122)\b", re.IGNORECASE
+)
+_UNREACHED = re.compile(
+    r"error sending request|dns error|tcp connect error|connection (refused|reset)|"
+    r"operation timed out|request failed after|network is unreachable|certificate",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(r"https?://[^\s)`'\"]+")
+_WRITTEN = re.compile(rb"^written=(\d+)", re.MULTILINE)
+_LINES = 12
+
+_SPACE = """
+df -Pk "$cache" | sed -n '2s/.* \\([0-9][0-9]*\\)  *[0-9]*%.*/free=\\1/p'
+du -sk "$cache" 2>/dev/null | sed 's/^\\([0-9]*\\).*/used=\\1/'
+"""
+
+
+async def failure(shell: Shell, facts: Facts, ran: Ran, what: str) -> HostNotReady:
+    """The error for a script that failed; `what` is what did not come to be."""
+    detail = last_words(ran.err)
+    if _FULL.search(ran.err):
+        return HostNotReady(shell.name, await _full(shell, facts, ran, what), detail)
+    if _UNREACHED.search(ran.err) and (found := _ADDRESS.search(ran.err)):
+        return HostNotReady(shell.name, unreached(found.group(), what), detail)
+    if _is_unsolved(ran.err):
+        text = f"{what}: no versions of its packages fit together. Change Image(pip=[...])"
+        return HostNotReady(shell.name, text, detail)
+    return HostNotReady(shell.name, what, detail or f"exit status {ran.code}")
+
+
+def unreached(address: str, what: str) -> str:
+    """What to do where a machine does not get to an address."""
+    host = masked_address(address).split("/")[2].rpartition("@")[2]
+    return (
+        f"{what}: it does not reach {host}. Ways on: a mirror that it reaches, by "
+        'Image(env={"UV_DEFAULT_INDEX": "https://..."}), for Python itself UV_PYTHON_INSTALL_MIRROR; '
+        'a proxy, by Image(env={"HTTPS_PROXY": ...}); an environment that is there, by '
+        'Image(interpreter="/path/to/python").'
+    )
+
+
+def last_words(err: str) -> str:
+    """The end of what a script said, its addresses without passwords."""
+    lines = [line for line in masked_address(err).splitlines() if line.strip()]
+    return "\n".join(lines[-_LINES:])
+
+
+def _is_unsolved(err: str) -> bool:
+    return "No solution found" in err
+
+
+async def _full(shell: Shell, facts: Facts, ran: Ran, what: str) -> str:
+    space = await shell.run(f"cache={shlex.quote(facts.cache)}\n{_SPACE}")
+    said = dict(line.split("=", 1) for line in space.out.decode().splitlines() if "=" in line)
+    free, used = (int(said.get(key) or 0) * 1024 for key in ("free", "used"))
+    written = _WRITTEN.search(ran.out)
+    size = int(written[1]) * 1024 if written else 0
+    took = f", and it takes more than the {spell_size(size)} that fitted" if size else ""
+    return (
+        f"{what}: the disk is full. {spell_size(free)} is free for {facts.cache} there{took}; what was "
+        f"begun is removed. Make room (earlier environments take {spell_size(used)}: rm -r "
+        f"{shlex.quote(facts.cache)}; `uv cache clean`), or put {facts.cache} on a larger disk by a "
+        "symbolic link."
+    )

@@ -1,0 +1,118 @@
+"""An environment that is on a machine already: whether ranks can run in it, and what it lacks."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from skyward_nb.bootstrap.failures import last_words
+from skyward_nb.bootstrap.needs import RUNNING, minor
+from skyward_nb.bootstrap.shell import Ran
+from skyward_nb.words.errors import HostNotReady
+from skyward_nb.words.image import Image
+from skyward_nb.words.masking import masked_address
+
+MARK = b"\nsky=interpreter\n"
+
+_LOOK = """
+import json, sys
+sys.stdout.write("\\nsky=interpreter\\n")
+found = {"version": "%d.%d" % sys.version_info[:2], "kind": sys.implementation.name, "lacks": []}
+def look():
+    from importlib import metadata
+    for name in ("msgspec", "xxhash", "psutil", "packaging"):
+        try:
+            __import__(name)
+        except Exception as error:
+            found["lacks"].append([name, "%s: %s" % (type(error).__name__, error)])
+    broken = [name for name, _ in found["lacks"]]
+    try:
+        from packaging.requirements import Requirement
+    except ImportError:
+        try:
+            from pip._vendor.packaging.requirements import Requirement
+        except ImportError:
+            return
+    def has(wanted, known):
+        if wanted.marker is not None and not wanted.marker.evaluate():
+            return ""
+        if wanted.name in broken:
+            return ""
+        try:
+            there = metadata.distribution(wanted.name)
+        except metadata.PackageNotFoundError:
+            return "no " + wanted.name
+        if not wanted.specifier.contains(there.version, prereleases=True):
+            return wanted.name + " " + there.version
+        for extra in sorted(wanted.extras):
+            if (wanted.name, extra) in known:
+                continue
+            known.add((wanted.name, extra))
+            for each in map(Requirement, there.requires or ()):
+                mark = each.marker
+                if mark and mark.evaluate({"extra": extra}) and not mark.evaluate({"extra": ""}):
+                    each.marker = None
+                    word = has(each, known)
+                    if word:
+                        return word
+        return ""
+    for text in WANTED:
+        try:
+            wanted = Requirement(text)
+        except ValueError:
+            continue
+        word = has(wanted, set())
+        if word:
+            found["lacks"].append([text, word])
+if found["version"] == MINOR and found["kind"] == "cpython":
+    look()
+sys.stdout.write(json.dumps(found) + "\\n")
+"""
+
+
+def path_of(asked: str, home: str) -> str:
+    """The path as the machine has it."""
+    return home + asked[1:] if asked.startswith("~/") else asked
+
+
+def question(image: Image) -> bytes:
+    """A program that says what an interpreter is, and what it lacks of our needs and an image's."""
+    wanted = [*RUNNING, *image.pip]
+    given = f"MINOR = {minor()!r}\nWANTED = {json.dumps(wanted)}\n"
+    return (given + _LOOK).encode()
+
+
+def check(host: str, path: str, ran: Ran) -> None:
+    """Raise `HostNotReady` for an interpreter that ranks cannot run in; `ran` is what it answered."""
+    _, mark, said = ran.out.partition(MARK)
+    if not mark or ran.code:
+        raise HostNotReady(
+            host,
+            f"interpreter={path} does not run. Name a Python {minor()} that is there, or leave "
+            "interpreter= out to have an environment made.",
+            last_words(ran.err),
+        )
+    found: dict[str, Any] = json.loads(said)
+    if found["kind"] != "cpython" or found["version"] != minor():
+        kind = "" if found["kind"] == "cpython" else f" ({found['kind']})"
+        raise HostNotReady(
+            host,
+            f"interpreter={path} is Python {found['version']}{kind}, and the notebook or script runs "
+            f"in {minor()}: code of one does not run in the other. Name an environment of Python "
+            f"{minor()}, or leave interpreter= out to have one made.",
+        )
+    if found["lacks"]:
+        names = [text for text, _ in found["lacks"]]
+        packages = shlex.join(masked_address(_requirement(name)) for name in names)
+        words = ", ".join(masked_address(f"{name} ({word})") for name, word in found["lacks"])
+        raise HostNotReady(
+            host,
+            f"interpreter={path} lacks what ranks need: {words}. Install it there:\n"
+            f"  {shlex.quote(path)} -m pip install {packages}",
+        )
+
+
+def _requirement(name: str) -> str:
+    """What to install for a module that could not be imported."""
+    return next((text for text in RUNNING if text.startswith(f"{name}>")), name)

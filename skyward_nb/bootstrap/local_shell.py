@@ -1,0 +1,107 @@
+"""This machine's own /bin/sh as the seam asks for it, with a home of its own: for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from skyward_nb.bootstrap.shell import Ran, unheard, untold
+
+
+class LocalShell:
+    """Runs scripts here, with `home` as the home folder and `env` beside what this process has."""
+
+    def __init__(
+        self, home: Path, env: Mapping[str, str] | None = None, *, name: str = "here"
+    ) -> None:
+        self.name = name
+        self.rounds = 0
+        self._env = {**os.environ, "HOME": str(home), **(env or {})}
+        for foreign in ("XDG_CACHE_HOME", "PYTHONPATH", "VIRTUAL_ENV"):
+            if foreign not in (env or {}):
+                self._env.pop(foreign, None)
+
+    async def run(
+        self,
+        script: str,
+        *,
+        data: bytes = b"",
+        limit: float = 60.0,
+        heard: Callable[[str], None] = unheard,
+    ) -> Ran:
+        """Run a script, which comes by its own stdin as over a line."""
+        self.rounds += 1
+        body = f"umask 077\n{script}".encode()
+        words = shlex.quote(f'eval "$(head -c {len(body)})"')
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            f"exec /bin/sh -c {words}",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._env,
+            cwd=self._env["HOME"],
+            start_new_session=True,
+            limit=1 << 24,
+        )
+        try:
+            return await asyncio.wait_for(_talk(process, body + data, heard), limit)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    async def send(
+        self,
+        path: str,
+        parts: Iterable[bytes],
+        *,
+        mode: int = 0o600,
+        told: Callable[[int], None] = untold,
+    ) -> None:
+        """Write a file by way of another name beside it."""
+        _write(Path(path), parts, mode, told)
+
+
+def _write(path: Path, parts: Iterable[bytes], mode: int, told: Callable[[int], None]) -> None:
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    sent = 0
+    try:
+        with new.open("wb") as file:
+            for part in parts:
+                sent += file.write(part)
+                told(sent)
+        new.chmod(mode)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+async def _talk(
+    process: asyncio.subprocess.Process, stdin: bytes, heard: Callable[[str], None]
+) -> Ran:
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    lines: list[str] = []
+
+    async def give(stream: asyncio.StreamWriter) -> None:
+        try:
+            stream.write(stdin)
+            await stream.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            return  # a script need not read what it was given
+        finally:
+            stream.close()
+
+    async def hear(stream: asyncio.StreamReader) -> None:
+        async for line in stream:
+            lines.append(line.decode(errors="replace"))
+            heard(lines[-1].rstrip("\n"))
+
+    _, out, _ = await asyncio.gather(
+        give(process.stdin), process.stdout.read(), hear(process.stderr)
+    )
+    return Ran(await process.wait(), out, "".join(lines))

@@ -1,0 +1,80 @@
+"""This package as it runs here, editable or not, brought to a machine once for each state of it."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import shlex
+import tarfile
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from skyward_nb.bootstrap.facts import Facts
+from skyward_nb.bootstrap.failures import failure
+from skyward_nb.bootstrap.scripts import LOCK, settled
+from skyward_nb.bootstrap.shell import Shell
+
+_KINDS = (".py", ".json", ".typed")
+_LIMIT = 600.0
+_OLD = 90
+"""After so many days without use a state of the package is removed, when another one comes."""
+
+_UNPACK = """
+if [ -d "$final" ]; then touch "$final"; exit 0; fi
+mkdir "$new" && tar -xzf - -C "$new" && mv "$new" "$final" || exit 3
+find "$folder" -mindepth 1 -maxdepth 1 -type d -mtime "+$old" -exec rm -rf {} +
+"""
+
+
+class Package:
+    """The package's files as they are on disk now: their digest, and an archive of them, gzipped."""
+
+    def __init__(self) -> None:
+        self._files = tuple(_files())
+        digest = hashlib.sha256()
+        for name, content in self._files:
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        self.digest = digest.hexdigest()[:16]
+
+    @cached_property
+    def archive(self) -> bytes:
+        """The same bytes for the same files."""
+        buffer = io.BytesIO()
+        with (
+            gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=0) as zipped,
+            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            for name, content in self._files:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                member.mode = 0o600
+                archive.addfile(member, io.BytesIO(content))
+        return buffer.getvalue()
+
+
+def place(facts: Facts, digest: str) -> str:
+    """The folder on a machine in which this state of the package lies: one for its `sys.path`."""
+    return f"{facts.cache}/code/{digest}"
+
+
+async def ship(shell: Shell, facts: Facts, package: Package | None = None) -> str:
+    """Bring the package where it is not yet; the folder for `sys.path` there.
+
+    Raises `HostNotReady` where it cannot be written, a full disk among that.
+    """
+    package = package or Package()
+    final = place(facts, package.digest)
+    script = f"old={_OLD}\nfinal={shlex.quote(final)}\n{LOCK}{settled(_UNPACK)}"
+    ran = await shell.run(script, data=package.archive, limit=_LIMIT)
+    if ran.code:
+        raise await failure(shell, facts, ran, f"skyward_nb did not get to {final}")
+    return final
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    root = Path(__file__).parent.parent
+    for path in sorted(root.rglob("*")):
+        if path.suffix in _KINDS and path.is_file():
+            yield f"{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes()

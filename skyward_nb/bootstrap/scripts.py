@@ -1,0 +1,46 @@
+"""What scripts on a machine have in common: a lock, and a folder made apart and renamed into place."""
+
+from __future__ import annotations
+
+LOCK = r"""
+folder=$(dirname "$final")
+name=$(basename "$final")
+new=$folder/.new-$name.$$
+locked=
+mkdir -p "$folder" || exit 3
+lock() {
+  exec 9>>"$folder/.lock-$name" || exit 3
+  if command -v flock >/dev/null 2>&1; then
+    flock -n 9 2>/dev/null && return
+    echo "another one makes $final: waiting" >&2
+    flock 9 2>/dev/null && return
+  fi
+  until mkdir "$folder/.held-$name" 2>/dev/null; do
+    [ -d "$folder/.held-$name" ] || exit 3
+    read -r pid host <"$folder/.held-$name/by" 2>/dev/null || pid=
+    if [ -n "$pid" ] && [ "$host" = "$(uname -n)" ] && ! kill -0 "$pid" 2>/dev/null; then
+      rm -rf "$folder/.held-$name"
+    else
+      sleep 1
+    fi
+  done
+  locked=$folder/.held-$name
+  echo "$$ $(uname -n)" >"$locked/by"
+}
+leave() {
+  [ -d "$new" ] && du -sk "$new" 2>/dev/null | sed 's/^\([0-9]*\).*/written=\1/'
+  rm -rf "$new"
+  [ -z "$locked" ] || rm -rf "$locked"
+}
+trap leave EXIT
+trap 'exit 129' HUP INT TERM PIPE
+"""
+"""Begins a script in which `$final` names a folder to be made: `lock`, and `$new`, where to make it.
+
+`$new` is removed when the script ends, and said to be so large, where it was not renamed.
+"""
+
+
+def settled(body: str) -> str:
+    """A body that runs under the lock, what others left half done removed first."""
+    return f'lock\nrm -rf "$folder/.new-$name".*\n{body}'

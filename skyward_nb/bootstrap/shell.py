@@ -1,0 +1,70 @@
+"""The seam to another machine: scripts run there, and files sent to it.
+
+It knows nothing of how the machine is reached, nor of what the scripts are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class ShellGone(Exception):
+    """The line to the machine is lost; what ran there may go on."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a script ended: its exit status, what it wrote to stdout, and to stderr."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+def unheard(_line: str) -> None:
+    """Let a line of stderr pass."""
+
+
+def untold(_size: int) -> None:
+    """Let the number of bytes sent pass."""
+
+
+class Shell(Protocol):
+    """A machine's /bin/sh, which reads its script from the line: no process list shows it."""
+
+    @property
+    def name(self) -> str:
+        """The machine, as the person wrote it."""
+        ...
+
+    async def run(
+        self,
+        script: str,
+        *,
+        data: bytes = b"",
+        limit: float = 60.0,
+        heard: Callable[[str], None] = unheard,
+    ) -> Ran:
+        """Run a script of /bin/sh under umask 077, with `data` as its stdin.
+
+        `heard` gets each line of stderr as it comes, without its end. Raises `ShellGone` when the
+        line is lost, and `TimeoutError` after `limit` seconds.
+        """
+        ...
+
+    async def send(
+        self,
+        path: str,
+        parts: Iterable[bytes],
+        *,
+        mode: int = 0o600,
+        told: Callable[[int], None] = untold,
+    ) -> None:
+        """Write a file there, all or nothing; its folder exists.
+
+        `told` gets the number of bytes sent so far. Raises `OSError` where it cannot be written
+        (ENOSPC where the disk is full), and `ShellGone` when the line is lost.
+        """
+        ...

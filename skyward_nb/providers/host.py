@@ -1,0 +1,93 @@
+"""What a host is told to run: `python -m skyward_nb.providers.host start|end|look POOL_ID ...`.
+
+`start POOL_ID IDLE TTL [MODULE ...]` starts an agent, which outlives the login, and answers with one
+line of JSON: `Started` or `Failed`. `end POOL_ID [now]` sees that nothing of the pool is left, `look`
+says whether its agent lives (0), or is gone (3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import msgspec
+
+from skyward_nb.providers.folders import (
+    end_agent,
+    is_gone,
+    make_folders,
+    pool_folders,
+    remove_folders,
+    sweep,
+)
+from skyward_nb.providers.local import LocalMachine
+from skyward_nb.words.errors import PoolError, StartError
+
+GONE = 3
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """An agent runs; `runtime` is the folder of its sockets, and of its log."""
+
+    runtime: str
+    store: str
+    spill: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """No agent runs, and nothing is left of the attempt."""
+
+    message: str
+    detail: str = ""
+
+
+def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started | Failed:
+    """Start an agent of a new pool."""
+    try:
+        sweep()
+        folders = make_folders(pool_id, pool_id)
+        machine = LocalMachine(pool_id, 1, folders)
+        try:
+            asyncio.run(machine.start_agent(idle, ttl, modules))
+        except BaseException:
+            remove_folders(folders)
+            raise
+    except StartError as error:
+        return Failed("its agent did not start", error.detail)
+    except PoolError as error:
+        return Failed(error.message)
+    return Started(str(folders.runtime), str(folders.store), str(folders.spill))
+
+
+def end(pool_id: str, *, at_once: bool) -> None:
+    """Wait for an agent that was told to stop, and see that nothing of its pool is left.
+
+    One that nobody could tell is ended `at_once`.
+    """
+    folders = pool_folders(pool_id)
+    if at_once:
+        end_agent(folders.runtime)
+    asyncio.run(LocalMachine(pool_id, 1, folders).release())
+
+
+def main() -> int:
+    """Do what the command line says."""
+    # The folder that a login has for its runtime may go with the login, and the agent stays.
+    os.environ.pop("XDG_RUNTIME_DIR", None)
+    match sys.argv[1:]:
+        case ["start", pool_id, idle, ttl, *modules]:
+            answer = start(pool_id, float(idle), float(ttl), modules)
+            sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+        case ["end", pool_id, *how]:
+            end(pool_id, at_once=bool(how))
+        case ["look", pool_id]:
+            return GONE if is_gone(pool_folders(pool_id).runtime) else 0
+        case _:
+            sys.stderr.write(f"{__doc__}\n")
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""Which hosts a pool lives on: those that can be logged in to and have what is asked for, found early.
+
+All are tried at once. As soon as there are enough, those that have not answered get a moment more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from skyward_nb.bootstrap.facts import Facts, probe
+from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.words.errors import HostError, HostNotReady
+from skyward_nb.words.events import Phase
+from skyward_nb.words.mig import is_called
+from skyward_nb.words.spec import PoolSpec
+
+_GRACE = 1.0
+_SLOW = 2.0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A host that a pool lives on, as its node number `node`."""
+
+    line: HostLine
+    facts: Facts
+    node: int
+
+
+async def choose(
+    spec: PoolSpec, lines: list[HostLine], tell: Callable[[Phase], None]
+) -> tuple[list[Chosen], dict[str, str]]:
+    """The first `nodes` healthy hosts, in the order they were written, and what hinders others.
+
+    Raises `HostError` as soon as too few are left.
+    """
+    loop = asyncio.get_running_loop()
+    asking = {loop.create_task(_healthy(spec, line)): line for line in lines}
+    found: dict[HostLine, Facts] = {}
+    faults: dict[str, str] = {}
+    waiting = set(asking)
+    spare = len(lines) - spec.nodes
+    try:
+        while waiting:
+            enough = len(found) >= spec.nodes
+            tell(Phase(_progress(found, faults, [asking[task] for task in waiting], spec)))
+            done, waiting = await asyncio.wait(
+                waiting,
+                timeout=_GRACE if enough else _SLOW,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for task in done:
+                _take(task, asking[task], found, faults)
+            if len(faults) > spare:
+                # Others may have answered in the same moment, and one error names all.
+                _, waiting = await asyncio.wait(waiting, timeout=_GRACE) if waiting else ((), waiting)
+                for task in set(asking) - waiting:
+                    _take(task, asking[task], found, faults)
+                raise HostError(spec.name, faults, spec.nodes, len(lines))
+            if enough and not done:
+                break
+    finally:
+        for task in waiting:
+            task.cancel()
+        for task in waiting:
+            with contextlib.suppress(asyncio.CancelledError, Unreachable, HostNotReady, ShellGone):
+                await task
+    for task in waiting:
+        faults[asking[task].name] = "it is slow to answer, and others were there"
+    tell(Phase(""))
+    healthy = [line for line in lines if line in found][: spec.nodes]
+    return [Chosen(line, found[line], node) for node, line in enumerate(healthy)], faults
+
+
+def _take(
+    task: asyncio.Task[Facts],
+    line: HostLine,
+    found: dict[HostLine, Facts],
+    faults: dict[str, str],
+) -> None:
+    try:
+        found[line] = task.result()
+    except Unreachable as fault:
+        faults[line.name] = fault.why
+    except HostNotReady as fault:
+        faults[line.name] = fault.message.removeprefix(f"{fault.host}: ")
+    except (ShellGone, TimeoutError) as fault:
+        faults[line.name] = str(fault) or "it did not answer"
+
+
+async def _healthy(spec: PoolSpec, line: HostLine) -> Facts:
+    """Log in to a host and see that it has what is asked for."""
+    await line.connect()
+    facts = await probe(line)
+    if lack := _lack(spec, facts):
+        raise HostNotReady(line.name, lack)
+    return facts
+
+
+def _lack(spec: PoolSpec, facts: Facts) -> str:
+    """Which accelerators a host lacks; "" when none."""
+    asked = spec.accelerator
+    if asked is None or spec.simulate:
+        return ""
+    fitting = [gpu for gpu in facts.gpus if is_called(gpu, asked.name)]
+    if len(fitting) >= asked.count:
+        return ""
+    return f"accelerator={asked} was asked for, and it has {spell_gpus(facts.gpus)}"
+
+
+def spell_gpus(gpus: tuple[str, ...]) -> str:
+    """`2 × NVIDIA L4`."""
+    kinds = {gpu: gpus.count(gpu) for gpu in gpus}
+    return ", ".join(f"{count} × {gpu}" for gpu, count in kinds.items()) or "no GPU"
+
+
+def _progress(
+    found: dict[HostLine, Facts], faults: dict[str, str], waiting: list[HostLine], spec: PoolSpec
+) -> str:
+    text = f"logging in to hosts: {len(found)} of {spec.nodes} are there"
+    if waiting and (found or faults):
+        names = ", ".join(line.name for line in waiting[:4])
+        text += f", waiting for {names}{' and others' if len(waiting) > 4 else ''}"
+    for name, why in list(faults.items())[:2]:
+        text += f"; not {name}: {why.partition('. ')[0]}"
+    return text

@@ -1,0 +1,252 @@
+"""The line to one host: one SSH connection, made anew when it is lost, and what goes over it.
+
+Scripts run in sessions, one at a time, as sshd may allow no more (MaxSessions); streams are none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import posixpath
+import shlex
+import socket
+from collections.abc import Callable, Iterable
+
+import asyncssh
+
+from skyward_nb.bootstrap.shell import Ran, ShellGone, unheard, untold
+from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.ssh.stream import Gate, forward
+from skyward_nb.words.hosts import Host
+
+_READ = 'IFS= read -r s && eval "$(printf %b "$s")"'
+_COMMAND = f"exec /bin/sh -c '{_READ}'"
+"""Takes the script from its stdin: it is in no list of processes. `read` takes its line and no more.
+
+Login shells of other kinds (csh, fish) get one word in quotes, in which they expand nothing.
+"""
+_CHUNK = 256 << 10
+_OPEN_LIMIT = 5.0
+_AGAIN = 5.0
+
+
+class HostLine:
+    """A `bootstrap.shell.Shell` of a host, and streams to sockets there."""
+
+    def __init__(self, host: Host, dialer: Dialer) -> None:
+        self.host = host
+        self.name = str(host)
+        self._dialer = dialer
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._gate: Gate | None = None
+        self._dialing = asyncio.Lock()
+        self._session = asyncio.Lock()
+        self._is_closed = False
+        dialer.used_by(self)
+
+    # ── the connection ──────────────────────────────────────────────────────────────────
+
+    async def connect(self) -> None:
+        """Log in; raises `Unreachable`."""
+        await self._connected()
+
+    async def _connected(self, *, again: bool = False) -> asyncssh.SSHClientConnection:
+        """The connection that there is, or a new one; `again`, it is tried once and briefly."""
+        async with self._dialing:
+            known = self._connection
+            if known is not None and not known.is_closed():
+                return known
+            if self._is_closed:
+                raise Unreachable(self.name, "it was let go")
+            work = self._dialer.dial(self.host, _AGAIN, 1) if again else self._dialer.dial(self.host)
+            self._connection = await work
+            self._gate = Gate(self._connection)
+            return self._connection
+
+    def drop(self) -> None:
+        """Give a connection up that does not answer: the next use makes a new one."""
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._is_closed = True
+        async with self._dialing:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.abort()
+                await connection.wait_closed()
+        await self._dialer.let_go(self)
+
+    # ── streams ─────────────────────────────────────────────────────────────────────────
+
+    async def stream(self, path: str, *, bulk: bool = False) -> socket.socket:
+        """A stream to a unix socket there; opens a connection that is lost anew.
+
+        Raises `ConnectionRefusedError` when the host says that nobody takes it there, and OSError
+        when the host cannot be reached now.
+        """
+        try:
+            connection = await self._connected(again=True)
+        except Unreachable as fault:
+            raise OSError(errno.EHOSTUNREACH, fault.why) from fault
+        try:
+            async with asyncio.timeout(_OPEN_LIMIT):
+                return await forward(connection, path, self._gate if bulk else None)
+        except TimeoutError:
+            self.drop()
+            raise OSError(errno.ETIMEDOUT, f"no answer in {_OPEN_LIMIT:g} s") from None
+        except asyncssh.ChannelOpenError as error:
+            if connection.is_closed():
+                raise OSError(errno.ECONNRESET, "the connection is lost") from error
+            raise ConnectionRefusedError(errno.ECONNREFUSED, error.reason) from error
+        except asyncssh.Error as error:
+            raise OSError(errno.ECONNRESET, error.reason) from error
+
+    # ── scripts ─────────────────────────────────────────────────────────────────────────
+
+    async def run(
+        self,
+        script: str,
+        *,
+        data: bytes = b"",
+        limit: float = 60.0,
+        heard: Callable[[str], None] = unheard,
+    ) -> Ran:
+        """Run a script of /bin/sh under umask 077, with `data` as its stdin.
+
+        `heard` gets each line of stderr as it comes, without its end. Raises `ShellGone` when the
+        line is lost, and `TimeoutError` after `limit` seconds.
+        """
+        return await self._run(script, [data] if data else [], limit, heard, untold)
+
+    async def send(
+        self,
+        path: str,
+        parts: Iterable[bytes],
+        *,
+        mode: int = 0o600,
+        told: Callable[[int], None] = untold,
+    ) -> None:
+        """Write a file there, all or nothing; its folder exists.
+
+        `told` gets the number of bytes sent so far. Raises `OSError` where it cannot be written
+        (ENOSPC where the disk is full), and `ShellGone` when the line is lost.
+        """
+        target = shlex.quote(path)
+        new = shlex.quote(f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.new")
+        # The end of a line that is cut looks like the end of the file, so that is said, too.
+        script = (
+            f"new={new}.$$; trap 'rm -f \"$new\"' EXIT; trap 'exit 1' HUP INT TERM; "
+            'cat > "$new" || exit 1; '
+            'test "$(tail -c 3 "$new")" = end || exit 1; '
+            'size=$(wc -c < "$new"); '
+            'dd if=/dev/null of="$new" bs=1 seek=$((size - 3)) 2>/dev/null || exit 1; '
+            f'chmod {mode:o} "$new" && mv -f "$new" {target}'
+        )
+        ran = await self._run(script, _ended(parts), None, unheard, told)
+        if ran.code:
+            raise _failed(path, ran.err)
+
+    async def _run(
+        self,
+        script: str,
+        parts: Iterable[bytes],
+        limit: float | None,
+        heard: Callable[[str], None],
+        told: Callable[[int], None],
+    ) -> Ran:
+        try:
+            connection = await self._connected()
+        except Unreachable as fault:
+            raise ShellGone(f"{self.name}: {fault.why}") from fault
+        async with asyncio.timeout(limit), self._session:
+            try:
+                process = await connection.create_process(
+                    _COMMAND, encoding=None, request_pty=False, x11_forwarding=False
+                )
+            except asyncssh.Error as error:
+                raise ShellGone(f"{self.name}: {error.reason}") from error
+            try:
+                return await _talk(self.name, process, _encoded(script), parts, heard, told)
+            except asyncssh.Error as error:
+                raise ShellGone(f"{self.name}: {error.reason}") from error
+            finally:
+                process.close()
+                with contextlib.suppress(asyncssh.Error):
+                    await process.wait_closed()
+
+
+def _ended(parts: Iterable[bytes]) -> Iterable[bytes]:
+    yield from parts
+    yield b"end"
+
+
+def _encoded(script: str) -> bytes:
+    """A script as one line, as `printf %b` takes it."""
+    whole = f"umask 077\n{script}\n".replace("\\", "\\\\").replace("\n", "\\n")
+    return whole.encode() + b"\n"
+
+
+async def _talk(
+    name: str,
+    process: asyncssh.SSHClientProcess[bytes],
+    script: bytes,
+    parts: Iterable[bytes],
+    heard: Callable[[str], None],
+    told: Callable[[int], None],
+) -> Ran:
+    lines: list[str] = []
+
+    async def say() -> None:
+        sent = 0
+        with contextlib.suppress(BrokenPipeError):  # it has ended; its status says how
+            process.stdin.write(script)
+            for part in parts:
+                view = memoryview(part)
+                for start in range(0, len(view), _CHUNK):
+                    piece = bytes(view[start : start + _CHUNK])
+                    process.stdin.write(piece)
+                    await process.stdin.drain()
+                    sent += len(piece)
+                    told(sent)
+            process.stdin.write_eof()
+
+    async def hear() -> None:
+        async for line in process.stderr:
+            lines.append(line.decode(errors="replace"))
+            heard(lines[-1].rstrip("\n"))
+
+    saying = asyncio.get_running_loop().create_task(say())
+    try:
+        out, _ = await asyncio.gather(process.stdout.read(), hear())
+        await process.wait_closed()
+    finally:
+        # One that has ended without reading all is not told the rest.
+        saying.cancel()
+        with contextlib.suppress(asyncio.CancelledError, asyncssh.Error, OSError):
+            await saying
+    if process.returncode is None:
+        raise ShellGone(f"{name}: the line was lost while a script ran")
+    return Ran(process.returncode, out, "".join(lines))
+
+
+def _failed(path: str, said: str) -> OSError:
+    """What a shell says of a file, as the system would here."""
+    text = said.strip().rpartition("\n")[2]
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOENT):
+        if _MEANS[number] in said:
+            return OSError(number, text, path)
+    return OSError(errno.EIO, text or "it could not be written", path)
+
+
+_MEANS = {
+    errno.ENOSPC: "No space left",
+    errno.EDQUOT: "quota exceeded",
+    errno.EACCES: "Permission denied",
+    errno.EROFS: "Read-only",
+    errno.ENOENT: "No such file",
+}

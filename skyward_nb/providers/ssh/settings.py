@@ -1,0 +1,120 @@
+"""What OpenSSH's config says of a host, beside what a pool's spec says of all."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from asyncssh.config import ConfigParseError, SSHClientConfig
+
+from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.ssh.trust import Place, known_files
+from skyward_nb.words.hosts import Host, parse_host
+from skyward_nb.words.ssh import SSHAccess
+
+_USER_CONFIG = "~/.ssh/config"
+_GLOBAL_CONFIG = "/etc/ssh/ssh_config"
+_STANDARD_PORT = 22
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How one host is logged in to; `jumps` are the hosts on the way, the first one first.
+
+    `files` are those of config that say so, `identities` the private keys that are named.
+    """
+
+    host: Host
+    files: tuple[str, ...]
+    place: Place
+    user: str
+    jumps: tuple[Host, ...] = ()
+    known: tuple[Path, ...] = ()
+    identities: tuple[str, ...] = ()
+    named: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of asyncssh that the spec, or the host as it is written, says."""
+    says: frozenset[str] = frozenset()
+    """Words of config that have a value."""
+
+
+def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Settings:
+    """Read what there is to know of a host; raises `Unreachable` for config that cannot be read.
+
+    What the spec says counts for its hosts, and not for those on the way there.
+    """
+    user = host.user or (None if is_jump else access.user)
+    port = host.port or (None if is_jump else access.port)
+    key = None if is_jump else access.key
+    files = (access.config,) if access.config else _files()
+    try:
+        config = SSHClientConfig.load(
+            None, list(files), False, False, False, getpass.getuser(), user or (), host.name, port or ()
+        )  # fmt: skip
+        jumps = () if is_same(config, host) else _jumps(config)
+    except (ConfigParseError, OSError, UnicodeError) as error:
+        raise Unreachable(str(host), f"OpenSSH's config cannot be read: {error}") from error
+    named: dict[str, Any] = {}
+    if user:
+        named["username"] = user
+    if port:
+        named["port"] = port
+    identities = [key] if key else cast(list[str], config.get("IdentityFile", []))
+    paths = [str(Path(name).expanduser()) for name in identities]
+    if there := [path for path in paths if Path(path).is_file()]:
+        named["client_keys"] = there
+    return Settings(
+        host=host,
+        files=files,
+        place=_place(access, config, host, user, port, key),
+        user=str(config.get("User", getpass.getuser())),
+        jumps=jumps,
+        known=tuple(
+            known_files(config.get("UserKnownHostsFile"), config.get("GlobalKnownHostsFile"))
+        ),
+        identities=tuple(paths),
+        named=named,
+        says=frozenset(word for word in ("Ciphers", "ConnectTimeout") if config.get(word)),
+    )
+
+
+def _files() -> tuple[str, ...]:
+    paths = [Path(name).expanduser() for name in (_USER_CONFIG, _GLOBAL_CONFIG)]
+    return tuple(str(path) for path in paths if path.is_file())
+
+
+def _place(
+    access: SSHAccess,
+    config: SSHClientConfig,
+    host: Host,
+    user: str | None,
+    port: int | None,
+    key: str | None,
+) -> Place:
+    words = ["ssh"]
+    words += ["-F", access.config] if access.config else []
+    words += ["-i", key] if key else []
+    words += ["-p", str(port)] if port else []
+    words += [f"{user}@{host.name}" if user else host.name]
+    return Place(
+        host=str(host),
+        name=str(config.get("HostKeyAlias") or config.get("Hostname", host.name)),
+        port=int(cast(int, config.get("Port", _STANDARD_PORT))),
+        login=shlex.join(words),
+    )
+
+
+def is_same(config: SSHClientConfig, host: Host) -> bool:
+    """Whether a host is on the way to itself, as `Host *` with a ProxyJump has it."""
+    jump = config.get("ProxyJump")
+    return bool(jump) and parse_host(str(jump).partition(",")[0]).name in (
+        host.name,
+        config.get("Hostname"),
+    )
+
+
+def _jumps(config: SSHClientConfig) -> tuple[Host, ...]:
+    jump = config.get("ProxyJump")
+    return tuple(parse_host(text) for text in str(jump).split(",")) if jump else ()

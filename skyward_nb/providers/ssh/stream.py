@@ -1,0 +1,231 @@
+"""Streams to sockets on a host, over one SSH connection; here each is one end of a pair of sockets.
+
+What is urgent does not wait behind what is large: bulk is taken in only while little of it waits to
+be sent. Neither side is read faster than the other takes it in, and an end goes to the other side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+from collections import deque
+from typing import Any, cast
+
+import asyncssh
+
+_CHUNK = 128 << 10
+_MOST_UNSENT = 256 << 10
+_LEAST_UNSENT = 64 << 10
+_WINDOW = 2 << 20
+_BULK_WINDOW = 32 << 20
+_BULK_PACKET = 256 << 10
+_BUFFER = 1 << 20
+
+
+class Gate:
+    """Whether a connection takes bulk in now: shut while more than a little waits to be sent."""
+
+    def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
+        self.is_open = True
+        self._waiting: list[Stream] = []
+        # asyncssh does not heed what its transport says of its buffer; we do.
+        hooks = cast(Any, connection)
+        hooks.pause_writing = self._shut
+        hooks.resume_writing = self._reopen
+        hooks._transport.set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
+
+    def wait(self, stream: Stream) -> None:
+        """Have a stream go on when there is room again."""
+        self._waiting.append(stream)
+
+    def _shut(self) -> None:
+        self.is_open = False
+
+    def _reopen(self) -> None:
+        self.is_open = True
+        waiting, self._waiting = self._waiting, []
+        for stream in waiting:
+            stream.go_on()
+
+
+class Stream(asyncssh.SSHUNIXSession[bytes]):
+    """Moves bytes between a channel of an SSH connection and `end`; a `gate` is for bulk."""
+
+    def __init__(self, end: socket.socket, gate: Gate | None) -> None:
+        self._end = end
+        self._gate = gate
+        self._loop = asyncio.get_running_loop()
+        self._channel: asyncssh.SSHUNIXChannel[bytes] | None = None
+        self._unread: deque[memoryview] = deque()
+        self._is_full = False
+        self._is_reading = False
+        self._is_writing = False
+        self._has_said_all = False
+        """Nothing more will come from this side."""
+        self._has_heard_all = False
+        """Nothing more will come from the host."""
+        self._is_over = False
+
+    def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
+        """The channel is there."""
+        self._channel = chan
+
+    def session_started(self) -> None:
+        """The host's end is connected: begin."""
+        self.go_on()
+
+    # ── there ───────────────────────────────────────────────────────────────────────────
+
+    def go_on(self) -> None:
+        """Read this side again, if nothing hinders."""
+        if self._is_reading or self._is_full or self._has_said_all or self._is_over:
+            return
+        if self._gate is not None and not self._gate.is_open:
+            self._gate.wait(self)
+            return
+        self._is_reading = True
+        self._loop.add_reader(self._end, self._read)
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._end)
+
+    def _read(self) -> None:
+        assert self._channel is not None
+        if self._gate is not None and not self._gate.is_open:
+            self._stop_reading()
+            self._gate.wait(self)
+            return
+        try:
+            data = self._end.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._channel.write(data)
+            return
+        self._stop_reading()
+        self._has_said_all = True
+        if self._is_let_go():
+            self._channel.close()
+        else:
+            self._channel.write_eof()
+
+    def _is_let_go(self) -> bool:
+        """Whether this side is closed, and not only has said all."""
+        poll = select.poll()
+        poll.register(self._end, 0)
+        return bool(poll.poll(0))
+
+    def pause_writing(self) -> None:
+        """The host does not take more in for now."""
+        self._is_full = True
+        self._stop_reading()
+
+    def resume_writing(self) -> None:
+        """The host takes more in."""
+        self._is_full = False
+        self.go_on()
+
+    # ── back ────────────────────────────────────────────────────────────────────────────
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        """Give what came to this side, as far as it takes it."""
+        del datatype
+        view = memoryview(data)
+        if not self._unread:
+            view = view[self._send(view) :]
+        if view:
+            self._unread.append(view)
+            self._wait_for_room()
+
+    def eof_received(self) -> bool:
+        """The host has said all; this side may go on."""
+        self._has_heard_all = True
+        if not self._unread:
+            self._say_end()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over; what came before that still goes to this side."""
+        del exc
+        self._stop_reading()
+        self._has_heard_all = True
+        self._is_over = True
+        if not self._unread:
+            self._finish()
+
+    def _send(self, view: memoryview) -> int:
+        try:
+            return self._end.send(view)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            # Nobody reads it any more.
+            self._unread.clear()
+            if self._channel is not None and not self._is_over:
+                self._channel.close()
+            return len(view)
+
+    def _wait_for_room(self) -> None:
+        if not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self._end, self._write)
+            if self._channel is not None and not self._is_over:
+                self._channel.pause_reading()
+
+    def _write(self) -> None:
+        while self._unread:
+            view = self._unread[0]
+            sent = self._send(view)
+            if not self._unread:
+                break
+            if sent < len(view):
+                self._unread[0] = view[sent:]
+                return
+            self._unread.popleft()
+        self._is_writing = False
+        self._loop.remove_writer(self._end)
+        if self._is_over:
+            self._finish()
+            return
+        if self._has_heard_all:
+            self._say_end()
+        if self._channel is not None:
+            self._channel.resume_reading()
+
+    def _say_end(self) -> None:
+        try:
+            self._end.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def _finish(self) -> None:
+        self._end.close()
+
+
+async def forward(
+    connection: asyncssh.SSHClientConnection, path: str, gate: Gate | None = None
+) -> socket.socket:
+    """A stream to the unix socket at `path` on the host; a `gate` says that it is bulk.
+
+    Raises `asyncssh.ChannelOpenError` where nobody takes it there.
+    """
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+    theirs.setblocking(False)
+    window = _WINDOW if gate is None else _BULK_WINDOW
+    packet = _CHUNK if gate is None else _BULK_PACKET
+    try:
+        await connection.create_unix_connection(
+            lambda: Stream(theirs, gate), path, window=window, max_pktsize=packet
+        )
+    except BaseException:
+        ours.close()
+        theirs.close()
+        raise
+    return ours
