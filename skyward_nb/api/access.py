@@ -28,7 +28,8 @@ def implied(asked: Mapping[str, Any]) -> dict[str, Any]:
     provider = asked.get("provider", "ssh")
     if provider != "ssh":
         raise OptionError(
-            "provider", f"provider={provider} knows no hosts=: that is provider=ssh, or leave it out"
+            "provider",
+            f"provider={provider} knows no hosts=: that is provider=ssh, or leave it out",
         )
     return {**asked, "provider": provider}
 

@@ -103,9 +103,9 @@ def _access(ssh: SSH) -> dict[str, Any]:
             continue
         if option == "hosts" and isinstance(value, list | tuple):
             value = ",".join(map(_host, value))
-        elif option == "port" and isinstance(value, int) and not isinstance(value, bool):
-            value = str(value)
-        elif isinstance(value, Path):
+        elif (
+            option == "port" and isinstance(value, int) and not isinstance(value, bool)
+        ) or isinstance(value, Path):
             value = str(value)
         found[option] = _of_text(option, option, _as_text(option, value))
     if not found.get("hosts"):
@@ -115,7 +115,9 @@ def _access(ssh: SSH) -> dict[str, Any]:
 
 def _host(value: Any) -> str:
     if not isinstance(value, str) or "," in value:
-        raise OptionError("hosts", f"sky.SSH(hosts=[...]) takes texts such as 'gpu1', not {value!r}")
+        raise OptionError(
+            "hosts", f"sky.SSH(hosts=[...]) takes texts such as 'gpu1', not {value!r}"
+        )
     return value
 
 

@@ -63,7 +63,9 @@ def with_defaults(asked: Asked, known: list[Default]) -> Asked:
             values[option.scope][option.name] = read_option(option, default.text)
         except OptionError as error:
             raise OptionError(option.name, f"{error} (from {default.source})") from None
-    return Asked({**values["pool"], **implied(asked.pool)}, {**values["cell"], **asked.cell}, asked.rest)
+    return Asked(
+        {**values["pool"], **implied(asked.pool)}, {**values["cell"], **asked.cell}, asked.rest
+    )
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_what_is_no_host(text, says):
 
 def test_the_same_host_twice_is_refused():
     assert parse_hosts(["a", "b@a", "a:22"]) == (Host("a"), Host("a", "b"), Host("a", None, 22))
-    with pytest.raises(OptionError, match="b is there twice.*ranks_per_node"):
+    with pytest.raises(OptionError, match=r"b is there twice.*ranks_per_node"):
         parse_hosts(["a", "b", "b"])
 
 
@@ -107,7 +107,7 @@ def test_what_is_wrong_in_a_hostfile(text, says):
 
 def test_slots_that_differ():
     assert same_slots(parse_hosts(["a", "b"])) is None
-    with pytest.raises(OptionError, match="slots differ.*a 4.*b 8.*ranks_per_node"):
+    with pytest.raises(OptionError, match=r"slots differ.*a 4.*b 8.*ranks_per_node"):
         same_slots(parse_hostfile("a slots=4\nb slots=8", "f"))
     with pytest.raises(OptionError, match="b none"):
         same_slots(parse_hostfile("a slots=4\nb", "f"))

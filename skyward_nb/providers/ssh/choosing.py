@@ -58,7 +58,9 @@ async def choose(
                 _take(task, asking[task], found, faults)
             if len(faults) > spare:
                 # Others may have answered in the same moment, and one error names all.
-                _, waiting = await asyncio.wait(waiting, timeout=_GRACE) if waiting else ((), waiting)
+                _, waiting = (
+                    await asyncio.wait(waiting, timeout=_GRACE) if waiting else ((), waiting)
+                )
                 for task in set(asking) - waiting:
                     _take(task, asking[task], found, faults)
                 raise HostError(spec.name, faults, spec.nodes, len(lines))

@@ -1,21 +1,17 @@
-"""Logs in to hosts: by OpenSSH's config, over hosts on the way, a few at a time, each key checked.
-
-asyncssh's errors become `Unreachable` here, and nowhere else.
-"""
+"""Logs in to hosts: by OpenSSH's config, over hosts on the way, a few at a time, each key checked."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import random
 import socket
-from pathlib import Path
 from typing import Any
 
 import asyncssh
 
-from skyward_nb.providers.ssh.faults import LoginRefused, Unreachable
+from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.ssh.meaning import fault_of
 from skyward_nb.providers.ssh.settings import Settings, settings_for
 from skyward_nb.providers.ssh.trust import HostKeys, algorithms, pin_file, read_known
 from skyward_nb.words.hosts import Host
@@ -170,8 +166,14 @@ class Dialer:
             options["connect_timeout"] = limit
         try:
             connection = await asyncssh.connect(settings.host.name, **options)
-        except (asyncssh.Error, asyncssh.KeyImportError, OSError, TimeoutError, ValueError) as error:
-            raise judge.fault or await _fault(settings, error, limit) from error
+        except (
+            asyncssh.Error,
+            asyncssh.KeyImportError,
+            OSError,
+            TimeoutError,
+            ValueError,
+        ) as error:
+            raise judge.fault or await fault_of(settings, error, limit) from error
         wire = connection.get_extra_info("socket")
         if isinstance(wire, socket.socket) or hasattr(wire, "setsockopt"):
             with contextlib.suppress(OSError):
@@ -184,86 +186,3 @@ def _is_over(task: asyncio.Task[asyncssh.SSHClientConnection]) -> bool:
     if not task.done():
         return False
     return task.cancelled() or task.exception() is not None or task.result().is_closed()
-
-
-# ── errors ──────────────────────────────────────────────────────────────────────────────
-
-
-async def _fault(settings: Settings, error: Exception, limit: float) -> Unreachable:
-    """What an error of asyncssh, or of the system, means to the person."""
-    host, place = str(settings.host), settings.place
-    where = f"{place.name} port {place.port}"
-    match error:
-        case asyncssh.PermissionDenied():
-            return LoginRefused(host, await _refused(settings))
-        case asyncssh.HostKeyNotVerifiable():
-            return Unreachable(host, f"its host key is not to be trusted: {error.reason}")
-        case asyncssh.ConnectionLost() | ConnectionResetError() | BrokenPipeError():
-            why = f"{where} hung up before the login was over: {error}"
-            return Unreachable(host, why, passing=True)
-        case asyncssh.ChannelOpenError():
-            return Unreachable(host, f"the host on the way cannot reach {where}: {error.reason}")
-        case asyncssh.KeyExchangeFailed() | asyncssh.ProtocolError():
-            return Unreachable(host, f"{where} and we do not understand one another: {error.reason}")
-        case asyncssh.Error():
-            return Unreachable(host, f"the login failed: {error.reason or type(error).__name__}")
-        case socket.gaierror():
-            return Unreachable(host, f"the name {place.name} is not found; is it spelt right?")
-        case ConnectionRefusedError():
-            return Unreachable(host, f"nothing listens on {where}; is sshd up, and the port right?")
-        case TimeoutError():
-            return Unreachable(host, f"{where} did not answer in {limit:g} s")
-        case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
-            return Unreachable(host, f"there is no way to {where}: {error.strerror}")
-        case OSError():
-            return Unreachable(host, f"{where}: {error.strerror or error}")
-        case _:
-            return Unreachable(host, f"the login failed: {error}")
-
-
-async def _refused(settings: Settings) -> str:
-    """What was tried in vain, and what would help."""
-    loop = asyncio.get_running_loop()
-    tried, locked = await loop.run_in_executor(None, _keys, settings)
-    agent = await _agent_keys()
-    if agent:
-        tried.append(f"{agent} of ssh-agent")
-    place = settings.place
-    why = f"it does not let {settings.user} in; tried: {', '.join(tried) or 'no key, as there is none'}"
-    missing = [path for path in settings.identities if not Path(path).is_file()]
-    if missing:
-        why += f". There is no {', '.join(missing)}"
-    if locked:
-        why += (
-            f". {', '.join(locked)} is locked by a passphrase, which nobody can be asked for here: "
-            f"`ssh-add {locked[0]}` in a terminal unlocks it"
-        )
-        return why
-    return f"{why}. Whatever `{place.login}` needs to get in without asking, this does: key=FILE, or `ssh-copy-id`"
-
-
-def _keys(settings: Settings) -> tuple[list[str], list[str]]:
-    """Keys that could be tried, with their fingerprints, and those that are locked by a passphrase."""
-    names = settings.identities or tuple(
-        str(path)
-        for name in ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
-        if (path := Path("~/.ssh").expanduser() / name).is_file()
-    )
-    tried: list[str] = []
-    locked: list[str] = []
-    for name in names:
-        try:
-            tried.append(f"{name} ({asyncssh.read_private_key(name).get_fingerprint()})")
-        except asyncssh.KeyEncryptionError:
-            locked.append(name)
-        except (asyncssh.KeyImportError, OSError):
-            continue
-    return tried, locked
-
-
-async def _agent_keys() -> int:
-    try:
-        async with await asyncssh.connect_agent() as agent:
-            return len(list(await agent.get_keys()))
-    except (OSError, ValueError, asyncssh.Error):
-        return 0

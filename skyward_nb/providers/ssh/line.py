@@ -60,7 +60,9 @@ class HostLine:
                 return known
             if self._is_closed:
                 raise Unreachable(self.name, "it was let go")
-            work = self._dialer.dial(self.host, _AGAIN, 1) if again else self._dialer.dial(self.host)
+            work = (
+                self._dialer.dial(self.host, _AGAIN, 1) if again else self._dialer.dial(self.host)
+            )
             self._connection = await work
             self._gate = Gate(self._connection)
             return self._connection

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import os
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from asyncssh.config import ConfigParseError, SSHClientConfig
+from asyncssh.config import ConfigParseError, SSHClientConfig, SSHConfig
 
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.trust import Place, known_files
@@ -24,7 +25,8 @@ _STANDARD_PORT = 22
 class Settings:
     """How one host is logged in to; `jumps` are the hosts on the way, the first one first.
 
-    `files` are those of config that say so, `identities` the private keys that are named.
+    `files` are those of config that say so, `identities` the private keys that are named;
+    `agent` is the socket of ssh-agent, if any.
     """
 
     host: Host
@@ -34,6 +36,7 @@ class Settings:
     jumps: tuple[Host, ...] = ()
     known: tuple[Path, ...] = ()
     identities: tuple[str, ...] = ()
+    agent: str = ""
     named: dict[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of asyncssh that the spec, or the host as it is written, says."""
     says: frozenset[str] = frozenset()
@@ -53,7 +56,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
         config = SSHClientConfig.load(
             None, list(files), False, False, False, getpass.getuser(), user or (), host.name, port or ()
         )  # fmt: skip
-        jumps = () if is_same(config, host) else _jumps(config)
+        jumps = () if _is_same(config, host) else _jumps(config)
     except (ConfigParseError, OSError, UnicodeError) as error:
         raise Unreachable(str(host), f"OpenSSH's config cannot be read: {error}") from error
     named: dict[str, Any] = {}
@@ -63,8 +66,9 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
         named["port"] = port
     identities = [key] if key else cast(list[str], config.get("IdentityFile", []))
     paths = [str(Path(name).expanduser()) for name in identities]
-    if there := [path for path in paths if Path(path).is_file()]:
-        named["client_keys"] = there
+    if paths:
+        # asyncssh would give up at the first one that is not there; ssh goes on.
+        named["client_keys"] = [path for path in paths if Path(path).is_file()]
     return Settings(
         host=host,
         files=files,
@@ -75,6 +79,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
             known_files(config.get("UserKnownHostsFile"), config.get("GlobalKnownHostsFile"))
         ),
         identities=tuple(paths),
+        agent=str(config.get("IdentityAgent", os.environ.get("SSH_AUTH_SOCK")) or ""),
         named=named,
         says=frozenset(word for word in ("Ciphers", "ConnectTimeout") if config.get(word)),
     )
@@ -87,7 +92,7 @@ def _files() -> tuple[str, ...]:
 
 def _place(
     access: SSHAccess,
-    config: SSHClientConfig,
+    config: SSHConfig,
     host: Host,
     user: str | None,
     port: int | None,
@@ -106,15 +111,16 @@ def _place(
     )
 
 
-def is_same(config: SSHClientConfig, host: Host) -> bool:
+def _is_same(config: SSHConfig, host: Host) -> bool:
     """Whether a host is on the way to itself, as `Host *` with a ProxyJump has it."""
-    jump = config.get("ProxyJump")
-    return bool(jump) and parse_host(str(jump).partition(",")[0]).name in (
-        host.name,
-        config.get("Hostname"),
-    )
+    jumps = _jumps(config)
+    if not jumps:
+        return False
+    names = (host.name, config.get("Hostname"))
+    port = config.get("Port", _STANDARD_PORT)
+    return jumps[0].name in names and (jumps[0].port or _STANDARD_PORT) == port
 
 
-def _jumps(config: SSHClientConfig) -> tuple[Host, ...]:
+def _jumps(config: SSHConfig) -> tuple[Host, ...]:
     jump = config.get("ProxyJump")
     return tuple(parse_host(text) for text in str(jump).split(",")) if jump else ()

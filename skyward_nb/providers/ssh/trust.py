@@ -17,7 +17,7 @@ import asyncssh
 import platformdirs
 from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
-from skyward_nb.providers.ssh.faults import ChangedKey, Unreachable, UnknownKey
+from skyward_nb.providers.ssh.faults import ChangedKey, UnknownKey, Unreachable
 from skyward_nb.words.ssh import Trust
 
 _GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
