@@ -270,12 +270,14 @@ def test_no_word_of_the_person_is_in_a_process_list(hosts):
         seen: set[str] = set()
         watching = threading.Thread(target=lambda: seen.update(looking.stdout))
         watching.start()
-        with notebook(town) as book:
-            book.options += f" env=TOKEN={SECRET}"
-            book.well("os.environ['TOKEN'] and None")
-        for pid, command in host.processes().items():
-            if "while :" in command:
-                host.kill(pid)
-        watching.join()
+        try:
+            with notebook(town) as book:
+                book.options += f" env=TOKEN={SECRET}"
+                book.well("os.environ['TOKEN'] and None")
+        finally:
+            for pid, command in host.processes().items():
+                if "while :" in command:
+                    host.kill(pid)
+            watching.join()
     assert "skyward_nb.node\n" in seen
     assert not [each for each in seen if SECRET in each]
