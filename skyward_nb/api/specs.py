@@ -193,6 +193,8 @@ def _check_access(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
     access = access_of(spec.ssh, asked)
     for option in OF_ACCESS:
         have, wanted = getattr(spec.ssh, option, None), getattr(access, option, None)
+        if option == "hosts" and have and wanted and {*have} == {*wanted}:
+            continue  # the order is that of the nodes
         if have != wanted:
             raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
 

@@ -37,6 +37,7 @@ from skyward_nb.wire import partition, processes
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.commands import (
     Attach,
+    Beat,
     Command,
     Cut,
     Fed,
@@ -538,7 +539,7 @@ class Agent:
                 self._journal.forget(offset)
             case Stop():
                 self._leave("it was told to stop")
-            case Attach() | Look() | Ping() | Inspect():
+            case Attach() | Beat() | Look() | Ping() | Inspect():
                 """What the line has seen to itself."""
 
     def _begin(self, command: Run) -> None:

@@ -12,11 +12,11 @@ import select
 from typing import Protocol
 
 from skyward_nb.wire.frames import FrameError, command_frames, frame
-from skyward_nb.words.commands import Attach, Command, Inspect, Look, Ping
+from skyward_nb.words.commands import Attach, Beat, Command, Inspect, Look, Ping
 from skyward_nb.words.events import Aside, Leaving, Pong
 
 _CHUNK = 1 << 18
-_UNCOUNTED = (Attach, Look, Ping)
+_UNCOUNTED = (Attach, Beat, Look, Ping)
 
 
 class Readable(Protocol):
@@ -69,6 +69,7 @@ class ClientLine(asyncio.BufferedProtocol):
         self._is_paused = False
         self._is_due = False
         self._looks = False
+        self._beat: asyncio.TimerHandle | None = None
         self.cursor: int = 0
         self.received: int = 0
         """Commands that came by this client, also before this line."""
@@ -104,6 +105,8 @@ class ClientLine(asyncio.BufferedProtocol):
                 self._agent.look(self)
             case Ping() if self.conducts or self._looks:
                 self.say(Pong())
+            case Beat(within=within):
+                self._expect_beat(within)
             case Inspect() if self.conducts or self._looks:
                 self.received += 1
                 self._agent.inspect_for(self, command)
@@ -112,6 +115,12 @@ class ClientLine(asyncio.BufferedProtocol):
                 self._agent.obey(command, whole)
             case _:
                 raise FrameError("it did not say who it is")
+
+    def _expect_beat(self, within: float) -> None:
+        """Hang up if the line's carrier says nothing any more: whoever it was cannot be reached."""
+        if self._beat is not None:
+            self._beat.cancel()
+        self._beat = asyncio.get_running_loop().call_later(within, self.hang_up)
 
     def pause_writing(self) -> None:
         """It reads too slowly: the rest waits in the journal."""
@@ -125,6 +134,8 @@ class ClientLine(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone; the pool goes on for its lease."""
+        if self._beat is not None:
+            self._beat.cancel()
         self._closed.set()
         self._agent.hung_up_on(self)
 

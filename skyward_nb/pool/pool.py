@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Generator
 from typing import NoReturn
 
 import psutil
+from msgspec.structs import replace
 
 from skyward_nb.plugins.base import check_installed, find_plugin, uses_of
 from skyward_nb.pool import registry
@@ -365,6 +366,9 @@ class Pool:
         self._lines.wait_for(self._acquire(said.append), hear)
         hear(None)
         machines = self._generations.machines
+        if self.spec.ssh is not None:
+            access = self.spec.ssh.living_on([machine.name for machine in machines])
+            self.spec = replace(self.spec, ssh=access)
         for machine in machines:
             watch(Step(machine.nodes, "agent"))
         self._lines.wait_for(self._start_agents(preload), watch)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 import msgspec
 
+import skyward_nb
 from skyward_nb.providers.folders import (
     end_agent,
     is_gone,
@@ -25,6 +27,17 @@ from skyward_nb.providers.local import LocalMachine
 from skyward_nb.words.errors import PoolError, StartError
 
 GONE = 3
+
+
+NOTE = "host.json"
+"""The file in a pool's folder that has a `Note`."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """How to go on with a pool that somebody else made: its Python, and the folder of our package."""
+
+    python: str
+    package: str
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
@@ -49,6 +62,8 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started 
         folders = make_folders(pool_id, pool_id)
         machine = LocalMachine(pool_id, 1, folders)
         try:
+            note = Note(sys.executable, str(Path(skyward_nb.__file__).parents[1]))
+            (folders.runtime / NOTE).write_bytes(msgspec.json.encode(note))
             asyncio.run(machine.start_agent(idle, ttl, modules))
         except BaseException:
             remove_folders(folders)

@@ -28,6 +28,15 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
     """To an agent that has not been heard of for a while; answered by `Pong`."""
 
 
+class Beat(msgspec.Struct, frozen=True, tag=True):
+    """To an agent, by who carries a client's line: the next one comes `within` seconds, or it is cut.
+
+    Where the line leads over other machines, nobody else would tell the agent that it is.
+    """
+
+    within: float
+
+
 class Seen(msgspec.Struct, frozen=True, tag=True):
     """To an agent: all of this run, and its result, has come home; nothing before `offset` is needed."""
 
@@ -230,6 +239,7 @@ Command = (
     Attach
     | Look
     | Ping
+    | Beat
     | Seen
     | Reserve
     | Fork

@@ -15,7 +15,7 @@ from sshds import lacks, make_key, sshd
 
 from skyward_nb.providers.ssh import trust
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.faults import ChangedKey, LoginRefused, Unreachable, UnknownKey
+from skyward_nb.providers.ssh.faults import ChangedKey, LoginRefused, UnknownKey, Unreachable
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.ssh import SSHAccess
 
@@ -264,12 +264,12 @@ def test_a_locked_key_and_an_agent_that_has_it(server, tmp_path, monkeypatch):
 
 def test_nothing_listens(server):
     server.stop()
-    with pytest.raises(Unreachable, match=f"nothing listens on 127.0.0.1 port {server.port}"):
+    with pytest.raises(Unreachable, match=rf"nothing listens on 127.0.0.1 port {server.port}"):
         log_in(access(server))
 
 
 def test_a_name_that_is_not_found(server):
-    with pytest.raises(Unreachable, match="the name no-such-host.invalid is not found"):
+    with pytest.raises(Unreachable, match=r"the name no-such-host.invalid is not found"):
         log_in(access(server, "no-such-host.invalid"))
 
 
@@ -300,7 +300,7 @@ def test_what_is_no_sshd(server):
 
 def test_config_that_cannot_be_read(server):
     server.client_config.write_text("Port twenty\n")
-    with pytest.raises(Unreachable, match="config cannot be read: .*line 1"):
+    with pytest.raises(Unreachable, match=r"config cannot be read: .*line 1"):
         log_in(access(server))
 
 
@@ -327,7 +327,7 @@ def test_over_hosts_on_the_way_each_of_them_checked(server, tmp_path):
         assert jump.logged("Accepted publickey") == 1
 
         server.known_hosts.write_text(f"{server.entry} {server.host_public}\n")
-        with pytest.raises(Unreachable, match="on the way to it.*host key.*not known"):
+        with pytest.raises(Unreachable, match=r"on the way to it.*host key.*not known"):
             log_in(asked)
         assert log_in(access(server, "far", port=None, trust="first")) == server.user
         assert jump.entry in trust.pin_file().read_text()
@@ -344,9 +344,7 @@ def test_over_hosts_on_the_way_each_of_them_checked(server, tmp_path):
 
 def test_a_host_on_the_way_to_several_is_logged_in_to_once(server, tmp_path):
     with sshd(tmp_path / "jump") as jump:
-        server.known_hosts.write_text(
-            server.known_hosts.read_text() + jump.known_hosts.read_text()
-        )
+        server.known_hosts.write_text(server.known_hosts.read_text() + jump.known_hosts.read_text())
         jump.authorized.write_text(server.authorized.read_text())
         server.say(
             "Host far*", f"HostName {server.address}", f"Port {server.port}",

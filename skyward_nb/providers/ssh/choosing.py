@@ -24,18 +24,17 @@ _SLOW = 2.0
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A host that a pool lives on, as its node number `node`."""
+class Healthy:
+    """A host that was logged in to, and what it said of itself."""
 
     line: HostLine
     facts: Facts
-    node: int
 
 
 async def choose(
     spec: PoolSpec, lines: list[HostLine], tell: Callable[[Phase], None]
-) -> tuple[list[Chosen], dict[str, str]]:
-    """The first `nodes` healthy hosts, in the order they were written, and what hinders others.
+) -> tuple[list[Healthy], dict[str, str]]:
+    """Healthy hosts, at least `nodes` of them, in the order they were written, and what hinders others.
 
     Raises `HostError` as soon as too few are left.
     """
@@ -75,8 +74,7 @@ async def choose(
     for task in waiting:
         faults[asking[task].name] = "it is slow to answer, and others were there"
     tell(Phase(""))
-    healthy = [line for line in lines if line in found][: spec.nodes]
-    return [Chosen(line, found[line], node) for node, line in enumerate(healthy)], faults
+    return [Healthy(line, found[line]) for line in lines if line in found], faults
 
 
 def _take(

@@ -43,6 +43,8 @@ class HostLine:
         self._gate: Gate | None = None
         self._dialing = asyncio.Lock()
         self._session = asyncio.Lock()
+        self._tried = 0
+        self._fault: Unreachable | None = None
         self._is_closed = False
         dialer.used_by(self)
 
@@ -174,11 +176,11 @@ class HostLine:
                 raise ShellGone(f"{self.name}: {error.reason}") from error
             try:
                 return await _talk(self.name, process, _encoded(script), parts, heard, told)
-            except asyncssh.Error as error:
-                raise ShellGone(f"{self.name}: {error.reason}") from error
+            except (asyncssh.Error, ConnectionError) as error:
+                raise ShellGone(f"{self.name}: the line was lost: {error}") from error
             finally:
                 process.close()
-                with contextlib.suppress(asyncssh.Error):
+                with contextlib.suppress(asyncssh.Error, ConnectionError):
                     await process.wait_closed()
 
 

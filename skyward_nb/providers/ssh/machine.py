@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import posixpath
 import random
 import shlex
 import socket
@@ -17,8 +18,7 @@ import msgspec
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.shell import Ran, ShellGone
 from skyward_nb.providers.base import AgentGone
-from skyward_nb.providers.host import GONE, Failed, Started
-from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.host import GONE, NOTE, Failed, Note, Started
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.errors import StartError
@@ -28,16 +28,38 @@ _START_LIMIT = 60.0
 _END_LIMIT = 60.0
 _LOOK_LIMIT = 20.0
 _WORDS_LIMIT = 5.0
+_LEAVE_LIMIT = 5.0
 _FIRST_PAUSE = 0.25
 _MOST_PAUSE = 5.0
 _LAST_WORDS = 2000
 
+# Where `folders.runtime_root` has pools on a host: whoever may write there must be the same user.
+_FIND = """
+for folder in "$TMPDIR" "$TEMP" "$TMP" /tmp /var/tmp; do
+  root=${{SKYWARD_RUNTIME_DIR:-$folder/skyward_nb-$(id -u)}}
+  if [ -O "$root" ] && [ -O "$root/{name}" ] && [ -f "$root/{name}/{note}" ]; then
+    printf '%s\\n' "$root/{name}"
+    cat "$root/{name}/{note}"
+    exit
+  fi
+done
+exit {gone}
+"""
+
 
 class SSHMachine:
-    """A host of a pool, as its node number `node`; what it has of the pool lies below `folder_id` there."""
+    """A host of a pool, as its node number `node`; what it has of the pool lies below `folder_id` there.
+
+    Without an `environment` it is one where the pool's agent runs already.
+    """
 
     def __init__(
-        self, pool: str, folder_id: str, node: int, line: HostLine, environment: Environment
+        self,
+        pool: str,
+        folder_id: str,
+        node: int,
+        line: HostLine,
+        environment: Environment | None = None,
     ) -> None:
         self.name = line.name
         self.nodes: tuple[int, ...] = (node,)
@@ -45,7 +67,7 @@ class SSHMachine:
         self._folder_id = folder_id
         self._line = line
         self._environment = environment
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._runtime = ""
         self._pause = 0.0
         self._is_reached = False
@@ -53,13 +75,14 @@ class SSHMachine:
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
+        self._loop = asyncio.get_running_loop()
         words = ["start", self._folder_id, str(idle), str(ttl), *preload]
         try:
             ran = await self._host(words, _START_LIMIT)
         except (ShellGone, TimeoutError) as error:
             raise StartError(self._pool, f"no agent was started on {self.name}: {error}") from error
         try:
-            answer = msgspec.json.decode(ran.out.rpartition(b"\n{")[2], type=Started | Failed)
+            answer = msgspec.json.decode(ran.out, type=Started | Failed)
         except msgspec.MsgspecError:
             detail = ran.err.strip() or ran.out.decode(errors="replace")
             why = f"no agent was started on {self.name}: its Python ended with status {ran.code}"
@@ -74,18 +97,24 @@ class SSHMachine:
 
         Raises `AgentGone` where the host says so, and OSError, after a while, where it cannot now.
         """
+        self._loop = asyncio.get_running_loop()
         if self._pause:
             await asyncio.sleep(self._pause * (0.5 + random.random() / 2))  # noqa: S311 - spreads them
         self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _MOST_PAUSE)
+        if not self._runtime:
+            await self._find()
+        stream = await self._stream("agent.sock")
+        self._pause = 0.0
+        self._is_reached = True
+        return stream
+
+    async def _stream(self, name: str, *, bulk: bool = False) -> socket.socket:
         try:
-            stream = await self._line.stream(f"{self._runtime}/agent.sock")
+            return await self._line.stream(f"{self._runtime}/{name}", bulk=bulk)
         except ConnectionRefusedError:
             if await self._is_gone():
                 raise AgentGone from None
             raise
-        self._pause = 0.0
-        self._is_reached = True
-        return stream
 
     async def _is_gone(self) -> bool:
         try:
@@ -94,9 +123,29 @@ class SSHMachine:
             return False
         return ran.code == GONE
 
+    async def _find(self) -> None:
+        """Find the pool's folder there, and how to go on with it; raises `AgentGone`, or OSError."""
+        script = _FIND.format(name=self._folder_id, note=NOTE, gone=GONE)
+        try:
+            ran = await self._line.run(script, limit=_LOOK_LIMIT)
+        except (ShellGone, TimeoutError) as error:
+            raise ConnectionError(str(error)) from error
+        folder, _, text = ran.out.partition(b"\n")
+        if ran.code == GONE or not posixpath.isabs(folder):
+            raise AgentGone
+        try:
+            note = msgspec.json.decode(text, type=Note)
+        except msgspec.MsgspecError:
+            raise AgentGone from None
+        self._environment = Environment(note.python, note.package, "")
+        self._runtime = folder.decode()
+
     def values(self) -> socket.socket:
-        """A stream to the agent's service of values; from any thread but the loop's."""
-        return self._soon(self._line.stream(f"{self._runtime}/values.sock", bulk=True))
+        """A stream to the agent's service of values; from any thread but the loop's.
+
+        Raises `AgentGone`, and OSError where the host cannot be reached now.
+        """
+        return self._soon(self._stream("values.sock", bulk=True))
 
     def store(self) -> BlobStore:
         """The values that lie there."""
@@ -113,7 +162,8 @@ class SSHMachine:
 
     def leave(self) -> None:
         """Let the agent live on, and hang up."""
-        self._soon(self._line.close())
+        if self._loop is not None:
+            self._soon(self._line.close(), _LEAVE_LIMIT)
 
     async def release(self) -> None:
         """Wait until the agent, told to stop, is gone; see that nothing of it is left there."""
@@ -121,7 +171,7 @@ class SSHMachine:
             # One that nobody has reached could not be told to stop.
             words = ["end", self._folder_id, *([] if self._is_reached else ["now"])]
             ran = await self._host(words, _END_LIMIT)
-        except (ShellGone, TimeoutError, Unreachable) as error:
+        except (ShellGone, TimeoutError) as error:
             self._warn(str(error))
         else:
             if ran.code:
@@ -138,11 +188,13 @@ class SSHMachine:
 
     async def _host(self, words: list[str], limit: float) -> Ran:
         """Have the host's Python do something."""
-        environment = self._environment
-        command = shlex.join([environment.python, "-m", "skyward_nb.providers.host", *words])
-        path = shlex.quote(environment.package)
+        assert self._environment is not None
+        command = [self._environment.python, "-m", "skyward_nb.providers.host", *words]
+        path = shlex.quote(self._environment.package)
         # In a folder of which nothing is imported.
-        return await self._line.run(f"cd /; PYTHONPATH={path} exec {command}", limit=limit)
+        script = f"cd /; PYTHONPATH={path} exec {shlex.join(command)}"
+        return await self._line.run(script, limit=limit)
 
-    def _soon(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit)

@@ -33,5 +33,7 @@ class SSHProvider:
         return await acquire(spec, pool_id, tell)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[SSHMachine, ...]:
-        """The machines of a pool that was made before; raises `AgentGone`."""
-        raise NotImplementedError(spec, pool_id)
+        """The machines of a pool that was made before; whether they are there, reaching them tells."""
+        from skyward_nb.providers.ssh.readying import find
+
+        return find(spec, pool_id)

@@ -14,6 +14,9 @@ from typing import Any, cast
 
 import asyncssh
 
+from skyward_nb.wire.frames import frame
+from skyward_nb.words.commands import Beat
+
 _CHUNK = 128 << 10
 _MOST_UNSENT = 256 << 10
 _LEAST_UNSENT = 64 << 10
@@ -21,6 +24,11 @@ _WINDOW = 2 << 20
 _BULK_WINDOW = 32 << 20
 _BULK_PACKET = 256 << 10
 _BUFFER = 1 << 20
+_HEAD = 4
+"""Bytes of a frame's length, which comes before it."""
+_BEAT = 5.0
+_MISSED = 4
+_BEAT_FRAME = frame(Beat(_MISSED * _BEAT))
 
 
 class Gate:
@@ -105,7 +113,7 @@ class Stream(asyncssh.SSHUNIXSession[bytes]):
         except OSError:
             data = b""
         if data:
-            self._channel.write(data)
+            self.pass_on(data)
             return
         self._stop_reading()
         self._has_said_all = True
@@ -113,6 +121,11 @@ class Stream(asyncssh.SSHUNIXSession[bytes]):
             self._channel.close()
         else:
             self._channel.write_eof()
+
+    def pass_on(self, data: bytes) -> None:
+        """Say something to the host."""
+        assert self._channel is not None
+        self._channel.write(data)
 
     def _is_let_go(self) -> bool:
         """Whether this side is closed, and not only has said all."""
@@ -207,10 +220,52 @@ class Stream(asyncssh.SSHUNIXSession[bytes]):
         self._end.close()
 
 
+class Beating(Stream):
+    """A stream of frames on which the host's end hears a beat now and then, between two of them.
+
+    So it knows when this end cannot be reached any more, which sshd would find out after hours.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        super().__init__(end, None)
+        self._head = b""
+        self._rest = 0
+        """Bytes to come of the frame that is on its way."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def pass_on(self, data: bytes) -> None:
+        """Say something to the host; the first of it begins the beats."""
+        super().pass_on(data)
+        if self._timer is None:
+            self._timer = self._loop.call_later(_BEAT, self._beat)
+        at = 0
+        while at < len(data):
+            step = min(self._rest, len(data) - at)
+            self._rest -= step
+            at += step
+            if not self._rest and at < len(data):
+                head = data[at : at + _HEAD - len(self._head)]
+                self._head += head
+                at += len(head)
+                if len(self._head) == _HEAD:
+                    self._rest, self._head = int.from_bytes(self._head, "big"), b""
+
+    def _beat(self) -> None:
+        self._timer = self._loop.call_later(_BEAT, self._beat)
+        if not (self._rest or self._head or self._is_full or self._has_said_all):
+            super().pass_on(_BEAT_FRAME)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+
 async def forward(
     connection: asyncssh.SSHClientConnection, path: str, gate: Gate | None = None
 ) -> socket.socket:
-    """A stream to the unix socket at `path` on the host; a `gate` says that it is bulk.
+    """A stream to the unix socket at `path` on the host; a `gate` says that it is bulk, else frames.
 
     Raises `asyncssh.ChannelOpenError` where nobody takes it there.
     """
@@ -220,9 +275,10 @@ async def forward(
     theirs.setblocking(False)
     window = _WINDOW if gate is None else _BULK_WINDOW
     packet = _CHUNK if gate is None else _BULK_PACKET
+    stream = Beating(theirs) if gate is None else Stream(theirs, gate)
     try:
         await connection.create_unix_connection(
-            lambda: Stream(theirs, gate), path, window=window, max_pktsize=packet
+            lambda: stream, path, window=window, max_pktsize=packet
         )
     except BaseException:
         ours.close()

@@ -1,0 +1,407 @@
+"""What goes over the line to a host: scripts, files, streams; with a real sshd on loopback."""
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+import threading
+
+import pytest
+from sshds import lacks, sshd
+
+from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.words.hosts import parse_hosts
+from skyward_nb.words.ssh import SSHAccess
+
+pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
+
+
+@pytest.fixture
+def server(tmp_path):
+    # One session at a time must do.
+    with sshd(tmp_path / "sshd", MaxSessions=1) as started:
+        yield started
+
+
+class Loop:
+    """A line to a host on a loop of its own thread, as pools have it."""
+
+    def __init__(self, server):
+        given = server.access()
+        access = SSHAccess(**{**given, "hosts": parse_hosts(given["hosts"])})
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.line = HostLine(access.hosts[0], Dialer(access))
+
+    def do(self, work, limit=30):
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(limit)
+
+    def run(self, script, **options):
+        return self.do(self.line.run(script, **options))
+
+    def tasks(self):
+        async def others():
+            return asyncio.all_tasks() - {asyncio.current_task()}
+
+        return self.do(others())
+
+    def close(self):
+        self.do(self.line.close())
+        assert not self.tasks()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+@pytest.fixture
+def far(server):
+    made = Loop(server)
+    yield made
+    made.close()
+
+
+# ── scripts ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_script_and_its_stdin(far):
+    ran = far.run("echo out; echo err >&2; cat; exit 7", data=b"in\0put\nlast")
+    assert (ran.code, ran.out, ran.err) == (7, b"out\nin\0put\nlast", "err\n")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "printf '%s' 'a\\b\\\\c'",
+        "x='$HOME `date` \"quoted\" ! % %s %b'; printf '%s\\n' \"$x\"",
+        "cat <<'end'\n  two\n\tlines \\n\nend\n",
+        "  echo  spaces  ",
+        "printf '%b' 'a\\tb\\0101'",
+        "echo 'ümläut ✓'",
+    ],
+)
+def test_a_script_comes_as_it_is(far, script):
+    import subprocess
+
+    here = subprocess.run(["/bin/sh", "-c", script], capture_output=True, check=True)
+    assert far.run(script).out == here.stdout
+
+
+def test_files_of_scripts_are_nobody_elses(far, tmp_path):
+    far.run(f"echo x > {tmp_path}/made")
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o600
+
+
+def test_no_script_is_in_a_list_of_processes(far):
+    ran = far.run(
+        "secret=hunter2; tr '\\0' ' ' < /proc/$$/cmdline; tr '\\0' ' ' < /proc/$PPID/cmdline"
+    )
+    assert b"/bin/sh" in ran.out
+    assert b"hunter2" not in ran.out
+
+
+def test_lines_of_stderr_are_heard_as_they_come(far, tmp_path):
+    os.mkfifo(tmp_path / "go")
+    lines = []
+
+    def heard(line):
+        lines.append(line)
+        if line == "first":
+            (tmp_path / "go").write_text("on\n")
+
+    ran = far.run(f"echo first >&2; cat {tmp_path}/go; printf second >&2", heard=heard)
+    assert lines == ["first", "second"]
+    assert (ran.out, ran.err) == (b"on\n", "first\nsecond")
+
+
+def test_scripts_wait_for_one_another(far):
+    async def several():
+        return await asyncio.gather(*(far.line.run(f"sleep 0.05; echo {i}") for i in range(6)))
+
+    assert [ran.out for ran in far.do(several())] == [b"%d\n" % i for i in range(6)]
+
+
+def test_a_script_that_takes_too_long(far):
+    with pytest.raises(TimeoutError):
+        far.run("sleep 30", limit=0.3)
+    assert far.run("echo on").out == b"on\n"
+
+
+def test_a_script_that_does_not_read_its_stdin(far):
+    ran = far.run("exit 3", data=bytes(20_000_000))
+    assert ran.code == 3
+    assert far.run("echo on").out == b"on\n"
+
+
+def test_much_output(far):
+    assert len(far.run("head -c 30000000 /dev/zero").out) == 30_000_000
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash", "tcsh", "csh", "zsh", "fish", "busybox sh"])
+def test_the_words_for_login_shells_of_other_kinds(shell):
+    import shutil
+    import subprocess
+
+    from skyward_nb.providers.ssh.line import _COMMAND, _encoded
+
+    words = shell.split()
+    if not shutil.which(words[0]):
+        pytest.skip(f"there is no {words[0]} here")
+    script = "echo 'it is'\ncat\n"
+    ran = subprocess.run(
+        [*words, "-c", _COMMAND], input=_encoded(script) + b"me", capture_output=True, check=True
+    )
+    assert ran.stdout == b"it is\nme"
+
+
+def test_a_line_that_is_lost_while_a_script_runs(far, server):
+    running = asyncio.run_coroutine_threadsafe(far.line.run("echo on >&2; sleep 30"), far.loop)
+    while not server.connections():
+        assert not running.done()
+    far.do(asyncio.sleep(0.2))
+    server.cut()
+    with pytest.raises(ShellGone):
+        running.result(20)
+    # What comes next makes a new connection.
+    assert far.run("echo on").out == b"on\n"
+
+
+def test_a_host_that_is_not_there(far, server):
+    server.stop()
+    with pytest.raises(ShellGone, match="nothing listens"):
+        far.run("true")
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_is_sent(far, tmp_path):
+    data = os.urandom(3_000_000)
+    told = []
+    target = tmp_path / "it's here"
+    far.do(far.line.send(str(target), [data[:10], data[10:]], mode=0o700, told=told.append))
+    assert target.read_bytes() == data
+    assert stat.S_IMODE(target.stat().st_mode) == 0o700
+    assert told[-1] == len(data) + 3
+    far.do(far.line.send(str(target), []))
+    assert target.read_bytes() == b""
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["it's here"]
+
+
+def test_a_file_that_cannot_be_written(far, tmp_path):
+    with pytest.raises(OSError) as raised:
+        far.do(far.line.send(str(tmp_path / "none" / "x"), [b"data"]))
+    assert raised.value.errno == errno.ENOENT
+    with pytest.raises(OSError) as raised:
+        far.do(far.line.send("/proc/version/x", [b"data"]))
+
+
+def test_a_full_disk(far, tmp_path):
+    if not os.access("/dev/full", os.W_OK):
+        pytest.skip("there is no /dev/full")
+    # The new file's name is that of a link to a device that is always full.
+    trap = "ln -s /dev/full"
+    far.run(f"{trap} {tmp_path}/full")
+    ran = far.run(f"cat > {tmp_path}/full", data=b"x")
+    assert "No space left" in ran.err
+
+
+def test_a_file_of_which_only_a_part_came_is_not_there(far, server, tmp_path):
+    def parts():
+        yield bytes(5_000_000)
+        server.cut()
+        yield bytes(5_000_000)
+
+    with pytest.raises(ShellGone):
+        far.do(far.line.send(str(tmp_path / "part"), parts()))
+    assert not (tmp_path / "part").exists()
+
+
+# ── streams ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def listener(tmp_path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "s"))
+        made.listen(64)
+        made.settimeout(20)
+        yield made
+
+
+def opened(far, listener, *, bulk=True):
+    near = far.do(far.line.stream(listener.getsockname(), bulk=bulk))
+    there, _ = listener.accept()
+    for end in (near, there):
+        end.settimeout(20)
+    return near, there
+
+
+def read_all(end):
+    parts = []
+    while data := end.recv(1 << 20):
+        parts.append(data)
+    return b"".join(parts)
+
+
+def test_much_goes_both_ways_at_once(far, listener):
+    near, there = opened(far, listener)
+    down, up = os.urandom(20_000_000), os.urandom(20_000_000)
+    found = {}
+
+    def say(end, data):
+        end.sendall(data)
+        end.shutdown(socket.SHUT_WR)
+
+    def hear(name, end):
+        found[name] = read_all(end)
+
+    threads = [
+        threading.Thread(target=say, args=(near, down)),
+        threading.Thread(target=say, args=(there, up)),
+        threading.Thread(target=hear, args=("down", there)),
+        threading.Thread(target=hear, args=("up", near)),
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert found == {"down": down, "up": up}
+    near.close()
+    there.close()
+
+
+def test_one_side_may_have_said_all_and_hear_on(far, listener):
+    near, there = opened(far, listener)
+    near.sendall(b"question")
+    near.shutdown(socket.SHUT_WR)
+    assert read_all(there) == b"question"
+    there.sendall(b"answer")
+    there.close()
+    assert read_all(near) == b"answer"
+    near.close()
+
+
+def test_a_side_that_hangs_up_is_heard_of_on_the_other(far, listener):
+    near, there = opened(far, listener)
+    near.close()
+    assert there.recv(1) == b""
+    there.close()
+    near, there = opened(far, listener)
+    there.close()
+    assert near.recv(1) == b""
+    near.close()
+
+
+def test_nothing_is_read_that_nobody_takes_in(far, listener):
+    near, there = opened(far, listener, bulk=False)
+    there.setblocking(False)
+    sent = 0
+
+    def say_much():
+        nonlocal sent
+        try:
+            while sent < 200_000_000:
+                sent += there.send(bytes(1 << 16))
+        except BlockingIOError:
+            return True
+        return False
+
+    quiet = 0
+    while quiet < 10:
+        before = sent
+        assert say_much(), "all was taken in"
+        far.do(asyncio.sleep(0.05))
+        quiet = quiet + 1 if sent == before else 0
+    assert sent < 50_000_000
+    there.setblocking(True)
+    there.shutdown(socket.SHUT_WR)
+    assert len(read_all(near)) == sent
+    near.close()
+    there.close()
+
+
+def test_what_came_before_the_line_was_cut_is_still_heard(far, listener, server):
+    near, there = opened(far, listener)
+    there.sendall(b"last words")
+    far.do(asyncio.sleep(0.2))
+    server.cut()
+    assert read_all(near) == b"last words"
+    near.close()
+    there.close()
+
+
+def test_a_small_word_overtakes_what_is_large(far, listener):
+    """With nobody to take the bulk in, what is urgent still comes at once."""
+    bulk = [opened(far, listener) for _ in range(4)]
+    near, there = opened(far, listener, bulk=False)
+
+    def say(end):
+        try:
+            end.sendall(bytes(100_000_000))
+        except OSError:
+            return
+
+    saying = [threading.Thread(target=say, args=(end,)) for end, _ in bulk]
+    for each in saying:
+        each.start()
+    for word in (b"stop", b"now"):
+        near.sendall(word)
+        assert there.recv(100) == word
+    for end, other in bulk:
+        other.close()
+        end.close()
+    for each in saying:
+        each.join(20)
+    near.close()
+    there.close()
+
+
+def test_nobody_takes_it_there(far, tmp_path):
+    with pytest.raises(ConnectionRefusedError):
+        far.do(far.line.stream(str(tmp_path / "none")))
+
+
+def test_a_stream_after_the_line_was_lost_has_a_new_one(far, listener, server):
+    near, there = opened(far, listener)
+    server.cut()
+    assert near.recv(1) == b""
+    near.close()
+    there.close()
+    near, there = opened(far, listener)
+    near.sendall(b"on")
+    assert there.recv(2) == b"on"
+    near.close()
+    there.close()
+    assert server.logged("Accepted publickey") == 2
+
+
+def test_frames_have_beats_between_them(far, listener, monkeypatch):
+    from skyward_nb.providers.ssh import stream
+    from skyward_nb.wire.frames import command_frames, frame
+    from skyward_nb.words.commands import Beat, Look, Stop
+
+    monkeypatch.setattr(stream, "_BEAT", 0.05)
+    near, there = opened(far, listener, bulk=False)
+    frames = command_frames()
+    found = []
+
+    def hear(until):
+        while sum(map(until, found)) < 1:
+            found.extend(frames.feed(there.recv(1 << 16)))
+
+    # None before the first word, which says who it is.
+    far.do(asyncio.sleep(0.2))
+    whole = frame(Stop())
+    near.sendall(frame(Look()) + whole[:3])
+    hear(lambda each: isinstance(each, Look))
+    far.do(asyncio.sleep(0.2))
+    near.sendall(whole[3:])
+    hear(lambda each: isinstance(each, Stop))
+    hear(lambda each: isinstance(each, Beat))
+    assert [type(each) for each in found[:3]] == [Look, Stop, Beat]
+    near.close()
+    there.close()
