@@ -6,7 +6,7 @@ from skyward_nb.cell.source import compile_cell
 from skyward_nb.pool import registry
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.local import LocalProvider
+from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.parts import RunCard
 from skyward_nb.words.spec import PoolSpec
@@ -40,7 +40,8 @@ def values(pool, body, namespace=None):
 
 def start(**options):
     """A pool of two ranks unless it is said otherwise."""
-    pool = Pool(PoolSpec(**{"nodes": 2, "grace": 1.0, **options}), LocalProvider(), lambda _: None)
+    spec = PoolSpec(**{"nodes": 2, "grace": 1.0, **options})
+    pool = Pool(spec, PROVIDERS[spec.provider](), lambda _: None)
     pool.start(lambda _: None)
     return pool
 
@@ -48,4 +49,4 @@ def start(**options):
 def found(pool):
     """Another client's view of a pool."""
     (entry,) = [each for each in registry.entries() if each.pool_id == pool.pool_id]
-    return Pool(entry.spec, LocalProvider(), lambda _: None, pool_id=pool.pool_id)
+    return Pool(entry.spec, PROVIDERS[entry.spec.provider](), lambda _: None, pool_id=pool.pool_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+_SAID = re.compile(r"^\[ranks? (\d+)(?:-(\d+))?\] (.*)$", re.MULTILINE)
 COMMAND = [sys.executable, "-m", "skyward_nb"]
 
 
@@ -65,3 +67,11 @@ def wait_for(found, timeout=60):
         assert time.monotonic() < until
         time.sleep(0.05)
     return got
+
+
+def said(text: str) -> dict[str, list[int]]:
+    """Who said each line that ranks have printed: they may be too far apart to be shown as one."""
+    found: dict[str, list[int]] = {}
+    for first, last, line in _SAID.findall(text):
+        found.setdefault(line, []).extend(range(int(first), int(last or first) + 1))
+    return {line: sorted(ranks) for line, ranks in found.items()}

@@ -28,10 +28,18 @@ if TYPE_CHECKING:
 class Subject:
     """A pool to look at; `whose` says what made it, if that was not this notebook."""
 
-    name: str
-    pool_id: str
-    world_size: int
+    entry: registry.Entry
     whose: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.entry.spec.name
+
+    @property
+    def pool_id(self) -> str:
+        """Its id."""
+        return self.entry.pool_id
 
 
 class RankPlace(msgspec.Struct, frozen=True):
@@ -70,19 +78,10 @@ def subjects(pools: Iterable[Pool], name: str | None) -> list[Subject]:
 
     Raises `PoolError` where none has this name.
     """
-    own = [
-        Subject(pool.spec.name, pool.pool_id, pool.spec.world_size)
-        for pool in pools
-        if not pool.closed
-    ]
+    own = [Subject(pool.entry) for pool in pools if not pool.closed]
     known = {subject.pool_id for subject in own}
     others = [
-        Subject(
-            entry.spec.name,
-            entry.pool_id,
-            entry.spec.world_size,
-            entry.program or entry.notebook or "another kernel",
-        )
+        Subject(entry, entry.program or entry.notebook or "another kernel")
         for entry in registry.entries()
         if entry.pool_id not in known
     ]
@@ -96,7 +95,7 @@ def subjects(pools: Iterable[Pool], name: str | None) -> list[Subject]:
 
 def standing(shell: InteractiveShell | None, subject: Subject) -> Standing:
     """How the run of a pool stands now, as its agent tells anybody of this user."""
-    condition = registry.condition(subject.pool_id)
+    condition = registry.condition(subject.entry)
     known = Standing(pool=subject.name, id=subject.pool_id, whose=subject.whose, state="silent")
     if condition is None:
         return known
@@ -112,9 +111,9 @@ def _of_run(
     condition: Condition,
     began: Began,
 ) -> Standing:
-    texts = registry.stacks(subject.pool_id, condition.running)
+    texts = registry.stacks(subject.entry, condition.running)
     source = sources(None if subject.whose else shell, began.card)
-    everyone = range(subject.world_size)
+    everyone = range(subject.entry.spec.world_size)
     halt = Halt(
         running={rank: whereabouts(texts.get(rank, ""), source) for rank in condition.running},
         ended={rank: "ended" for rank in began.ranks if rank not in condition.running},

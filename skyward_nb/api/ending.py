@@ -172,10 +172,18 @@ class Ending:
         values: dict[int, Any] = {}
         if (size := sum(each.size for each in packed.values())) > TELL_FROM:
             self._display.watch(Phase(f"gathering {spell_size(size)} of {count_ranks(packed)}"))
-        mapped = map_all(packed.values(), self._store)
+        try:
+            self._pool.bring(packed, lambda: self._display.watch(None))
+        except OSError as error:
+            reason = f"it could not be brought: {error.strerror or error}"
+            self._broken[name, reason] = list(packed)
+            return RankResults(values, nodes)
+        store_of = self._pool.stores.of
+        mapped = map_all((each, store_of((rank,))) for rank, each in packed.items())
         for rank, each in packed.items():
             try:
-                values[rank] = unpack(each, self._store, mapped=mapped.pop(each.digest, None))
+                own = store_of((rank,))
+                values[rank] = unpack(each, own, mapped=mapped.pop(each.digest, None))
             except Exception as error:  # noqa: BLE001 - rebuilding runs a user's code
                 reason = f"{type(error).__name__}: {error}"
                 self._broken.setdefault((name, reason), []).append(rank)

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from skyward_nb.api.tracebacks import traceback_of
 from skyward_nb.pool.hang import Halt, report, sentence, spell_span
 from skyward_nb.pool.stacks import Thread
-from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.payload import unpack
+from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import RankDied, RemoteError, RunTimeout
 from skyward_nb.words.events import Failure, Frame, RankDone, RankLost
@@ -69,7 +69,10 @@ def same_on_all(message: str) -> str:
 
 
 def exception_of(
-    failed: Sequence[RankDone], world_size: int, store: BlobStore, aftermath: tuple[str, ...] = ()
+    failed: Sequence[RankDone],
+    world_size: int,
+    store: ContentStore,
+    aftermath: tuple[str, ...] = (),
 ) -> BaseException:
     """The exception of the first rank that failed, itself, noting all ranks that failed.
 
@@ -164,7 +167,7 @@ def show(error: BaseException, lines: list[str]) -> None:
         return
 
 
-def _rebuild(failure: Failure, store: BlobStore) -> BaseException:
+def _rebuild(failure: Failure, store: ContentStore) -> BaseException:
     if failure.value is not None:
         try:
             error = unpack(failure.value, store)

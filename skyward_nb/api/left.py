@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.pool.clients import spell_client
-from skyward_nb.pool.registry import Entry, condition, entries
+from skyward_nb.pool.registry import Entry, conditions, entries
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.events import Condition
 from skyward_nb.words.ranks import count_ranks
@@ -70,13 +70,12 @@ def notebook_of(namespace: Mapping[str, Any]) -> str:
     return str(name)
 
 
-def others(mine: Collection[str]) -> list[Left]:
-    """The pools of this user that are alive, but for those with these ids."""
-    return [
-        Left(entry, now)
-        for entry in entries()
-        if entry.pool_id not in mine and (now := condition(entry.pool_id)) is not None
-    ]
+def others(
+    mine: Collection[str] = (), wanted: Callable[[Entry], bool] = lambda _: True
+) -> list[Left]:
+    """The pools of this user that are alive and `wanted`, but for those with these ids."""
+    asked = [entry for entry in entries() if entry.pool_id not in mine and wanted(entry)]
+    return [Left(entry, now) for entry, now in conditions(asked)]
 
 
 def choose(name: str | None, notebook: str, there: list[Left]) -> Left:
@@ -109,7 +108,7 @@ def _rank(left: Left, notebook: str) -> tuple[bool, bool, float]:
 def announcement(notebook: str) -> str:
     """A line for each pool that is free and could be attached; empty when there is none."""
     lines: list[str] = []
-    free = [left for left in others(()) if left.is_free]
+    free = [left for left in others(wanted=lambda entry: entry.is_here) if left.is_free]
     for left in free:
         ours = notebook and left.entry.notebook == notebook
         is_known = left.entry.notebook or left.entry.program
@@ -122,4 +121,11 @@ def announcement(notebook: str) -> str:
             f"pool {handle!r}{of} is alive{earlier} ({left.entry.spec}): "
             f"{left.doing()}. %sky attach{which} {shows}, %sky down pool={handle} ends it."
         )
+    # Who loads the extension does not wait for machines elsewhere.
+    lines += [
+        f"pool {entry.spec.name!r} ({entry.spec}) was left on machines elsewhere: if it is still "
+        f"alive, %sky attach pool={entry.pool_id} goes on with it"
+        for entry in entries()
+        if not entry.is_here
+    ]
     return "\n".join(lines)

@@ -17,6 +17,7 @@ from skyward_nb.pool.outcome import Going
 from skyward_nb.pool.pool import Pool
 from skyward_nb.runtime.streams import AHEAD, Distant, heeds_what_is_sent
 from skyward_nb.wire.payload import pack, unpack
+from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.commands import Fed, Resume
 from skyward_nb.words.errors import SkyError
 from skyward_nb.words.events import Event, Wanted, Yielded
@@ -55,12 +56,12 @@ class Feeds:
         """Give a rank the value that it wants; a generator that fails has the run stopped."""
         before = self._given.pop((event.rank, event.stream), None)
         if before is not None and before not in self._given.values():
-            pool.store.drop({before})
+            pool.stores.of((event.rank,)).drop({before})
         try:
             with pool.asking():
                 value = next(self._for_rank[event.rank][event.stream])
             bundle = pack("a value of the generator", value)
-            packed = bundle.stow(pool.store)
+            packed = bundle.stow(pool.stores.of((event.rank,)))
             if packed.data is None:
                 self._given[event.rank, event.stream] = packed.digest
         except StopIteration:
@@ -105,7 +106,7 @@ class StreamRun:
             self._pool.await_any((self._going,), self._hear, lambda: self._is_there(rank))
             self._end_if_over()
         if queue:
-            return self._unpacked(queue.popleft())
+            return self._unpacked(rank, queue.popleft())
         self.open.discard(rank)
         if not self._going.is_over:
             if self._ended_well(rank):  # the others go on
@@ -145,11 +146,17 @@ class StreamRun:
         else:
             self._watch(event)
 
-    def _unpacked(self, packed: Packed) -> Any:
-        value = unpack(packed, self._pool.store)
+    def _unpacked(self, rank: int, packed: Packed) -> Any:
+        store = self._pool.stores.of((rank,))
+        with self._pool.reaching():
+            value = unpack(packed, store)
         if packed.data is None:
-            self._pool.store.drop({packed.digest})
+            store.drop({packed.digest})
         return value
+
+    def store_of(self, rank: int) -> ContentStore:
+        """Where a rank finds what is sent to it."""
+        return self._pool.stores.of((rank,))
 
     def end(self) -> Mapping[int, Any]:
         """What the generators returned, once all are over; raises what the run raised."""
@@ -204,7 +211,7 @@ class RankStream(Generator[Any, Any, Any]):
         sent = (
             None
             if value is None
-            else pack("the value that is sent", value).stow(self._run._pool.store)
+            else pack("the value that is sent", value).stow(self._run.store_of(self._rank))
         )
         return self._next(sent=sent)
 
@@ -214,7 +221,7 @@ class RankStream(Generator[Any, Any, Any]):
             kind if isinstance(kind, BaseException) else kind(*([] if value is None else [value]))
         )
         thrown = pack("the exception that is thrown", error.with_traceback(trace))
-        return self._next(thrown=thrown.stow(self._run._pool.store))
+        return self._next(thrown=thrown.stow(self._run.store_of(self._rank)))
 
     def _next(self, **what: Packed | None) -> Any:
         if self._closed:

@@ -32,8 +32,10 @@ from skyward_nb.node.rankline import RankLine
 from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.telemetry import Sampler, Subject
+from skyward_nb.node.values import Values
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.wire import partition, processes
+from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.commands import (
     Attach,
@@ -95,14 +97,23 @@ class Agent:
     """Serves one client at a time until told to stop, or until its lease is over."""
 
     def __init__(
-        self, folder: Path, journal: Journal, terms: Terms, forge_pid: int, control: socket.socket
+        self,
+        folder: Path,
+        journal: Journal,
+        values: Values,
+        terms: Terms,
+        forge_pid: int,
+        control: socket.socket,
     ) -> None:
         self._folder = folder
         self._journal = journal
         self._terms = terms
         self._forge_pid = forge_pid
         self._forge = control
+        self._values = values
         self._lines: dict[int, RankLine] = {}
+        self._elsewhere: frozenset[int] = frozenset()
+        """Ranks of the pool that live on other machines."""
         self._line: ClientLine | None = None
         self._client: Client | None = None
         self._visitors: set[ClientLine] = set()
@@ -139,6 +150,7 @@ class Agent:
         self._loop.add_reader(self._forge, self._on_forge)
         path = self._folder / "agent.sock"
         server = await self._loop.create_unix_server(lambda: ClientLine(self), str(path))
+        self._values.listen(self._loop)
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._loop.add_signal_handler(number, self._leave, "it was told to end")
         self._loop.add_signal_handler(signal.SIGINT, lambda: None)
@@ -150,6 +162,7 @@ class Agent:
         self._say_ready()
         await self._gone.wait()
         server.close()
+        self._values.close(self._loop)
         await self._end_forge()
         for line in [*self._visitors, *([self._line] if self._line else [])]:
             await line.finish()
@@ -302,6 +315,8 @@ class Agent:
             self._tell(RankRefused(order.generation, rank, lack.message, lack.advice))
             return
         self._generation = order.generation
+        own = {place.rank for place in order.places}
+        self._elsewhere = frozenset(range(order.places[0].world_size)) - own
         self._kill(tuple(self._lines))
         while self._lines:
             self._changed.clear()
@@ -478,7 +493,7 @@ class Agent:
 
     def inspect_for(self, line: ClientLine, command: Inspect) -> None:
         """Have ranks tell where their threads are, to this line."""
-        for rank in command.ranks:
+        for rank in self._here(command.ranks):
             self._inspecting.setdefault(rank, deque()).append(line)
             self._inspect(rank)
 
@@ -498,7 +513,7 @@ class Agent:
         match command:
             case Run(ranks=ranks, generation=generation):
                 self._begin(command)
-                for rank in ranks:
+                for rank in self._here(ranks):
                     line = self._lines.get(rank)
                     if line is not None and line.generation == generation:
                         line.begin(command.run)
@@ -542,11 +557,15 @@ class Agent:
             case Attach() | Beat() | Look() | Ping() | Inspect():
                 """What the line has seen to itself."""
 
+    def _here(self, ranks: tuple[int, ...]) -> list[int]:
+        """Those of these ranks that are not another machine's."""
+        return [rank for rank in ranks if rank not in self._elsewhere]
+
     def _begin(self, command: Run) -> None:
         """Log that a run begins: whoever comes later is told from here on."""
         self._runs = command.run
         self._run = Began(command.run, command.generation, command.ranks, command.card)
-        self._running |= dict.fromkeys(command.ranks, command.run)
+        self._running |= dict.fromkeys(self._here(command.ranks), command.run)
         self._journal.begin(command.run)
         # Whoever sent it knows: it travels with what comes next.
         self._journal.append(frame(self._run))
@@ -639,6 +658,7 @@ def run(
     forge.adopt_orphans()
     own, values = Path(folder), [Path(store) for store in stores]
     journal = Journal(values[-1] / "events")
+    store = BlobStore(values[0], values[1])
     # Locked before it has its name: nobody can find it free.
     new = own / "lock.new"
     lock = new.open("w")
@@ -647,7 +667,7 @@ def run(
     lock.flush()
     new.rename(own / "lock")
     try:
-        asyncio.run(Agent(own, journal, terms, forge_pid, control).serve())
+        asyncio.run(Agent(own, journal, Values(own, store), terms, forge_pid, control).serve())
     finally:
         # Whatever ended it: a forge that still imports would make its folder anew.
         control.close()

@@ -104,9 +104,9 @@ def load(shell: InteractiveShell) -> None:
 
 def _tell_what_is_left(shell: InteractiveShell) -> None:
     """Say which pools an earlier kernel has left alive; nothing is imported where there are none."""
-    from skyward_nb.providers.folders import runtime_root
+    from skyward_nb.providers.folders import far_root, runtime_root
 
-    if next(runtime_root().glob("*/pool.json"), None) is not None:
+    if any(runtime_root().glob("*/pool.json")) or any(far_root().glob("*.json")):
         from skyward_nb.api.left import announcement, notebook_of
 
         if words := announcement(notebook_of(shell.user_ns)):

@@ -15,6 +15,7 @@ from skyward_nb.api.left import Left, notebook_of, others
 from skyward_nb.notebook.background import Background
 from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.registry import Entry
 from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pictures import Pictures
@@ -88,8 +89,12 @@ class Pools:
     def _end_left(self) -> None:
         """End what an earlier kernel of this notebook has left, and nobody went on with."""
         notebook = notebook_of(self._shell.user_ns)
-        for left in others(()) if notebook else ():
-            if left.is_free and left.entry.notebook == notebook and not left.entry.spec.keep:
+
+        def is_ours(entry: Entry) -> bool:
+            return bool(notebook) and entry.notebook == notebook and not entry.spec.keep
+
+        for left in others(wanted=is_ours):
+            if left.is_free:
                 with contextlib.suppress(PoolError):  # it is gone, or somebody has taken it
                     pool = self._found(left)
                     pool.attach(lambda _: None)
@@ -142,9 +147,12 @@ class Pools:
         Raises `PoolError` when something goes on there, or has ended and was not seen.
         """
         notebook = notebook_of(self._shell.user_ns)
-        for left in others(self._mine()) if notebook else ():
-            spec = left.entry.spec
-            if left.is_free and spec.name == name and left.entry.notebook == notebook:
+
+        def is_meant(entry: Entry) -> bool:
+            return bool(notebook) and entry.notebook == notebook and entry.spec.name == name
+
+        for left in others(self._mine(), is_meant):
+            if left.is_free:
                 if left.condition.unseen is not None:
                     which = "" if name == "default" else f" pool={name}"
                     raise PoolError(

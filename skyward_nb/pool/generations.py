@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from skyward_nb.pool.switchboard import SigInt
 from skyward_nb.providers.base import Machine
 from skyward_nb.words.commands import Fork, PluginUse, Reform, Reserve
 from skyward_nb.words.errors import StartError
-from skyward_nb.words.events import Hello, RankLost, RankReady, RankRefused, Reserved, WasCut
+from skyward_nb.words.events import Began, Hello, RankLost, RankReady, RankRefused, Reserved, WasCut
 from skyward_nb.words.info import RENDEZVOUS, InstanceInfo, place
 from skyward_nb.words.spec import PoolSpec
 
@@ -54,8 +54,10 @@ class Generations:
         places = {info.rank: info for hello in hellos for info in hello.places}
         self.infos = tuple(info for _, info in sorted(places.items()))
         self.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
-        self.number = hellos[0].generation
-        return len(self.pids) == self._spec.world_size
+        self.number = max(hello.generation for hello in hellos)
+        # Who was here before may have gone while it began another one.
+        is_one = all(hello.generation == self.number for hello in hellos)
+        return is_one and len(self.pids) == self._spec.world_size
 
     def begin(self, watch: Watch, *, stubborn: bool = False) -> bool:
         """Have ranks forked anew; whether all are there.
@@ -170,3 +172,21 @@ class Generations:
     def _fork(self) -> None:
         for link, places in self._by_machine():
             self._lines.tell(link, Fork(self.number, places, self._plugins, self._spec.variables))
+
+
+def unseen_of(hellos: Sequence[Hello]) -> tuple[Began | None, tuple[int, ...]]:
+    """The run that goes on, or whose end nobody has seen; and those of its ranks that never heard of it.
+
+    Whoever began it may have told some machines and not others of its beginning, or of its having been seen.
+    """
+    found = max((h.unseen for h in hellos if h.unseen), key=lambda began: began.run, default=None)
+    if found is None:
+        return None, ()
+    unaware: list[int] = []
+    for hello in hellos:
+        ranks = {info.rank for info in hello.places} & set(found.ranks)
+        if ranks and hello.runs < found.run:
+            unaware += ranks
+        elif ranks and (hello.unseen is None or hello.unseen.run != found.run):
+            return None, ()
+    return found, tuple(sorted(unaware))

@@ -20,10 +20,11 @@ from skyward_nb.pool.given import Given
 from skyward_nb.pool.includes import roots
 from skyward_nb.pool.modules import ProjectModules
 from skyward_nb.pool.planner import Known, Mark, Planner, Unit, remember
-from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.definitions import is_label
 from skyward_nb.wire.explain import kind_in_short
 from skyward_nb.wire.payload import pack
+from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.commands import ModuleFile, Parcel, SourceFile
 from skyward_nb.words.errors import PayloadError, spell_size
 from skyward_nb.words.events import RankDone
@@ -73,27 +74,29 @@ class Plan:
         return ", ".join(f"{row.name} {spell_size(row.size)}" for row in rows[:3])
 
     def stow(
-        self, stores: Iterable[BlobStore], tick: Callable[[], None] = lambda: None
+        self,
+        store_of: Callable[[tuple[int, ...] | None], ContentStore],
+        tick: Callable[[], None] = lambda: None,
     ) -> tuple[Parcel, ...]:
-        """The parcels, large ones by way of each machine's store.
+        """The parcels, large ones by way of the store of the ranks that get them (`None`: all).
 
-        `tick` is called now and then while those are written. Raises `PayloadError` where there is no room.
+        `tick` is called now and then while those are written. Raises `PayloadError` where there is
+        no room, with nothing left of what was not there before.
         """
-        stores = tuple(stores)
         parcels: list[Parcel] = []
-        there = {
-            unit.bundle.digest
-            for unit, _ in self.sending
-            if unit.bundle.is_stowed and all(unit.bundle.digest in s for s in stores)
-        }
+        new: list[tuple[ContentStore, str]] = []
         for unit, ranks in self.sending:
+            store, bundle = store_of(ranks), unit.bundle
             try:
-                packed, *_ = [unit.bundle.stow(store, tick) for store in stores]
+                if bundle.is_stowed and store.put(bundle.digest, bundle.parts, tick):
+                    new.append((store, bundle.digest))
             except OSError as error:
-                for store in stores:
-                    store.drop({parcel.value.digest for parcel in parcels} - there)
+                for each, digest in new:
+                    each.drop([digest])
                 raise no_room(unit.shown, type(unit.values[0]).__name__, error) from error
-            parcels.append(Parcel(unit.labels, packed, ranks, unit.parcel))
+            except Damaged as error:
+                raise changed(unit.shown, type(unit.values[0]).__name__, error) from error
+            parcels.append(Parcel(unit.labels, bundle.stowed(store), ranks, unit.parcel))
         return tuple(parcels)
 
 
@@ -104,6 +107,15 @@ def no_room(name: str, type_name: str, error: OSError) -> PayloadError:
     if error.errno != errno.ENOSPC:
         advice, lack = "Nothing was sent.", "cannot be written to the ranks' store"
     return PayloadError(name, name, type_name, error.strerror or str(error), advice, lack)
+
+
+def changed(name: str, type_name: str, error: Damaged) -> PayloadError:
+    """The error for what came to the ranks' store as something else."""
+    advice = (
+        "It changed while it was packed (does a thread still write to it?). Nothing was sent to "
+        "ranks; the next run sends it again."
+    )
+    return PayloadError(name, name, type_name, str(error), advice, "did not arrive as it was")
 
 
 _PARCELS_OF_A_RUN = 1 << 20
@@ -228,7 +240,7 @@ class Ledger:
             del self._alive[label]
             self._marks.pop(label, None)
             self._blobs.pop(label, None)
-            self._known.forget(label)
+            self._known.packed.forget(label)
         live = {parcel for each in self._each_mark() for parcel in each.parcels}
         gone = self._parcels - live
         self._parcels &= live
@@ -433,13 +445,15 @@ class _Target:
         return next(self.ledger._numbers)
 
 
-def results_in_store(done: Mapping[int, RankDone]) -> set[str]:
-    """Digests of what ranks sent home by way of their store."""
-    found: set[str] = set()
-    for end in done.values():
+def results_in_store(done: Mapping[int, RankDone]) -> dict[int, set[str]]:
+    """By rank, digests of what it sent home by way of its store."""
+    found: dict[int, set[str]] = {}
+    for rank, end in done.items():
         raised = end.failure.value if end.failure else None
         sent = [end.value, raised, end.profile, *end.pulled.values()]
-        found |= {each.digest for each in sent if each is not None and each.data is None}
+        digests = {each.digest for each in sent if each is not None and each.data is None}
+        if digests:
+            found[rank] = digests
     return found
 
 

@@ -7,17 +7,19 @@ one that cannot be reached for as long as it would wait for us, ends the pool.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from typing import Any, NoReturn, TypeVar
 
 from skyward_nb.pool.clients import spell_client
 from skyward_nb.pool.helm import Helm
 from skyward_nb.pool.link import Link, LinkLost
-from skyward_nb.pool.loop import LOOP
+from skyward_nb.pool.loop import LOOP, Work
 from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
 from skyward_nb.providers.base import AgentGone, Machine
 from skyward_nb.words.commands import Command
@@ -29,6 +31,8 @@ Watch = Callable[[Event | None], None]
 _TICK = 0.1
 _RETRY = 0.25
 _MISSED = 3
+_AT_ONCE = 0.05
+"""Seconds within which a line that was cut is mostly open again."""
 
 
 class Lines:
@@ -67,12 +71,20 @@ class Lines:
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
-    def add(self, machine: Machine, watch: Watch) -> None:
-        """Open a line to one more machine; raises what connecting raises."""
-        link = Link(machine.name, self._client, _MISSED * self._heartbeat)
-        self._machines[link] = machine
-        self.links.append(link)
-        self._open(link, self.wait_for(machine.connect(), watch))
+    def open_all(self, machines: Iterable[Machine], slots: int, watch: Watch) -> None:
+        """Open a line to each of these machines, whose nodes have so many ranks; raises what connecting raises."""
+        patience = _MISSED * self._heartbeat
+        for machine in machines:
+            ranks = frozenset(
+                node * slots + slot for node in machine.nodes for slot in range(slots)
+            )
+            link = Link(machine.name, self._client, patience, ranks)
+            self._machines[link] = machine
+            self.links.append(link)
+        connects = [self._machines[link].connect() for link in self.links]
+        opened = self.wait_for(_all_or_none(connects), watch)
+        for link, connection in zip(self.links, opened, strict=True):
+            self._open(link, connection)
 
     def interrupts(self, *, anew: bool = True) -> contextlib.AbstractContextManager[None]:
         """While inside, SIGINT is one of the things that come in; `anew`: what came before is not."""
@@ -92,6 +104,8 @@ class Lines:
 
     def close(self) -> None:
         """Hang up on all."""
+        for cut in self._cut.values():
+            cut.give_up()
         for link in self.links:
             link.close()
         self._board.close()
@@ -99,10 +113,11 @@ class Lines:
     # ── out ─────────────────────────────────────────────────────────────────────────────
 
     def send(self, command: Command) -> None:
-        """Tell all machines."""
+        """Tell all machines that it concerns."""
         with self._lock:
             for link in self.links:
-                self.tell(link, command)
+                if link.concerns(command):
+                    self.tell(link, command)
 
     def tell(self, link: Link, command: Command) -> None:
         """Tell one machine; while its line is cut, once it is open again."""
@@ -193,6 +208,10 @@ class Lines:
             self._on_refused(spell_client(event.client))
         return None if isinstance(event, Pong) else event
 
+    def put_back(self, events: Sequence[Incoming]) -> None:
+        """These came in too early: they come in again, before all others."""
+        self._early.extendleft(reversed(events))
+
     def wait_for(self, work: Coroutine[Any, Any, T], watch: Watch) -> T:
         """The result of a coroutine on the loop thread, with ticks and interrupts meanwhile."""
         going = LOOP.start(work)
@@ -260,7 +279,8 @@ class Lines:
             link.close()
         now = time.monotonic()
         known = self._cut.get(link)
-        self._cut[link] = _Cut(str(lost), known.since if known else now, now)
+        self._cut[link] = cut = _Cut(str(lost), known.since if known else now, now)
+        cut.opening = known.opening if known else None
 
     def _mend(self, link: Link, now: float, watch: Watch) -> None:
         """Open a line again, if that is possible now; ends the pool when it never will be."""
@@ -270,18 +290,39 @@ class Lines:
         if now - cut.since > self._patience:
             self._on_gone(f"{cut.why}, and could not be reached for {now - cut.since:.0f} s")
         watch(Phase(f"{cut.why}; trying to reach it again for {now - cut.since:.0f} s"))
-        cut.due = now + _RETRY
+        if cut.opening is None:
+            # Beside the rest: it may take long, and other machines have something to say.
+            cut.opening = LOOP.start(self._machines[link].connect())
+            cut.opening.future.add_done_callback(lambda _: self._board.nudge())
+            wait([cut.opening.future], _AT_ONCE)
+        if not cut.opening.future.done():
+            return
+        opening, cut.opening = cut.opening, None
         try:
-            self._open(link, self.wait_for(self._machines[link].connect(), watch))
+            self._open(link, opening.future.result())
         except AgentGone:
             self._on_gone(f"the agent on {link.machine} is gone")
-        except KeyboardInterrupt:
-            self._on_left(cut.why)
         except LinkLost as lost:
             self._lost(lost)
         except OSError as error:
             cut.due = time.monotonic() + _RETRY
             cut.why = f"{link.machine} cannot be reached: {error.strerror or error}"
+
+
+async def _all_or_none(
+    connects: Sequence[Coroutine[Any, Any, socket.socket]],
+) -> list[socket.socket]:
+    """What all of these open, side by side; when one fails, nothing is left open."""
+    tasks = [asyncio.ensure_future(each) for each in connects]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        for found in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(found, socket.socket):
+                found.close()
+        raise
 
 
 class _Cut:
@@ -291,3 +332,13 @@ class _Cut:
         self.why = why
         self.since = since
         self.due = due
+        self.opening: Work[socket.socket] | None = None
+        """The try that goes on."""
+
+    def give_up(self) -> None:
+        """Nobody waits for it to be opened any more."""
+        if self.opening is not None:
+            self.opening.give_up()
+            with contextlib.suppress(BaseException):
+                self.opening.future.result(timeout=0).close()
+            self.opening = None

@@ -32,11 +32,15 @@ class LinkLost(Exception):
 class Link:
     """A stream socket to an agent, for `client`; silent for `patience` seconds, it counts as cut.
 
-    Without an `offset` the agent says where the journal goes on.
+    Without an `offset` the agent says where the journal goes on. `ranks` are those of the machine,
+    None where that does not matter.
     """
 
-    def __init__(self, machine: str, client: Client, patience: float) -> None:
+    def __init__(
+        self, machine: str, client: Client, patience: float, ranks: frozenset[int] | None = None
+    ) -> None:
         self.machine = machine
+        self.ranks = ranks
         self.offset: int | None = None
         self.heard: float = 0.0
         self.is_asked: bool = False
@@ -68,6 +72,11 @@ class Link:
         self._greeted = False
         self._frames = event_frames()
         self._write(frame(Attach(self._client, self.offset)))
+
+    def concerns(self, command: Command) -> bool:
+        """Whether a command is for ranks of this machine, or for no ranks."""
+        ranks: tuple[int, ...] | None = getattr(command, "ranks", None)
+        return ranks is None or self.ranks is None or not self.ranks.isdisjoint(ranks)
 
     def fileno(self) -> int:
         """For selectors."""

@@ -14,13 +14,14 @@ import time
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from skyward_nb.pool.packed import PackedBefore
 from skyward_nb.wire.arrivals import Address
-from skyward_nb.wire.definitions import is_constant, is_label, is_made_of, parts_of
+from skyward_nb.wire.definitions import is_label
 from skyward_nb.wire.payload import Bundle, pack
 from skyward_nb.wire.sizes import looks_big
 
@@ -90,6 +91,13 @@ class Unit:
         value = self.values[0]
         return value.__qualname__ if self.is_definition else self.labels[0]  # type: ignore[attr-defined]
 
+    def there_as(self, mark: Mark | None) -> Unit:
+        """The same unit, of which ranks have this."""
+        unit = object.__new__(Unit)
+        unit.__dict__.update(self.__dict__)
+        unit.mark = mark
+        return unit
+
     def list_objects(self) -> dict[int, tuple[int, object]]:
         """Its objects, listed once; those of a great many only when there is no other way."""
         if self.objects is None:
@@ -125,12 +133,7 @@ class Known:
     objects: dict[str, frozenset[int]] = field(default_factory=dict)
     values: dict[str, Callable[[], object]] = field(default_factory=dict)
     ages: dict[str, int] = field(default_factory=dict)
-    constant: dict[str, tuple[tuple[object, ...], Bundle]] = field(default_factory=dict)
-    """Functions that change only by getting other parts than these, as they were packed."""
-
-    def forget(self, label: str) -> None:
-        """A definition is gone."""
-        self.constant.pop(label, None)
+    packed: PackedBefore = field(default_factory=PackedBefore)
 
 
 class Ranks(Protocol):
@@ -205,7 +208,7 @@ class Planner:
 
     def _under_other_names(self, unit: Unit) -> Iterator[Unit]:
         """The same value under a name that it had before and has no more: it was renamed."""
-        if unit.is_definition:
+        if unit.is_definition or unit.whole.pickler is None:
             return
         for name, value_of in self._known.values.items():
             if name in unit.labels or value_of() is not unit.value:
@@ -258,23 +261,26 @@ class Planner:
         if any(map(looks_big, values)):
             self._tell(name)
         whole = pack(name, value, to_ranks=True, roots=roots)
-        content = whole.digest
-        if issubclass(type(value), types.FunctionType | type) and not whole.definitions:
-            # Only a reference into a module: what that is changes with the module's source.
-            content += self._version(whole.modules)
+        content = self._content(value, whole)
         return Unit(labels, values, whole, content, time.perf_counter() - began, whole)
 
     def _packed_before(self, label: str, value: object) -> Unit | None:
         """A definition as it was packed for an earlier run, if it cannot have changed since."""
-        parts, whole = self._known.constant.get(label, ((), None))
-        if whole is None or type(value) is not types.FunctionType:
+        began = time.perf_counter()
+        whole = self._known.packed.find(label, value)
+        if whole is None:
             return None
-        assert isinstance(value, types.FunctionType)
-        if not is_made_of(value, parts):
-            return None
-        content = whole.digest + self._version(whole.modules)
+        content = self._content(value, whole)
         # What is constant need not be one object with anything: it has none to share.
-        return Unit((label,), (value,), whole, content, 0.0, whole, objects={})
+        seconds = time.perf_counter() - began
+        return Unit((label,), (value,), whole, content, seconds, whole, objects={})
+
+    def _content(self, value: object, whole: Bundle) -> str:
+        """What stands for the content of something packed."""
+        if issubclass(type(value), types.FunctionType | type) and not whole.definitions:
+            # Only a reference into a module: what that is changes with the module's source.
+            return whole.digest + self._version(whole.modules)
+        return whole.digest
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
@@ -350,16 +356,14 @@ class Planner:
         With what these have, and, where they lack a unit, packed to point at those of its objects
         that are there.
         """
-        units = [
-            replace(unit, mark=ranks.mark(unit.labels[0], unit.content)) for unit in self._units
-        ]
+        units = [unit.there_as(ranks.mark(unit.labels[0], unit.content)) for unit in self._units]
         if all(unit.mark is not None for unit in units):
             return units
         there = [unit for unit in units if unit.mark is not None]
         for unit in sharers:
             mark = ranks.mark(unit.labels[0], unit.content)
             if mark is not None:
-                there.append(replace(unit, mark=mark))
+                there.append(unit.there_as(mark))
         for unit in units:
             if unit.mark is not None:
                 continue
@@ -433,8 +437,9 @@ def remember(known: Known, units: Iterable[Unit]) -> None:
     for unit in units:
         for label, value in zip(unit.labels, unit.values, strict=True):
             known.ages.setdefault(label, len(known.ages))
+            if unit.whole.pickler is not None and len(unit.labels) == 1:
+                known.packed.keep(label, value, unit.whole)
             if is_label(label):
-                _remember_constant(known, unit)
                 continue
             if unit.mark is not None and label in known.values and known.values[label]() is value:
                 continue
@@ -448,12 +453,3 @@ def remember(known: Known, units: Iterable[Unit]) -> None:
                 known.objects[label] = frozenset(objects)
             else:
                 known.objects.pop(label, None)
-
-
-def _remember_constant(known: Known, unit: Unit) -> None:
-    """Keep a function as it is packed, if it needs no other definition and cannot change in place."""
-    (label, *others), (value, *_) = unit.labels, unit.values
-    if others or unit.whole.pickler is None or unit.whole.definitions:
-        return
-    if isinstance(value, types.FunctionType) and is_constant(value):
-        known.constant[label] = parts_of(value), replace(unit.whole, pickler=None)

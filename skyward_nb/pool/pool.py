@@ -18,8 +18,8 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Generator
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import NoReturn
 
 import psutil
@@ -28,17 +28,27 @@ from msgspec.structs import replace
 from skyward_nb.plugins.base import check_installed, find_plugin, uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.conductor import Conductor
-from skyward_nb.pool.generations import Generations
+from skyward_nb.pool.generations import Generations, unseen_of
+from skyward_nb.pool.given import Given
 from skyward_nb.pool.helm import Helm
-from skyward_nb.pool.ledger import Ledger, Plan, SourceFinder, no_room, results_in_store
+from skyward_nb.pool.ledger import (
+    Ledger,
+    Plan,
+    SourceFinder,
+    changed,
+    no_room,
+    results_in_store,
+)
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.loop import LOOP
 from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pace import Pace
+from skyward_nb.pool.stores import Stores
 from skyward_nb.pool.switchboard import Incoming, SigInt
 from skyward_nb.providers.base import AgentGone, Provider
-from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.payload import Bundle
+from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.commands import (
     Command,
     Parcel,
@@ -69,6 +79,7 @@ from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
 
 _CONNECT_LIMIT = 60.0
+_PATH = "sys.path"
 _STOP_LIMIT = 2.0
 _WRITING = 10.0
 """Seconds that ranks have to write what they recorded of a run that is stopped."""
@@ -112,8 +123,7 @@ class Pool:
         self._helm = Helm()
         self._goings: dict[int, Going] = {}
         self._pace = Pace()
-        self._kept: Counter[str] = Counter()
-        """Digests of calls in the store that have not run yet."""
+        self._stores: Stores | None = None
         self._lines = Lines(
             self._client,
             spec.heartbeat,
@@ -126,13 +136,15 @@ class Pool:
         self._losses: dict[int, RankLost] = {}
         self._unsettled: list[Conductor] = []
         """Of runs that ended while others went on, those that left ranks lost or groups cut."""
-        self._path: tuple[str, ...] = ()
+        self._path: Given[tuple[str, ...]] = Given()
         self._runs = 0
         self._plugins = uses_of(spec)
         self._generations = Generations(spec, self.pool_id, self._lines, self._plugins)
         self._ledger: Ledger | None = None
         self._why_closed = ""
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
+        self._never_begun: tuple[int, ...] = ()
+        """Ranks of that run which never heard of it."""
         self.unseen: Began | None = None
         """The run that went on, or whose end nobody had seen, when this pool was attached."""
         self.gone: str = ""
@@ -192,9 +204,18 @@ class Pool:
         self._lines.before_cut = call
 
     @property
-    def store(self) -> BlobStore:
-        """The content store of the head's machine, where ranks put large values."""
-        return self._generations.machines[0].store()
+    def stores(self) -> Stores:
+        """What lies where; there is that once the pool has machines."""
+        machines = self._generations.machines
+        if self._stores is None:
+            here = self._provider.shares_files
+            self._stores = Stores(machines, self.spec.slots, is_here=here)
+        return self._stores
+
+    @property
+    def store(self) -> ContentStore:
+        """The content stores of all machines as one, where ranks put large values."""
+        return self.stores.all
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -238,14 +259,18 @@ class Pool:
 
     def _list(self) -> None:
         """Let other processes find the pool, as it is now."""
-        entry = registry.Entry(
+        registry.enter(self.entry)
+
+    @property
+    def entry(self) -> registry.Entry:
+        """How other processes find it."""
+        return registry.Entry(
             pool_id=self.pool_id,
             spec=self.spec,
             notebook=self._client.notebook,
             started=self.started,
             program=self._client.program,
         )
-        registry.enter(entry)
 
     def _readied_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
         self.spec, self._plugins = spec, plugins
@@ -261,17 +286,20 @@ class Pool:
             self._generations.machines = self._provider.find(self.spec, self.pool_id)
             with self._lines.interrupts():
                 hellos = self._greet(watch)
-        except (AgentGone, OSError):
+        except AgentGone:
+            self.leave()
+            registry.remove(self.entry)
+            raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
+        except OSError:
             self.leave()
             raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
         except BaseException:
             self.leave()
             raise
-        first = hellos[0]
-        self._runs = first.runs
+        self._runs = max(hello.runs for hello in hellos)
         self.ledger.adopt(self._runs)
         self._ready = self._generations.adopt(hellos)
-        self.unseen = first.unseen
+        self.unseen, self._never_begun = unseen_of(hellos)
 
     def leave(self) -> None:
         """Hang up, and let the pool live on for its lease."""
@@ -316,22 +344,21 @@ class Pool:
         """Drop results that were fetched, and of older values those beyond the spare room."""
         if self.closed:
             return
-        results = results_in_store(outcome.done) if outcome else set[str]()
+        results = results_in_store(outcome.done) if outcome else {}
         if outcome and not results and not outcome.in_store:
             return
         # Whoever comes after us must not be told of a run whose results are no more.
         self.flush()
         with self._helm:
+            stores = self.stores
             needed = self.ledger.needed().union(
-                *(going.in_store for going in self._goings.values()), +self._kept
+                *(going.in_store for going in self._goings.values()), stores.kept
             )
-            for machine in self._generations.machines:
-                store = machine.store()
-                store.drop(results - needed)
-                if not self._goings:
-                    store.trim(needed)
-                elif outcome:  # there may be results that nobody has fetched yet
-                    store.drop(outcome.in_store - needed)
+            stores.drop(results, needed)
+            if not self._goings:
+                stores.all.trim(needed)
+            elif outcome:  # there may be results that nobody has fetched yet
+                stores.drop(dict.fromkeys(outcome.ranks, outcome.in_store), needed)
 
     def close(self) -> None:
         """End ranks and agents and remove their files; returns when all is gone, interrupted or not."""
@@ -351,7 +378,10 @@ class Pool:
                 releases = [LOOP.start(machine.release()) for machine in self._generations.machines]
                 for release in releases:
                     release.future.result()
+                registry.remove(self.entry)
                 self._lines.close()
+                if self._stores is not None:
+                    self._stores.close()
 
     def _connect(self, watch: Watch) -> None:
         asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
@@ -374,21 +404,29 @@ class Pool:
         self._lines.wait_for(self._start_agents(preload), watch)
         self._list()
         self._greet(watch)
-        for machine in self._generations.machines:
+        for machine in machines:
             watch(Step(machine.nodes, "agent", done=True))
 
     def _greet(self, watch: Watch) -> list[Hello]:
         """Open the lines, and hear who is there."""
-        for machine in self._generations.machines:
-            self._lines.add(machine, watch)
+        self._lines.open_all(self._generations.machines, self.spec.slots, watch)
         self._ledger = Ledger(self.spec.world_size, self._sources, self.spec.image.includes)
         hellos: list[Hello] = []
-        for event in self._lines.pump(watch, time.monotonic() + _CONNECT_LIMIT):
+        # What comes from one machine before another one has answered is for who asks next.
+        early: list[Incoming] = []
+
+        def told(event: Event | None) -> None:
+            watch(event if isinstance(event, Phase) else None)
+
+        for event in self._lines.pump(told, time.monotonic() + _CONNECT_LIMIT):
             if isinstance(event, Hello):
                 self._check_python(event)
                 hellos.append(event)
                 if len(hellos) == len(self._lines.links):
+                    self._lines.put_back(early)
                     return hellos
+            elif event is not None:
+                early.append(event)
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
     async def _acquire(self, tell: Callable[[Phase | Step], None]) -> None:
@@ -417,7 +455,7 @@ class Pool:
         self._ready = False
         self._losses.clear()
         self._unsettled.clear()
-        self._path = ()
+        self._path.forget()
         self.ledger.forget()
         self._ready = self._generations.begin(watch, stubborn=stubborn)
 
@@ -452,7 +490,10 @@ class Pool:
         Until it is finished nothing else runs on its ranks. Raises what `run` raises before anything is sent,
         and `PoolError` where something runs there, or anywhere if it is a cell.
         """
-        with contextlib.ExitStack() as shortly, self._helm:
+        with contextlib.ExitStack() as shortly:
+            # Not at the helm: it may take long, and others have something to hear.
+            call = shortly.enter_context(self._call_there(request, watch))
+            shortly.enter_context(self._helm)
             self._check_room(request)
             losses, names_lost = dict(self._losses), list[str]()
             if not self._ready:
@@ -461,7 +502,7 @@ class Pool:
                     self._new_generation(watch)
             plan, parcels = self._pack(request, watch, planned)
             (calm or shortly).enter_context(self._lines.interrupts())
-            going = self._launch(request, plan, parcels, losses, names_lost)
+            going = self._launch(request, plan, parcels, call, losses, names_lost)
             self._goings[going.run] = going
             if len(self._goings) == 1:
                 self._pace.begin()
@@ -512,6 +553,11 @@ class Pool:
             # Who was here before may have begun another generation since, as after a death.
             going = Going(began.generation, began.ranks, Plan(), conductor, {}, {}, [], card.limit)
             self._goings[going.run] = going
+            for rank in self._never_begun:
+                why = "never began: whoever began it elsewhere was gone before it was told"
+                lost = RankLost(began.generation, rank, why)
+                for order in conductor.died(lost, self._pace.now()):
+                    self._lines.send(order)
         with self._lines.interrupts():
             """What was meant for something before is forgotten."""
         return self.finish(going, watch)
@@ -547,13 +593,14 @@ class Pool:
         request: RunRequest,
         plan: Plan,
         parcels: tuple[Parcel, ...],
+        call: Packed | None,
         losses: dict[int, RankLost],
         names_lost: list[str],
     ) -> Going:
         self._runs += 1
         card = request.card
         conductor = self._conductor(self._runs, request.ranks, card.timeout, card)
-        self._lines.send(self._command(request, plan, parcels))
+        self._lines.send(self._command(request, plan, parcels, call))
         self.ledger.sent(plan, request.ranks)
         return Going(
             generation=self.generation,
@@ -647,7 +694,6 @@ class Pool:
         self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]
     ) -> tuple[Plan, tuple[Parcel, ...]]:
         """What a run sends, stowed where the ranks find it; raises `PayloadError`."""
-        stores = [machine.store() for machine in self._generations.machines]
         told: list[str] = []
 
         def tell(name: str) -> None:
@@ -662,40 +708,73 @@ class Pool:
                 which = f": {plan.largest()}"
             told.append("sending")
             watch(Phase(f"sending {spell_size(plan.sent_bytes)}{which}"))
-        parcels = plan.stow(stores, lambda: watch(None))
+        with self.reaching():
+            parcels = plan.stow(self._store_of(request.ranks), lambda: watch(None))
         if told:
             watch(Phase(""))
         return plan, parcels
 
-    def stow(self, call: Bundle) -> Packed:
-        """Put a call where its ranks find it; raises `PayloadError` where there is no room.
+    def _store_of(
+        self, everyone: tuple[int, ...]
+    ) -> Callable[[tuple[int, ...] | None], ContentStore]:
+        """What finds the store of ranks of a run; None: of all that it is for."""
 
-        What is asked for with it is as it was then. In the store it is kept until it has run.
+        def find(ranks: tuple[int, ...] | None) -> ContentStore:
+            return self.stores.of(everyone if ranks is None else ranks)
+
+        return find
+
+    def stow(self, call: Bundle) -> Packed:
+        """Keep a call as it is now, until it has run; raises `PayloadError` where there is no room.
+
+        What is asked for with it is as it was then.
         """
-        with self._helm:
-            if call.is_stowed:
-                self._kept[call.digest] += 1
         try:
-            return self._stowed(call)
-        except BaseException:
-            self.let_go(call)
-            raise
+            return self.stores.hold(call)
+        except OSError as error:
+            raise no_room("the call", "its arguments", error) from error
 
     def let_go(self, call: Bundle) -> None:
         """A call that was stowed has run, or never will."""
+        self.stores.let_go(call)
+
+    @contextlib.contextmanager
+    def _call_there(self, request: RunRequest, watch: Watch) -> Generator[Packed | None]:
+        """The call of a request where its ranks find it, kept for this long; raises `PayloadError`."""
+        call = request.call
+        if call is None or (request.packed is not None and self._provider.shares_files):
+            yield request.packed
+            return
         with self._helm:
-            if call.is_stowed:
-                self._kept[call.digest] -= 1
+            self._check_room(request)
+        with self.stores.keeping(call):
+            yield self._sent(call, request.ranks, watch)
 
-    def _stowed(self, call: Bundle) -> Packed:
-        stores = [machine.store() for machine in self._generations.machines]
+    def _sent(self, call: Bundle, ranks: tuple[int, ...], watch: Watch) -> Packed:
+        with self.reaching():
+            try:
+                return self.stores.send(call, ranks, lambda: watch(None))
+            except OSError as error:
+                raise no_room("the call", "its arguments", error) from error
+            except Damaged as error:
+                raise changed("the call", "its arguments", error) from error
+
+    def bring(self, values: Mapping[int, Packed], tick: Callable[[], None]) -> None:
+        """Bring what ranks sent home here; raises OSError, or `PoolError` where the pool is gone."""
+        with self.reaching():
+            self.stores.fetch(values, tick)
+
+    @contextlib.contextmanager
+    def reaching(self) -> Generator[None]:
+        """While inside, a machine whose agent has ended is the end of the pool: `PoolError`."""
         try:
-            packed, *_ = [call.stow(store) for store in stores]
-        except OSError as error:
-            raise no_room("the call", "its arguments", error) from error
-        return packed
+            yield
+        except AgentGone:
+            self._gone("the agent of one of its machines has ended")
 
-    def _command(self, request: RunRequest, plan: Plan, parcels: tuple[Parcel, ...]) -> Run:
+    def _command(
+        self, request: RunRequest, plan: Plan, parcels: tuple[Parcel, ...], call: Packed | None
+    ) -> Run:
         cell = request.cell
         sources = tuple(plan.sources)
         let_go, unused = self.ledger.to_let_go(request.ranks)
@@ -708,7 +787,7 @@ class Pool:
             number=request.number,
             body=marshal.dumps(cell.body) if cell and cell.body else None,
             last=marshal.dumps(cell.last) if cell and cell.last else None,
-            call=request.packed or (self._stowed(request.call) if request.call else None),
+            call=call,
             wants_value=request.wants_value,
             parcels=parcels,
             removed=plan.removed,
@@ -734,10 +813,9 @@ class Pool:
     def _changed_path(self, ranks: tuple[int, ...]) -> tuple[str, ...]:
         """The notebook's `sys.path`, if ranks do not have it yet and its folders are theirs, too."""
         path = tuple(folder for folder in sys.path if folder)
-        if not self._provider.shares_files or path == self._path:
+        if not self._provider.shares_files or not self._path.lacking({_PATH: path}, ranks):
             return ()
-        if ranks == self.ranks:
-            self._path = path
+        self._path.note({_PATH: path}, ranks)
         return path
 
     # ── listening ───────────────────────────────────────────────────────────────────────

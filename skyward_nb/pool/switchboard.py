@@ -48,7 +48,8 @@ class Switchboard:
         self._here.setblocking(False)
         self._there.setblocking(False)
         self._outside: list[Any] = []
-        """What SIGINT was before each of the `interrupts` that go on."""
+        """What SIGINT was before `interrupts`, while they go on."""
+        self._was_woken = False
         self._selector.register(self._here, selectors.EVENT_READ)
 
     def add(self, link: Link) -> None:
@@ -129,13 +130,15 @@ class Switchboard:
             self._outside.append(before)
 
     def _woken(self) -> bytes:
+        self._was_woken = False
         with contextlib.suppress(BlockingIOError):  # another thread has forgotten it
-            return self._here.recv(64)
+            return self._here.recv(4096)
         return b""
 
     def _forget_interrupts(self) -> None:
         """One that came too late for what it meant must not hit what begins now."""
-        self._woken()
+        if self._was_woken:
+            self._woken()
 
     def close(self) -> None:
         """Let go of the sockets; links are closed by their owner."""
@@ -146,6 +149,7 @@ class Switchboard:
     def _wake(self, byte: bytes) -> None:
         try:
             self._there.send(byte)
+            self._was_woken = True
         except (BlockingIOError, OSError):
             # Full: whoever waits is awake anyway. Closed: nobody waits.
             return

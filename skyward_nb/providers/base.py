@@ -10,13 +10,10 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.stores import AgentGone as AgentGone
+from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.spec import PoolSpec
-
-
-class AgentGone(Exception):
-    """A machine's agent has ended: there is nothing to connect to any more."""
 
 
 class Machine(Protocol):
@@ -41,8 +38,8 @@ class Machine(Protocol):
         """The end of the agent's log, for errors that nothing else explains."""
         ...
 
-    def store(self) -> BlobStore:
-        """The machine's content store."""
+    def store(self) -> ContentStore:
+        """The machine's content store, always the same."""
         ...
 
     def leave(self) -> None:

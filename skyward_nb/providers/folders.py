@@ -56,6 +56,12 @@ def runtime_root() -> Path:
     return Path(tempfile.gettempdir()) / f"skyward_nb-{os.getuid()}"
 
 
+def far_root() -> Path:
+    """Where pools are listed whose folders are elsewhere: they outlive this machine's own going down."""
+    asked = os.environ.get("SKYWARD_RUNTIME_DIR")
+    return Path(asked) if asked else platformdirs.user_state_path("skyward_nb") / "pools"
+
+
 def store_root() -> Path:
     """Where values lie: `SKYWARD_STORE_DIR`, or what is backed by memory if there is such a place."""
     shared = Path("/dev/shm")  # noqa: S108 - the point is that it is memory; folders in it are 0700

@@ -60,7 +60,7 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started 
     try:
         sweep()
         folders = make_folders(pool_id, pool_id)
-        machine = LocalMachine(pool_id, 1, folders)
+        machine = LocalMachine(pool_id, (0,), folders)
         try:
             note = Note(sys.executable, str(Path(skyward_nb.__file__).parents[1]))
             (folders.runtime / NOTE).write_bytes(msgspec.json.encode(note))
@@ -83,7 +83,7 @@ def end(pool_id: str, *, at_once: bool) -> None:
     folders = pool_folders(pool_id)
     if at_once:
         end_agent(folders.runtime)
-    asyncio.run(LocalMachine(pool_id, 1, folders).release())
+    asyncio.run(LocalMachine(pool_id, (0,), folders).release())
 
 
 def main() -> int:

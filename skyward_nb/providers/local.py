@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.folders import (
@@ -46,9 +46,9 @@ _CONNECT_LIMIT = 1.0
 class LocalMachine:
     """This machine, for one pool; the agent is a process of a session of its own."""
 
-    def __init__(self, pool: str, nodes: int, folders: PoolFolders) -> None:
+    def __init__(self, pool: str, nodes: Iterable[int], folders: PoolFolders) -> None:
         self.name = "local"
-        self.nodes: tuple[int, ...] = tuple(range(nodes))
+        self.nodes: tuple[int, ...] = tuple(nodes)
         self._pool = pool
         self._folders = folders
         self._store = BlobStore(folders.store, folders.spill)
@@ -90,17 +90,25 @@ class LocalMachine:
 
     async def connect(self) -> socket.socket:
         """Connect to the agent's unix socket; raises `AgentGone` when nobody holds its folder."""
+        connection = self._connected("agent.sock")
+        self._reached = True
+        return connection
+
+    def values(self) -> socket.socket:
+        """Connect to the agent's socket for values, as who is elsewhere does; raises as `connect`."""
+        return self._connected("values.sock")
+
+    def _connected(self, name: str) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         # An agent that is stopped takes nobody, and its backlog fills.
         connection.settimeout(_CONNECT_LIMIT)
         try:
-            connection.connect(str(self._folders.runtime / "agent.sock"))
+            connection.connect(str(self._folders.runtime / name))
         except OSError as error:
             connection.close()
             if is_gone(self._folders.runtime):
                 raise AgentGone from error
             raise
-        self._reached = True
         return connection
 
     def last_words(self) -> str:
@@ -202,14 +210,14 @@ class LocalProvider:
         """This machine, with folders for the pool; raises `RuntimeFolderError`."""
         del tell  # there is nothing to wait for
         sweep()
-        return (LocalMachine(spec.name, spec.nodes, make_folders(spec.name, pool_id)),)
+        return (LocalMachine(spec.name, range(spec.nodes), make_folders(spec.name, pool_id)),)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[LocalMachine, ...]:
         """This machine, where the pool's agent is; raises `AgentGone`."""
         folders = pool_folders(pool_id)
         if is_gone(folders.runtime) or not is_ours(folders.runtime):
             raise AgentGone
-        return (LocalMachine(spec.name, spec.nodes, folders),)
+        return (LocalMachine(spec.name, range(spec.nodes), folders),)
 
 
 def _check_slices(spec: PoolSpec, asked: str) -> None:

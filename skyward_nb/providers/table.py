@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from skyward_nb.providers.base import Provider
+from skyward_nb.providers.fake import FakeProvider
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.providers.ssh.provider import SSHProvider
 
-PROVIDERS: dict[str, type[Provider]] = {"local": LocalProvider, "ssh": SSHProvider}
+PROVIDERS: dict[str, type[Provider]] = {
+    "local": LocalProvider,
+    "ssh": SSHProvider,
+    "fake": FakeProvider,
+}

@@ -13,8 +13,10 @@ import mmap
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import xxhash
 
@@ -24,6 +26,7 @@ MAPPED_FROM = 4 << 20
 _STEP = 64 << 20
 _RESERVE = 64 << 20
 _SPARE_SHARE = 8
+_MOST_VERIFIED = 1000
 Buffer = bytes | bytearray | memoryview
 
 
@@ -54,6 +57,8 @@ class BlobStore:
         self.memory = memory
         self.disk = disk
         self._spare = spare
+        self._verified: dict[str, tuple[int, int, int]] = {}
+        """Large files whose bytes were found to have their digest, as they were then."""
 
     def __contains__(self, digest: str) -> bool:
         return self._find(digest) is not None
@@ -77,19 +82,16 @@ class BlobStore:
 
     def put(
         self, digest: str, parts: Sequence[Buffer], tick: Callable[[], None] = lambda: None
-    ) -> None:
-        """Write a blob from its parts, all or nothing; one that is there is only marked as used.
+    ) -> bool:
+        """Write a blob from its parts, all or nothing; whether it was not there, and marked as used.
 
         `tick` is called now and then, as writing may take seconds.
         Raises OSError (ENOSPC) when neither memory nor disk has room; nothing is left of an
         attempt that fails. Whether the bytes have the digest, who reads them verifies.
         """
         size = sum(memoryview(part).nbytes for part in parts)
-        if (there := self._find(digest)) is not None:
-            with contextlib.suppress(FileNotFoundError):
-                if there.stat().st_size == size:
-                    os.utime(there)
-                    return
+        if self.touch(digest, size):
+            return False
         if size + _RESERVE <= memory_room(self.memory):
             try:
                 self._write(self.memory, digest, parts, tick)
@@ -97,13 +99,48 @@ class BlobStore:
                 if error.errno != errno.ENOSPC or self.disk is None:
                     raise
             else:
-                return
+                return True
+        self._write(self.folder_for(size, on_disk=True), digest, parts, tick)
+        return True
+
+    def touch(self, digest: str, size: int) -> bool:
+        """Mark a blob as used; whether it is there, with that size."""
+        if (there := self._find(digest)) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                info = there.stat()
+                if info.st_size == size:
+                    # Used now, but not written: who verified it need not do so again.
+                    os.utime(there, ns=(time.time_ns(), info.st_mtime_ns))
+                    return True
+        return False
+
+    def folder_for(self, size: int, *, on_disk: bool = False) -> Path:
+        """Where there is room for so many bytes, in memory or on disk; raises OSError (ENOSPC)."""
+        if not on_disk and size + _RESERVE <= memory_room(self.memory):
+            return self.memory
         if self.disk is None or size + _RESERVE > disk_room(self.disk):
             rooms = f"{spell_size(memory_room(self.memory))} free in memory"
             if self.disk is not None:
                 rooms += f", {spell_size(disk_room(self.disk))} on disk"
             raise OSError(errno.ENOSPC, f"it is {spell_size(size)}, and there are {rooms}")
-        self._write(self.disk, digest, parts, tick)
+        self.disk.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self.disk
+
+    def adopt(self, path: Path, digest: str) -> None:
+        """Take up a file in one of the folders as a blob; raises OSError (EBADMSG) if it is another one."""
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            if digest_of([memoryview(data)]) != digest:
+                raise OSError(errno.EBADMSG, "what came are not the bytes that were packed")
+        path.rename(path.parent / digest)
+
+    def open(self, digest: str) -> BinaryIO:
+        """A blob's file, to be read; raises FileNotFoundError."""
+        return (self._find(digest) or self.memory / digest).open("rb")
+
+    def fetch(self, digests: Collection[str], tick: Callable[[], None] = lambda: None) -> None:
+        """All of them are here already."""
 
     def _write(
         self, folder: Path, digest: str, parts: Sequence[Buffer], tick: Callable[[], None]
@@ -128,21 +165,33 @@ class BlobStore:
         Raises `Damaged`, and forgets the blob, when there is none whose bytes have the digest.
 
         A mapping holds a file descriptor for as long as it lives, so only what is large is mapped;
-        the rest is read.
+        the rest is read. A large file that nobody has written to since is verified once.
         """
         try:
             path = self._find(digest) or self.memory / digest
             with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size < MAPPED_FROM:
-                    data = memoryview(bytearray(file.read()))
-                else:
+                info = os.fstat(file.fileno())
+                is_large = info.st_size >= MAPPED_FROM
+                if is_large:
                     data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+                else:
+                    data = memoryview(bytearray(file.read()))
+            written = info.st_ino, info.st_size, info.st_mtime_ns
+            if is_large and self._verified.get(digest) == written:
+                return data
             if digest_of([data]) == digest:
+                if is_large:
+                    self._note_verified(digest, written)
                 return data
         except FileNotFoundError:
             """Another rank found it damaged, and took it away."""
         self.drop([digest])
         raise Damaged("its bytes in the store are not those that were packed")
+
+    def _note_verified(self, digest: str, written: tuple[int, int, int]) -> None:
+        if len(self._verified) >= _MOST_VERIFIED:
+            self._verified.clear()
+        self._verified[digest] = written
 
     def drop(self, digests: Collection[str]) -> None:
         """Forget these blobs; memory already mapped stays valid until its last user lets go."""
@@ -163,7 +212,7 @@ class BlobStore:
                         continue
                     with contextlib.suppress(FileNotFoundError):
                         info = entry.stat()
-                        spare.append((info.st_mtime, info.st_size, Path(entry.path)))
+                        spare.append((info.st_atime, info.st_size, Path(entry.path)))
         if not spare:
             return []
         if self._spare is None:

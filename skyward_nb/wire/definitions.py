@@ -50,11 +50,13 @@ def is_definition(value: object) -> bool:
     )
 
 
-def is_importable(value: types.FunctionType | type) -> bool:
-    """Whether a function or class is what its module has under its name: cloudpickle's rule.
+def is_importable(value: types.FunctionType | type | types.ModuleType) -> bool:
+    """Whether it is a module, or what its module has under its name: cloudpickle's rule.
 
     It is asked of all that is packed, so that the two common answers are given at once.
     """
+    if isinstance(value, types.ModuleType):
+        return _cp._should_pickle_by_reference(value)
     module = value.__module__
     if module == "__main__":
         return False

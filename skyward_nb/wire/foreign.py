@@ -406,8 +406,14 @@ _CONSTANT_ELSEWHERE = {
 }  # fmt: skip
 
 
+_constant_kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
 def is_constant(kind: type) -> bool:
     """Whether objects of this kind never change, so that it does not matter who shares one."""
-    return issubclass(kind, _CONSTANT) or any(
-        family in _CONSTANT_ELSEWHERE for family in _families(kind)
-    )
+    known = _constant_kinds.get(kind)
+    if known is None:
+        known = _constant_kinds[kind] = issubclass(kind, _CONSTANT) or any(
+            family in _CONSTANT_ELSEWHERE for family in _families(kind)
+        )
+    return known

@@ -19,9 +19,10 @@ from typing import Any
 
 from skyward_nb.wire import arrivals, definitions, foreign
 from skyward_nb.wire.arrivals import Address
-from skyward_nb.wire.blobs import BlobStore, Buffer, Damaged, digest_of
+from skyward_nb.wire.blobs import Buffer, Damaged, digest_of
 from skyward_nb.wire.explain import explain
 from skyward_nb.wire.pickler import CuttingPickler, LenientPickler, Pickler
+from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.parts import Packed
 
 INLINE_LIMIT = 64 * 1024
@@ -52,14 +53,19 @@ class Bundle:
     own_objects: int | None = None
     """How many objects its pickler had come across when it was done; None: not looked at."""
 
-    def stow(self, store: BlobStore, tick: Callable[[], None] = lambda: None) -> Packed:
+    def stow(self, store: ContentStore, tick: Callable[[], None] = lambda: None) -> Packed:
         """As a message: small ones inline, large ones by way of the machine's store.
 
         `tick` is called now and then while that is written. Raises OSError when it does not fit.
         """
+        if self.is_stowed:
+            store.put(self.digest, self.parts, tick)
+        return self.stowed(store)
+
+    def stowed(self, store: ContentStore) -> Packed:
+        """As a message to who finds what is large in this store."""
         if not self.is_stowed:
             return Packed(self.digest, self.size, b"".join(self.parts))
-        store.put(self.digest, self.parts, tick)
         return Packed(self.digest, self.size, on_disk=store.on_disk(self.digest))
 
     @property
@@ -221,7 +227,7 @@ def _pickle(
 
 
 def unpack(
-    packed: Packed, store: BlobStore, parcel: int = 0, mapped: memoryview | None = None
+    packed: Packed, store: ContentStore, parcel: int = 0, mapped: memoryview | None = None
 ) -> Any:
     """Rebuild a packed object; its large buffers are writable and private to this process.
 
@@ -253,19 +259,19 @@ def unpack(
     return value
 
 
-def map_all(values: Collection[Packed], store: BlobStore) -> dict[str, memoryview]:
-    """The bytes, by digest, of those values that lie in the store, mapped and verified side by side.
+def map_all(values: Iterable[tuple[Packed, ContentStore]]) -> dict[str, memoryview]:
+    """The bytes, by digest, of those values that lie in a store, mapped and verified side by side.
 
     What cannot be is left out: unpacking it says what is wrong.
     """
-    digests = {each.digest for each in values if each.data is None}
+    digests = {each.digest: store for each, store in values if each.data is None}
     if len(digests) < 2:
         return {}
     found: dict[str, memoryview] = {}
 
     def take(digest: str) -> None:
         with contextlib.suppress(Damaged, OSError):
-            found[digest] = store.map(digest)
+            found[digest] = digests[digest].map(digest)
 
     with ThreadPoolExecutor(max_workers=min(len(digests), os.cpu_count() or 1)) as threads:
         list(threads.map(take, digests))

@@ -210,7 +210,7 @@ def test_an_item_of_a_map_that_cannot_travel_is_named(pool):
 
 def test_a_value_that_cannot_travel_stays_and_is_told(pool):
     with pytest.raises(sky.PayloadError, match="return what can travel") as error:
-        sky.function(threading.Lock)() >> pool
+        sky.function(lambda: threading.Lock())() >> pool
     assert "on rank 0" in str(error.value) or "on rank 1" in str(error.value)
     assert add(1) @ pool == [2, 2]
 

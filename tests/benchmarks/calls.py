@@ -59,6 +59,7 @@ def skyward() -> Generator[Calls]:
     """`f() >> pool`, `pool.map` and `f(x) @ pool`."""
     ours, totals = sky.function(one), sky.function(total)
     with sky.Compute(nodes=RANKS, quiet=True) as pool:
+        totals(np.ones(2)) @ pool
         yield Calls(
             lambda: ours() >> pool,
             lambda: pool.map(half, range(COUNT)),

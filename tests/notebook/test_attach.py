@@ -32,7 +32,7 @@ def until_it_runs(pools=1):
     """Wait until runs go on in so many pools, and are a moment old."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
-        found = [registry.condition(entry.pool_id) for entry in registry.entries()]
+        found = [registry.condition(entry) for entry in registry.entries()]
         if sum(each is not None and bool(each.running) for each in found) >= pools:
             break
         time.sleep(0.05)
@@ -182,7 +182,7 @@ def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks):
             "child = subprocess.Popen(['sleep', '600'], start_new_session=True)"
         )
         (entry,) = registry.entries()
-        agent = psutil.Process(registry.condition(entry.pool_id).pid)
+        agent = psutil.Process(registry.condition(entry).pid)
         (forge,) = agent.children()
         sleeping = [child for rank in forge.children() for child in rank.children()]
         first.manager.provisioner.process.kill()
@@ -292,7 +292,7 @@ def test_a_pool_that_dies_says_so_where_it_ran_in_the_background(notebook):
     notebook.run(
         "import os, signal\nfrom skyward_nb.pool import registry\n"
         "(entry,) = registry.entries()\n"
-        "os.kill(registry.condition(entry.pool_id).pid, signal.SIGKILL)"
+        "os.kill(registry.condition(entry).pid, signal.SIGKILL)"
     )
     ran = notebook.run("h.wait(20)\nh.result()")
     assert ran.error[0] == "PoolError"
@@ -363,7 +363,7 @@ display._displays[-1].view.state
 
 def kill_agent():
     (entry,) = registry.entries()
-    os.kill(registry.condition(entry.pool_id).pid, signal.SIGKILL)
+    os.kill(registry.condition(entry).pid, signal.SIGKILL)
 
 
 def test_a_run_whose_pool_dies_is_shown_as_failed_in_the_background_and_attached(notebook):

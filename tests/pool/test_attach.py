@@ -54,7 +54,7 @@ def test_all_of_a_flood_that_nobody_read_is_told(make):
     flood = "for i in range(120): print(('x' * 99 + '\\n') * 999 + str(i))"
     first.begin(request(first, flood), lambda _: None)
     first.leave()
-    while registry.condition(first.pool_id).running:
+    while registry.condition(first.entry).running:
         time.sleep(0.1)
     second = found(first)
     second.attach(lambda _: None)
@@ -178,7 +178,7 @@ def test_lines_that_are_cut_at_any_moment_lose_nothing(make):
 
 def test_an_agent_that_is_stopped_is_told_of_and_waited_for(make):
     pool = make(heartbeat=0.2)
-    agent = registry.condition(pool.pool_id).pid
+    agent = registry.condition(pool.entry).pid
     os.kill(agent, signal.SIGSTOP)
     heard = []
     threading.Timer(2, os.kill, (agent, signal.SIGCONT)).start()
@@ -191,7 +191,7 @@ def test_an_agent_that_is_stopped_is_told_of_and_waited_for(make):
 
 def test_who_will_not_wait_for_a_machine_may_go(make):
     pool = make(heartbeat=0.2)
-    agent = registry.condition(pool.pool_id).pid
+    agent = registry.condition(pool.entry).pid
     os.kill(agent, signal.SIGSTOP)
     threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(PoolError, match=r"cannot be reached: .*sky attach"):
@@ -220,7 +220,7 @@ def test_a_folder_that_others_may_enter_is_no_pool_of_this_user(make):
 
 def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(make):
     pool = make()
-    forge = psutil.Process(registry.condition(pool.pool_id).pid).children()[0]
+    forge = psutil.Process(registry.condition(pool.entry).pid).children()[0]
     stopped = []
 
     def watch(event):
@@ -245,9 +245,9 @@ def test_a_pool_ends_when_its_time_is_over(make, no_leaks):
 def test_a_pool_without_a_client_ends_after_its_idle_time(no_leaks):
     pool = start(idle=0.5)
     pool.leave()
-    assert registry.condition(pool.pool_id).left <= 0.5
+    assert registry.condition(pool.entry).left <= 0.5
     time.sleep(1)
-    assert registry.condition(pool.pool_id) is None
+    assert registry.condition(pool.entry) is None
     assert not registry.entries()
 
 

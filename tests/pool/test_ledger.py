@@ -243,7 +243,7 @@ def test_what_finds_no_room_is_named(ledger, store, monkeypatch):
     with pytest.raises(
         PayloadError, match=r"x: bytes does not fit on the ranks. machine: it has 1 MB"
     ):
-        plan.stow([store])
+        plan.stow(lambda _: store)
 
 
 def test_submodules_are_imported_once(ledger):

@@ -127,6 +127,7 @@ def test_the_next_start_ends_what_an_agent_and_a_forge_left_that_were_killed(mak
     for pid in (agent, forge):
         os.kill(pid, signal.SIGKILL)
     os.waitpid(agent, 0)
+    assert not left_of([rank for rank, *_ in started])
     children = [pid for each in started for pid in each[2:]]
     assert all(stays(pid) for pid in children), "there is something to sweep"
     assert {each.pid for each, mark in processes.marked().items() if mark == folder} == {*children}
@@ -149,6 +150,7 @@ def test_what_is_marked_with_a_folder_that_is_gone_is_found_when_asked(make):
     for pid in (agent, forge):
         os.kill(pid, signal.SIGKILL)
     os.waitpid(agent, 0)
+    assert not left_of([rank for rank, *_ in started])
     folders.remove_folders(pool._generations.machines[0]._folders)
     children = [pid for each in started for pid in each[2:]]
     assert not folders.sweep(), "nothing dead was seen, so processes are not looked at"

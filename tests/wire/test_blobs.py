@@ -52,6 +52,25 @@ def test_what_is_not_what_its_name_says_is_refused_and_forgotten(store, size):
     assert there(store) == set()
 
 
+def test_a_large_file_is_verified_once_and_again_when_it_was_written(store, monkeypatch):
+    digest = put(store, b"x" * blobs.MAPPED_FROM)
+    verified = []
+    monkeypatch.setattr(blobs, "digest_of", lambda parts: verified.append(1) or digest_of(parts))
+    assert store.map(digest) == store.map(digest)
+    put(store, b"x" * blobs.MAPPED_FROM)
+    store.map(digest)
+    assert verified == [1], "used again, and not written"
+    path = store.memory / digest
+    written = path.stat().st_mtime_ns
+    with path.open("r+b") as file:
+        file.write(b"y")
+    os.utime(path, ns=(written, written + 1))  # clocks of files may be coarse
+    with pytest.raises(Damaged):
+        store.map(digest)
+    put(store, b"x" * blobs.MAPPED_FROM)
+    assert bytes(store.map(digest)[:1]) == b"x"
+
+
 def test_no_room_in_memory_goes_to_disk(store, monkeypatch):
     monkeypatch.setattr(blobs, "memory_room", lambda _: 0)
     digest = put(store, b"x" * 100)

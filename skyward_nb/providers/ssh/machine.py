@@ -10,7 +10,6 @@ import shlex
 import socket
 import warnings
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,7 +19,7 @@ from skyward_nb.bootstrap.shell import Ran, ShellGone
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.host import GONE, NOTE, Failed, Note, Started
 from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.words.errors import StartError
 
 T = TypeVar("T")
@@ -71,7 +70,7 @@ class SSHMachine:
         self._runtime = ""
         self._pause = 0.0
         self._is_reached = False
-        self._store: BlobStore | None = None
+        self._store = RemoteStore(self.values)
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
@@ -90,7 +89,6 @@ class SSHMachine:
         if isinstance(answer, Failed):
             raise StartError(self._pool, f"{self.name}: {answer.message}", answer.detail)
         self._runtime = answer.runtime
-        self._store = BlobStore(Path(answer.store), Path(answer.spill))
 
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.
@@ -147,9 +145,8 @@ class SSHMachine:
         """
         return self._soon(self._stream("values.sock", bulk=True))
 
-    def store(self) -> BlobStore:
+    def store(self) -> RemoteStore:
         """The values that lie there."""
-        assert self._store is not None
         return self._store
 
     def last_words(self) -> str:
@@ -177,6 +174,7 @@ class SSHMachine:
             if ran.code:
                 self._warn(ran.err.strip()[-_LAST_WORDS:])
         finally:
+            self._store.close()
             await self._line.close()
 
     def _warn(self, why: str) -> None:

@@ -1,0 +1,270 @@
+"""The agent's service for values: whoever may enter the pool's folder puts them, and has them given.
+
+It listens beside the agent's own socket and works in threads, one for each stream, so that no value
+keeps the agent's loop from anything. What arrives in ranges lies in a file of its own until all of it
+is there and has its digest; only then it has its name in the store. It knows nothing of pickles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import os
+import socket
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.value_stream import Stream
+from skyward_nb.wire.values import (
+    ASKS,
+    Answer,
+    Ask,
+    Done,
+    Forget,
+    Gaps,
+    Give,
+    Given,
+    Keep,
+    Kept,
+    Lack,
+    Lacks,
+    Refused,
+    Trim,
+    is_digest,
+)
+
+SOCKET = "values.sock"
+_STEP = 1 << 20
+_numbers = itertools.count(1)
+_ABANDONED = 600.0
+"""Seconds after which what has come of a value is given up, if nothing of it came any more."""
+
+
+class Values:
+    """Serves the streams to a socket in `folder`, from a loop that accepts them."""
+
+    def __init__(self, folder: Path, store: BlobStore) -> None:
+        self._path = folder / SOCKET
+        self._store = store
+        self._lock = threading.Lock()
+        self._arrivals: dict[str, Arrival] = {}
+        self._streams: set[socket.socket] = set()
+        self._listener: socket.socket | None = None
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take whoever comes from now on."""
+        self._listener = listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self._path))
+        listener.listen(64)
+        listener.setblocking(False)
+        loop.add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            self._streams.add(connection)
+            threading.Thread(
+                target=self._serve, args=(connection,), name="skyward-values", daemon=True
+            ).start()
+
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hang up on all, and take nobody any more."""
+        if self._listener is not None:
+            loop.remove_reader(self._listener)
+            self._listener.close()
+        for connection in list(self._streams):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    # ── one stream ──────────────────────────────────────────────────────────────────────
+
+    def _serve(self, connection: socket.socket) -> None:
+        stream = Stream(connection, ASKS)
+        room = memoryview(bytearray(_STEP))
+        try:
+            while True:
+                self._answer(stream, stream.hear(), room)
+        except OSError:
+            """Whoever it was is gone."""
+        finally:
+            self._streams.discard(connection)
+            stream.close()
+
+    def _answer(self, stream: Stream[Ask], ask: Ask, room: memoryview) -> None:
+        match ask:
+            case Keep():
+                stream.say(self._keep(stream, ask, room))
+            case Give():
+                self._give(stream, ask)
+            case Lack():
+                stream.say(self._lack(ask))
+            case Forget():
+                self._store.drop([digest for digest in ask.digests if is_digest(digest)])
+                stream.say(Done())
+            case Trim():
+                self._store.trim(ask.needed)
+                stream.say(Done())
+
+    def _give(self, stream: Stream[Ask], ask: Give) -> None:
+        try:
+            file = self._store.open(_checked(ask.digest))
+        except OSError as error:
+            stream.say(_refused(error))
+            return
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            length = max(0, min(ask.length, size - ask.offset))
+            stream.say(Given(size, length))
+            stream.send_file(file.fileno(), ask.offset, length)
+
+    def _lack(self, ask: Lack) -> Answer:
+        try:
+            arrival = self._arrival(ask.digest, ask.size)
+        except OSError as error:
+            return _refused(error)
+        if arrival is None:
+            return Lacks((), self._store.on_disk(ask.digest))
+        with arrival.lock:
+            return Lacks(tuple(arrival.missing))
+
+    def _keep(self, stream: Stream[Ask], ask: Keep, room: memoryview) -> Answer:
+        """Take what follows, wherever it goes; what to answer."""
+        trouble: OSError | None = None
+        arrival: Arrival | None = None
+        try:
+            arrival = self._arrival(ask.digest, ask.size)
+        except OSError as error:
+            trouble = error
+        at, end = ask.offset, ask.offset + ask.length
+        while at < end:
+            count = stream.take_some(room[: min(_STEP, end - at)])
+            if arrival is not None and trouble is None:
+                try:
+                    arrival.write(at, room[:count])
+                except OSError as error:
+                    trouble = error
+                    self._give_up(arrival)
+            at += count
+        if trouble is not None:
+            return _refused(trouble)
+        if arrival is None:
+            return Kept(is_whole=True, on_disk=self._store.on_disk(ask.digest))
+        return self._settle(arrival)
+
+    # ── what arrives ────────────────────────────────────────────────────────────────────
+
+    def _arrival(self, digest: str, size: int) -> Arrival | None:
+        """The value of which some bytes are to come; None where all of it is there. Raises OSError."""
+        _checked(digest)
+        with self._lock:
+            if self._store.touch(digest, size):
+                return None
+            found = self._arrivals.get(digest)
+            if found is None or found.size != size:
+                self._give_up_the_abandoned()
+                found = Arrival(digest, size, self._store.folder_for(size))
+                self._arrivals[digest] = found
+            found.touched = time.monotonic()
+            return found
+
+    def _give_up_the_abandoned(self) -> None:
+        now = time.monotonic()
+        for digest, each in list(self._arrivals.items()):
+            if now - each.touched > _ABANDONED:
+                del self._arrivals[digest]
+                each.remove()
+
+    def _give_up(self, arrival: Arrival) -> None:
+        with self._lock:
+            if self._arrivals.get(arrival.digest) is arrival:
+                del self._arrivals[arrival.digest]
+        arrival.remove()
+
+    def _settle(self, arrival: Arrival) -> Answer:
+        """Give a value its name once all of it is there."""
+        with arrival.lock:
+            if arrival.missing or arrival.is_settled:
+                there = arrival.is_settled
+                return Kept(is_whole=there, on_disk=there and self._store.on_disk(arrival.digest))
+            arrival.is_settled = True
+        try:
+            self._store.adopt(arrival.path, arrival.digest)
+        except OSError as error:
+            return _refused(error)
+        finally:
+            self._give_up(arrival)
+        return Kept(is_whole=True, is_new=True, on_disk=self._store.on_disk(arrival.digest))
+
+
+class Arrival:
+    """A value of which some bytes have come, and others are `missing`."""
+
+    def __init__(self, digest: str, size: int, folder: Path) -> None:
+        self.digest = digest
+        self.size = size
+        self.path: Path = folder / f".part-{digest}-{next(_numbers)}"
+        self.lock = threading.Lock()
+        self.missing = Gaps(size)
+        self.is_settled = False
+        self.touched = 0.0
+        self._writers = 0
+        self._is_removed = False
+        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            if size:
+                os.posix_fallocate(self._handle, 0, size)
+        except BaseException:
+            self.remove()
+            raise
+
+    def write(self, at: int, data: memoryview) -> None:
+        """These bytes have come. Raises OSError."""
+        start = at
+        with self._writing():
+            while data:
+                count = os.pwrite(self._handle, data, at)
+                data, at = data[count:], at + count
+        with self.lock:
+            self.missing.fill(start, at)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Generator[None]:
+        """Nobody closes the file meanwhile, whose number could be another's then."""
+        with self.lock:
+            if self._is_removed:
+                raise OSError(errno.ESTALE, "what had come of it was given up")
+            self._writers += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._writers -= 1
+                self._close_if_removed()
+
+    def remove(self) -> None:
+        """Nothing more comes; again, without harm."""
+        with self.lock:
+            if not self._is_removed:
+                self._is_removed = True
+                self.path.unlink(missing_ok=True)
+                self._close_if_removed()
+
+    def _close_if_removed(self) -> None:
+        if self._is_removed and not self._writers:
+            os.close(self._handle)
+
+
+def _checked(digest: str) -> str:
+    """A digest that is one, and no way into another folder; raises OSError."""
+    if not is_digest(digest):
+        raise OSError(errno.EINVAL, "this is no digest")
+    return digest
+
+
+def _refused(error: OSError) -> Refused:
+    return Refused(error.errno or errno.EIO, error.strerror or str(error))

@@ -1,0 +1,149 @@
+"""The content stores of a pool's machines, by the ranks that live there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+
+from skyward_nb.providers.base import Machine
+from skyward_nb.wire.beside import side_by_side
+from skyward_nb.wire.payload import Bundle
+from skyward_nb.wire.private_memory import PrivateMemory
+from skyward_nb.wire.several_stores import SeveralStores
+from skyward_nb.wire.stores import ContentStore, no_tick
+from skyward_nb.words.parts import Packed
+
+
+class Stores:
+    """What lies where; `is_here` says that machines see the memory of this one, so that nothing travels."""
+
+    def __init__(self, machines: Sequence[Machine], slots: int, *, is_here: bool) -> None:
+        self._stores: list[ContentStore] = [machine.store() for machine in machines]
+        self._at = {node: at for at, machine in enumerate(machines) for node in machine.nodes}
+        self._slots = slots
+        self._is_here = is_here
+        self._views: dict[frozenset[int], ContentStore] = {}
+        self._lock = threading.Lock()
+        self._kept: Counter[str] = Counter()
+        """Digests of calls that have not run yet, and how many of each."""
+        self._held: dict[str, PrivateMemory] = {}
+        """Of these, what waits here until it is known on which machine it is to run."""
+
+    @property
+    def all(self) -> ContentStore:
+        """The machines' stores as one."""
+        return self.of(None)
+
+    def of(self, ranks: Collection[int] | None) -> ContentStore:
+        """The store that these ranks find values in, and put theirs into; None: all ranks."""
+        every = range(len(self._stores))
+        some = every if ranks is None else {self._at[rank // self._slots] for rank in ranks}
+        which = frozenset(some)
+        if len(which) == 1:
+            return self._stores[min(which)]
+        if which not in self._views:
+            self._views[which] = SeveralStores([self._stores[at] for at in sorted(which)])
+        return self._views[which]
+
+    def fetch(self, values: Mapping[int, Packed], tick: Callable[[], None] = no_tick) -> None:
+        """Bring what ranks sent home near, from all machines side by side."""
+        by_store: dict[ContentStore, set[str]] = {}
+        seen: set[str] = set()
+        for rank, each in values.items():
+            if each.data is None and each.digest not in seen:
+                seen.add(each.digest)
+                by_store.setdefault(self.of((rank,)), set()).add(each.digest)
+        works = [
+            (lambda tick, store=store, digests=digests: store.fetch(digests, tick))
+            for store, digests in by_store.items()
+        ]
+        if works:
+            side_by_side(works, tick)
+
+    # ── calls that wait ─────────────────────────────────────────────────────────────────
+
+    @property
+    def kept(self) -> Counter[str]:
+        """Digests of calls that have not run yet."""
+        with self._lock:
+            return +self._kept
+
+    def hold(self, call: Bundle) -> Packed:
+        """Keep a call as it is now, until `let_go`; raises OSError where there is no room."""
+        if not call.is_stowed:
+            return call.stowed(self.all)
+        self._keep(call)
+        try:
+            if self._is_here:
+                return call.stow(self.all)
+            with self._lock:
+                if call.digest not in self._held:
+                    self._held[call.digest] = _copied(call)
+        except BaseException:
+            self.let_go(call)
+            raise
+        return Packed(call.digest, call.size)
+
+    def send(self, call: Bundle, ranks: Collection[int], tick: Callable[[], None]) -> Packed:
+        """Have a call where these ranks find it, as it was held if it was; raises OSError, `Damaged`."""
+        store = self.of(ranks)
+        with self._lock:
+            held = self._held.get(call.digest)
+        if held is None:
+            return call.stow(store, tick)
+        store.put(call.digest, [held.map()], tick)
+        return call.stowed(store)
+
+    def _keep(self, call: Bundle) -> None:
+        if call.is_stowed:
+            with self._lock:
+                self._kept[call.digest] += 1
+
+    @contextlib.contextmanager
+    def keeping(self, call: Bundle) -> Generator[None]:
+        """For this long, what lies in stores for a call is not taken for needless."""
+        self._keep(call)
+        try:
+            yield
+        finally:
+            self.let_go(call)
+
+    def let_go(self, call: Bundle) -> None:
+        """A call that was held has run, or never will."""
+        if not call.is_stowed:
+            return
+        with self._lock:
+            self._kept[call.digest] -= 1
+            held = None if self._kept[call.digest] > 0 else self._held.pop(call.digest, None)
+        if held is not None:
+            held.close()
+
+    # ── what is not needed any more ─────────────────────────────────────────────────────
+
+    def drop(self, found: Mapping[int, Collection[str]], needed: Collection[str]) -> None:
+        """Forget what these ranks sent home, unless it is needed."""
+        by_store: dict[ContentStore, set[str]] = {}
+        for rank, digests in found.items():
+            by_store.setdefault(self.of((rank,)), set()).update(digests)
+        for store, digests in by_store.items():
+            if gone := digests.difference(needed):
+                store.drop(gone)
+
+    def close(self) -> None:
+        """Let go of what is held here."""
+        with self._lock:
+            held, self._held = self._held, {}
+        for each in held.values():
+            each.close()
+
+
+def _copied(call: Bundle) -> PrivateMemory:
+    room = PrivateMemory(call.size)
+    at = 0
+    for part in call.parts:
+        view = memoryview(part).cast("B")
+        room.whole[at : at + view.nbytes] = view
+        at += view.nbytes
+    return room

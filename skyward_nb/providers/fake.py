@@ -1,0 +1,226 @@
+"""Machines that are this one in truth, and to a pool are elsewhere: for tests of what has no shared files.
+
+Each node is a machine of its own: an agent in folders of its own, reached by its two sockets alone,
+by lines that can be slow, cut and mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections import deque
+
+from skyward_nb.providers.base import AgentGone
+from skyward_nb.providers.folders import is_gone, make_folders, pool_folders, sweep
+from skyward_nb.providers.local import LocalMachine
+from skyward_nb.providers.remains import is_ours
+from skyward_nb.wire.remote_store import RemoteStore
+from skyward_nb.words.spec import PoolSpec
+
+_CHUNK = 1 << 18
+_WINDOW = 2 << 20
+_POLL = 0.05
+
+
+class FakeMachine:
+    """One machine with one node; `delay` is seconds that each byte takes, either way.
+
+    Its lines can be `cut`, so that each end is hung up on and no new one is opened, or `freeze`: then
+    nothing is heard any more, and nobody is told.
+    """
+
+    def __init__(self, pool: str, node: int, pool_id: str, patience: float = 20.0) -> None:
+        self.name: str = f"fake{node}"
+        self.nodes: tuple[int, ...] = (node,)
+        self.delay: float = 0.0
+        self.folders = pool_folders(f"{pool_id}-{node}")
+        self._here = LocalMachine(pool, self.nodes, self.folders)
+        self._store = RemoteStore(self._open_values, patience)
+        self._lines: list[_FakeLine] = []
+        self._is_cut = False
+
+    async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
+        """Start the agent; raises `StartError` with its last words."""
+        await self._here.start_agent(idle, ttl, preload)
+
+    async def connect(self) -> socket.socket:
+        """Open a stream to the agent; raises `AgentGone`, or OSError while it is cut off."""
+        return self._line(await self._here.connect() if not self._is_cut else None)
+
+    def values(self) -> socket.socket:
+        """Open a stream for values; raises `AgentGone`, or OSError while it is cut off."""
+        return self._line(None if self._is_cut else self._here.values())
+
+    def _open_values(self) -> socket.socket:
+        return self.values()
+
+    def last_words(self) -> str:
+        """The end of the agent's log."""
+        return self._here.last_words()
+
+    def store(self) -> RemoteStore:
+        """Its content store, by way of its line."""
+        return self._store
+
+    def leave(self) -> None:
+        """Let the agent live on without us."""
+        self._hang_up()
+        self._here.leave()
+
+    async def release(self) -> None:
+        """Wait until the agent is gone, and see that its files are."""
+        await self._here.release()
+        self._hang_up()
+
+    # ── what a test does to it ──────────────────────────────────────────────────────────
+
+    def cut(self) -> None:
+        """Hang up on both ends of all lines, and let none be opened."""
+        self._is_cut = True
+        for line in self._lines:
+            line.close()
+        self._lines.clear()
+
+    def freeze(self) -> None:
+        """Let nothing pass on the lines that there are, and none be opened; nobody is told."""
+        self._is_cut = True
+        for line in self._lines:
+            line.is_frozen = True
+
+    def mend(self) -> None:
+        """New lines can be opened; those that were frozen are lost, as after a long time."""
+        for line in self._lines:
+            if line.is_frozen:
+                line.close()
+        self._lines = [line for line in self._lines if not line.is_frozen]
+        self._is_cut = False
+
+    def _line(self, far: socket.socket | None) -> socket.socket:
+        if far is None:
+            raise OSError(113, "no route to host")
+        line = _FakeLine(far, self.delay)
+        self._lines = [each for each in self._lines if not each.is_closed] + [line]
+        return line.near
+
+    def _hang_up(self) -> None:
+        self._store.close()
+        for line in self._lines:
+            line.close()
+        self._lines.clear()
+
+
+class _FakeLine:
+    """A line between `near`, which is given away, and `far`: two threads carry what is said."""
+
+    def __init__(self, far: socket.socket, delay: float) -> None:
+        self.near, self._here = socket.socketpair()
+        self._far = far
+        far.settimeout(None)
+        self._delay = delay
+        self.is_frozen = False
+        self.is_closed = False
+        for source, sink in ((self._here, far), (far, self._here)):
+            threading.Thread(
+                target=self._carry, args=(source, sink), name="skyward-fake", daemon=True
+            ).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        """Carry what comes out of one socket into the other one, and then hang up on both."""
+        if self._delay:
+            self._carry_late(source, sink)
+        else:
+            with contextlib.suppress(OSError):
+                while data := source.recv(_CHUNK):
+                    self._wait_if_frozen()
+                    sink.sendall(data)
+        self.close()
+
+    def _carry_late(self, source: socket.socket, sink: socket.socket) -> None:
+        """Each byte is so long on its way, and no more are than one window has."""
+        going: deque[tuple[float, bytes]] = deque()
+        changed = threading.Condition()
+        size = 0
+
+        def arrive() -> None:
+            nonlocal size
+            while True:
+                with changed:
+                    while not going:
+                        changed.wait()
+                    due, data = going[0]
+                time.sleep(max(0.0, due - time.monotonic()))
+                if data:
+                    self._wait_if_frozen()
+                    with contextlib.suppress(OSError):
+                        sink.sendall(data)
+                with changed:
+                    going.popleft()
+                    size -= len(data)
+                    changed.notify_all()
+                if not data:
+                    return
+
+        arriving = threading.Thread(target=arrive, name="skyward-fake", daemon=True)
+        arriving.start()
+        data = b"x"
+        while data:
+            with changed:
+                # What is told back, that there is room again, takes its time, too.
+                while size >= _WINDOW:
+                    changed.wait()
+            try:
+                data = source.recv(_CHUNK)
+            except OSError:
+                data = b""
+            with changed:
+                going.append((time.monotonic() + self._delay, data))
+                size += len(data)
+                changed.notify_all()
+        arriving.join()
+
+    def _wait_if_frozen(self) -> None:
+        while self.is_frozen and not self.is_closed:
+            time.sleep(_POLL)
+
+    def close(self) -> None:
+        """Hang up on both ends."""
+        self.is_closed = True
+        for each in (self._here, self._far):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+class FakeProvider:
+    """Gives as many machines as there are nodes."""
+
+    name = "fake"
+    shares_files = False
+
+    def check(self, spec: PoolSpec) -> None:
+        """Nothing hinders: there are as many machines as wanted."""
+
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: object) -> tuple[FakeMachine, ...]:
+        """A machine for each node, with folders for the pool; raises `RuntimeFolderError`."""
+        sweep()
+        machines: list[FakeMachine] = []
+        try:
+            for node in range(spec.nodes):
+                make_folders(spec.name, f"{pool_id}-{node}")
+                machines.append(FakeMachine(spec.name, node, pool_id))
+        except BaseException:
+            await asyncio.gather(*(machine.release() for machine in machines))
+            raise
+        return tuple(machines)
+
+    def find(self, spec: PoolSpec, pool_id: str) -> tuple[FakeMachine, ...]:
+        """The machines of a pool; raises `AgentGone` when one of its agents is gone."""
+        machines = tuple(FakeMachine(spec.name, node, pool_id) for node in range(spec.nodes))
+        for machine in machines:
+            folder = machine.folders.runtime
+            if is_gone(folder) or not is_ours(folder):
+                raise AgentGone
+        return machines

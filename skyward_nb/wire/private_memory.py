@@ -1,0 +1,66 @@
+"""Bytes of this process alone: in memory, or where that is full in a file without a name."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from skyward_nb.wire.blobs import MAPPED_FROM, disk_room, free_memory
+from skyward_nb.words.errors import spell_size
+
+_RESERVE = 64 << 20
+
+
+class PrivateMemory:
+    """Room for `size` bytes, written once and mapped by whoever reads them.
+
+    Raises OSError (ENOSPC) where neither memory nor the folder for temporary files has room.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._handle = _opened(size)
+        self._all = mmap.mmap(self._handle, size) if size else None
+
+    @property
+    def whole(self) -> memoryview:
+        """All of it, to be written."""
+        return memoryview(self._all if self._all is not None else b"")
+
+    def map(self) -> memoryview:
+        """A copy of it: writing changes nobody else's; what is large is copied only where it is written."""
+        if self.size < MAPPED_FROM:
+            return memoryview(bytearray(self.whole))
+        return memoryview(mmap.mmap(self._handle, self.size, access=mmap.ACCESS_COPY))
+
+    def close(self) -> None:
+        """Let go of it; what is mapped stays valid."""
+        os.close(self._handle)
+        self._all = None
+
+
+def _opened(size: int) -> int:
+    """A file of that size that has no name."""
+    if sys.platform == "linux" and size + _RESERVE <= free_memory():
+        handle = os.memfd_create("skyward_nb")
+        os.ftruncate(handle, size)
+        return handle
+    folder = Path(tempfile.gettempdir())
+    if size + _RESERVE > disk_room(folder):
+        rooms = (
+            f"{spell_size(free_memory())} free in memory, {spell_size(disk_room(folder))} on disk"
+        )
+        raise OSError(errno.ENOSPC, f"it is {spell_size(size)}, and here there are {rooms}")
+    handle, name = tempfile.mkstemp(prefix="skyward_nb-")
+    try:
+        Path(name).unlink()
+        # Not later, when it is written by way of memory: that could not be told.
+        os.posix_fallocate(handle, 0, size)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle

@@ -1,0 +1,466 @@
+"""The content store of a machine elsewhere, by way of streams to its agent.
+
+What is small goes in one message; what is large in ranges, over several streams where the way is
+long. A stream that is lost is opened anew, and ranges that have come stay. What was fetched is
+verified once, and kept here until it is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import TypeVar
+
+from skyward_nb.wire.beside import side_by_side
+from skyward_nb.wire.blobs import Buffer, Damaged, digest_of
+from skyward_nb.wire.private_memory import PrivateMemory
+from skyward_nb.wire.stores import no_tick
+from skyward_nb.wire.value_stream import Stream, StreamLost
+from skyward_nb.wire.values import (
+    ANSWERS,
+    Answer,
+    Ask,
+    Forget,
+    Gaps,
+    Give,
+    Given,
+    Keep,
+    Kept,
+    Lack,
+    Lacks,
+    Refused,
+    Span,
+    Trim,
+    pieces,
+)
+
+T = TypeVar("T")
+A = TypeVar("A", Kept, Lacks, Given)
+_AT_ONCE = 1 << 20
+_PIECE = 4 << 20
+_LEAST_PIECE = 1 << 20
+_AHEAD = 4
+"""Pieces that a stream may be ahead of their answers."""
+_WINDOW = 2 << 20
+_RATE = 512 << 20
+"""Bytes a second that streams of so many bytes on their way shall reach together."""
+_MOST_STREAMS = 16
+_NEAR = 0.002
+_AGAIN = 0.25
+
+Line = Stream[Answer]
+
+
+class Unwilling(Exception):
+    """The machine says that it cannot do what it is asked for; the number of an `errno`, and why."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.why)
+        self.code: int = refused.code
+
+
+class RemoteStore:
+    """A `ContentStore` over streams that `open_stream` opens, from any thread.
+
+    What it raises as OSError is tried again for `patience` seconds in which nothing comes on;
+    `AgentGone` is passed on.
+    """
+
+    def __init__(self, open_stream: Callable[[], socket.socket], patience: float = 60.0) -> None:
+        self._open_stream = open_stream
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._order = threading.Lock()
+        self._idle: list[Line] = []
+        self._delay = 0.0
+        self._on_disk: dict[str, bool] = {}
+        self._here: dict[str, PrivateMemory] = {}
+        self._unsaid: list[Forget | Trim] = []
+        self._closed = False
+
+    # ── as a store ──────────────────────────────────────────────────────────────────────
+
+    def put(self, digest: str, parts: Sequence[Buffer], tick: Callable[[], None] = no_tick) -> bool:
+        """Have a value there, all or nothing; whether it was not there before.
+
+        Raises OSError: ENOSPC where there is no room, ETIMEDOUT where there is no way; and
+        `Damaged` where the bytes that came do not have the digest.
+        """
+        source = Parts(parts)
+        try:
+            kept = self._put(digest, source, tick)
+        except Unwilling as refused:
+            if refused.code == errno.EBADMSG:
+                raise Damaged(str(refused)) from None
+            raise OSError(refused.code, str(refused)) from None
+        self._on_disk[digest] = kept.on_disk
+        return kept.is_new
+
+    def on_disk(self, digest: str) -> bool:
+        """Whether a value that was put had to go to disk."""
+        return self._on_disk.get(digest, False)
+
+    def fetch(self, digests: Collection[str], tick: Callable[[], None] = no_tick) -> None:
+        """Bring values here; those that are not there are left out. Raises OSError."""
+        for digest in digests:
+            with contextlib.suppress(Damaged):
+                self._brought(digest, tick)
+
+    def map(self, digest: str) -> memoryview:
+        """A value's bytes, private to the caller; raises `Damaged`, or OSError."""
+        return self._brought(digest, no_tick).map()
+
+    def drop(self, digests: Collection[str]) -> None:
+        """Forget these values, there and here."""
+        for digest in digests:
+            self._on_disk.pop(digest, None)
+            with self._lock:
+                here = self._here.pop(digest, None)
+            if here is not None:
+                here.close()
+        if digests:
+            self._later(Forget(tuple(digests)))
+
+    def trim(self, needed: Collection[str]) -> None:
+        """Forget the least recently used of the values not `needed`, beyond the spare room there."""
+        self._later(Trim(tuple(needed)))
+
+    def close(self) -> None:
+        """Hang up, and let go of what was fetched."""
+        with self._lock:
+            self._closed = True
+            lines, self._idle = self._idle, []
+            here, self._here = self._here, {}
+        for each in (*lines, *here.values()):
+            each.close()
+
+    # ── values that go ──────────────────────────────────────────────────────────────────
+
+    def _put(self, digest: str, source: Parts, tick: Callable[[], None]) -> Kept:
+        size = source.size
+        if size <= _AT_ONCE:
+            whole = Keep(digest, size, 0, size)
+            return self._tried(lambda line: _ask(line, whole, Kept, source.views(0, size)), tick)
+        lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
+        if not lacks.spans:
+            return Kept(is_whole=True, on_disk=lacks.on_disk)
+        try:
+            return self._put_large(digest, source, lacks, tick)
+        except BaseException:
+            # It may have come there nevertheless.
+            self.drop([digest])
+            raise
+
+    def _put_large(
+        self, digest: str, source: Parts, lacks: Lacks, tick: Callable[[], None]
+    ) -> Kept:
+        size = source.size
+        patience = _Patience(self._patience)
+        while lacks.spans:
+            many = self._streams(sum(stop - start for start, stop in lacks.spans))
+            going = _Going(digest, source, pieces(lacks.spans, _piece(size, many)))
+            lost = self._done(going, many, tick)
+            if going.last is not None:
+                return going.last
+            if lost is not None:
+                patience.rest(lost, tick, came_on=going.done)
+            lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
+        return Kept(is_whole=True, is_new=True, on_disk=lacks.on_disk)
+
+    def _timed(self, line: Line, lack: Lack) -> Lacks:
+        """What is lacking there; the least time that such an answer takes is the delay."""
+        began = time.monotonic()
+        found = _ask(line, lack, Lacks)
+        took = time.monotonic() - began
+        self._delay = min(self._delay, took) if self._delay else took
+        return found
+
+    def _streams(self, size: int) -> int:
+        """Over how many streams so many bytes go: one where the way is short."""
+        if self._delay < _NEAR:
+            return 1
+        fill = int(self._delay * _RATE / _WINDOW) + 1
+        return max(1, min(fill, _MOST_STREAMS, size // _LEAST_PIECE))
+
+    # ── values that come ────────────────────────────────────────────────────────────────
+
+    def _brought(self, digest: str, tick: Callable[[], None]) -> PrivateMemory:
+        with self._lock:
+            if (here := self._here.get(digest)) is not None:
+                return here
+        try:
+            here = self._fetched(digest, tick)
+        except Unwilling as refused:
+            if refused.code == errno.ENOENT:
+                raise Damaged("it is not in the store any more") from None
+            raise OSError(refused.code, str(refused)) from None
+        if digest_of([here.whole]) != digest:
+            here.close()
+            self.drop([digest])
+            raise Damaged("its bytes in the store are not those that were packed")
+        with self._lock:
+            known = self._here.setdefault(digest, here)
+        if known is not here:
+            here.close()
+        return known
+
+    def _fetched(self, digest: str, tick: Callable[[], None]) -> PrivateMemory:
+        here, missing = self._tried(lambda line: _begun(line, digest), tick)
+        patience = _Patience(self._patience)
+        try:
+            if missing and not self._delay:
+                self._tried(lambda line: self._timed(line, Lack(digest, here.size)), tick)
+            while missing:
+                many = self._streams(missing.size)
+                coming = _Coming(digest, here.whole, missing, _piece(here.size, many))
+                if (lost := self._done(coming, many, tick)) is not None:
+                    patience.rest(lost, tick, came_on=coming.done)
+        except BaseException:
+            here.close()
+            raise
+        return here
+
+    # ── streams ─────────────────────────────────────────────────────────────────────────
+
+    def _tried(self, work: Callable[[Line], T], tick: Callable[[], None]) -> T:
+        """Do something over one stream; over another one when it is lost."""
+        patience = _Patience(self._patience)
+        while True:
+            try:
+                with self._line(tick) as line:
+                    return work(line)
+            except OSError as error:
+                self._hang_up()
+                patience.rest(error, tick)
+
+    def _done(
+        self, work: Callable[[Line], None], many: int, tick: Callable[[], None]
+    ) -> OSError | None:
+        """Do work over so many streams side by side; how one was lost, if one was."""
+        lost: list[OSError] = []
+
+        def go(tick: Callable[[], None]) -> None:
+            try:
+                with self._line(tick) as line:
+                    work(line)
+            except OSError as error:
+                lost.append(error)
+                self._hang_up()
+
+        side_by_side([go] * many, tick)
+        return lost[0] if lost else None
+
+    @contextlib.contextmanager
+    def _line(self, tick: Callable[[], None]) -> Generator[Line]:
+        """A stream for one's own, with nothing on it; one that is left in the middle is hung up on."""
+        line = self._taken()
+        try:
+            line.tick = tick
+            while line.owed:
+                line.hear()
+                line.owed -= 1
+            yield line
+        except BaseException:
+            line.close()
+            raise
+        line.tick = no_tick
+        self._back(line)
+
+    def _taken(self) -> Line:
+        """A stream; what was told to be forgotten is so before anything is said on it."""
+        with self._order:
+            with self._lock:
+                line = self._idle.pop() if self._idle else None
+                owing = [each for each in self._idle if each.owed]
+                unsaid, self._unsaid = self._unsaid, []
+            for each in owing:
+                with contextlib.suppress(OSError):
+                    while each.owed:
+                        each.hear()
+                        each.owed -= 1
+            line = line or Stream(self._open_stream(), ANSWERS)
+            for ask in unsaid:
+                line.say(ask)
+                line.owed += 1
+            return line
+
+    def _back(self, line: Line) -> None:
+        with self._lock:
+            if not self._closed and len(self._idle) < _MOST_STREAMS:
+                self._idle.append(line)
+                return
+        line.close()
+
+    def _hang_up(self) -> None:
+        """One stream was lost, and so may those be that nobody uses."""
+        with self._lock:
+            lines, self._idle = self._idle, []
+        for line in lines:
+            line.close()
+
+    def _later(self, ask: Forget | Trim) -> None:
+        """Ask for what nobody waits for: now where there is a stream for it, else before the next ask."""
+        with self._order:
+            with self._lock:
+                line = self._idle.pop() if self._idle else None
+                if line is None:
+                    self._unsaid.append(ask)
+                    return
+            try:
+                line.say(ask)
+            except OSError:
+                line.close()
+                self._unsaid.append(ask)
+                return
+            line.owed += 1
+            self._back(line)
+
+
+class Parts:
+    """A value in parts, as bytes in a row."""
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        self._views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
+        self._ends = list(accumulate(view.nbytes for view in self._views))
+        self.size: int = self._ends[-1] if self._ends else 0
+
+    def views(self, start: int, stop: int) -> Iterator[memoryview]:
+        """The bytes from `start` to before `stop`, where they are."""
+        index = bisect_right(self._ends, start)
+        while start < stop:
+            view, end = self._views[index], self._ends[index]
+            until = min(stop, end)
+            yield view[start - end + view.nbytes : until - end + view.nbytes]
+            start, index = until, index + 1
+
+
+class _Going:
+    """Pieces of a value that go, over any number of streams; `last` is the answer that all is there."""
+
+    def __init__(self, digest: str, source: Parts, spans: Iterable[Span]) -> None:
+        self._digest = digest
+        self._source = source
+        self._spans = deque(spans)
+        self.done = 0
+        self.last: Kept | None = None
+
+    def __call__(self, line: Line) -> None:
+        """Send pieces over this stream until there are no more."""
+        ahead = 0
+        while (span := _next(self._spans)) is not None:
+            start, stop = span
+            keep = Keep(self._digest, self._source.size, start, stop - start)
+            line.say(keep, self._source.views(start, stop))
+            ahead += 1
+            while ahead > _AHEAD or (ahead and line.has_more()):
+                self._hear(line)
+                ahead -= 1
+        for _ in range(ahead):
+            self._hear(line)
+
+    def _hear(self, line: Line) -> None:
+        kept = _answer(line, Kept)
+        self.done += 1
+        if kept.is_whole:
+            self.last = kept
+
+
+class _Coming:
+    """Pieces of a value that come into `room`, over any number of streams."""
+
+    def __init__(self, digest: str, room: memoryview, missing: Gaps, piece: int) -> None:
+        self._digest = digest
+        self._room = room
+        self._missing = missing
+        self._spans = deque(pieces(missing, piece))
+        self._lock = threading.Lock()
+        self.done = 0
+
+    def __call__(self, line: Line) -> None:
+        """Take pieces from this stream until there are no more."""
+        asked: deque[Span] = deque()
+        while True:
+            while len(asked) < _AHEAD and (span := _next(self._spans)) is not None:
+                line.say(Give(self._digest, span[0], span[1] - span[0]))
+                asked.append(span)
+            if not asked:
+                return
+            start, stop = asked.popleft()
+            given = _answer(line, Given)
+            if given.length != stop - start:
+                raise Unwilling(Refused(errno.ENOENT, "a value has fewer bytes than it had"))
+            line.take(self._room[start:stop])
+            with self._lock:
+                self._missing.fill(start, stop)
+                self.done += 1
+
+
+class _Patience:
+    """How long something is tried in which nothing comes on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: float | None = None
+        self._is_first = True
+
+    def rest(self, error: OSError, tick: Callable[[], None], *, came_on: int = 0) -> None:
+        """Wait a moment before the next try; raises OSError (ETIMEDOUT) when there is to be none."""
+        now = time.monotonic()
+        if self._until is None or came_on:
+            self._until = now + self._seconds
+        elif now > self._until:
+            why = f"no way there for {self._seconds:g} s: {error.strerror or error}"
+            raise OSError(errno.ETIMEDOUT, why) from error
+        # What was idle for long may be lost without anything being wrong.
+        until = now if self._is_first else now + _AGAIN
+        self._is_first = False
+        while time.monotonic() < until:
+            tick()
+            time.sleep(_AGAIN / 5)
+
+
+def _begun(line: Line, digest: str) -> tuple[PrivateMemory, Gaps]:
+    """Room for a value, with its first bytes in it, and what is missing."""
+    given = _ask(line, Give(digest, 0, _AT_ONCE), Given)
+    here = PrivateMemory(given.size)
+    missing = Gaps(given.size)
+    try:
+        line.take(here.whole[: given.length])
+    except BaseException:
+        here.close()
+        raise
+    missing.fill(0, given.length)
+    return here, missing
+
+
+def _ask(line: Line, ask: Ask, kind: type[A], parts: Iterable[Buffer] = ()) -> A:
+    line.say(ask, parts)
+    return _answer(line, kind)
+
+
+def _answer(line: Line, kind: type[A]) -> A:
+    found = line.hear()
+    if isinstance(found, Refused):
+        raise Unwilling(found)
+    if not isinstance(found, kind):
+        raise StreamLost(f"it answered with {type(found).__name__}")
+    return found
+
+
+def _next(spans: deque[Span]) -> Span | None:
+    try:
+        return spans.popleft()
+    except IndexError:
+        return None
+
+
+def _piece(size: int, many: int) -> int:
+    """How large pieces are, so that each of so many streams has several."""
+    return max(_LEAST_PIECE, min(_PIECE, size // (many * _AHEAD)))

@@ -1,0 +1,119 @@
+"""One stream on which values come and go: messages and bytes, waited for without being deaf to the rest."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from skyward_nb.wire.blobs import Buffer
+from skyward_nb.wire.stores import no_tick
+from skyward_nb.wire.values import HEAD, LARGEST, Answer, Ask, framed
+
+M = TypeVar("M", Ask, Answer)
+_TICK = 100
+_SMALL = 64 << 10
+_STEP = 1 << 20
+
+
+class StreamLost(OSError):
+    """The other end has hung up, or says what is no message."""
+
+
+class Stream(Generic[M]):
+    """A stream socket whose other end says messages `M`; `tick` is called while it waits."""
+
+    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[M]) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._decoder = decoder
+        self._poll_in, self._poll_out = select.poll(), select.poll()
+        self._poll_in.register(connection, select.POLLIN)
+        self._poll_out.register(connection, select.POLLOUT)
+        self.tick: Callable[[], None] = no_tick
+        self.owed: int = 0
+        """Answers that have not been waited for."""
+
+    def fileno(self) -> int:
+        """For who waits for several."""
+        return self._socket.fileno()
+
+    def say(self, message: Ask | Answer, parts: Iterable[Buffer] = ()) -> None:
+        """Send a message, and these bytes behind it; small ones in one piece with it."""
+        small = bytearray(framed(message))
+        for part in parts:
+            view = memoryview(part).cast("B")
+            if len(small) + view.nbytes <= _SMALL:
+                small += view
+                continue
+            self._send(memoryview(small))
+            small = bytearray()
+            self._send(view)
+        if small:
+            self._send(memoryview(small))
+
+    def _send(self, view: memoryview) -> None:
+        while view:
+            try:
+                view = view[self._socket.send(view[:_STEP]) :]
+            except BlockingIOError:
+                self._poll_out.poll(_TICK)
+            self.tick()
+
+    def send_file(self, handle: int, offset: int, length: int) -> None:
+        """Send bytes of a file behind a message."""
+        while length:
+            try:
+                sent = os.sendfile(self._socket.fileno(), handle, offset, min(length, _STEP))
+            except BlockingIOError:
+                self._poll_out.poll(_TICK)
+            else:
+                if not sent:
+                    raise StreamLost("a value has fewer bytes than it had")
+                offset, length = offset + sent, length - sent
+            self.tick()
+
+    def hear(self) -> M:
+        """The next message; raises `StreamLost`."""
+        head = bytearray(HEAD)
+        self.take(memoryview(head))
+        size = int.from_bytes(head, "big")
+        if size > LARGEST:
+            raise StreamLost(f"a message of {size} bytes was announced")
+        body = bytearray(size)
+        self.take(memoryview(body))
+        try:
+            return self._decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise StreamLost(f"what came is no message: {error}") from error
+
+    def take(self, view: memoryview) -> None:
+        """Fill memory with what comes; raises `StreamLost`."""
+        while view:
+            view = view[self.take_some(view) :]
+
+    def take_some(self, view: memoryview) -> int:
+        """Put what comes next into memory; how many bytes that were. Raises `StreamLost`."""
+        while True:
+            try:
+                count = self._socket.recv_into(view)
+            except BlockingIOError:
+                self._poll_in.poll(_TICK)
+                self.tick()
+                continue
+            if not count:
+                raise StreamLost("the other end has hung up")
+            self.tick()
+            return count
+
+    def has_more(self) -> bool:
+        """Whether something has come that was not taken."""
+        return bool(self._poll_in.poll(0))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()

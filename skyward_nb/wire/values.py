@@ -1,0 +1,143 @@
+"""What is said on a machine's second line, by which values come and go: messages, and who lacks what.
+
+A message is 4 bytes of length and msgpack. Behind `Keep`, and behind `Given`, follow as many bytes of
+the value as it says. Each ask has one answer, in order. No IO here.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+LARGEST = 1 << 26
+HEAD = 4
+_DIGEST = re.compile(r"[0-9a-f]{16,128}")
+
+Span = tuple[int, int]
+"""From one byte of a value to before another one."""
+
+
+class Keep(msgspec.Struct, frozen=True, tag=True):
+    """Keep these bytes of a value: `length` from `offset` on, which follow. Answered by `Kept`."""
+
+    digest: str
+    size: int
+    offset: int
+    length: int
+
+
+class Lack(msgspec.Struct, frozen=True, tag=True):
+    """Which bytes of a value are not there, and is there room for it? Answered by `Lacks`."""
+
+    digest: str
+    size: int
+
+
+class Give(msgspec.Struct, frozen=True, tag=True):
+    """Give bytes of a value, as many as there are up to `length`. Answered by `Given`."""
+
+    digest: str
+    offset: int
+    length: int
+
+
+class Forget(msgspec.Struct, frozen=True, tag=True):
+    """Forget these values. Answered by `Done`."""
+
+    digests: tuple[str, ...]
+
+
+class Trim(msgspec.Struct, frozen=True, tag=True):
+    """Forget what is not needed beyond the spare room. Answered by `Done`."""
+
+    needed: tuple[str, ...]
+
+
+class Kept(msgspec.Struct, frozen=True, tag=True):
+    """These bytes are there; with them, or without, the whole value is. `is_new`: it was not before."""
+
+    is_whole: bool
+    is_new: bool = False
+    on_disk: bool = False
+
+
+class Lacks(msgspec.Struct, frozen=True, tag=True):
+    """These bytes are not there; none: all of it is."""
+
+    spans: tuple[Span, ...]
+    on_disk: bool = False
+
+
+class Given(msgspec.Struct, frozen=True, tag=True):
+    """Of a value of `size` bytes, `length` follow."""
+
+    size: int
+    length: int
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """It is done."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """It cannot be done: the number of an `errno`, and why in words."""
+
+    code: int
+    why: str
+
+
+Ask = Keep | Lack | Give | Forget | Trim
+Answer = Kept | Lacks | Given | Done | Refused
+
+ASKS: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
+ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def framed(message: Ask | Answer) -> bytes:
+    """A message as bytes on the wire."""
+    body = _encode(message)
+    return len(body).to_bytes(HEAD, "big") + body
+
+
+def is_digest(text: str) -> bool:
+    """Whether it can be the name of a value, and nothing else."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+class Gaps:
+    """The bytes of a value that are not there."""
+
+    def __init__(self, size: int) -> None:
+        self._edges: list[int] = [0, size] if size else []
+        # Where a gap begins, where it ends, and so on, ascending.
+
+    def __bool__(self) -> bool:
+        return bool(self._edges)
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(list(zip(self._edges[::2], self._edges[1::2], strict=True)))
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return sum(stop - start for start, stop in self)
+
+    def fill(self, start: int, stop: int) -> None:
+        """These bytes are there now."""
+        if start >= stop:
+            return
+        first, last = bisect_left(self._edges, start), bisect_right(self._edges, stop)
+        # Within a gap, an edge of what is left of it comes in place of those in between.
+        new = [start] * (first % 2) + [stop] * (last % 2)
+        self._edges[first:last] = new
+
+
+def pieces(spans: Iterable[Span], most: int) -> Iterator[Span]:
+    """The same bytes in spans of at most so many."""
+    for start, stop in spans:
+        for at in range(start, stop, most):
+            yield at, min(stop, at + most)

@@ -1,0 +1,65 @@
+"""Functions on machines that share no files with this one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import skyward_nb as sky
+from skyward_nb.api import arguments
+
+
+@pytest.fixture(autouse=True)
+def _own_home(home_namespace):
+    """What pools take for the script is not left to other tests."""
+
+
+@sky.function
+def total(array):
+    return array.sum()
+
+
+@sky.function
+def filled(size):
+    return np.full(size, sky.instance_info().rank)
+
+
+@pytest.fixture
+def compute(no_leaks, monkeypatch):
+    monkeypatch.setattr(arguments, "_of_text", _fake(arguments._of_text))
+    with sky.Compute(provider="fake", nodes=3, quiet=True) as pool:
+        yield pool
+
+
+def _fake(read):
+    return lambda option, name, text: text if text == "fake" else read(option, name, text)
+
+
+def test_calls_with_large_arguments_and_values(compute):
+    array = np.arange(500_000)
+    assert total(array) >> compute == array.sum()
+    assert total(array) @ compute == [array.sum()] * 3
+    assert [set(each) for each in filled(400_000) @ compute] == [{0}, {1}, {2}]
+    futures = [total(np.full(100_000, i)) > compute for i in range(8)]
+    assert [future.result() for future in futures] == [i * 100_000 for i in range(8)]
+
+
+def test_arguments_of_a_call_that_waits_are_as_they_were(compute):
+    array = np.ones(1_000_000)
+    futures = [total(array) > compute for _ in range(6)]
+    array[:] = 7
+    assert [future.result() for future in futures] == [1_000_000] * 6
+
+
+def test_a_map_and_generators(compute):
+    assert compute.map(total, [np.full(50_000, i) for i in range(12)]) == [
+        i * 50_000 for i in range(12)
+    ]
+
+    @sky.function
+    def count(n):
+        for i in range(n):
+            yield np.full(30_000, i)
+
+    found = [[each[0] for each in stream] for stream in count(5) @ compute]
+    assert found == [list(range(5))] * 3

@@ -1,0 +1,300 @@
+"""Pools whose machines share no files with this one: the same engine, by way of lines alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+from pools import found, request, values
+
+from skyward_nb.pool import registry
+from skyward_nb.providers.folders import far_root
+from skyward_nb.wire.blobs import digest_of
+from skyward_nb.wire.payload import unpack
+from skyward_nb.words.errors import PayloadError, PoolError
+from skyward_nb.words.events import Output, Phase
+
+RANK = "import os, time\nrank = int(os.environ['RANK'])\n"
+
+
+@pytest.fixture
+def fake(make):
+    def make_one(**options):
+        return make(**{"provider": "fake", "nodes": 3, **options})
+
+    return make_one
+
+
+def machines(pool):
+    return pool._generations.machines
+
+
+def stored(machine):
+    found = [path.name for path in machine.folders.store.iterdir()]
+    return [name for name in found if not name.startswith(".part-")]
+
+
+def said(events):
+    found = {}
+    for event in events:
+        if isinstance(event, Output):
+            found[event.rank] = found.get(event.rank, "") + event.text
+    return found
+
+
+def test_a_cell_runs_on_machines_of_their_own(fake):
+    pool = fake()
+    where = "import os\n(os.environ['RANK'], os.environ['NODE_RANK'], os.environ['SKYWARD_POOL'])"
+    told = values(pool, where)
+    assert [(rank, node) for rank, node, _ in told] == [("0", "0"), ("1", "1"), ("2", "2")]
+    assert len({folder for _, _, folder in told}) == 3
+
+
+def test_several_ranks_of_each_machine(fake):
+    pool = fake(nodes=2, ranks_per_node=3)
+    where = "import os\n(os.environ['RANK'], os.environ['NODE_RANK'], os.environ['LOCAL_RANK'])"
+    assert values(pool, where) == [(str(i), str(i // 3), str(i % 3)) for i in range(6)]
+
+
+def test_large_values_go_there_and_come_back_and_are_forgotten(fake):
+    pool = fake()
+    namespace = {"big": np.arange(3_000_000)}
+    assert values(pool, "big.sum()", namespace) == [namespace["big"].sum()] * 3
+    kept = [stored(machine) for machine in machines(pool)]
+    assert kept == [kept[0]] * 3
+    assert len(kept[0]) == 1
+    body = f"{RANK}import numpy as np\nnp.full(2_000_000, rank)"
+    outcome = pool.run(request(pool, body), lambda _: None)
+    for rank, end in outcome.done.items():
+        assert end.value.data is None, "it goes by way of the store"
+        assert (unpack(end.value, pool.store) == rank).all()
+    pool.clean(outcome)
+    pool.store.put(
+        digest_of([b"x"]), [b"x"]
+    )  # what was forgotten is so before anything else is done
+    assert not {end.value.digest for end in outcome.done.values()} & set(
+        sum((stored(machine) for machine in machines(pool)), [])
+    )
+
+
+def test_what_is_for_some_ranks_goes_to_their_machines_alone(fake):
+    pool = fake()
+    namespace = {"big": np.arange(500_000)}
+    outcome = pool.run(request(pool, "big.sum()", namespace, ranks=(1,)), lambda _: None)
+    assert unpack(outcome.done[1].value, pool.store) == namespace["big"].sum()
+    assert [len(stored(machine)) for machine in machines(pool)] == [0, 1, 0]
+
+
+def test_a_failure_stops_the_others(fake):
+    pool = fake()
+    body = f"{RANK}if rank == 1: raise ValueError('no')\ntime.sleep(60)"
+    outcome = pool.run(request(pool, body), lambda _: None)
+    assert [end.rank for end in outcome.failed] == [1]
+    assert not outcome.lost
+    assert values(pool, "rank") == [0, 1, 2]
+
+
+def test_a_death_on_one_machine_begins_all_anew(fake):
+    pool = fake()
+    body = f"{RANK}kept = 1\nif rank == 2: os._exit(9)\ntime.sleep(60)"
+    outcome = pool.run(request(pool, body), lambda _: None)
+    assert outcome.lost[2].how == "exited with code 9"
+    assert outcome.began_anew
+    assert values(pool, "'kept' in globals()") == [False] * 3
+    os.kill(pool.pids[0], signal.SIGKILL)
+    time.sleep(0.3)
+    assert values(pool, "1") == [1, 1, 1]
+
+
+def test_an_interrupt_reaches_all_machines(fake):
+    pool = fake()
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    outcome = pool.run(request(pool, f"{RANK}kept = 1\ntime.sleep(60)"), lambda _: None)
+    timer.join()
+    assert outcome.interrupted
+    assert values(pool, "kept") == [1, 1, 1]
+
+
+def test_generations(fake):
+    pool = fake()
+    for generation in (2, 3, 4):
+        pool.restart(lambda _: None)
+        assert pool.generation == generation
+    assert values(pool, "__import__('skyward_nb').instance_info().generation") == [4, 4, 4]
+
+
+def test_an_agent_that_is_killed_is_the_end_of_all(fake):
+    pool = fake()
+    others = [machine._here._agent.pid for machine in machines(pool)]
+    os.kill(others[1], signal.SIGKILL)
+    with pytest.raises(PoolError, match="the agent on fake1 is gone"):
+        pool.run(request(pool, f"{RANK}time.sleep(60)"), lambda _: None)
+    assert pool.closed
+    assert not any(psutil.pid_exists(pid) for pid in others)
+    assert registry.entries() == []
+
+
+@pytest.mark.parametrize("how", ["cut", "freeze"])
+def test_lines_that_are_cut_in_a_run_go_on_where_they_were(fake, how):
+    pool = fake(heartbeat=0.2)
+    counts = f"{RANK}for i in range(150):\n    print(i, flush=True)\n    time.sleep(0.01)\n'end'"
+    heard = []
+
+    def hear(event):
+        heard.append(event)
+        if isinstance(event, Output) and event.rank == 1 and "20\n" in event.text:
+            getattr(machines(pool)[1], how)()
+            threading.Timer(0.7, machines(pool)[1].mend).start()
+
+    outcome = pool.run(request(pool, counts), hear)
+    assert [unpack(end.value, pool.store) for end in outcome.done.values()] == ["end"] * 3
+    counted = "".join(f"{i}\n" for i in range(150))
+    assert said(heard) == {0: counted, 1: counted, 2: counted}
+    assert any(isinstance(event, Phase) and "fake1" in event.text for event in heard)
+
+
+def test_the_others_are_heard_while_one_cannot_be_reached(fake):
+    pool = fake(heartbeat=0.2)
+    slow = f"{RANK}for i in range(30):\n    print(i, flush=True)\n    time.sleep(0.02)\n"
+    heard = []
+    machine = machines(pool)[2]
+    reach = machine.connect
+
+    async def slowly():
+        import asyncio
+
+        await asyncio.sleep(1.5)
+        heard.append("reached")
+        return await reach()
+
+    machine.connect = slowly
+
+    def hear(event):
+        heard.append(event)
+        if isinstance(event, Output) and event.rank == 2 and "3\n" in event.text:
+            machine.cut()
+            machine.mend()
+
+    pool.run(request(pool, slow), hear)
+    before = heard[: heard.index("reached")]
+    assert said(before)[0].endswith("29\n"), "it was heard before the third was reached"
+    assert said(heard)[2].endswith("29\n")
+
+
+def test_values_outlast_a_line_that_is_cut_under_them(fake):
+    pool = fake()
+    big = np.frombuffer(os.urandom(30_000_000), "u1")
+    machine, state = machines(pool)[1], iter(range(12))
+
+    def hear(event):
+        if event is None and next(state, None) == 3:
+            machine.cut()
+            threading.Timer(0.4, machine.mend).start()
+
+    outcome = pool.run(request(pool, "big", {"big": big}), hear)
+    for end in outcome.done.values():
+        assert (unpack(end.value, pool.store) == big).all()
+
+
+def test_a_machine_without_room_is_told_and_nothing_is_left(fake, monkeypatch):
+    monkeypatch.setenv("SKYWARD_SPILL_DIR", "/dev/shm")
+    pool = fake()
+    full = machines(pool)[1]
+    put = type(full.store()).put
+
+    def lacking(store, digest, parts, tick):
+        if store is full.store():
+            raise OSError(28, "it is 4 MB, and there are 0 B free in memory")
+        return put(store, digest, parts, tick)
+
+    monkeypatch.setattr(type(full.store()), "put", lacking)
+    with pytest.raises(PayloadError, match="does not fit on the ranks' machine"):
+        pool.run(request(pool, "big.sum()", {"big": np.ones(500_000)}), lambda _: None)
+    monkeypatch.undo()
+    assert values(pool, "1") == [1, 1, 1]
+    assert values(pool, "small.sum()", {"small": np.ones(50_000)}) == [50_000] * 3
+    assert [len(stored(machine)) for machine in machines(pool)] == [1, 1, 1]
+
+
+def test_another_client_goes_on_with_a_run(fake):
+    first = fake()
+    body = f"{RANK}for i in range(100):\n    print(i, flush=True)\n    time.sleep(0.01)\nrank"
+    first.begin(request(first, body), lambda _: None)
+    time.sleep(0.3)
+    first.leave()
+    now = registry.condition(first.entry)
+    assert now.client is None
+    assert now.ranks == (0, 1, 2)
+    second = found(first)
+    second.attach(lambda _: None)
+    heard = []
+    outcome = second.follow(heard.append)
+    assert [unpack(end.value, second.store) for _, end in sorted(outcome.done.items())] == [0, 1, 2]
+    assert said(heard) == dict.fromkeys(range(3), "".join(f"{i}\n" for i in range(100)))
+    assert values(second, "i") == [99] * 3
+    assert (far_root() / f"{first.pool_id}.json").exists()
+    second.close()
+    assert registry.entries() == []
+
+
+def test_a_run_that_some_machines_never_heard_of_ends(fake, monkeypatch):
+    first = fake()
+    link = first._lines.links[2]
+    monkeypatch.setattr(link, "flush", lambda: None)
+    first.begin(request(first, f"{RANK}time.sleep(0.2)"), lambda _: None)
+    first.leave()
+    second = found(first)
+    second.attach(lambda _: None)
+    outcome = second.follow(lambda _: None)
+    assert "never began" in outcome.lost[2].how
+    assert values(second, "1") == [1, 1, 1]
+    second.close()
+
+
+def test_a_run_whose_end_was_seen_on_some_machines_is_not_followed(fake, monkeypatch):
+    first = fake()
+    first.run(request(first, "1"), lambda _: None)
+    monkeypatch.setattr(first._lines.links[0], "flush", lambda: None)
+    first.seen()
+    first.leave()
+    second = found(first)
+    second.attach(lambda _: None)
+    assert second.unseen is None
+    assert values(second, "2") == [2, 2, 2]
+    second.close()
+
+
+def test_a_pool_that_is_gone_is_listed_no_more(fake):
+    first = fake(idle=0.5)
+    first.leave()
+    (entry,) = registry.entries()
+    until = time.monotonic() + 20
+    while registry.condition(entry) is not None and time.monotonic() < until:
+        time.sleep(0.1)
+    assert registry.entries() == []
+
+
+def test_stacks_of_ranks_on_all_machines(fake):
+    pool = fake()
+    pool.begin(request(pool, f"{RANK}time.sleep(1)"), lambda _: None)
+    time.sleep(0.4)
+    assert registry.condition(pool.entry).running == (0, 1, 2)
+    texts = registry.stacks(pool.entry, (0, 1, 2))
+    assert sorted(texts) == [0, 1, 2]
+    assert all("File" in text for text in texts.values())
+
+
+def test_large_values_on_a_slow_line_go_in_streams(fake):
+    pool = fake(nodes=1)
+    machine = machines(pool)[0]
+    machine.delay = 0.03
+    big = np.frombuffer(os.urandom(12_000_000), "u1")
+    outcome = pool.run(request(pool, "big", {"big": big}), lambda _: None)
+    assert (unpack(outcome.done[0].value, pool.store) == big).all()
+    assert machine.store()._delay >= 0.06
