@@ -7,7 +7,6 @@ has passed.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import itertools
@@ -309,6 +308,8 @@ class Pool:
                 call()
             self._lines.flush()
             self._lines.close()
+            if self._stores is not None:
+                self._stores.close()
             for machine in self._generations.machines:
                 machine.leave()
 
@@ -406,17 +407,6 @@ class Pool:
         self._greet(watch)
         for machine in machines:
             watch(Step(machine.nodes, "agent", done=True))
-
-    async def _start_agents(self, preload: list[str]) -> None:
-        """Start an agent on each machine, side by side; raises what the first that fails raises."""
-        machines = self._generations.machines
-        try:
-            async with asyncio.TaskGroup() as group:
-                for machine in machines:
-                    start = machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload)
-                    group.create_task(start)
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
 
     def _greet(self, watch: Watch) -> list[Hello]:
         """Open the lines, and hear who is there."""

@@ -66,11 +66,15 @@ def main() -> None:
     plan = json.loads(sys.argv[1])
     if ctypes.CDLL(None, use_errno=True).unshare(_NEW):
         sys.exit(f"no namespaces: {os.strerror(ctypes.get_errno())}")
+    told, tell = os.pipe()
     if child := os.fork():
-        # Only process 1 hears of the end of stdin, so that it is what is waited for.
         print(child, flush=True)
+        # Only process 1 hears of the end of stdin, so that it is what is waited for.
         os.close(0)
+        os.close(tell)
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    os.close(tell)
+    os.read(told, 1)
     os.umask(0o022)
     os.setsid()
     Path("/proc/sys/kernel/hostname").write_text(plan["name"])

@@ -1,0 +1,251 @@
+"""Pools on hosts that one logs in to: cells, calls and values there and back, and nothing left behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+
+import pytest
+from cluster.notebooks import left_on, notebook, nothing_left
+from kernels import kernel
+
+pytestmark = pytest.mark.timeout(300)
+needs_torch = pytest.mark.skipif(
+    not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
+)
+needs_jax = pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed")
+
+CALLS = """
+pool = sky.Compute(provider=sky.SSH(hosts={names}, config={config!r}), image=here)
+@sky.function
+def where(word):
+    return word, socket.gethostname()
+with pool:
+    one = where("one") >> pool
+    every = where("all") @ pool
+    several = [where(str(i)) >> pool for i in range(4)]
+print([one, list(every), several])
+"""
+
+
+# ── cells, calls, values ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_cells_run_on_every_host(hosts, count):
+    town = hosts(count)
+    with notebook(town) as book:
+        assert book.values("socket.gethostname()", timeout=150) == town.names
+        book.here("x = 20")
+        ran = book.well("y = x + 1\nprint('at', socket.gethostname(), os.getuid())")
+        assert all(f"at {name} 4001" in ran.picture for name in town.names)
+        assert book.values("y + 1") == [22] * count
+
+
+def test_a_hostfile_says_which(hosts, tmp_path):
+    town = hosts(2)
+    (tmp_path / "mine").write_text(f"# ours\n{town.names[0]}\n\n{town.names[1]} slots=2\n")
+    with notebook(town) as book:
+        book.options = f"hosts=@{tmp_path}/mine config={town.config} image=here ranks_per_node=1"
+        assert book.values("socket.gethostname()") == town.names
+
+
+def test_functions_are_called_on_hosts(hosts):
+    town = hosts(2)
+    with notebook(town) as book:
+        said = book.here(CALLS.format(names=town.names, config=str(town.config)), timeout=90)
+    one, every, several = eval(said.splitlines()[-1])
+    assert one[0] == "one" and one[1] in town.names
+    assert every == [("all", name) for name in town.names]
+    assert {word for word, _ in several} == set("0123")
+
+
+def test_large_values_go_there_and_come_back(hosts):
+    town = hosts(2)
+    with notebook(town) as book:
+        book.here(
+            "import hashlib\nlarge = os.urandom(30_000_000)\n"
+            "mark = lambda value: hashlib.sha256(value).hexdigest()"
+        )
+        assert book.values("mark(large)") == [book.here("print(mark(large))").strip()] * 2
+        book.well("own = os.urandom(20_000_000 + int(os.environ['RANK']))\nown", "out=back")
+        marks = book.values("mark(own)")
+        assert book.here("print([mark(each) for each in back])").strip() == str(marks)
+
+
+def test_what_a_host_has_is_not_sent_again(hosts):
+    town = hosts(2)
+    with notebook(town) as book:
+        book.here("large = os.urandom(10_000_000)")
+        book.well("len(large)")
+        before, _ = town.line.moved()
+        book.well("len(large)")
+        assert town.line.moved()[0] - before < 1_000_000
+
+
+def test_a_value_goes_over_the_line_once_for_all_hosts(hosts):
+    town = hosts(4)
+    with notebook(town) as book:
+        book.well("1", timeout=120)
+        book.here("large = os.urandom(30_000_000)")
+        before, _ = town.line.moved()
+        assert book.values("len(large)") == [30_000_000] * 4
+        assert town.line.moved()[0] - before < 1.05 * 30_000_000 + 1_000_000
+
+
+def test_modules_of_the_project_are_there_too(hosts, tmp_path):
+    town = hosts(2)
+    (tmp_path / "of_ours.py").write_text("def answer():\n    return 42\n")
+    with notebook(town, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}") as book:
+        book.here(f"os.chdir({str(tmp_path)!r})\nimport of_ours")
+        assert book.values("of_ours.answer()") == [42, 42]
+
+
+def test_an_error_there_is_an_error_here(hosts):
+    town = hosts(2)
+    with notebook(town) as book:
+        ran = book.cell("if os.environ['RANK'] == '1':\n    raise KeyError('there')")
+        assert ran.error[0] == "KeyError" and "rank 1" in ran.picture
+        assert book.values("socket.gethostname()") == town.names
+
+
+def test_the_square_button_stops_what_runs_there(hosts):
+    town = hosts(2)
+    with notebook(town) as book:
+        book.well("1")
+        ran = book.kernel.stopped(book.code("kept = 3\nprint('here')\ntime.sleep(1000)"))
+        assert ran.status == "error"
+        assert book.values("kept") == [3, 3]
+
+
+def test_a_rank_that_dies_there_is_told_of_and_made_anew(hosts):
+    town = hosts(2)
+    with notebook(town) as book:
+        ran = book.cell(
+            "if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), 9)\ntime.sleep(30)"
+        )
+        assert ran.error[0] == "RankDied"
+        assert book.values("socket.gethostname()") == town.names
+
+
+# ── frameworks ──────────────────────────────────────────────────────────────────────────
+
+_DDP = """
+import torch, torch.distributed as dist
+torch.manual_seed(int(os.environ['RANK']))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(16, 8)).square().mean().backward()
+    optimizer.step()
+total = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(total)
+[total.item(), round(sum(float(each.sum()) for each in model.parameters()), 5)]
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize("count", [2, 4])
+def test_torch_trains_across_hosts(hosts, count):
+    town = hosts(count)
+    with notebook(town) as book:
+        book.options += " framework=torch"
+        found = book.values(_DDP, timeout=200)
+        assert [each[0] for each in found] == [count * (count + 1) / 2] * count
+        assert len({each[1] for each in found}) == 1
+
+
+@needs_torch
+def test_torch_trains_where_the_head_has_two_networks(hosts):
+    """The second host knows the first by an address that the notebook never sees."""
+    town = hosts(2, behind=True)
+    with notebook(town) as book:
+        book.options += " framework=torch"
+        assert [each[0] for each in book.values(_DDP, timeout=200)] == [3.0, 3.0]
+
+
+@needs_jax
+def test_jax_computes_across_hosts(hosts):
+    town = hosts(2)
+    with notebook(town) as book:
+        book.options += " framework=jax env=JAX_NUM_CPU_DEVICES=2"
+        body = (
+            "import jax, jax.numpy as jnp\n"
+            "from jax.experimental import multihost_utils\n"
+            "mine = jnp.array([jax.process_index() + 1.0])\n"
+            "[jax.device_count(), multihost_utils.process_allgather(mine).ravel().tolist()]"
+        )
+        assert book.values(body, timeout=200) == [[4, [1.0, 2.0]]] * 2
+
+
+@needs_torch
+def test_check_names_the_pair_that_cannot_talk(hosts):
+    town = hosts(3)
+    with notebook(town) as book:
+        assert book.kernel.run(f"%sky up {book.options}", 100).status == "ok"
+        for one, other in ((town[1], town[2]), (town[2], town[1])):
+            one.run(f"ip route add blackhole {other.address}/32")
+            one.run(f"ip -6 route add blackhole {other.address6}/128")
+        said = book.here("%sky check", timeout=120)
+        assert "gpu2" in said and "gpu3" in said, said
+
+
+# ── the end ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_left_after_down_is_what_helps_the_next_up(hosts):
+    town = hosts(2)
+    with notebook(town) as book:
+        book.well("1")
+        assert any(left_on(host) for host in town)
+        assert book.kernel.run("%sky down", 60).status == "ok"
+        nothing_left(town)
+        assert book.values("socket.gethostname()") == town.names
+
+
+def test_a_kernel_that_is_shut_down_leaves_nothing_there(hosts):
+    town = hosts(2)
+    with kernel() as running:
+        running.run("import sys, skyward_nb as sky\nhere = sky.Image(interpreter=sys.executable)")
+        line = f"%%sky_remote hosts={','.join(town.names)} config={town.config} image=here"
+        assert running.run(f"{line}\n1", 90).status == "ok"
+    nothing_left(town)
+
+
+def test_a_pool_outlives_its_kernel_and_is_found_again(hosts):
+    town = hosts(2)
+    with notebook(town) as book:
+        body = "import time\nkept = 5\nfor i in range(100):\n    print('line', i)\n    time.sleep(0.1)\n'end'"
+        book.kernel.begin(book.code(body))
+        book.kernel.client.get_iopub_msg(timeout=60)
+        until_said(book, "line 3")
+        words = book.kernel.restart(by_kill=True)
+        assert "is alive from an earlier kernel" in words
+        ran = book.kernel.run("%sky attach", 90)
+        assert ran.status == "ok", ran.traceback
+        assert [f"line {i}" in ran.picture for i in range(100)] == [True] * 100
+        assert ran.result == "[0-1] 'end'"
+        assert book.kernel.run("%%sky_remote\nkept").result == "[0-1] 5"
+
+
+def until_said(book, word):
+    """Wait until a cell that goes on shows this."""
+    while True:
+        content = json.dumps(book.kernel.client.get_iopub_msg(timeout=60)["content"])
+        if word in content:
+            return
+
+
+def test_an_agent_that_nobody_comes_back_to_ends_itself(hosts):
+    town = hosts(1)
+    with notebook(town) as book:
+        book.options += " idle=5s"
+        book.well("1")
+        host = town[0]
+        os.kill(book.kernel.manager.provisioner.pid, signal.SIGKILL)
+        nothing_left(town, seconds=60)
+        assert not [words for words in host.processes().values() if "skyward" in words]
+        book.kernel.restart(by_kill=True)
