@@ -7,6 +7,7 @@ has passed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import itertools
@@ -407,6 +408,14 @@ class Pool:
         self._greet(watch)
         for machine in machines:
             watch(Step(machine.nodes, "agent", done=True))
+
+    async def _start_agents(self, preload: list[str]) -> None:
+        """Start all agents side by side; returns when all have come to an end of that."""
+        idle, ttl = self.spec.idle, self.spec.ttl or 0
+        starts = [each.start_agent(idle, ttl, preload) for each in self._generations.machines]
+        for error in await asyncio.gather(*starts, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
 
     def _greet(self, watch: Watch) -> list[Hello]:
         """Open the lines, and hear who is there."""
