@@ -14,10 +14,10 @@ from collections.abc import Iterable
 import psutil
 
 from skyward_nb.runtime.reach import Listener, reach
+from skyward_nb.wire.addresses import is_private
 from skyward_nb.words.findings import Reached
 from skyward_nb.words.meeting import Door
 
-_CARRIER_GRADE = ipaddress.ip_network("100.64.0.0/10")
 _PATIENCE = 4.0
 
 
@@ -72,6 +72,4 @@ def _is_meant(text: str, *, loopback: bool) -> bool:
         return False  # with a zone: it is reached by way of one interface only
     if loopback or address.is_loopback:
         return loopback and address.is_loopback
-    if address.is_link_local or address.is_multicast or address.is_unspecified:
-        return False
-    return address.is_private or address in _CARRIER_GRADE
+    return is_private(text)

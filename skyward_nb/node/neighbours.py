@@ -19,31 +19,16 @@ from pathlib import Path
 
 import psutil
 
+from skyward_nb.wire.addresses import is_private
 from skyward_nb.wire.beside import side_by_side
 from skyward_nb.wire.pool_key import Doors
 from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.wire.value_stream import Stream
-from skyward_nb.wire.values import ANSWERS, Address, Branch, Done, Meet, Who
+from skyward_nb.wire.values import ANSWERS, Address, Admit, Branch, Done, Who
 
 _KNOCK = 4.0
 """Seconds in which an address answers, or is none."""
 _PATIENCE = 4.0
-_PRIVATE = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            "127.0.0.0/8",
-            "10.0.0.0/8",
-            "172.16.0.0/12",
-            "192.168.0.0/16",
-            "169.254.0.0/16",
-            "100.64.0.0/10",
-            "::1/128",
-            "fc00::/7",
-        ),
-    )
-)
-"""RFC 1918, 3927, 6598, 4193, and loopback. IPv6 link-local ones mean something else on each machine."""
 
 
 class Neighbours:
@@ -65,7 +50,7 @@ class Neighbours:
         """There is a loop now that waits for who comes."""
         self._loop = loop
 
-    def meet(self, ask: Meet) -> tuple[Address, ...]:
+    def meet(self, ask: Admit) -> tuple[Address, ...]:
         """Take those with this key from now on, and those with another one no more; where."""
         with self._lock:
             self.close()
@@ -206,15 +191,6 @@ def own_hosts() -> list[str]:
     ]
     others = [host for host in found if not ipaddress.ip_address(host).is_loopback]
     return others or found
-
-
-def is_private(host: str) -> bool:
-    """Whether it is an address that the world at large cannot reach."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False  # with a zone, or a name
-    return any(address in network for network in _PRIVATE if network.version == address.version)
 
 
 def _listener(host: str) -> socket.socket:

@@ -23,6 +23,8 @@ from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import (
     ASKS,
+    Admit,
+    Admitted,
     Answer,
     Ask,
     Done,
@@ -35,8 +37,6 @@ from skyward_nb.wire.values import (
     Lack,
     Lacking,
     Lacks,
-    Meet,
-    Met,
     Refused,
     Spread,
     Trim,
@@ -129,7 +129,7 @@ class Values:
             case Trim():
                 self._store.trim(ask.needed)
                 stream.say(Done())
-            case Meet():
+            case Admit():
                 stream.say(self._meet(ask))
             case Who() | Spread():
                 self._answer_neighbour(stream, ask, room)
@@ -149,9 +149,9 @@ class Values:
             case _:
                 stream.say(Refused(errno.EPERM, "this is not a neighbour's to ask for"))
 
-    def _meet(self, ask: Meet) -> Answer:
+    def _meet(self, ask: Admit) -> Answer:
         try:
-            return Met(self._neighbours.meet(ask))
+            return Admitted(self._neighbours.meet(ask))
         except OSError as error:
             return _refused(error)
 

@@ -55,6 +55,11 @@ class Generations:
         """By machine, the address at which the others reach it, and the interface."""
         self._kept: dict[int, dict[str, tuple[int, ...]]] = {}
 
+    @property
+    def homes(self) -> dict[str, str]:
+        """By machine, the address at which the others reach it."""
+        return {name: address for name, (address, _) in self._homes.items()}
+
     def ready_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
         """The next generation is readied so."""
         self._spec, self._plugins = spec, plugins

@@ -209,7 +209,8 @@ class Pool:
         machines = self._generations.machines
         if self._stores is None:
             here = self._provider.shares_files
-            self._stores = Stores(machines, self.spec.slots, is_here=here)
+            homes = self._generations.homes
+            self._stores = Stores(machines, self.spec.slots, homes, is_here=here)
         return self._stores
 
     @property

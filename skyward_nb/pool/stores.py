@@ -19,14 +19,19 @@ from skyward_nb.words.parts import Packed
 
 
 class Stores:
-    """What lies where; `is_here` says that machines see the memory of this one, so that nothing travels."""
+    """What lies where; `is_here` says that machines see the memory of this one, so that nothing travels.
 
-    def __init__(self, machines: Sequence[Machine], slots: int, *, is_here: bool) -> None:
+    `homes` are the addresses at which machines reach one another, by name.
+    """
+
+    def __init__(
+        self, machines: Sequence[Machine], slots: int, homes: Mapping[str, str], *, is_here: bool
+    ) -> None:
         self._stores: list[ContentStore] = [machine.store() for machine in machines]
         self._at = {node: at for at, machine in enumerate(machines) for node in machine.nodes}
         self._slots = slots
         self._is_here = is_here
-        self._fan = Fan([store for store in self._stores if isinstance(store, RemoteStore)])
+        self._fan = Fan([store for store in self._stores if isinstance(store, RemoteStore)], homes)
         self._views: dict[frozenset[int], ContentStore] = {}
         self._lock = threading.Lock()
         self._kept: Counter[str] = Counter()

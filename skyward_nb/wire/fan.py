@@ -7,7 +7,7 @@ others, it gets values over its own line, as small ones always are.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from skyward_nb.wire.beside import side_by_side
 from skyward_nb.wire.blobs import Buffer
@@ -23,10 +23,14 @@ _WAYS = 2
 
 
 class Fan:
-    """The machines of one pool, and where they can be reached by each other."""
+    """The machines of one pool, and where they can be reached by each other.
 
-    def __init__(self, stores: Sequence[RemoteStore]) -> None:
+    `homes` are, by name, the addresses at which they have met; without any, all private ones.
+    """
+
+    def __init__(self, stores: Sequence[RemoteStore], homes: Mapping[str, str]) -> None:
         self._stores = tuple(stores)
+        self._homes = homes
         self._lock = threading.Lock()
         self._met: dict[str, tuple[Address, ...]] | None = None
 
@@ -43,7 +47,8 @@ class Fan:
 
         def meet(store: RemoteStore, tick: Callable[[], None]) -> None:
             try:
-                met[store.name] = store.meet(key, tick)
+                hosts = tuple(home for name, home in self._homes.items() if name == store.name)
+                met[store.name] = store.meet(key, hosts, tick)
             except OSError:
                 met[store.name] = ()  # what hinders it hinders putting values there, which tells it
 

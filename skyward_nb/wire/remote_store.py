@@ -26,6 +26,8 @@ from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import (
     ANSWERS,
     Address,
+    Admit,
+    Admitted,
     Answer,
     Ask,
     Branch,
@@ -38,8 +40,6 @@ from skyward_nb.wire.values import (
     Lack,
     Lacking,
     Lacks,
-    Meet,
-    Met,
     PoolKey,
     Refused,
     Span,
@@ -49,7 +49,7 @@ from skyward_nb.wire.values import (
 )
 
 T = TypeVar("T")
-A = TypeVar("A", Kept, Lacks, Given, Met, Lacking)
+A = TypeVar("A", Kept, Lacks, Given, Admitted, Lacking)
 _AT_ONCE = 1 << 20
 _PIECE = 4 << 20
 _LEAST_PIECE = 1 << 20
@@ -77,8 +77,7 @@ class RemoteStore:
     """A `ContentStore` over streams that `open_stream` opens, from any thread.
 
     What it raises as OSError is tried again for `patience` seconds in which nothing comes on;
-    `AgentGone` is passed on. `name` is the machine's, and `hosts` are addresses at which other machines
-    of its pool may reach it; without any, all its private ones.
+    `AgentGone` is passed on. `name` is the machine's.
     """
 
     def __init__(
@@ -86,10 +85,8 @@ class RemoteStore:
         open_stream: Callable[[], socket.socket],
         patience: float = 60.0,
         name: str = "",
-        hosts: tuple[str, ...] = (),
     ) -> None:
         self.name: str = name
-        self._hosts = hosts
         self._open_stream = open_stream
         self._patience = patience
         self._lock = threading.Lock()
@@ -207,11 +204,13 @@ class RemoteStore:
 
     # ── values that go on from there ────────────────────────────────────────────────────
 
-    def meet(self, key: PoolKey, tick: Callable[[], None]) -> tuple[Address, ...]:
-        """Have the machine take others that have this key; where. Raises OSError."""
+    def meet(
+        self, key: PoolKey, hosts: tuple[str, ...], tick: Callable[[], None]
+    ) -> tuple[Address, ...]:
+        """Have the machine take others that have this key, at these addresses; where. Raises OSError."""
         with _refusals():
-            ask = Meet(self.name, key, self._hosts)
-            return self._tried(lambda line: _ask(line, ask, Met), tick).addresses
+            ask = Admit(self.name, key, hosts)
+            return self._tried(lambda line: _ask(line, ask, Admitted), tick).addresses
 
     def lacks(self, digest: str, size: int, tick: Callable[[], None]) -> bool:
         """Whether a value, or a part of it, is not there; raises OSError, as where there is no room."""

@@ -116,8 +116,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-class Meet(msgspec.Struct, frozen=True, tag=True):
-    """Take agents of the same pool that come with this key, at `hosts`; answered by `Met`.
+class Admit(msgspec.Struct, frozen=True, tag=True):
+    """Take agents of the same pool that come with this key, at `hosts`; answered by `Admitted`.
 
     Without `hosts`, at all private addresses of the machine. `name` is what the machine is called.
     """
@@ -127,7 +127,7 @@ class Meet(msgspec.Struct, frozen=True, tag=True):
     hosts: tuple[str, ...] = ()
 
 
-class Met(msgspec.Struct, frozen=True, tag=True):
+class Admitted(msgspec.Struct, frozen=True, tag=True):
     """Where agents of the same pool are taken; nowhere: this machine has no private address."""
 
     addresses: tuple[Address, ...]
@@ -153,8 +153,8 @@ class Lacking(msgspec.Struct, frozen=True, tag=True):
     machines: dict[str, str]
 
 
-Ask = Keep | Lack | Give | Forget | Trim | Meet | Who | Spread
-Answer = Kept | Lacks | Given | Done | Refused | Met | Lacking
+Ask = Keep | Lack | Give | Forget | Trim | Admit | Who | Spread
+Answer = Kept | Lacks | Given | Done | Refused | Admitted | Lacking
 
 ASKS: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
 ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)

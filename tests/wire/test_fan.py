@@ -20,9 +20,11 @@ from skyward_nb.wire.fan import Fan, FannedStores
 from skyward_nb.wire.pool_key import Doors, new_key
 from skyward_nb.wire.remote_store import RemoteStore, Unwilling, _ask
 from skyward_nb.wire.value_stream import Stream
-from skyward_nb.wire.values import ANSWERS, Done, Forget, Give, Given, Meet, Met, Who
+from skyward_nb.wire.values import ANSWERS, Admit, Admitted, Done, Forget, Give, Given, Who
 
 LARGE = os.urandom(1 << 20) * 5 + b"end"
+
+HOME = "127.0.0.1"
 
 
 class Far:
@@ -37,7 +39,7 @@ class Far:
         self.sent = 0
         asyncio.run_coroutine_threadsafe(self._do(self.values.listen), loop).result()
         self._loop = loop
-        self.near = RemoteStore(self.open, 3.0, name, ("127.0.0.1",))
+        self.near = RemoteStore(self.open, 3.0, name)
 
     async def _do(self, what):
         what(asyncio.get_running_loop())
@@ -84,7 +86,7 @@ def machines(tmp_path):
 @pytest.fixture
 def together(machines):
     stores = [each.near for each in machines]
-    return FannedStores(stores, Fan(stores))
+    return FannedStores(stores, Fan(stores, {store.name: HOME for store in stores}))
 
 
 def test_a_large_value_goes_over_one_line_and_is_everywhere(machines, together):
@@ -168,7 +170,7 @@ def test_whoever_interrupts_is_not_kept(machines, together):
 def door(far, key):
     """A neighbour's stream to a machine that was told of a key."""
     near = far.near
-    (address,) = near.meet(key, lambda: None)
+    (address,) = near.meet(key, (HOME,), lambda: None)
     connection = socket.create_connection(address, 2)
     return Doors(key, far.folder).enter(connection)
 
@@ -181,7 +183,7 @@ def test_neighbours_give_and_do_not_take(machines):
     assert _ask(stream, Who("far0"), Done)
     with pytest.raises(Unwilling, match="another one"):
         _ask(stream, Who("far1"), Done)
-    for ask in (Give(value, 0, 5), Forget((value,)), Meet("me", new_key())):
+    for ask in (Give(value, 0, 5), Forget((value,)), Admit("me", new_key())):
         with pytest.raises(Unwilling, match="not a neighbour's"):
             _ask(stream, ask, Given)
     stream.close()
@@ -191,7 +193,7 @@ def test_neighbours_give_and_do_not_take(machines):
 def test_nobody_comes_in_without_the_key(machines):
     far = machines[0]
     key, other = new_key(), new_key()
-    (address,) = far.near.meet(key, lambda: None)
+    (address,) = far.near.meet(key, (HOME,), lambda: None)
     with pytest.raises(OSError, match=r"CERTIFICATE|certificate|alert|verify|reset|closed"):
         stream = Doors(other, far.folder).enter(socket.create_connection(address, 2))
         stream.recv(1)
@@ -215,8 +217,8 @@ def test_nobody_comes_in_without_the_key(machines):
 def test_a_new_key_ends_the_old_one(machines):
     far = machines[0]
     old = new_key()
-    (address,) = far.near.meet(old, lambda: None)
-    (another,) = far.near.meet(new_key(), lambda: None)
+    (address,) = far.near.meet(old, (HOME,), lambda: None)
+    (another,) = far.near.meet(new_key(), (HOME,), lambda: None)
     assert another != address
     with pytest.raises(OSError):
         Doors(old, far.folder).enter(socket.create_connection(another, 2)).recv(1)
@@ -251,9 +253,9 @@ def test_private_addresses(host, private):
 def test_a_machine_listens_at_private_addresses_alone(machines, monkeypatch):
     assert all(is_private(host) for host in own_hosts())
     far = machines[0]
-    assert _ask(Stream(far.open(), ANSWERS), Meet("me", new_key(), ("8.8.8.8", "::")), Met) == Met(
-        ()
-    )
+    assert _ask(
+        Stream(far.open(), ANSWERS), Admit("me", new_key(), ("8.8.8.8", "::")), Admitted
+    ) == Admitted(())
 
 
 def test_trees_have_each_machine_once():
