@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Mapping
 from typing import NoReturn
 
@@ -307,6 +308,8 @@ class Pool:
                 call()
             self._lines.flush()
             self._lines.close()
+            if self._stores is not None:
+                self._stores.close()
             for machine in self._generations.machines:
                 machine.leave()
 
@@ -384,7 +387,15 @@ class Pool:
     def _connect(self, watch: Watch) -> None:
         asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
         preload = list(dict.fromkeys(itertools.chain(*asked)))
-        self._lines.wait_for(self._acquire(), watch)
+        said = deque[Phase | Step]()
+
+        def hear(event: Event | None) -> None:
+            while said:
+                watch(said.popleft())
+            watch(event)
+
+        self._lines.wait_for(self._acquire(said.append), hear)
+        hear(None)
         machines = self._generations.machines
         for machine in machines:
             watch(Step(machine.nodes, "agent"))
@@ -395,15 +406,12 @@ class Pool:
             watch(Step(machine.nodes, "agent", done=True))
 
     async def _start_agents(self, preload: list[str]) -> None:
-        """Start an agent on each machine, side by side; raises what the first that fails raises."""
-        machines = self._generations.machines
-        try:
-            async with asyncio.TaskGroup() as group:
-                for machine in machines:
-                    start = machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload)
-                    group.create_task(start)
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        """Start all agents side by side; returns when all have come to an end of that."""
+        idle, ttl = self.spec.idle, self.spec.ttl or 0
+        starts = [each.start_agent(idle, ttl, preload) for each in self._generations.machines]
+        for error in await asyncio.gather(*starts, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
 
     def _greet(self, watch: Watch) -> list[Hello]:
         """Open the lines, and hear who is there."""
@@ -427,9 +435,9 @@ class Pool:
                 early.append(event)
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
-    async def _acquire(self) -> None:
+    async def _acquire(self, tell: Callable[[Phase | Step], None]) -> None:
         """Get the machines; here, so that an interrupt cannot lose them between two threads."""
-        self._generations.machines = await self._provider.acquire(self.spec, self.pool_id)
+        self._generations.machines = await self._provider.acquire(self.spec, self.pool_id, tell)
 
     def _check_python(self, hello: Hello) -> None:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"

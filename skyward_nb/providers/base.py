@@ -7,10 +7,12 @@ these few names and nothing else.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from typing import Protocol
 
 from skyward_nb.wire.stores import AgentGone as AgentGone
 from skyward_nb.wire.stores import ContentStore
+from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -60,8 +62,10 @@ class Provider(Protocol):
         """Raise what would hinder a pool of this spec, before anything is started."""
         ...
 
-    async def acquire(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
-        """The machines of a pool, head first, all or none."""
+    async def acquire(
+        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
+    ) -> tuple[Machine, ...]:
+        """The machines of a pool, head first, all or none; `tell` hears what goes on meanwhile."""
         ...
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:

@@ -12,12 +12,14 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.folders import is_gone, make_folders, pool_folders, sweep
 from skyward_nb.providers.local import LocalMachine
 from skyward_nb.providers.remains import is_ours
 from skyward_nb.wire.remote_store import RemoteStore
+from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.spec import PoolSpec
 
 _CHUNK = 1 << 18
@@ -203,7 +205,9 @@ class FakeProvider:
     def check(self, spec: PoolSpec) -> None:
         """Nothing hinders: there are as many machines as wanted."""
 
-    async def acquire(self, spec: PoolSpec, pool_id: str) -> tuple[FakeMachine, ...]:
+    async def acquire(
+        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
+    ) -> tuple[FakeMachine, ...]:
         """A machine for each node, with folders for the pool; raises `RuntimeFolderError`."""
         sweep()
         machines: list[FakeMachine] = []
@@ -211,6 +215,7 @@ class FakeProvider:
             for node in range(spec.nodes):
                 make_folders(spec.name, f"{pool_id}-{node}")
                 machines.append(FakeMachine(spec.name, node, pool_id))
+                tell(Step((node,), "machine", done=True))
         except BaseException:
             await asyncio.gather(*(machine.release() for machine in machines))
             raise

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.folders import (
@@ -31,6 +31,7 @@ from skyward_nb.wire import nvidia, partition
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.processes import noted
 from skyward_nb.words.errors import AcceleratorError, StartError
+from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.image import Image
 from skyward_nb.words.mig import advice, is_called, most_of, slices_of, visible_cards
 from skyward_nb.words.spec import PoolSpec
@@ -203,8 +204,11 @@ class LocalProvider:
                 "(this version has provider=local only).",
             )
 
-    async def acquire(self, spec: PoolSpec, pool_id: str) -> tuple[LocalMachine, ...]:
+    async def acquire(
+        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
+    ) -> tuple[LocalMachine, ...]:
         """This machine, with folders for the pool; raises `RuntimeFolderError`."""
+        del tell  # there is nothing to wait for
         sweep()
         return (LocalMachine(spec.name, range(spec.nodes), make_folders(spec.name, pool_id)),)
 

@@ -74,12 +74,10 @@ def test_large_values_go_there_and_come_back_and_are_forgotten(fake):
         assert end.value.data is None, "it goes by way of the store"
         assert (unpack(end.value, pool.store) == rank).all()
     pool.clean(outcome)
-    pool.store.put(
-        digest_of([b"x"]), [b"x"]
-    )  # what was forgotten is so before anything else is done
-    assert not {end.value.digest for end in outcome.done.values()} & set(
-        sum((stored(machine) for machine in machines(pool)), [])
-    )
+    # What was forgotten is so before anything else is done.
+    pool.store.put(digest_of([b"x"]), [b"x"])
+    there = {name for machine in machines(pool) for name in stored(machine)}
+    assert there.isdisjoint(end.value.digest for end in outcome.done.values())
 
 
 def test_what_is_for_some_ranks_goes_to_their_machines_alone(fake):
