@@ -15,11 +15,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
+from skyward_nb.node.neighbours import Neighbours, Passing
 from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.value_stream import Stream
+from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import (
     ASKS,
     Answer,
@@ -32,14 +33,20 @@ from skyward_nb.wire.values import (
     Keep,
     Kept,
     Lack,
+    Lacking,
     Lacks,
+    Meet,
+    Met,
     Refused,
+    Spread,
     Trim,
+    Who,
     is_digest,
 )
 
 SOCKET = "values.sock"
 _STEP = 1 << 20
+_TICK = 0.1
 _numbers = itertools.count(1)
 _ABANDONED = 600.0
 """Seconds after which what has come of a value is given up, if nothing of it came any more."""
@@ -55,6 +62,7 @@ class Values:
         self._arrivals: dict[str, Arrival] = {}
         self._streams: set[socket.socket] = set()
         self._listener: socket.socket | None = None
+        self._neighbours = Neighbours(folder, self._serve_neighbour)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take whoever comes from now on."""
@@ -63,13 +71,16 @@ class Values:
         listener.listen(64)
         listener.setblocking(False)
         loop.add_reader(listener, self._accept, listener)
+        self._neighbours.begin(loop)
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection, _ = listener.accept()
-            self._streams.add(connection)
             threading.Thread(
-                target=self._serve, args=(connection,), name="skyward-values", daemon=True
+                target=self._serve,
+                args=(connection, self._answer),
+                name="skyward-values",
+                daemon=True,
             ).start()
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -77,18 +88,27 @@ class Values:
         if self._listener is not None:
             loop.remove_reader(self._listener)
             self._listener.close()
+        self._neighbours.close()
         for connection in list(self._streams):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     # ── one stream ──────────────────────────────────────────────────────────────────────
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve_neighbour(self, connection: socket.socket) -> None:
+        self._serve(connection, self._answer_neighbour)
+
+    def _serve(
+        self,
+        connection: socket.socket,
+        answer: Callable[[Stream[Ask], Ask, memoryview], None],
+    ) -> None:
+        self._streams.add(connection)
         stream = Stream(connection, ASKS)
         room = memoryview(bytearray(_STEP))
         try:
             while True:
-                self._answer(stream, stream.hear(), room)
+                answer(stream, stream.hear(), room)
         except OSError:
             """Whoever it was is gone."""
         finally:
@@ -109,6 +129,60 @@ class Values:
             case Trim():
                 self._store.trim(ask.needed)
                 stream.say(Done())
+            case Meet():
+                stream.say(self._meet(ask))
+            case Who() | Spread():
+                self._answer_neighbour(stream, ask, room)
+
+    def _answer_neighbour(self, stream: Stream[Ask], ask: Ask, room: memoryview) -> None:
+        """What another machine of the pool may say: it gives values, and takes none."""
+        match ask:
+            case Keep():
+                stream.say(self._keep(stream, ask, room))
+            case Lack():
+                stream.say(self._lack(ask))
+            case Who(name=name):
+                is_me = name == self._neighbours.name
+                stream.say(Done() if is_me else Refused(errno.EHOSTUNREACH, "it is another one"))
+            case Spread():
+                stream.say(self._spread(stream, ask))
+            case _:
+                stream.say(Refused(errno.EPERM, "this is not a neighbour's to ask for"))
+
+    def _meet(self, ask: Meet) -> Answer:
+        try:
+            return Met(self._neighbours.meet(ask))
+        except OSError as error:
+            return _refused(error)
+
+    def _spread(self, stream: Stream[Ask], ask: Spread) -> Answer:
+        """Give a value on, until all have it or whoever asked hangs up."""
+
+        def tick() -> None:
+            if stream.has_more():
+                raise StreamLost("nobody waits for it any more")
+
+        try:
+            with self._passing(ask.digest, ask.size) as source:
+                return Lacking(self._neighbours.spread(ask.digest, source, ask.branches, tick))
+        except StreamLost:
+            raise
+        except OSError as error:
+            return _refused(error)
+
+    @contextlib.contextmanager
+    def _passing(self, digest: str, size: int) -> Generator[Passing]:
+        """A value as it is to be given on, whether it is there or comes just now."""
+        arrival = self._arrival(digest, size)
+        if arrival is not None:
+            handle, wait = arrival.opened(), arrival.wait
+        else:
+            with self._store.open(digest) as file:
+                handle, wait = os.dup(file.fileno()), _is_there
+        try:
+            yield Passing(handle, size, wait)
+        finally:
+            os.close(handle)
 
     def _give(self, stream: Stream[Ask], ask: Give) -> None:
         try:
@@ -208,7 +282,7 @@ class Arrival:
         self.digest = digest
         self.size = size
         self.path: Path = folder / f".part-{digest}-{next(_numbers)}"
-        self.lock = threading.Lock()
+        self.lock = threading.Condition()
         self.missing = Gaps(size)
         self.is_settled = False
         self.touched = 0.0
@@ -231,6 +305,7 @@ class Arrival:
                 data, at = data[count:], at + count
         with self.lock:
             self.missing.fill(start, at)
+            self.lock.notify_all()
 
     @contextlib.contextmanager
     def _writing(self) -> Generator[None]:
@@ -246,17 +321,38 @@ class Arrival:
                 self._writers -= 1
                 self._close_if_removed()
 
+    def opened(self) -> int:
+        """One more descriptor of its file."""
+        with self._writing():
+            return os.dup(self._handle)
+
+    def wait(self, start: int, stop: int, tick: Callable[[], None]) -> None:
+        """Wait until these bytes have come; raises OSError when they never will."""
+        while True:
+            with self.lock:
+                if not self.missing.has(start, stop):
+                    return
+                if self._is_removed:
+                    raise OSError(errno.ESTALE, "what had come of it was given up")
+                self.lock.wait(_TICK)
+            tick()
+
     def remove(self) -> None:
         """Nothing more comes; again, without harm."""
         with self.lock:
             if not self._is_removed:
                 self._is_removed = True
+                self.lock.notify_all()
                 self.path.unlink(missing_ok=True)
                 self._close_if_removed()
 
     def _close_if_removed(self) -> None:
         if self._is_removed and not self._writers:
             os.close(self._handle)
+
+
+def _is_there(start: int, stop: int, tick: Callable[[], None]) -> None:
+    """All of it has come."""
 
 
 def _checked(digest: str) -> str:

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from skyward_nb.wire.beside import side_by_side
 from skyward_nb.wire.blobs import Buffer, Damaged, digest_of
@@ -25,8 +25,10 @@ from skyward_nb.wire.stores import no_tick
 from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import (
     ANSWERS,
+    Address,
     Answer,
     Ask,
+    Branch,
     Forget,
     Gaps,
     Give,
@@ -34,15 +36,20 @@ from skyward_nb.wire.values import (
     Keep,
     Kept,
     Lack,
+    Lacking,
     Lacks,
+    Meet,
+    Met,
+    PoolKey,
     Refused,
     Span,
+    Spread,
     Trim,
     pieces,
 )
 
 T = TypeVar("T")
-A = TypeVar("A", Kept, Lacks, Given)
+A = TypeVar("A", Kept, Lacks, Given, Met, Lacking)
 _AT_ONCE = 1 << 20
 _PIECE = 4 << 20
 _LEAST_PIECE = 1 << 20
@@ -70,10 +77,19 @@ class RemoteStore:
     """A `ContentStore` over streams that `open_stream` opens, from any thread.
 
     What it raises as OSError is tried again for `patience` seconds in which nothing comes on;
-    `AgentGone` is passed on.
+    `AgentGone` is passed on. `name` is the machine's, and `hosts` are addresses at which other machines
+    of its pool may reach it; without any, all its private ones.
     """
 
-    def __init__(self, open_stream: Callable[[], socket.socket], patience: float = 60.0) -> None:
+    def __init__(
+        self,
+        open_stream: Callable[[], socket.socket],
+        patience: float = 60.0,
+        name: str = "",
+        hosts: tuple[str, ...] = (),
+    ) -> None:
+        self.name: str = name
+        self._hosts = hosts
         self._open_stream = open_stream
         self._patience = patience
         self._lock = threading.Lock()
@@ -93,13 +109,11 @@ class RemoteStore:
         Raises OSError: ENOSPC where there is no room, ETIMEDOUT where there is no way; and
         `Damaged` where the bytes that came do not have the digest.
         """
-        source = Parts(parts)
-        try:
+        return self._given(digest, Parts(parts), tick)
+
+    def _given(self, digest: str, source: Source, tick: Callable[[], None]) -> bool:
+        with _refusals():
             kept = self._put(digest, source, tick)
-        except Unwilling as refused:
-            if refused.code == errno.EBADMSG:
-                raise Damaged(str(refused)) from None
-            raise OSError(refused.code, str(refused)) from None
         self._on_disk[digest] = kept.on_disk
         return kept.is_new
 
@@ -143,11 +157,13 @@ class RemoteStore:
 
     # ── values that go ──────────────────────────────────────────────────────────────────
 
-    def _put(self, digest: str, source: Parts, tick: Callable[[], None]) -> Kept:
+    def _put(self, digest: str, source: Source, tick: Callable[[], None]) -> Kept:
         size = source.size
         if size <= _AT_ONCE:
             whole = Keep(digest, size, 0, size)
-            return self._tried(lambda line: _ask(line, whole, Kept, source.views(0, size)), tick)
+            return self._tried(
+                lambda line: _ask(line, whole, Kept, source.views(0, size, tick)), tick
+            )
         lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
         if not lacks.spans:
             return Kept(is_whole=True, on_disk=lacks.on_disk)
@@ -159,7 +175,7 @@ class RemoteStore:
             raise
 
     def _put_large(
-        self, digest: str, source: Parts, lacks: Lacks, tick: Callable[[], None]
+        self, digest: str, source: Source, lacks: Lacks, tick: Callable[[], None]
     ) -> Kept:
         size = source.size
         patience = _Patience(self._patience)
@@ -189,18 +205,57 @@ class RemoteStore:
         fill = int(self._delay * _RATE / _WINDOW) + 1
         return max(1, min(fill, _MOST_STREAMS, size // _LEAST_PIECE))
 
+    # ── values that go on from there ────────────────────────────────────────────────────
+
+    def meet(self, key: PoolKey, tick: Callable[[], None]) -> tuple[Address, ...]:
+        """Have the machine take others that have this key; where. Raises OSError."""
+        with _refusals():
+            ask = Meet(self.name, key, self._hosts)
+            return self._tried(lambda line: _ask(line, ask, Met), tick).addresses
+
+    def lacks(self, digest: str, size: int, tick: Callable[[], None]) -> bool:
+        """Whether a value, or a part of it, is not there; raises OSError, as where there is no room."""
+        with _refusals():
+            found = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
+        self._on_disk[digest] = found.on_disk
+        return bool(found.spans)
+
+    def spread(
+        self, digest: str, size: int, branches: tuple[Branch, ...], tick: Callable[[], None]
+    ) -> dict[str, str]:
+        """Have the machine give a value on as it comes; which machines did not get it, and why."""
+        if not branches:
+            return {}
+        try:
+            with self._line(tick) as line:
+                return _ask(line, Spread(digest, size, branches), Lacking).machines
+        except (OSError, Unwilling) as error:
+            names = [name for branch in branches for name in branch.names()]
+            return dict.fromkeys(names, str(error))
+
+    def pass_on(
+        self, digest: str, source: Source, branches: tuple[Branch, ...], tick: Callable[[], None]
+    ) -> dict[str, str]:
+        """Have a value there, and on machines that get it from there, as `spread`. Raises as `put`."""
+        lacking: dict[str, str] = {}
+
+        def give(tick: Callable[[], None]) -> None:
+            self._given(digest, source, tick)
+
+        def spread(tick: Callable[[], None]) -> None:
+            lacking.update(self.spread(digest, source.size, branches, tick))
+
+        side_by_side([give, spread] if branches else [give], tick)
+        return lacking
+
     # ── values that come ────────────────────────────────────────────────────────────────
 
     def _brought(self, digest: str, tick: Callable[[], None]) -> PrivateMemory:
         with self._lock:
             if (here := self._here.get(digest)) is not None:
                 return here
-        try:
+        with _refusals():
             here = self._fetched(digest, tick)
-        except Unwilling as refused:
-            if refused.code == errno.ENOENT:
-                raise Damaged("it is not in the store any more") from None
-            raise OSError(refused.code, str(refused)) from None
         if digest_of([here.whole]) != digest:
             here.close()
             self.drop([digest])
@@ -323,6 +378,16 @@ class RemoteStore:
             self._back(line)
 
 
+class Source(Protocol):
+    """A value that is given, of which bytes may come as they are asked for."""
+
+    size: int
+
+    def views(self, start: int, stop: int, tick: Callable[[], None]) -> Iterator[memoryview]:
+        """The bytes from `start` to before `stop`; raises OSError where they never come."""
+        ...
+
+
 class Parts:
     """A value in parts, as bytes in a row."""
 
@@ -331,8 +396,11 @@ class Parts:
         self._ends = list(accumulate(view.nbytes for view in self._views))
         self.size: int = self._ends[-1] if self._ends else 0
 
-    def views(self, start: int, stop: int) -> Iterator[memoryview]:
+    def views(
+        self, start: int, stop: int, tick: Callable[[], None] = no_tick
+    ) -> Iterator[memoryview]:
         """The bytes from `start` to before `stop`, where they are."""
+        del tick  # they are there
         index = bisect_right(self._ends, start)
         while start < stop:
             view, end = self._views[index], self._ends[index]
@@ -344,7 +412,7 @@ class Parts:
 class _Going:
     """Pieces of a value that go, over any number of streams; `last` is the answer that all is there."""
 
-    def __init__(self, digest: str, source: Parts, spans: Iterable[Span]) -> None:
+    def __init__(self, digest: str, source: Source, spans: Iterable[Span]) -> None:
         self._digest = digest
         self._source = source
         self._spans = deque(spans)
@@ -357,7 +425,7 @@ class _Going:
         while (span := _next(self._spans)) is not None:
             start, stop = span
             keep = Keep(self._digest, self._source.size, start, stop - start)
-            line.say(keep, self._source.views(start, stop))
+            line.say(keep, self._source.views(start, stop, line.tick))
             ahead += 1
             while ahead > _AHEAD or (ahead and line.has_more()):
                 self._hear(line)
@@ -438,6 +506,19 @@ def _begun(line: Line, digest: str) -> tuple[PrivateMemory, Gaps]:
         raise
     missing.fill(0, given.length)
     return here, missing
+
+
+@contextlib.contextmanager
+def _refusals() -> Generator[None]:
+    """What the machine is not willing to do as `Damaged`, or OSError."""
+    try:
+        yield
+    except Unwilling as refused:
+        if refused.code == errno.ENOENT:
+            raise Damaged("it is not in the store any more") from None
+        if refused.code == errno.EBADMSG:
+            raise Damaged(str(refused)) from None
+        raise OSError(refused.code, str(refused)) from None
 
 
 def _ask(line: Line, ask: Ask, kind: type[A], parts: Iterable[Buffer] = ()) -> A:
