@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from skyward_nb.node.neighbours import Neighbours, Passing
+from skyward_nb.wire.arriving import Arriving
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import (
@@ -27,7 +28,6 @@ from skyward_nb.wire.values import (
     Ask,
     Done,
     Forget,
-    Gaps,
     Give,
     Given,
     Keep,
@@ -203,8 +203,8 @@ class Values:
             return _refused(error)
         if arrival is None:
             return Lacks((), self._store.on_disk(ask.digest))
-        with arrival.lock:
-            return Lacks(tuple(arrival.missing))
+        with arrival.arriving.changed:
+            return Lacks(tuple(arrival.arriving.missing))
 
     def _keep(self, stream: Stream[Ask], ask: Keep, room: memoryview) -> Answer:
         """Take what follows, wherever it goes; what to answer."""
@@ -214,16 +214,13 @@ class Values:
             arrival = self._arrival(ask.digest, ask.size)
         except OSError as error:
             trouble = error
-        at, end = ask.offset, ask.offset + ask.length
-        while at < end:
-            count = stream.take_some(room[: min(_STEP, end - at)])
+        for at, data in stream.pieces(ask.offset, ask.length, room):
             if arrival is not None and trouble is None:
                 try:
-                    arrival.write(at, room[:count])
+                    arrival.write(at, data)
                 except OSError as error:
                     trouble = error
                     self._give_up(arrival)
-            at += count
         if trouble is not None:
             return _refused(trouble)
         if arrival is None:
@@ -241,7 +238,8 @@ class Values:
             found = self._arrivals.get(digest)
             if found is None or found.size != size:
                 self._give_up_the_abandoned()
-                found = Arrival(digest, size, self._store.folder_for(size))
+                coming = sum(each.left for each in self._arrivals.values())
+                found = Arrival(digest, size, self._store.folder_for(size, coming))
                 self._arrivals[digest] = found
             found.touched = time.monotonic()
             return found
@@ -261,80 +259,90 @@ class Values:
 
     def _settle(self, arrival: Arrival) -> Answer:
         """Give a value its name once all of it is there."""
+        if not arrival.arriving.has_all():
+            return Kept(is_whole=False)
         with arrival.lock:
-            if arrival.missing or arrival.is_settled:
-                there = arrival.is_settled
-                return Kept(is_whole=there, on_disk=there and self._store.on_disk(arrival.digest))
-            arrival.is_settled = True
-        try:
-            self._store.adopt(arrival.path, arrival.digest)
-        except OSError as error:
-            return _refused(error)
-        finally:
-            self._give_up(arrival)
-        return Kept(is_whole=True, is_new=True, on_disk=self._store.on_disk(arrival.digest))
+            if not arrival.is_settled:
+                arrival.is_settled = True
+                if arrival.arriving.digest() != arrival.digest:
+                    self._give_up(arrival)
+                    why = "what came are not the bytes that were packed"
+                    return Refused(errno.EBADMSG, why)
+                arrival.path.rename(arrival.path.parent / arrival.digest)
+                self._give_up(arrival)
+                on_disk = self._store.on_disk(arrival.digest)
+                return Kept(is_whole=True, is_new=True, on_disk=on_disk)
+        if not self._store.touch(arrival.digest, arrival.size):
+            return Refused(errno.EBADMSG, "what came are not the bytes that were packed")
+        return Kept(is_whole=True, on_disk=self._store.on_disk(arrival.digest))
 
 
 class Arrival:
-    """A value of which some bytes have come, and others are `missing`."""
+    """A value that comes into a file of its own; `arriving` is what has come."""
 
     def __init__(self, digest: str, size: int, folder: Path) -> None:
         self.digest = digest
         self.size = size
         self.path: Path = folder / f".part-{digest}-{next(_numbers)}"
-        self.lock = threading.Condition()
-        self.missing = Gaps(size)
+        self.lock = threading.RLock()
         self.is_settled = False
         self.touched = 0.0
-        self._writers = 0
+        self.arriving = Arriving(size, self._read)
+        self._users = 0
         self._is_removed = False
-        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            if size:
-                os.posix_fallocate(self._handle, 0, size)
+            os.ftruncate(self._handle, size)
         except BaseException:
             self.remove()
             raise
 
+    @property
+    def left(self) -> int:
+        """Bytes that are to come."""
+        with self.arriving.changed:
+            return self.arriving.missing.size
+
     def write(self, at: int, data: memoryview) -> None:
         """These bytes have come. Raises OSError."""
-        start = at
-        with self._writing():
+        start, whole = at, data
+        with self._using():
             while data:
                 count = os.pwrite(self._handle, data, at)
                 data, at = data[count:], at + count
-        with self.lock:
-            self.missing.fill(start, at)
-            self.lock.notify_all()
+            self.arriving.came(start, whole)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        return os.pread(self._handle, stop - start, start)
 
     @contextlib.contextmanager
-    def _writing(self) -> Generator[None]:
+    def _using(self) -> Generator[None]:
         """Nobody closes the file meanwhile, whose number could be another's then."""
         with self.lock:
             if self._is_removed:
                 raise OSError(errno.ESTALE, "what had come of it was given up")
-            self._writers += 1
+            self._users += 1
         try:
             yield
         finally:
             with self.lock:
-                self._writers -= 1
+                self._users -= 1
                 self._close_if_removed()
 
     def opened(self) -> int:
         """One more descriptor of its file."""
-        with self._writing():
+        with self._using():
             return os.dup(self._handle)
 
     def wait(self, start: int, stop: int, tick: Callable[[], None]) -> None:
         """Wait until these bytes have come; raises OSError when they never will."""
         while True:
-            with self.lock:
-                if not self.missing.has(start, stop):
+            with self.arriving.changed:
+                if not self.arriving.missing.has(start, stop):
                     return
                 if self._is_removed:
                     raise OSError(errno.ESTALE, "what had come of it was given up")
-                self.lock.wait(_TICK)
+                self.arriving.changed.wait(_TICK)
             tick()
 
     def remove(self) -> None:
@@ -342,12 +350,11 @@ class Arrival:
         with self.lock:
             if not self._is_removed:
                 self._is_removed = True
-                self.lock.notify_all()
                 self.path.unlink(missing_ok=True)
                 self._close_if_removed()
 
     def _close_if_removed(self) -> None:
-        if self._is_removed and not self._writers:
+        if self._is_removed and not self._users:
             os.close(self._handle)
 
 

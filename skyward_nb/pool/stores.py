@@ -153,6 +153,6 @@ def _copied(call: Bundle) -> PrivateMemory:
     at = 0
     for part in call.parts:
         view = memoryview(part).cast("B")
-        room.whole[at : at + view.nbytes] = view
+        room.write(at, view)
         at += view.nbytes
     return room

@@ -18,8 +18,9 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from itertools import accumulate
 from typing import Protocol, TypeVar
 
+from skyward_nb.wire.arriving import Arriving
 from skyward_nb.wire.beside import side_by_side
-from skyward_nb.wire.blobs import Buffer, Damaged, digest_of
+from skyward_nb.wire.blobs import Buffer, Damaged
 from skyward_nb.wire.private_memory import PrivateMemory
 from skyward_nb.wire.stores import no_tick
 from skyward_nb.wire.value_stream import Stream, StreamLost
@@ -30,7 +31,6 @@ from skyward_nb.wire.values import (
     Ask,
     Branch,
     Forget,
-    Gaps,
     Give,
     Given,
     Keep,
@@ -53,6 +53,7 @@ A = TypeVar("A", Kept, Lacks, Given, Met, Lacking)
 _AT_ONCE = 1 << 20
 _PIECE = 4 << 20
 _LEAST_PIECE = 1 << 20
+_ROOM = 1 << 20
 _AHEAD = 4
 """Pieces that a stream may be ahead of their answers."""
 _WINDOW = 2 << 20
@@ -129,7 +130,11 @@ class RemoteStore:
 
     def map(self, digest: str) -> memoryview:
         """A value's bytes, private to the caller; raises `Damaged`, or OSError."""
-        return self._brought(digest, no_tick).map()
+        while True:
+            here = self._brought(digest, no_tick)
+            with self._lock:
+                if self._here.get(digest) is here:  # else it was dropped just now
+                    return here.map()
 
     def drop(self, digests: Collection[str]) -> None:
         """Forget these values, there and here."""
@@ -137,8 +142,8 @@ class RemoteStore:
             self._on_disk.pop(digest, None)
             with self._lock:
                 here = self._here.pop(digest, None)
-            if here is not None:
-                here.close()
+                if here is not None:
+                    here.close()
         if digests:
             self._later(Forget(tuple(digests)))
 
@@ -151,9 +156,10 @@ class RemoteStore:
         with self._lock:
             self._closed = True
             lines, self._idle = self._idle, []
-            here, self._here = self._here, {}
-        for each in (*lines, *here.values()):
-            each.close()
+            while self._here:
+                self._here.popitem()[1].close()
+        for line in lines:
+            line.close()
 
     # ── values that go ──────────────────────────────────────────────────────────────────
 
@@ -256,10 +262,6 @@ class RemoteStore:
                 return here
         with _refusals():
             here = self._fetched(digest, tick)
-        if digest_of([here.whole]) != digest:
-            here.close()
-            self.drop([digest])
-            raise Damaged("its bytes in the store are not those that were packed")
         with self._lock:
             known = self._here.setdefault(digest, here)
         if known is not here:
@@ -267,16 +269,19 @@ class RemoteStore:
         return known
 
     def _fetched(self, digest: str, tick: Callable[[], None]) -> PrivateMemory:
-        here, missing = self._tried(lambda line: _begun(line, digest), tick)
+        here, arriving = self._tried(lambda line: _begun(line, digest), tick)
         patience = _Patience(self._patience)
         try:
-            if missing and not self._delay:
+            if not self._delay and not arriving.has_all():
                 self._tried(lambda line: self._timed(line, Lack(digest, here.size)), tick)
-            while missing:
-                many = self._streams(missing.size)
-                coming = _Coming(digest, here.whole, missing, _piece(here.size, many))
+            while not arriving.has_all():
+                many = self._streams(arriving.missing.size)
+                coming = _Coming(digest, here, arriving, _piece(here.size, many))
                 if (lost := self._done(coming, many, tick)) is not None:
                     patience.rest(lost, tick, came_on=coming.done)
+            if arriving.digest() != digest:
+                self.drop([digest])
+                raise Damaged("its bytes in the store are not those that were packed")
         except BaseException:
             here.close()
             raise
@@ -315,12 +320,10 @@ class RemoteStore:
     @contextlib.contextmanager
     def _line(self, tick: Callable[[], None]) -> Generator[Line]:
         """A stream for one's own, with nothing on it; one that is left in the middle is hung up on."""
-        line = self._taken()
+        line = self._taken(tick)
         try:
             line.tick = tick
-            while line.owed:
-                line.hear()
-                line.owed -= 1
+            _settle(line)
             yield line
         except BaseException:
             line.close()
@@ -328,23 +331,33 @@ class RemoteStore:
         line.tick = no_tick
         self._back(line)
 
-    def _taken(self) -> Line:
+    def _taken(self, tick: Callable[[], None]) -> Line:
         """A stream; what was told to be forgotten is so before anything is said on it."""
         with self._order:
             with self._lock:
                 line = self._idle.pop() if self._idle else None
                 owing = [each for each in self._idle if each.owed]
+                self._idle = [each for each in self._idle if not each.owed]
+            while owing:
+                each = owing.pop()
+                each.tick = tick
+                try:
+                    _settle(each)
+                except OSError:
+                    each.close()
+                except BaseException:
+                    for left in (each, *owing, *([line] if line else [])):
+                        left.close()
+                    raise
+                else:
+                    self._back(each)
+            if self._unsaid:
+                line = line or Stream(self._open_stream(), ANSWERS)
                 unsaid, self._unsaid = self._unsaid, []
-            for each in owing:
-                with contextlib.suppress(OSError):
-                    while each.owed:
-                        each.hear()
-                        each.owed -= 1
-            line = line or Stream(self._open_stream(), ANSWERS)
-            for ask in unsaid:
-                line.say(ask)
-                line.owed += 1
-            return line
+                for ask in unsaid:
+                    line.say(ask)
+                    line.owed += 1
+        return line or Stream(self._open_stream(), ANSWERS)
 
     def _back(self, line: Line) -> None:
         with self._lock:
@@ -441,19 +454,19 @@ class _Going:
 
 
 class _Coming:
-    """Pieces of a value that come into `room`, over any number of streams."""
+    """Pieces of a value that come `here`, over any number of streams."""
 
-    def __init__(self, digest: str, room: memoryview, missing: Gaps, piece: int) -> None:
+    def __init__(self, digest: str, here: PrivateMemory, arriving: Arriving, piece: int) -> None:
         self._digest = digest
-        self._room = room
-        self._missing = missing
-        self._spans = deque(pieces(missing, piece))
-        self._lock = threading.Lock()
+        self._here = here
+        self._arriving = arriving
+        self._spans = deque(pieces(arriving.missing, piece))
         self.done = 0
 
     def __call__(self, line: Line) -> None:
         """Take pieces from this stream until there are no more."""
         asked: deque[Span] = deque()
+        room = memoryview(bytearray(_ROOM))
         while True:
             while len(asked) < _AHEAD and (span := _next(self._spans)) is not None:
                 line.say(Give(self._digest, span[0], span[1] - span[0]))
@@ -464,9 +477,9 @@ class _Coming:
             given = _answer(line, Given)
             if given.length != stop - start:
                 raise Unwilling(Refused(errno.ENOENT, "a value has fewer bytes than it had"))
-            line.take(self._room[start:stop])
-            with self._lock:
-                self._missing.fill(start, stop)
+            for at, data in line.pieces(start, stop - start, room):
+                self._here.write(at, data)
+                self._arriving.came(at, data)
                 self.done += 1
 
 
@@ -494,18 +507,26 @@ class _Patience:
             time.sleep(_AGAIN / 5)
 
 
-def _begun(line: Line, digest: str) -> tuple[PrivateMemory, Gaps]:
-    """Room for a value, with its first bytes in it, and what is missing."""
+def _begun(line: Line, digest: str) -> tuple[PrivateMemory, Arriving]:
+    """Room for a value, with its first bytes in it, and what has come of it."""
     given = _ask(line, Give(digest, 0, _AT_ONCE), Given)
     here = PrivateMemory(given.size)
-    missing = Gaps(given.size)
+    arriving = Arriving(given.size, here.read)
     try:
-        line.take(here.whole[: given.length])
+        for at, data in line.pieces(0, given.length, memoryview(bytearray(given.length or 1))):
+            here.write(at, data)
+            arriving.came(at, data)
     except BaseException:
         here.close()
         raise
-    missing.fill(0, given.length)
-    return here, missing
+    return here, arriving
+
+
+def _settle(line: Line) -> None:
+    """Take the answers that nobody has waited for."""
+    while line.owed:
+        line.hear()
+        line.owed -= 1
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -109,6 +109,16 @@ class Stream(Generic[M]):
         """Fill memory with what comes; raises `StreamLost`."""
         while view:
             view = view[self.take_some(view) :]
+
+    def pieces(
+        self, offset: int, length: int, room: memoryview
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Bytes that come behind a message, in pieces in `room`: where each belongs, and it."""
+        end = offset + length
+        while offset < end:
+            piece = room[: self.take_some(room[: min(len(room), end - offset)])]
+            yield offset, piece
+            offset += len(piece)
 
     def take_some(self, view: memoryview) -> int:
         """Put what comes next into memory; how many bytes that were. Raises `StreamLost`."""

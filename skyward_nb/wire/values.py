@@ -190,6 +190,10 @@ class Gaps:
         """How many there are."""
         return sum(stop - start for start, stop in self)
 
+    def first(self, size: int) -> int:
+        """The first of them; where there is none, the `size` of the value."""
+        return self._edges[0] if self._edges else size
+
     def has(self, start: int, stop: int) -> bool:
         """Whether one of these bytes is missing."""
         after = bisect_right(self._edges, start)

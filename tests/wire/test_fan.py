@@ -129,7 +129,7 @@ def test_a_machine_that_others_cannot_reach_has_its_own_line(machines, together,
 def test_a_machine_without_room_is_told_and_nothing_is_left(machines, together, monkeypatch):
     full = machines[6].store
 
-    def lacking(size, on_disk=False):
+    def lacking(size, coming):
         raise OSError(28, "there is no room")
 
     monkeypatch.setattr(full, "folder_for", lacking)
