@@ -350,13 +350,18 @@ class RemoteStore:
                         left.close()
                     raise
                 else:
+                    each.tick = no_tick
                     self._back(each)
             if self._unsaid:
                 line = line or Stream(self._open_stream(), ANSWERS)
-                unsaid, self._unsaid = self._unsaid, []
-                for ask in unsaid:
-                    line.say(ask)
-                    line.owed += 1
+                try:
+                    for ask in self._unsaid:
+                        line.say(ask)
+                        line.owed += 1
+                except BaseException:
+                    line.close()
+                    raise
+                self._unsaid.clear()
         return line or Stream(self._open_stream(), ANSWERS)
 
     def _back(self, line: Line) -> None:
