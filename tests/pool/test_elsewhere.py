@@ -269,7 +269,7 @@ def test_a_run_whose_end_was_seen_on_some_machines_is_not_followed(fake, monkeyp
 
 
 def test_a_pool_that_is_gone_is_listed_no_more(fake):
-    first = fake(idle=0.5)
+    first = fake(idle=4)
     first.leave()
     (entry,) = registry.entries()
     until = time.monotonic() + 20

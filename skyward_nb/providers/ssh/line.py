@@ -15,18 +15,12 @@ from collections.abc import Callable, Iterable
 
 import asyncssh
 
-from skyward_nb.bootstrap.shell import Ran, ShellGone, unheard, untold
+from skyward_nb.bootstrap.shell import LINE, Ran, ShellGone, spoken, unheard, untold
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.stream import Gate, forward
 from skyward_nb.words.hosts import Host
 
-_READ = 'IFS= read -r s && eval "$(printf %b "$s")"'
-_COMMAND = f"exec /bin/sh -c '{_READ}'"
-"""Takes the script from its stdin: it is in no list of processes. `read` takes its line and no more.
-
-Login shells of other kinds (csh, fish) get one word in quotes, in which they expand nothing.
-"""
 _CHUNK = 256 << 10
 _OPEN_LIMIT = 5.0
 _AGAIN = 5.0
@@ -172,7 +166,7 @@ class HostLine:
         async with asyncio.timeout(limit), self._session:
             process = await self._begun(connection)
             try:
-                return await _talk(self.name, process, _encoded(script), parts, heard, told)
+                return await _talk(self.name, process, spoken(script), parts, heard, told)
             except (asyncssh.Error, ConnectionError) as error:
                 raise ShellGone(f"{self.name}: the line was lost: {error}") from error
             finally:
@@ -187,7 +181,7 @@ class HostLine:
         while True:
             try:
                 return await connection.create_process(
-                    _COMMAND, encoding=None, request_pty=False, x11_forwarding=False
+                    LINE, encoding=None, request_pty=False, x11_forwarding=False
                 )
             except asyncssh.ChannelOpenError as error:
                 # Where sshd allows one session, the one before may count for a moment more.
@@ -203,12 +197,6 @@ class HostLine:
 def _ended(parts: Iterable[bytes]) -> Iterable[bytes]:
     yield from parts
     yield b"end"
-
-
-def _encoded(script: str) -> bytes:
-    """A script as one line, as `printf %b` takes it."""
-    whole = f"umask 077\n{script}\n".replace("\\", "\\\\").replace("\n", "\\n")
-    return whole.encode() + b"\n"
 
 
 async def _talk(

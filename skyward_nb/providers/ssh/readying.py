@@ -8,6 +8,8 @@ from typing import Any
 
 from skyward_nb.bootstrap.environment import Environment, ready
 from skyward_nb.bootstrap.environment import Tell as TellPhase
+from skyward_nb.bootstrap.needs import image_of
+from skyward_nb.bootstrap.package import Package
 from skyward_nb.providers.ssh.choosing import Healthy, choose, spell_gpus
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
@@ -60,9 +62,10 @@ async def _readied(
     chosen, spare = healthy[: spec.nodes], healthy[spec.nodes :]
     tell(_told(chosen, faults))
     done: dict[int, Environment] = {}
+    image, ours = image_of(spec), Package()
     while lacking := [node for node in range(spec.nodes) if node not in done]:
         works = (
-            ready(chosen[node].line, chosen[node].facts, spec.image, _teller(tell, node))
+            ready(chosen[node].line, chosen[node].facts, image, _teller(tell, node), ours=ours)
             for node in lacking
         )
         for node, result in zip(lacking, await _all_of(list(works)), strict=True):
