@@ -130,12 +130,17 @@ class Sshd:
             time.sleep(0.02)
         raise AssertionError(f"sshd does not listen: {self.log.read_text()}")
 
+    @property
+    def pid(self) -> int:
+        """The process that listens."""
+        assert self._server is not None
+        return self._server.pid
+
     def connections(self) -> list[psutil.Process]:
         """Its processes of those who are logged in."""
-        assert self._server is not None
         return [
             each
-            for each in psutil.Process(self._server.pid).children(recursive=True)
+            for each in psutil.Process(self.pid).children(recursive=True)
             if each.name().startswith("sshd")
         ]
 

@@ -1,0 +1,52 @@
+"""A client's line whose carrier falls silent is hung up on."""
+
+import socket
+import time
+
+import pytest
+
+from skyward_nb.providers.folders import runtime_root
+from skyward_nb.wire.frames import event_frames, frame
+from skyward_nb.words.commands import Attach, Beat
+from skyward_nb.words.events import Hello
+from skyward_nb.words.parts import Client
+
+
+@pytest.fixture
+def line(make):
+    pool = make(nodes=1)
+    pool.leave()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        connection.connect(str(runtime_root() / pool.pool_id / "agent.sock"))
+        client = Client(key="k", pid=1, host="h", since=0.0, notebook="", program="")
+        connection.sendall(frame(Attach(client)))
+        frames = event_frames()
+        while not any(isinstance(each, Hello) for each in frames.feed(connection.recv(1 << 16))):
+            pass
+        yield connection
+    from pools import found
+
+    other = found(pool)
+    other.attach(lambda _: None)
+    other.close()
+
+
+def test_a_line_whose_beats_stop_is_hung_up_on(line):
+    line.sendall(frame(Beat(0.2)))
+    assert line.recv(100) == b""
+
+
+def test_a_line_goes_on_as_long_as_there_are_beats(line):
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        line.sendall(frame(Beat(10.0)))
+        time.sleep(0.05)
+    line.sendall(frame(Beat(0.1)))
+    assert line.recv(100) == b""
+
+
+def test_a_line_without_beats_is_not_waited_for(line):
+    line.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        line.recv(100)

@@ -1,0 +1,317 @@
+"""Pools on hosts that one logs in to, with a real sshd on loopback: what becomes of them, and of their lines."""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import psutil
+import pytest
+from pools import found, request, values
+from sshds import lacks, sshd
+
+from skyward_nb.pool import registry
+from skyward_nb.providers.folders import runtime_root
+from skyward_nb.wire.payload import unpack
+from skyward_nb.words.errors import HostError, HostNotReady, PoolError
+from skyward_nb.words.events import Output, Phase, Step
+from skyward_nb.words.hosts import parse_hosts
+from skyward_nb.words.image import Image
+from skyward_nb.words.ssh import SSHAccess
+
+pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
+RANK = "import os, time\nrank = int(os.environ['RANK'])\n"
+
+
+@pytest.fixture
+def server(tmp_path, runtime_dir):
+    # One session at a time must do, and what lies there is looked for after each test.
+    environ = {
+        "SKYWARD_RUNTIME_DIR": str(runtime_dir),
+        "SKYWARD_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    with sshd(tmp_path / "sshd", environ, MaxSessions=1) as started:
+        started.say(
+            "Host dead*", "HostName 127.0.0.1", f"Port {closed_port()}",
+            "Host *", f"HostName {started.address}", f"Port {started.port}",
+        )  # fmt: skip
+        yield started
+
+
+def closed_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+@pytest.fixture
+def ssh(server, make):
+    def make_one(*names, **options):
+        names = names or ("one", "two")
+        access = SSHAccess(hosts=parse_hosts(names), config=str(server.client_config))
+        return make(**{
+            "provider": "ssh", "ssh": access, "nodes": len(names),
+            "image": Image(interpreter=sys.executable), **options,
+        })  # fmt: skip
+
+    return make_one
+
+
+def names(pool):
+    return [machine.name for machine in pool._generations.machines]
+
+
+# ── what runs there ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_cell_runs_on_each_host(ssh, server):
+    pool = ssh("one", "two", "three")
+    where = "import os\n(os.environ['RANK'], os.environ['NODE_RANK'], os.environ['SKYWARD_POOL'])"
+    told = values(pool, where)
+    assert [(rank, node) for rank, node, _ in told] == [("0", "0"), ("1", "1"), ("2", "2")]
+    assert len({folder for _, _, folder in told}) == 3
+    assert names(pool) == ["one", "two", "three"]
+    # One connection to each host, and one session at a time.
+    assert server.logged("Accepted publickey") == 3
+
+
+def test_large_values_go_there_and_come_back(ssh):
+    pool = ssh()
+    big = np.random.default_rng(0).integers(0, 1 << 62, 4_000_000)
+    assert values(pool, "big.sum()", {"big": big}) == [big.sum()] * 2
+    back = values(pool, f"{RANK}import numpy as np\nnp.full(3_000_000, rank)")
+    assert [each.sum() for each in back] == [0, 3_000_000]
+
+
+def test_variables_go_there_and_are_in_no_list_of_processes(ssh):
+    pool = ssh("one", env={"API_TOKEN": "hunter2"})
+    assert values(pool, "import os\nos.environ['API_TOKEN']") == ["hunter2"]
+    words = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    assert not [each for each in words if "hunter2" in each]
+
+
+def test_what_is_printed_comes_in_order_and_once(ssh):
+    pool = ssh("one")
+    events = []
+    pool.look(lambda _: None)
+    pool.run(request(pool, "for i in range(20000): print(i)"), events.append)
+    text = "".join(event.text for event in events if isinstance(event, Output))
+    assert text.split() == [str(i) for i in range(20000)]
+
+
+def test_a_rank_that_dies_there(ssh):
+    pool = ssh()
+    outcome = pool.run(
+        request(pool, f"{RANK}if rank == 1: os.kill(os.getpid(), 9)\ntime.sleep(60)"),
+        lambda _: None,
+    )
+    assert set(outcome.lost) == {1}
+    assert values(pool, "1 + 1") == [2, 2]
+
+
+# ── lines that are lost ─────────────────────────────────────────────────────────────────
+
+
+def run_beside(pool, body):
+    """Run in a thread; what it said, and its outcome when it is over."""
+    events, outcomes = [], []
+    pool.look(lambda _: None)
+
+    def run():
+        outcomes.append(pool.run(request(pool, body), events.append))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, events, outcomes
+
+
+def wait_for_text(events, word):
+    until = time.monotonic() + 60
+    while not any(isinstance(each, Output) and word in each.text for each in events):
+        assert time.monotonic() < until, events
+        time.sleep(0.01)
+
+
+COUNT = (
+    "import time\nfor i in range(60):\n    print(f'<{i}>', flush=True)\n    time.sleep(0.05)\n'end'"
+)
+
+
+def test_connections_that_are_cut_in_a_run_are_made_anew(ssh, server):
+    pool = ssh(heartbeat=1.0)
+    thread, events, outcomes = run_beside(pool, COUNT)
+    for word in ("<5>", "<25>"):
+        wait_for_text(events, word)
+        server.cut()
+    thread.join(60)
+    (outcome,) = outcomes
+    assert [unpack(end.value, pool.store) for end in outcome.done.values()] == ["end"] * 2
+    for rank in (0, 1):
+        text = "".join(e.text for e in events if isinstance(e, Output) and e.rank == rank)
+        assert text.split() == [f"<{i}>" for i in range(60)]
+    assert any(isinstance(each, Phase) and "trying to reach it" in each.text for each in events)
+
+
+def test_an_sshd_that_is_away_for_a_while(ssh, server, no_leaks):
+    pool = ssh("one", heartbeat=1.0)
+    thread, events, outcomes = run_beside(pool, COUNT)
+    wait_for_text(events, "<5>")
+    server.stop()
+    until = time.monotonic() + 60
+    while not any(isinstance(e, Phase) and "nothing listens" in e.text for e in events):
+        assert time.monotonic() < until, events[-5:]
+        time.sleep(0.05)
+    server.start()
+    no_leaks.add(f"child {server.pid}")
+    thread.join(60)
+    assert len(outcomes[0].done) == 1
+    text = "".join(e.text for e in events if isinstance(e, Output))
+    assert text.split() == [f"<{i}>" for i in range(60)]
+
+
+def test_a_line_that_is_cut_between_cells(ssh, server):
+    pool = ssh()
+    values(pool, "kept = 3\nkept")
+    server.cut()
+    assert values(pool, "kept") == [3, 3]
+
+
+def test_values_go_on_where_their_line_was_cut(ssh, server):
+    pool = ssh("one")
+    big = np.random.default_rng(1).bytes(200_000_000)
+    cutting = threading.Timer(0.3, server.cut)
+    cutting.start()
+    assert values(pool, "import hashlib\nhashlib.md5(big).hexdigest()", {"big": big})
+    cutting.join()
+
+
+def test_an_agent_that_is_gone_is_the_end_of_the_pool(ssh):
+    pool = ssh("one")
+    (agent,) = [
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if (each.info["cmdline"] or ())[1:3] == ["-m", "skyward_nb.node"]
+        and str(runtime_root()) in " ".join(each.info["cmdline"])
+    ]
+    agent.send_signal(signal.SIGKILL)
+    with pytest.raises(PoolError, match="is gone"):
+        values(pool, "1")
+    assert pool.closed
+
+
+# ── left, and found again ───────────────────────────────────────────────────────────────
+
+
+def test_a_pool_is_left_and_found_again(ssh, server):
+    pool = ssh("dead", "one", "two", nodes=2)
+    values(pool, f"{RANK}kept = rank\nkept")
+    other = found(pool)
+    with pytest.raises(PoolError, match="is in use by"):
+        other.attach(lambda _: None)
+    pool.leave()
+    other = found(pool)
+    other.attach(lambda _: None)
+    assert names(other) == ["one", "two"]
+    assert values(other, "kept") == [0, 1]
+    other.close()
+    assert not registry.entries()
+
+
+def test_a_pool_that_is_gone_meanwhile_is_not_found(ssh):
+    pool = ssh("one")
+    other = found(pool)
+    pool.close()
+    with pytest.raises(PoolError, match="is gone"):
+        other.attach(lambda _: None)
+
+
+def test_a_run_goes_on_without_us_and_is_told_of_later(ssh, server):
+    pool = ssh("one")
+    body = "import time\nfor i in range(10):\n    print(i)\n    time.sleep(0.05)\n'end'"
+    pool.look(lambda _: None)
+    pool.begin(request(pool, body, detached=True), lambda _: None)
+    pool.leave()
+    other = found(pool)
+    events = []
+    other.attach(events.append)
+    outcome = other.follow(events.append)
+    assert unpack(outcome.done[0].value, other.store) == "end"
+    text = "".join(e.text for e in events if isinstance(e, Output))
+    assert text.split() == [str(i) for i in range(10)]
+    other.close()
+
+
+# ── which hosts ─────────────────────────────────────────────────────────────────────────
+
+
+def test_healthy_hosts_are_picked_and_the_others_told(ssh, server):
+    from skyward_nb.pool.pool import Pool
+    from skyward_nb.providers.ssh.provider import SSHProvider
+
+    pool = ssh("dead", "one", "dead2", "two", "three", nodes=2)
+    assert names(pool) == ["one", "two"]
+    assert pool.spec.ssh.hosts[:2] == parse_hosts(["one", "two"])
+    events = []
+    again = Pool(pool.spec, SSHProvider(), lambda _: None)
+    try:
+        again.start(events.append)
+        (login,) = [each for each in events if isinstance(each, Step) and each.name == "login"]
+        assert login.text.startswith("one, two")
+        for name in ("dead", "dead2"):
+            assert f"not {name}: nothing listens on" in login.text
+    finally:
+        again.close()
+
+
+def test_too_few_hosts_are_an_error_with_each_of_them(ssh):
+    with pytest.raises(HostError) as raised:
+        ssh("dead", "one", "dead2", nodes=2)
+    assert set(raised.value.hosts) == {"dead", "dead2"}
+    text = str(raised.value)
+    assert "2 of 3 hosts cannot be used, and 2 are needed" in text
+    assert "  dead: nothing listens" in text
+    with pytest.raises(HostError, match=r"did not start: dead: nothing listens"):
+        ssh("dead")
+
+
+def test_a_host_that_has_not_what_is_asked_for(ssh, tmp_path):
+    with pytest.raises(HostNotReady):
+        ssh("one", image=Image(interpreter=str(tmp_path / "python")))
+    with pytest.raises(HostError) as raised:
+        ssh("one", "two", image=Image(interpreter=str(tmp_path / "python")))
+    assert str(tmp_path / "python") in str(raised.value)
+
+
+def test_a_host_that_is_away_at_the_end_is_named(ssh, server):
+    pool = ssh("one", idle=3.0)
+    server.stop()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        pool.close()
+    assert any("one did not say that all of pool" in str(each.message) for each in told)
+    # Its agent, which nobody could tell to stop, ends by itself.
+    until = time.monotonic() + 60
+    while any(runtime_root().glob("*.0")):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_nothing_is_left_of_a_start_that_is_interrupted(ssh, server):
+    started = threading.Event()
+
+    def interrupt():
+        while not server.connections():
+            time.sleep(0.01)
+        started.set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        ssh()
+    thread.join()
+    assert started.is_set()
