@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-import skyward_nb
 from skyward_nb.providers.folders import (
     end_agent,
     is_gone,
@@ -60,7 +59,7 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started 
         folders = make_folders(pool_id, pool_id)
         machine = LocalMachine(pool_id, (0,), folders)
         try:
-            note = Note(sys.executable, str(Path(skyward_nb.__file__).parents[1]))
+            note = Note(sys.executable, str(Path(__file__).parents[2]))
             (folders.runtime / NOTE).write_bytes(msgspec.json.encode(note))
             asyncio.run(machine.start_agent(idle, ttl, modules))
         except BaseException:
