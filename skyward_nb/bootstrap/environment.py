@@ -79,12 +79,25 @@ async def ready(
 ) -> Environment:
     """Make sure that a machine has the package and an environment for this image.
 
-    Takes one round trip when nothing has changed. `ours` is the package, where it is packed already. Raises `OptionError` for an image that no machine
-    could have, `HostNotReady` for what this one has not and cannot get.
+    Takes one round trip when nothing has changed. `ours` is the package, where it is packed already.
+    Raises `OptionError` for an image that no machine could have, `HostNotReady` for what this one has
+    not and cannot get, and `ShellGone`.
     """
     check_minor(image)
     check_machine(shell.name, facts)
-    ours = ours or package.Package()
+    try:
+        return await _ready(shell, facts, image, tell, ours or package.Package())
+    except TimeoutError:
+        raise HostNotReady(
+            shell.name,
+            "it took too long over readying its environment. What was begun there is removed by the "
+            f"next attempt; see that the disk of {facts.cache} answers.",
+        ) from None
+
+
+async def _ready(
+    shell: Shell, facts: Facts, image: Image, tell: Tell, ours: package.Package
+) -> Environment:
     wanted = None if image.interpreter else _Wanted(facts, image)
     asked = interpreter.path_of(image.interpreter or "", facts.home)
     code = package.place(facts, ours.digest)

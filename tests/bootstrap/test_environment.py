@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from bootstrap.homes import PYTHON, Told, facts_of, make_ready, program, shell_at
+from pools import values
 
 from skyward_nb.bootstrap import locks, needs
 from skyward_nb.bootstrap.environment import ready
@@ -70,6 +71,15 @@ def test_agent_and_ranks_can_be_imported_there(host):
     program_there = Path(made.python).with_name("ipython")
     said = subprocess.run([program_there, "--version"], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == version("ipython")
+
+
+def test_ranks_live_in_it(host, make, monkeypatch, tmp_path):
+    made, _ = make_ready(host, Image(pip=["six"]))
+    monkeypatch.setattr(sys, "executable", made.python)
+    monkeypatch.setenv("PYTHONPATH", made.package)
+    monkeypatch.chdir(tmp_path)
+    said = values(make(), "import sys, six, skyward_nb\n(sys.executable, skyward_nb.__file__)")
+    assert said == [(made.python, f"{made.package}/skyward_nb/__init__.py")] * 2
 
 
 def test_nobody_else_reads_it(host, tmp_path):
