@@ -3,6 +3,7 @@
 import asyncio
 import getpass
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -167,6 +168,22 @@ def test_one_that_lost_its_python_is_made_anew(host, tmp_path):
     again, told = make_ready(host, Image(), facts)
     assert again == made
     assert "Installed" in told.text()
+    assert there(made, "import msgspec; print('well')") == "well"
+
+
+def test_one_that_lost_files_is_made_anew(host):
+    made, _ = make_ready(host, Image())
+    packages = Path(made.python).parents[1] / f"lib/python{MINOR}/site-packages"
+    shutil.rmtree(packages / "msgspec")
+    assert make_ready(host, Image())[0] == made
+    assert there(made, "import msgspec; print('well')") == "well"
+
+
+def test_a_path_may_have_spaces(host, tmp_path):
+    link = tmp_path / "a place/python"
+    link.parent.mkdir()
+    link.symlink_to(PYTHON.path)
+    made, _ = make_ready(host, Image(), facts_of(host, pythons=(Tool(PYTHON.version, str(link)),)))
     assert there(made, "import msgspec; print('well')") == "well"
 
 
