@@ -259,9 +259,9 @@ def test_an_index_that_is_not_reached(tmp_path):
     assert folders(envs(tmp_path)) == []
 
 
-def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(host, index, tmp_path):
+def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(host, online, tmp_path):
     make_ready(host, Image(), facts_of(host))
-    cut = shell_at(tmp_path / "other", **index, HTTPS_PROXY="http://127.0.0.1:9")
+    cut = shell_at(tmp_path / "other", **online, HTTPS_PROXY="http://127.0.0.1:9")
     image = Image(env={"UV_HTTP_RETRIES": "0"})
     made, told = make_ready(cut, image, facts_of(cut))
     assert there(made, "import msgspec; print('well')") == "well"
