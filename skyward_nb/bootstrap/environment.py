@@ -15,7 +15,7 @@ from typing import Protocol
 from skyward_nb.bootstrap import interpreter, locks, package, uv
 from skyward_nb.bootstrap.apt import LIST, install_packages
 from skyward_nb.bootstrap.facts import Facts, Tool
-from skyward_nb.bootstrap.failures import failure, host_of, is_unsolved, unreached_address
+from skyward_nb.bootstrap.failures import failure, host_of, is_full, is_unsolved, unreached_address
 from skyward_nb.bootstrap.needs import check_minor, minor, requirements
 from skyward_nb.bootstrap.scripts import LOCK, settled
 from skyward_nb.bootstrap.shell import Ran, Shell
@@ -31,15 +31,26 @@ _NO_PYTHON, _NO_USE = 41, 43
 _FORM = 1
 """Raised when environments are made otherwise than before."""
 
-_SEE = """
+_WORKS = r"""
+works() {
+  [ -x "$1/bin/python" ] && "$1/bin/python" -c '
+import cloudpickle, dill, msgspec, psutil, xxhash
+from importlib.util import find_spec
+assert find_spec("IPython") and find_spec("threadpoolctl")' >/dev/null 2>&1 </dev/null
+}
+"""
+"""Whether an environment is whole: some machines remove files that were not read for a while."""
+
+_SEE = f"""{_WORKS}
 if [ -d "$code" ]; then touch "$code" 2>/dev/null; echo sky=code; fi
-if [ -x "$env/bin/python" ]; then touch "$env" 2>/dev/null; echo sky=env; fi
+if [ -n "$env" ] && works "$env"; then echo sky=env; fi
 """
 
 _BUILD = r"""
-if [ -x "$final/bin/python" ]; then exit 0; fi
+if works "$final"; then exit 0; fi
 rm -rf "$final"
-"$uv" venv --quiet --no-project --relocatable $python "$new" </dev/null || exit 41
+if [ -n "$python" ]; then set -- --python "$python"; else set -- --python "$minor" --managed-python; fi
+"$uv" venv --quiet --no-project --relocatable "$@" "$new" </dev/null || exit 41
 backend=${backend-"--torch-backend=${UV_TORCH_BACKEND:-auto}"}
 "$uv" pip install --python "$new/bin/python" $backend --requirements - || exit 42
 "$new/bin/python" -c 'import msgspec, xxhash, psutil, IPython' </dev/null || exit 43
@@ -79,12 +90,25 @@ async def ready(
 ) -> Environment:
     """Make sure that a machine has the package and an environment for this image.
 
-    Takes one round trip when nothing has changed. `ours` is the package, where it is packed already. Raises `OptionError` for an image that no machine
-    could have, `HostNotReady` for what this one has not and cannot get.
+    Takes one round trip when nothing has changed. `ours` is the package, where it is packed already.
+    Raises `OptionError` for an image that no machine could have, `HostNotReady` for what this one has
+    not and cannot get, and `ShellGone`.
     """
     check_minor(image)
     check_machine(shell.name, facts)
-    ours = ours or package.Package()
+    try:
+        return await _ready(shell, facts, image, tell, ours or package.Package())
+    except TimeoutError:
+        raise HostNotReady(
+            shell.name,
+            "it took too long over readying its environment. What was begun there is removed by the "
+            f"next attempt; see that the disk of {facts.cache} answers.",
+        ) from None
+
+
+async def _ready(
+    shell: Shell, facts: Facts, image: Image, tell: Tell, ours: package.Package
+) -> Environment:
     wanted = None if image.interpreter else _Wanted(facts, image)
     asked = interpreter.path_of(image.interpreter or "", facts.home)
     code = package.place(facts, ours.digest)
@@ -180,15 +204,11 @@ async def _environment(
         tell("environment", masked_address(text), False)
 
     tool = await uv.provide(shell, facts, wanted.variables, heard)
-    python = f"--python {shlex.quote(wanted.python.path)}" if wanted.python else ""
-    words = {
-        "final": wanted.final,
-        "uv": tool,
-        "python": python or f"--python {minor()} --managed-python",
-    }
+    python = wanted.python.path if wanted.python else ""
+    words = {"final": wanted.final, "uv": tool, "python": python, "minor": minor()}
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
     quiet = {"UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "2", "NO_COLOR": "1", **wanted.variables}
-    rest = f"{given}{LOCK}{settled(_BUILD)}"
+    rest = f"{given}{LOCK}{_WORKS}{settled(_BUILD)}"
 
     async def make(packages: Sequence[str], **other: str) -> Ran:
         script = uv.exported({**quiet, **other}) + rest
@@ -224,7 +244,7 @@ def _may_be_others(ran: Ran) -> bool:
 
 async def _unmade(shell: Shell, facts: Facts, wanted: _Wanted, ran: Ran) -> HostNotReady:
     """Why there is no environment; where it is for want of a Python, how to come by one."""
-    if ran.code == _NO_PYTHON and wanted.python is None:
+    if ran.code == _NO_PYTHON and wanted.python is None and not is_full(ran.err):
         has = ", ".join(dict.fromkeys(tool.version for tool in facts.pythons)) or "none"
         minors = dict.fromkeys(".".join(tool.version.split(".")[:2]) for tool in facts.pythons)
         other = f", or start the notebook or script with one that it has ({', '.join(minors)})"

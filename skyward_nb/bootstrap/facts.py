@@ -124,8 +124,15 @@ _LIMIT = 60.0
 
 
 async def probe(shell: Shell) -> Facts:
-    """Ask a machine what it is; raises `HostNotReady` for an answer that is none."""
-    ran = await shell.run(PROBE, limit=_LIMIT)
+    """Ask a machine what it is; raises `HostNotReady` for an answer that is none, and `ShellGone`."""
+    try:
+        ran = await shell.run(PROBE, limit=_LIMIT)
+    except TimeoutError:
+        raise HostNotReady(
+            shell.name,
+            f"it did not say within {_LIMIT:.0f} s what machine it is: a driver (nvidia-smi) or a disk "
+            "there may hang. Log in and see.",
+        ) from None
     facts = read_facts(ran.out)
     if facts is None:
         raise HostNotReady(

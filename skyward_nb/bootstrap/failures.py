@@ -31,7 +31,7 @@ du -sk "$cache" 2>/dev/null | sed 's/^\\([0-9]*\\).*/used=\\1/'
 async def failure(shell: Shell, facts: Facts, ran: Ran, what: str) -> HostNotReady:
     """The error for a script that failed; `what` is what did not come to be."""
     detail = last_words(ran.err)
-    if _FULL.search(ran.err):
+    if is_full(ran.err):
         return HostNotReady(shell.name, await _full(shell, facts, ran, what), detail)
     if address := unreached_address(ran.err):
         return HostNotReady(shell.name, unreached(address, what), detail)
@@ -66,6 +66,11 @@ def last_words(err: str) -> str:
     """The end of what a script said, its addresses without passwords."""
     lines = [line for line in masked_address(err).splitlines() if line.strip()]
     return "\n".join(lines[-_LINES:])
+
+
+def is_full(err: str) -> bool:
+    """Whether a disk, or the part of it that this user may have, was full."""
+    return bool(_FULL.search(err))
 
 
 def is_unsolved(err: str) -> bool:

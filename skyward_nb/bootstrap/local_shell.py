@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from skyward_nb.bootstrap.shell import Ran, unheard, untold
+from skyward_nb.bootstrap.shell import LINE, Ran, spoken, unheard, untold
 
 
 class LocalShell:
@@ -35,12 +34,10 @@ class LocalShell:
     ) -> Ran:
         """Run a script, which comes by its own stdin as over a line."""
         self.rounds += 1
-        body = f"umask 077\n{script}".encode()
-        words = shlex.quote(f'eval "$(head -c {len(body)})"')
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
-            f"exec /bin/sh -c {words}",
+            LINE,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -50,7 +47,7 @@ class LocalShell:
             limit=1 << 24,
         )
         try:
-            return await asyncio.wait_for(_talk(process, body + data, heard), limit)
+            return await asyncio.wait_for(_talk(process, spoken(script) + data, heard), limit)
         finally:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)

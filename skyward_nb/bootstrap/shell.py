@@ -23,6 +23,20 @@ class Ran:
     err: str
 
 
+LINE = """exec /bin/sh -c 'IFS= read -r s && eval "$(printf %b "$s")"'"""
+"""The command to run on a machine, the same for every script: it reads the script from stdin.
+
+It means the same to any login shell, csh and fish among them. The shell's own `read` takes its line
+and no byte more; other programs (busybox's and uutils' `head -c`) take what follows with it.
+"""
+
+
+def spoken(script: str) -> bytes:
+    """What `LINE` has to get before the data of a script: one line."""
+    text = f"umask 077\n{script}".replace("\\", r"\\").replace("\n", r"\n")
+    return f"{text}\n".encode()
+
+
 def unheard(_line: str) -> None:
     """Let a line of stderr pass."""
 

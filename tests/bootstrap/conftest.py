@@ -4,25 +4,38 @@ import os
 import subprocess
 
 import pytest
-from bootstrap.homes import index_of_pip, shell_at
+from bootstrap.homes import PYTHON, index_of_pip, shell_at
 from uv import find_uv_bin
+
+from skyward_nb.bootstrap.needs import requirements
+from skyward_nb.words.image import Image
 
 
 @pytest.fixture(scope="session")
-def index(tmp_path_factory):
-    """Variables with which uv finds packages; skips where none are found."""
-    variables = index_of_pip() | {"UV_CACHE_DIR": str(tmp_path_factory.mktemp("uv"))}
-    asked = subprocess.run(
-        [find_uv_bin(), "pip", "compile", "--quiet", "--no-config", "-"],
-        input="msgspec",
-        text=True,
-        capture_output=True,
-        env={**os.environ, **variables, "UV_HTTP_RETRIES": "0"},
-        check=False,
-    )
-    if asked.returncode:
-        pytest.skip(f"no index of packages is reached: {asked.stderr.strip().splitlines()[-1]}")
+def online(tmp_path_factory):
+    """Variables with which uv finds packages, what these tests need in its cache; skips where none are found."""
+    folder = tmp_path_factory.mktemp("uv")
+    variables = index_of_pip() | {"UV_CACHE_DIR": str(folder / "cache")}
+    env = {**os.environ, **variables, "UV_HTTP_RETRIES": "1"}
+    needs = [*requirements(Image(pip=["six", "iniconfig<2"]))]
+    for number, packages in enumerate((needs, ["iniconfig==1.0.0"])):
+        place = str(folder / str(number))
+        subprocess.run(
+            [find_uv_bin(), "venv", "--quiet", "--python", PYTHON.path, place], check=True
+        )
+        asked = subprocess.run(
+            [find_uv_bin(), "pip", "install", "--quiet", "--python", place, *packages],
+            text=True, capture_output=True, env=env, check=False,
+        )  # fmt: skip
+        if asked.returncode:
+            pytest.skip(f"no index of packages is reached: {asked.stderr.strip().splitlines()[-1]}")
     return variables
+
+
+@pytest.fixture(scope="session")
+def index(online):
+    """The same without asking any more."""
+    return online | {"UV_OFFLINE": "1"}
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import asyncio
 import getpass
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from bootstrap.homes import PYTHON, Told, facts_of, make_ready, program, shell_at
+from pools import values
 
 from skyward_nb.bootstrap import locks, needs
 from skyward_nb.bootstrap.environment import ready
@@ -70,6 +72,15 @@ def test_agent_and_ranks_can_be_imported_there(host):
     program_there = Path(made.python).with_name("ipython")
     said = subprocess.run([program_there, "--version"], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == version("ipython")
+
+
+def test_ranks_live_in_it(host, make, monkeypatch, tmp_path):
+    made, _ = make_ready(host, Image(pip=["six"]))
+    monkeypatch.setattr(sys, "executable", made.python)
+    monkeypatch.setenv("PYTHONPATH", made.package)
+    monkeypatch.chdir(tmp_path)
+    said = values(make(), "import sys, six, skyward_nb\n(sys.executable, skyward_nb.__file__)")
+    assert said == [(made.python, f"{made.package}/skyward_nb/__init__.py")] * 2
 
 
 def test_nobody_else_reads_it(host, tmp_path):
@@ -160,6 +171,22 @@ def test_one_that_lost_its_python_is_made_anew(host, tmp_path):
     assert there(made, "import msgspec; print('well')") == "well"
 
 
+def test_one_that_lost_files_is_made_anew(host):
+    made, _ = make_ready(host, Image())
+    packages = Path(made.python).parents[1] / f"lib/python{MINOR}/site-packages"
+    shutil.rmtree(packages / "msgspec")
+    assert make_ready(host, Image())[0] == made
+    assert there(made, "import msgspec; print('well')") == "well"
+
+
+def test_a_path_may_have_spaces(host, tmp_path):
+    link = tmp_path / "a place/python"
+    link.parent.mkdir()
+    link.symlink_to(PYTHON.path)
+    made, _ = make_ready(host, Image(), facts_of(host, pythons=(Tool(PYTHON.version, str(link)),)))
+    assert there(made, "import msgspec; print('well')") == "well"
+
+
 def test_what_a_kill_left_is_removed(host, tmp_path):
     facts = facts_of(host)
     made, _ = make_ready(host, Image(), facts)
@@ -232,9 +259,9 @@ def test_an_index_that_is_not_reached(tmp_path):
     assert folders(envs(tmp_path)) == []
 
 
-def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(host, index, tmp_path):
+def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(host, online, tmp_path):
     make_ready(host, Image(), facts_of(host))
-    cut = shell_at(tmp_path / "other", **index, HTTPS_PROXY="http://127.0.0.1:9")
+    cut = shell_at(tmp_path / "other", **online, HTTPS_PROXY="http://127.0.0.1:9")
     image = Image(env={"UV_HTTP_RETRIES": "0"})
     made, told = make_ready(cut, image, facts_of(cut))
     assert there(made, "import msgspec; print('well')") == "well"

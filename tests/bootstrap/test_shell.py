@@ -2,8 +2,12 @@
 
 import asyncio
 import errno
+import shutil
+import subprocess
 
 import pytest
+
+from skyward_nb.bootstrap.shell import LINE, spoken
 
 SAYS = "printf '%s' \"$x\"; cat; echo one >&2; echo two >&2; exit 3"
 
@@ -13,6 +17,20 @@ def test_a_script_gets_its_data_and_says_how_it_ended(shell):
     ran = asyncio.run(shell.run(f"x='a \"b\" !'\n{SAYS}", data=b"\0data\n", heard=heard.append))
     assert (ran.code, ran.out, ran.err) == (3, b'a "b" !\0data\n', "one\ntwo\n")
     assert heard == ["one", "two"]
+
+
+LOGINS = [["sh"], ["dash"], ["bash"], ["busybox", "sh"], ["zsh"], ["ksh"], ["mksh"], ["fish"], ["csh"], ["tcsh"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LOGINS, ids=" ".join)
+def test_every_login_shell_hands_the_script_on(words):
+    if not shutil.which(words[0]):
+        pytest.skip(f"no {words[0]} here")
+    script = 'x="it\'s"\nprintf \'%s\\\\n\' "  $x! \\$HOME"\ncat'
+    said = subprocess.run(
+        [*words, "-c", LINE], input=spoken(script) + b"data\0\n", capture_output=True
+    )
+    assert (said.stdout, said.stderr) == (b"  it's! $HOME\\ndata\0\n", b"")
 
 
 def test_no_process_list_shows_a_script(shell):
