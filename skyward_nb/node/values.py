@@ -15,31 +15,38 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
+from skyward_nb.node.neighbours import Neighbours, Passing
+from skyward_nb.wire.arriving import Arriving
 from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.value_stream import Stream
+from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import (
     ASKS,
     Answer,
     Ask,
     Done,
     Forget,
-    Gaps,
     Give,
     Given,
     Keep,
     Kept,
     Lack,
+    Lacking,
     Lacks,
+    Meet,
+    Met,
     Refused,
+    Spread,
     Trim,
+    Who,
     is_digest,
 )
 
 SOCKET = "values.sock"
 _STEP = 1 << 20
+_TICK = 0.1
 _numbers = itertools.count(1)
 _ABANDONED = 600.0
 """Seconds after which what has come of a value is given up, if nothing of it came any more."""
@@ -55,6 +62,7 @@ class Values:
         self._arrivals: dict[str, Arrival] = {}
         self._streams: set[socket.socket] = set()
         self._listener: socket.socket | None = None
+        self._neighbours = Neighbours(folder, self._serve_neighbour)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take whoever comes from now on."""
@@ -63,13 +71,16 @@ class Values:
         listener.listen(64)
         listener.setblocking(False)
         loop.add_reader(listener, self._accept, listener)
+        self._neighbours.begin(loop)
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection, _ = listener.accept()
-            self._streams.add(connection)
             threading.Thread(
-                target=self._serve, args=(connection,), name="skyward-values", daemon=True
+                target=self._serve,
+                args=(connection, self._answer),
+                name="skyward-values",
+                daemon=True,
             ).start()
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -77,18 +88,27 @@ class Values:
         if self._listener is not None:
             loop.remove_reader(self._listener)
             self._listener.close()
+        self._neighbours.close()
         for connection in list(self._streams):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     # ── one stream ──────────────────────────────────────────────────────────────────────
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve_neighbour(self, connection: socket.socket) -> None:
+        self._serve(connection, self._answer_neighbour)
+
+    def _serve(
+        self,
+        connection: socket.socket,
+        answer: Callable[[Stream[Ask], Ask, memoryview], None],
+    ) -> None:
+        self._streams.add(connection)
         stream = Stream(connection, ASKS)
         room = memoryview(bytearray(_STEP))
         try:
             while True:
-                self._answer(stream, stream.hear(), room)
+                answer(stream, stream.hear(), room)
         except OSError:
             """Whoever it was is gone."""
         finally:
@@ -109,6 +129,60 @@ class Values:
             case Trim():
                 self._store.trim(ask.needed)
                 stream.say(Done())
+            case Meet():
+                stream.say(self._meet(ask))
+            case Who() | Spread():
+                self._answer_neighbour(stream, ask, room)
+
+    def _answer_neighbour(self, stream: Stream[Ask], ask: Ask, room: memoryview) -> None:
+        """What another machine of the pool may say: it gives values, and takes none."""
+        match ask:
+            case Keep():
+                stream.say(self._keep(stream, ask, room))
+            case Lack():
+                stream.say(self._lack(ask))
+            case Who(name=name):
+                is_me = name == self._neighbours.name
+                stream.say(Done() if is_me else Refused(errno.EHOSTUNREACH, "it is another one"))
+            case Spread():
+                stream.say(self._spread(stream, ask))
+            case _:
+                stream.say(Refused(errno.EPERM, "this is not a neighbour's to ask for"))
+
+    def _meet(self, ask: Meet) -> Answer:
+        try:
+            return Met(self._neighbours.meet(ask))
+        except OSError as error:
+            return _refused(error)
+
+    def _spread(self, stream: Stream[Ask], ask: Spread) -> Answer:
+        """Give a value on, until all have it or whoever asked hangs up."""
+
+        def tick() -> None:
+            if stream.has_more():
+                raise StreamLost("nobody waits for it any more")
+
+        try:
+            with self._passing(ask.digest, ask.size) as source:
+                return Lacking(self._neighbours.spread(ask.digest, source, ask.branches, tick))
+        except StreamLost:
+            raise
+        except OSError as error:
+            return _refused(error)
+
+    @contextlib.contextmanager
+    def _passing(self, digest: str, size: int) -> Generator[Passing]:
+        """A value as it is to be given on, whether it is there or comes just now."""
+        arrival = self._arrival(digest, size)
+        if arrival is not None:
+            handle, wait = arrival.opened(), arrival.wait
+        else:
+            with self._store.open(digest) as file:
+                handle, wait = os.dup(file.fileno()), _is_there
+        try:
+            yield Passing(handle, size, wait)
+        finally:
+            os.close(handle)
 
     def _give(self, stream: Stream[Ask], ask: Give) -> None:
         try:
@@ -129,8 +203,8 @@ class Values:
             return _refused(error)
         if arrival is None:
             return Lacks((), self._store.on_disk(ask.digest))
-        with arrival.lock:
-            return Lacks(tuple(arrival.missing))
+        with arrival.arriving.changed:
+            return Lacks(tuple(arrival.arriving.missing))
 
     def _keep(self, stream: Stream[Ask], ask: Keep, room: memoryview) -> Answer:
         """Take what follows, wherever it goes; what to answer."""
@@ -140,16 +214,13 @@ class Values:
             arrival = self._arrival(ask.digest, ask.size)
         except OSError as error:
             trouble = error
-        at, end = ask.offset, ask.offset + ask.length
-        while at < end:
-            count = stream.take_some(room[: min(_STEP, end - at)])
+        for at, data in stream.pieces(ask.offset, ask.length, room):
             if arrival is not None and trouble is None:
                 try:
-                    arrival.write(at, room[:count])
+                    arrival.write(at, data)
                 except OSError as error:
                     trouble = error
                     self._give_up(arrival)
-            at += count
         if trouble is not None:
             return _refused(trouble)
         if arrival is None:
@@ -167,7 +238,8 @@ class Values:
             found = self._arrivals.get(digest)
             if found is None or found.size != size:
                 self._give_up_the_abandoned()
-                found = Arrival(digest, size, self._store.folder_for(size))
+                coming = sum(each.left for each in self._arrivals.values())
+                found = Arrival(digest, size, self._store.folder_for(size, coming))
                 self._arrivals[digest] = found
             found.touched = time.monotonic()
             return found
@@ -187,64 +259,91 @@ class Values:
 
     def _settle(self, arrival: Arrival) -> Answer:
         """Give a value its name once all of it is there."""
+        if not arrival.arriving.has_all():
+            return Kept(is_whole=False)
         with arrival.lock:
-            if arrival.missing or arrival.is_settled:
-                there = arrival.is_settled
-                return Kept(is_whole=there, on_disk=there and self._store.on_disk(arrival.digest))
-            arrival.is_settled = True
-        try:
-            self._store.adopt(arrival.path, arrival.digest)
-        except OSError as error:
-            return _refused(error)
-        finally:
-            self._give_up(arrival)
-        return Kept(is_whole=True, is_new=True, on_disk=self._store.on_disk(arrival.digest))
+            if not arrival.is_settled:
+                arrival.is_settled = True
+                if arrival.arriving.digest() != arrival.digest:
+                    self._give_up(arrival)
+                    why = "what came are not the bytes that were packed"
+                    return Refused(errno.EBADMSG, why)
+                arrival.path.rename(arrival.path.parent / arrival.digest)
+                self._give_up(arrival)
+                on_disk = self._store.on_disk(arrival.digest)
+                return Kept(is_whole=True, is_new=True, on_disk=on_disk)
+        if not self._store.touch(arrival.digest, arrival.size):
+            return Refused(errno.EBADMSG, "what came are not the bytes that were packed")
+        return Kept(is_whole=True, on_disk=self._store.on_disk(arrival.digest))
 
 
 class Arrival:
-    """A value of which some bytes have come, and others are `missing`."""
+    """A value that comes into a file of its own; `arriving` is what has come."""
 
     def __init__(self, digest: str, size: int, folder: Path) -> None:
         self.digest = digest
         self.size = size
         self.path: Path = folder / f".part-{digest}-{next(_numbers)}"
-        self.lock = threading.Lock()
-        self.missing = Gaps(size)
+        self.lock = threading.RLock()
         self.is_settled = False
         self.touched = 0.0
-        self._writers = 0
+        self.arriving = Arriving(size, self._read)
+        self._users = 0
         self._is_removed = False
-        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            if size:
-                os.posix_fallocate(self._handle, 0, size)
+            os.ftruncate(self._handle, size)
         except BaseException:
             self.remove()
             raise
 
+    @property
+    def left(self) -> int:
+        """Bytes that are to come."""
+        with self.arriving.changed:
+            return self.arriving.missing.size
+
     def write(self, at: int, data: memoryview) -> None:
         """These bytes have come. Raises OSError."""
-        start = at
-        with self._writing():
+        start, whole = at, data
+        with self._using():
             while data:
                 count = os.pwrite(self._handle, data, at)
                 data, at = data[count:], at + count
-        with self.lock:
-            self.missing.fill(start, at)
+            self.arriving.came(start, whole)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        return os.pread(self._handle, stop - start, start)
 
     @contextlib.contextmanager
-    def _writing(self) -> Generator[None]:
+    def _using(self) -> Generator[None]:
         """Nobody closes the file meanwhile, whose number could be another's then."""
         with self.lock:
             if self._is_removed:
                 raise OSError(errno.ESTALE, "what had come of it was given up")
-            self._writers += 1
+            self._users += 1
         try:
             yield
         finally:
             with self.lock:
-                self._writers -= 1
+                self._users -= 1
                 self._close_if_removed()
+
+    def opened(self) -> int:
+        """One more descriptor of its file."""
+        with self._using():
+            return os.dup(self._handle)
+
+    def wait(self, start: int, stop: int, tick: Callable[[], None]) -> None:
+        """Wait until these bytes have come; raises OSError when they never will."""
+        while True:
+            with self.arriving.changed:
+                if not self.arriving.missing.has(start, stop):
+                    return
+                if self._is_removed:
+                    raise OSError(errno.ESTALE, "what had come of it was given up")
+                self.arriving.changed.wait(_TICK)
+            tick()
 
     def remove(self) -> None:
         """Nothing more comes; again, without harm."""
@@ -255,8 +354,12 @@ class Arrival:
                 self._close_if_removed()
 
     def _close_if_removed(self) -> None:
-        if self._is_removed and not self._writers:
+        if self._is_removed and not self._users:
             os.close(self._handle)
+
+
+def _is_there(start: int, stop: int, tick: Callable[[], None]) -> None:
+    """All of it has come."""
 
 
 def _checked(digest: str) -> str:

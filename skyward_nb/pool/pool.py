@@ -309,6 +309,8 @@ class Pool:
                 call()
             self._lines.flush()
             self._lines.close()
+            if self._stores is not None:
+                self._stores.close()
             for machine in self._generations.machines:
                 machine.leave()
 
@@ -408,15 +410,12 @@ class Pool:
             watch(Step(machine.nodes, "agent", done=True))
 
     async def _start_agents(self, preload: list[str]) -> None:
-        """Start an agent on each machine, side by side; raises what the first that fails raises."""
-        machines = self._generations.machines
-        try:
-            async with asyncio.TaskGroup() as group:
-                for machine in machines:
-                    start = machine.start_agent(self.spec.idle, self.spec.ttl or 0, preload)
-                    group.create_task(start)
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        """Start all agents side by side; returns when all have come to an end of that."""
+        idle, ttl = self.spec.idle, self.spec.ttl or 0
+        starts = [each.start_agent(idle, ttl, preload) for each in self._generations.machines]
+        for error in await asyncio.gather(*starts, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
 
     def _greet(self, watch: Watch) -> list[Hello]:
         """Open the lines, and hear who is there."""

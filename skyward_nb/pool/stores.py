@@ -9,8 +9,10 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
 from skyward_nb.providers.base import Machine
 from skyward_nb.wire.beside import side_by_side
+from skyward_nb.wire.fan import Fan, FannedStores
 from skyward_nb.wire.payload import Bundle
 from skyward_nb.wire.private_memory import PrivateMemory
+from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.wire.several_stores import SeveralStores
 from skyward_nb.wire.stores import ContentStore, no_tick
 from skyward_nb.words.parts import Packed
@@ -24,6 +26,7 @@ class Stores:
         self._at = {node: at for at, machine in enumerate(machines) for node in machine.nodes}
         self._slots = slots
         self._is_here = is_here
+        self._fan = Fan([store for store in self._stores if isinstance(store, RemoteStore)])
         self._views: dict[frozenset[int], ContentStore] = {}
         self._lock = threading.Lock()
         self._kept: Counter[str] = Counter()
@@ -44,8 +47,14 @@ class Stores:
         if len(which) == 1:
             return self._stores[min(which)]
         if which not in self._views:
-            self._views[which] = SeveralStores([self._stores[at] for at in sorted(which)])
+            self._views[which] = self._together([self._stores[at] for at in sorted(which)])
         return self._views[which]
+
+    def _together(self, stores: list[ContentStore]) -> ContentStore:
+        remote = [store for store in stores if isinstance(store, RemoteStore)]
+        return (
+            FannedStores(remote, self._fan) if len(remote) == len(stores) else SeveralStores(stores)
+        )
 
     def fetch(self, values: Mapping[int, Packed], tick: Callable[[], None] = no_tick) -> None:
         """Bring what ranks sent home near, from all machines side by side."""
@@ -144,6 +153,6 @@ def _copied(call: Bundle) -> PrivateMemory:
     at = 0
     for part in call.parts:
         view = memoryview(part).cast("B")
-        room.whole[at : at + view.nbytes] = view
+        room.write(at, view)
         at += view.nbytes
     return room

@@ -40,7 +40,7 @@ class FakeMachine:
         self.delay: float = 0.0
         self.folders = pool_folders(f"{pool_id}-{node}")
         self._here = LocalMachine(pool, self.nodes, self.folders)
-        self._store = RemoteStore(self._open_values, patience)
+        self._store = RemoteStore(self._open_values, patience, self.name, ("127.0.0.1",))
         self._lines: list[_FakeLine] = []
         self._is_cut = False
 
@@ -216,6 +216,7 @@ class FakeProvider:
             for node in range(spec.nodes):
                 make_folders(spec.name, f"{pool_id}-{node}")
                 machines.append(FakeMachine(spec.name, node, pool_id))
+                tell(Step((node,), "machine", done=True))
         except BaseException:
             await asyncio.gather(*(machine.release() for machine in machines))
             raise

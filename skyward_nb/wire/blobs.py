@@ -114,26 +114,20 @@ class BlobStore:
                     return True
         return False
 
-    def folder_for(self, size: int, *, on_disk: bool = False) -> Path:
-        """Where there is room for so many bytes, in memory or on disk; raises OSError (ENOSPC)."""
-        if not on_disk and size + _RESERVE <= memory_room(self.memory):
+    def folder_for(self, size: int, coming: int = 0, *, on_disk: bool = False) -> Path:
+        """Where there is room for so many bytes, in memory or on disk, beside those that are `coming`.
+
+        Raises OSError (ENOSPC).
+        """
+        if not on_disk and size + coming + _RESERVE <= memory_room(self.memory):
             return self.memory
-        if self.disk is None or size + _RESERVE > disk_room(self.disk):
+        if self.disk is None or size + coming + _RESERVE > disk_room(self.disk):
             rooms = f"{spell_size(memory_room(self.memory))} free in memory"
             if self.disk is not None:
                 rooms += f", {spell_size(disk_room(self.disk))} on disk"
             raise OSError(errno.ENOSPC, f"it is {spell_size(size)}, and there are {rooms}")
         self.disk.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self.disk
-
-    def adopt(self, path: Path, digest: str) -> None:
-        """Take up a file in one of the folders as a blob; raises OSError (EBADMSG) if it is another one."""
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-            if digest_of([memoryview(data)]) != digest:
-                raise OSError(errno.EBADMSG, "what came are not the bytes that were packed")
-        path.rename(path.parent / digest)
 
     def open(self, digest: str) -> BinaryIO:
         """A blob's file, to be read; raises FileNotFoundError."""

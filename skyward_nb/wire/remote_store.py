@@ -16,36 +16,44 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from skyward_nb.wire.arriving import Arriving
 from skyward_nb.wire.beside import side_by_side
-from skyward_nb.wire.blobs import Buffer, Damaged, digest_of
+from skyward_nb.wire.blobs import Buffer, Damaged
 from skyward_nb.wire.private_memory import PrivateMemory
 from skyward_nb.wire.stores import no_tick
 from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import (
     ANSWERS,
+    Address,
     Answer,
     Ask,
+    Branch,
     Forget,
-    Gaps,
     Give,
     Given,
     Keep,
     Kept,
     Lack,
+    Lacking,
     Lacks,
+    Meet,
+    Met,
+    PoolKey,
     Refused,
     Span,
+    Spread,
     Trim,
     pieces,
 )
 
 T = TypeVar("T")
-A = TypeVar("A", Kept, Lacks, Given)
+A = TypeVar("A", Kept, Lacks, Given, Met, Lacking)
 _AT_ONCE = 1 << 20
 _PIECE = 4 << 20
 _LEAST_PIECE = 1 << 20
+_ROOM = 1 << 20
 _AHEAD = 4
 """Pieces that a stream may be ahead of their answers."""
 _WINDOW = 2 << 20
@@ -70,10 +78,19 @@ class RemoteStore:
     """A `ContentStore` over streams that `open_stream` opens, from any thread.
 
     What it raises as OSError is tried again for `patience` seconds in which nothing comes on;
-    `AgentGone` is passed on.
+    `AgentGone` is passed on. `name` is the machine's, and `hosts` are addresses at which other machines
+    of its pool may reach it; without any, all its private ones.
     """
 
-    def __init__(self, open_stream: Callable[[], socket.socket], patience: float = 60.0) -> None:
+    def __init__(
+        self,
+        open_stream: Callable[[], socket.socket],
+        patience: float = 60.0,
+        name: str = "",
+        hosts: tuple[str, ...] = (),
+    ) -> None:
+        self.name: str = name
+        self._hosts = hosts
         self._open_stream = open_stream
         self._patience = patience
         self._lock = threading.Lock()
@@ -93,13 +110,11 @@ class RemoteStore:
         Raises OSError: ENOSPC where there is no room, ETIMEDOUT where there is no way; and
         `Damaged` where the bytes that came do not have the digest.
         """
-        source = Parts(parts)
-        try:
+        return self._given(digest, Parts(parts), tick)
+
+    def _given(self, digest: str, source: Source, tick: Callable[[], None]) -> bool:
+        with _refusals():
             kept = self._put(digest, source, tick)
-        except Unwilling as refused:
-            if refused.code == errno.EBADMSG:
-                raise Damaged(str(refused)) from None
-            raise OSError(refused.code, str(refused)) from None
         self._on_disk[digest] = kept.on_disk
         return kept.is_new
 
@@ -115,7 +130,11 @@ class RemoteStore:
 
     def map(self, digest: str) -> memoryview:
         """A value's bytes, private to the caller; raises `Damaged`, or OSError."""
-        return self._brought(digest, no_tick).map()
+        while True:
+            here = self._brought(digest, no_tick)
+            with self._lock:
+                if self._here.get(digest) is here:  # else it was dropped just now
+                    return here.map()
 
     def drop(self, digests: Collection[str]) -> None:
         """Forget these values, there and here."""
@@ -123,8 +142,8 @@ class RemoteStore:
             self._on_disk.pop(digest, None)
             with self._lock:
                 here = self._here.pop(digest, None)
-            if here is not None:
-                here.close()
+                if here is not None:
+                    here.close()
         if digests:
             self._later(Forget(tuple(digests)))
 
@@ -137,17 +156,20 @@ class RemoteStore:
         with self._lock:
             self._closed = True
             lines, self._idle = self._idle, []
-            here, self._here = self._here, {}
-        for each in (*lines, *here.values()):
-            each.close()
+            while self._here:
+                self._here.popitem()[1].close()
+        for line in lines:
+            line.close()
 
     # ── values that go ──────────────────────────────────────────────────────────────────
 
-    def _put(self, digest: str, source: Parts, tick: Callable[[], None]) -> Kept:
+    def _put(self, digest: str, source: Source, tick: Callable[[], None]) -> Kept:
         size = source.size
         if size <= _AT_ONCE:
             whole = Keep(digest, size, 0, size)
-            return self._tried(lambda line: _ask(line, whole, Kept, source.views(0, size)), tick)
+            return self._tried(
+                lambda line: _ask(line, whole, Kept, source.views(0, size, tick)), tick
+            )
         lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
         if not lacks.spans:
             return Kept(is_whole=True, on_disk=lacks.on_disk)
@@ -159,7 +181,7 @@ class RemoteStore:
             raise
 
     def _put_large(
-        self, digest: str, source: Parts, lacks: Lacks, tick: Callable[[], None]
+        self, digest: str, source: Source, lacks: Lacks, tick: Callable[[], None]
     ) -> Kept:
         size = source.size
         patience = _Patience(self._patience)
@@ -189,22 +211,57 @@ class RemoteStore:
         fill = int(self._delay * _RATE / _WINDOW) + 1
         return max(1, min(fill, _MOST_STREAMS, size // _LEAST_PIECE))
 
+    # ── values that go on from there ────────────────────────────────────────────────────
+
+    def meet(self, key: PoolKey, tick: Callable[[], None]) -> tuple[Address, ...]:
+        """Have the machine take others that have this key; where. Raises OSError."""
+        with _refusals():
+            ask = Meet(self.name, key, self._hosts)
+            return self._tried(lambda line: _ask(line, ask, Met), tick).addresses
+
+    def lacks(self, digest: str, size: int, tick: Callable[[], None]) -> bool:
+        """Whether a value, or a part of it, is not there; raises OSError, as where there is no room."""
+        with _refusals():
+            found = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
+        self._on_disk[digest] = found.on_disk
+        return bool(found.spans)
+
+    def spread(
+        self, digest: str, size: int, branches: tuple[Branch, ...], tick: Callable[[], None]
+    ) -> dict[str, str]:
+        """Have the machine give a value on as it comes; which machines did not get it, and why."""
+        if not branches:
+            return {}
+        try:
+            with self._line(tick) as line:
+                return _ask(line, Spread(digest, size, branches), Lacking).machines
+        except (OSError, Unwilling) as error:
+            names = [name for branch in branches for name in branch.names()]
+            return dict.fromkeys(names, str(error))
+
+    def pass_on(
+        self, digest: str, source: Source, branches: tuple[Branch, ...], tick: Callable[[], None]
+    ) -> dict[str, str]:
+        """Have a value there, and on machines that get it from there, as `spread`. Raises as `put`."""
+        lacking: dict[str, str] = {}
+
+        def give(tick: Callable[[], None]) -> None:
+            self._given(digest, source, tick)
+
+        def spread(tick: Callable[[], None]) -> None:
+            lacking.update(self.spread(digest, source.size, branches, tick))
+
+        side_by_side([give, spread] if branches else [give], tick)
+        return lacking
+
     # ── values that come ────────────────────────────────────────────────────────────────
 
     def _brought(self, digest: str, tick: Callable[[], None]) -> PrivateMemory:
         with self._lock:
             if (here := self._here.get(digest)) is not None:
                 return here
-        try:
+        with _refusals():
             here = self._fetched(digest, tick)
-        except Unwilling as refused:
-            if refused.code == errno.ENOENT:
-                raise Damaged("it is not in the store any more") from None
-            raise OSError(refused.code, str(refused)) from None
-        if digest_of([here.whole]) != digest:
-            here.close()
-            self.drop([digest])
-            raise Damaged("its bytes in the store are not those that were packed")
         with self._lock:
             known = self._here.setdefault(digest, here)
         if known is not here:
@@ -212,16 +269,19 @@ class RemoteStore:
         return known
 
     def _fetched(self, digest: str, tick: Callable[[], None]) -> PrivateMemory:
-        here, missing = self._tried(lambda line: _begun(line, digest), tick)
+        here, arriving = self._tried(lambda line: _begun(line, digest), tick)
         patience = _Patience(self._patience)
         try:
-            if missing and not self._delay:
+            if not self._delay and not arriving.has_all():
                 self._tried(lambda line: self._timed(line, Lack(digest, here.size)), tick)
-            while missing:
-                many = self._streams(missing.size)
-                coming = _Coming(digest, here.whole, missing, _piece(here.size, many))
+            while not arriving.has_all():
+                many = self._streams(arriving.missing.size)
+                coming = _Coming(digest, here, arriving, _piece(here.size, many))
                 if (lost := self._done(coming, many, tick)) is not None:
                     patience.rest(lost, tick, came_on=coming.done)
+            if arriving.digest() != digest:
+                self.drop([digest])
+                raise Damaged("its bytes in the store are not those that were packed")
         except BaseException:
             here.close()
             raise
@@ -260,12 +320,10 @@ class RemoteStore:
     @contextlib.contextmanager
     def _line(self, tick: Callable[[], None]) -> Generator[Line]:
         """A stream for one's own, with nothing on it; one that is left in the middle is hung up on."""
-        line = self._taken()
+        line = self._taken(tick)
         try:
             line.tick = tick
-            while line.owed:
-                line.hear()
-                line.owed -= 1
+            _settle(line)
             yield line
         except BaseException:
             line.close()
@@ -273,23 +331,38 @@ class RemoteStore:
         line.tick = no_tick
         self._back(line)
 
-    def _taken(self) -> Line:
+    def _taken(self, tick: Callable[[], None]) -> Line:
         """A stream; what was told to be forgotten is so before anything is said on it."""
         with self._order:
             with self._lock:
                 line = self._idle.pop() if self._idle else None
                 owing = [each for each in self._idle if each.owed]
-                unsaid, self._unsaid = self._unsaid, []
-            for each in owing:
-                with contextlib.suppress(OSError):
-                    while each.owed:
-                        each.hear()
-                        each.owed -= 1
-            line = line or Stream(self._open_stream(), ANSWERS)
-            for ask in unsaid:
-                line.say(ask)
-                line.owed += 1
-            return line
+                self._idle = [each for each in self._idle if not each.owed]
+            while owing:
+                each = owing.pop()
+                each.tick = tick
+                try:
+                    _settle(each)
+                except OSError:
+                    each.close()
+                except BaseException:
+                    for left in (each, *owing, *([line] if line else [])):
+                        left.close()
+                    raise
+                else:
+                    each.tick = no_tick
+                    self._back(each)
+            if self._unsaid:
+                line = line or Stream(self._open_stream(), ANSWERS)
+                try:
+                    for ask in self._unsaid:
+                        line.say(ask)
+                        line.owed += 1
+                except BaseException:
+                    line.close()
+                    raise
+                self._unsaid.clear()
+        return line or Stream(self._open_stream(), ANSWERS)
 
     def _back(self, line: Line) -> None:
         with self._lock:
@@ -323,6 +396,16 @@ class RemoteStore:
             self._back(line)
 
 
+class Source(Protocol):
+    """A value that is given, of which bytes may come as they are asked for."""
+
+    size: int
+
+    def views(self, start: int, stop: int, tick: Callable[[], None]) -> Iterator[memoryview]:
+        """The bytes from `start` to before `stop`; raises OSError where they never come."""
+        ...
+
+
 class Parts:
     """A value in parts, as bytes in a row."""
 
@@ -331,8 +414,11 @@ class Parts:
         self._ends = list(accumulate(view.nbytes for view in self._views))
         self.size: int = self._ends[-1] if self._ends else 0
 
-    def views(self, start: int, stop: int) -> Iterator[memoryview]:
+    def views(
+        self, start: int, stop: int, tick: Callable[[], None] = no_tick
+    ) -> Iterator[memoryview]:
         """The bytes from `start` to before `stop`, where they are."""
+        del tick  # they are there
         index = bisect_right(self._ends, start)
         while start < stop:
             view, end = self._views[index], self._ends[index]
@@ -344,7 +430,7 @@ class Parts:
 class _Going:
     """Pieces of a value that go, over any number of streams; `last` is the answer that all is there."""
 
-    def __init__(self, digest: str, source: Parts, spans: Iterable[Span]) -> None:
+    def __init__(self, digest: str, source: Source, spans: Iterable[Span]) -> None:
         self._digest = digest
         self._source = source
         self._spans = deque(spans)
@@ -357,7 +443,7 @@ class _Going:
         while (span := _next(self._spans)) is not None:
             start, stop = span
             keep = Keep(self._digest, self._source.size, start, stop - start)
-            line.say(keep, self._source.views(start, stop))
+            line.say(keep, self._source.views(start, stop, line.tick))
             ahead += 1
             while ahead > _AHEAD or (ahead and line.has_more()):
                 self._hear(line)
@@ -373,19 +459,19 @@ class _Going:
 
 
 class _Coming:
-    """Pieces of a value that come into `room`, over any number of streams."""
+    """Pieces of a value that come `here`, over any number of streams."""
 
-    def __init__(self, digest: str, room: memoryview, missing: Gaps, piece: int) -> None:
+    def __init__(self, digest: str, here: PrivateMemory, arriving: Arriving, piece: int) -> None:
         self._digest = digest
-        self._room = room
-        self._missing = missing
-        self._spans = deque(pieces(missing, piece))
-        self._lock = threading.Lock()
+        self._here = here
+        self._arriving = arriving
+        self._spans = deque(pieces(arriving.missing, piece))
         self.done = 0
 
     def __call__(self, line: Line) -> None:
         """Take pieces from this stream until there are no more."""
         asked: deque[Span] = deque()
+        room = memoryview(bytearray(_ROOM))
         while True:
             while len(asked) < _AHEAD and (span := _next(self._spans)) is not None:
                 line.say(Give(self._digest, span[0], span[1] - span[0]))
@@ -396,9 +482,9 @@ class _Coming:
             given = _answer(line, Given)
             if given.length != stop - start:
                 raise Unwilling(Refused(errno.ENOENT, "a value has fewer bytes than it had"))
-            line.take(self._room[start:stop])
-            with self._lock:
-                self._missing.fill(start, stop)
+            for at, data in line.pieces(start, stop - start, room):
+                self._here.write(at, data)
+                self._arriving.came(at, data)
                 self.done += 1
 
 
@@ -426,18 +512,39 @@ class _Patience:
             time.sleep(_AGAIN / 5)
 
 
-def _begun(line: Line, digest: str) -> tuple[PrivateMemory, Gaps]:
-    """Room for a value, with its first bytes in it, and what is missing."""
+def _begun(line: Line, digest: str) -> tuple[PrivateMemory, Arriving]:
+    """Room for a value, with its first bytes in it, and what has come of it."""
     given = _ask(line, Give(digest, 0, _AT_ONCE), Given)
     here = PrivateMemory(given.size)
-    missing = Gaps(given.size)
+    arriving = Arriving(given.size, here.read)
     try:
-        line.take(here.whole[: given.length])
+        for at, data in line.pieces(0, given.length, memoryview(bytearray(given.length or 1))):
+            here.write(at, data)
+            arriving.came(at, data)
     except BaseException:
         here.close()
         raise
-    missing.fill(0, given.length)
-    return here, missing
+    return here, arriving
+
+
+def _settle(line: Line) -> None:
+    """Take the answers that nobody has waited for."""
+    while line.owed:
+        line.hear()
+        line.owed -= 1
+
+
+@contextlib.contextmanager
+def _refusals() -> Generator[None]:
+    """What the machine is not willing to do as `Damaged`, or OSError."""
+    try:
+        yield
+    except Unwilling as refused:
+        if refused.code == errno.ENOENT:
+            raise Damaged("it is not in the store any more") from None
+        if refused.code == errno.EBADMSG:
+            raise Damaged(str(refused)) from None
+        raise OSError(refused.code, str(refused)) from None
 
 
 def _ask(line: Line, ask: Ask, kind: type[A], parts: Iterable[Buffer] = ()) -> A:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Callable, Iterable
+import ssl
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -25,7 +26,10 @@ class StreamLost(OSError):
 
 
 class Stream(Generic[M]):
-    """A stream socket whose other end says messages `M`; `tick` is called while it waits."""
+    """A stream socket, or one with TLS, whose other end says messages `M`.
+
+    `tick` is called while it waits.
+    """
 
     def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[M]) -> None:
         connection.setblocking(False)
@@ -60,12 +64,22 @@ class Stream(Generic[M]):
         while view:
             try:
                 view = view[self._socket.send(view[:_STEP]) :]
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantWriteError):
                 self._poll_out.poll(_TICK)
+            except ssl.SSLWantReadError:
+                self._poll_in.poll(_TICK)
             self.tick()
 
     def send_file(self, handle: int, offset: int, length: int) -> None:
         """Send bytes of a file behind a message."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            end = offset + length
+            for at in range(offset, end, _STEP):
+                data = os.pread(handle, min(_STEP, end - at), at)
+                if len(data) < min(_STEP, end - at):
+                    raise StreamLost("a value has fewer bytes than it had")
+                self._send(memoryview(data))
+            return
         while length:
             try:
                 sent = os.sendfile(self._socket.fileno(), handle, offset, min(length, _STEP))
@@ -96,13 +110,27 @@ class Stream(Generic[M]):
         while view:
             view = view[self.take_some(view) :]
 
+    def pieces(
+        self, offset: int, length: int, room: memoryview
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Bytes that come behind a message, in pieces in `room`: where each belongs, and it."""
+        end = offset + length
+        while offset < end:
+            piece = room[: self.take_some(room[: min(len(room), end - offset)])]
+            yield offset, piece
+            offset += len(piece)
+
     def take_some(self, view: memoryview) -> int:
         """Put what comes next into memory; how many bytes that were. Raises `StreamLost`."""
         while True:
             try:
                 count = self._socket.recv_into(view)
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantReadError):
                 self._poll_in.poll(_TICK)
+                self.tick()
+                continue
+            except ssl.SSLWantWriteError:
+                self._poll_out.poll(_TICK)
                 self.tick()
                 continue
             if not count:
@@ -111,7 +139,9 @@ class Stream(Generic[M]):
             return count
 
     def has_more(self) -> bool:
-        """Whether something has come that was not taken."""
+        """Whether something has come that was not taken, or the other end has hung up."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
         return bool(self._poll_in.poll(0))
 
     def close(self) -> None:

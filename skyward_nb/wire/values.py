@@ -20,6 +20,33 @@ Span = tuple[int, int]
 """From one byte of a value to before another one."""
 
 
+Address = tuple[str, int]
+"""A host and a port."""
+
+
+class PoolKey(msgspec.Struct, frozen=True):
+    """What agents of one pool know each other by, as PEM: who signed for it, its certificate and key."""
+
+    authority: str
+    certificate: str
+    key: str
+
+    def __repr__(self) -> str:
+        return "PoolKey(…)"
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A machine that is to get a value from another one, and those that get it from there in turn."""
+
+    name: str
+    addresses: tuple[Address, ...]
+    branches: tuple[Branch, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """It and all those behind it."""
+        return (self.name, *(name for each in self.branches for name in each.names()))
+
+
 class Keep(msgspec.Struct, frozen=True, tag=True):
     """Keep these bytes of a value: `length` from `offset` on, which follow. Answered by `Kept`."""
 
@@ -89,8 +116,45 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-Ask = Keep | Lack | Give | Forget | Trim
-Answer = Kept | Lacks | Given | Done | Refused
+class Meet(msgspec.Struct, frozen=True, tag=True):
+    """Take agents of the same pool that come with this key, at `hosts`; answered by `Met`.
+
+    Without `hosts`, at all private addresses of the machine. `name` is what the machine is called.
+    """
+
+    name: str
+    key: PoolKey
+    hosts: tuple[str, ...] = ()
+
+
+class Met(msgspec.Struct, frozen=True, tag=True):
+    """Where agents of the same pool are taken; nowhere: this machine has no private address."""
+
+    addresses: tuple[Address, ...]
+
+
+class Who(msgspec.Struct, frozen=True, tag=True):
+    """To an agent that was reached by another one: is it this machine? `Done`, or `Refused`."""
+
+    name: str
+
+
+class Spread(msgspec.Struct, frozen=True, tag=True):
+    """Give a value to these machines as it comes; answered by `Lacking` when all have it, or never will."""
+
+    digest: str
+    size: int
+    branches: tuple[Branch, ...]
+
+
+class Lacking(msgspec.Struct, frozen=True, tag=True):
+    """These machines did not get it: by name, why."""
+
+    machines: dict[str, str]
+
+
+Ask = Keep | Lack | Give | Forget | Trim | Meet | Who | Spread
+Answer = Kept | Lacks | Given | Done | Refused | Met | Lacking
 
 ASKS: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
 ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
@@ -125,6 +189,15 @@ class Gaps:
     def size(self) -> int:
         """How many there are."""
         return sum(stop - start for start, stop in self)
+
+    def first(self, size: int) -> int:
+        """The first of them; where there is none, the `size` of the value."""
+        return self._edges[0] if self._edges else size
+
+    def has(self, start: int, stop: int) -> bool:
+        """Whether one of these bytes is missing."""
+        after = bisect_right(self._edges, start)
+        return after % 2 == 1 or (after < len(self._edges) and self._edges[after] < stop)
 
     def fill(self, start: int, stop: int) -> None:
         """These bytes are there now."""

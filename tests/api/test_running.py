@@ -83,10 +83,10 @@ def test_a_call_that_finds_no_room_is_kept_by_nobody(pool, monkeypatch):
     np = pytest.importorskip("numpy")
     pool.start()
     engine = pool._runner.pool
-    monkeypatch.setattr(engine, "_stowed", lambda _: 1 / 0)
+    monkeypatch.setattr(engine.store, "put", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         _ = same(np.zeros(1 << 20)) > pool
-    assert not +engine._kept
+    assert not engine.stores.kept
 
 
 @sky.function

@@ -153,9 +153,11 @@ class ThroughChannel(LocalProvider):
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
-    async def acquire(self, spec: PoolSpec, pool_id: str):
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell):
         """This machine."""
-        return tuple(_Machine(each, self._channel) for each in await super().acquire(spec, pool_id))
+        return tuple(
+            _Machine(each, self._channel) for each in await super().acquire(spec, pool_id, tell)
+        )
 
     def find(self, spec: PoolSpec, pool_id: str):
         """This machine, where the pool's agent is."""

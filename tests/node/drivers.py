@@ -179,7 +179,9 @@ class Driver:
 def driver(world: int, *plugins: str) -> Iterator[Driver]:
     """An agent with ranks; ended, with its files, afterwards."""
     spec = PoolSpec(nodes=world)
-    machine = asyncio.run(LocalProvider().acquire(spec, f"hand-{secrets.token_hex(3)}"))[0]
+    machine = asyncio.run(
+        LocalProvider().acquire(spec, f"hand-{secrets.token_hex(3)}", lambda _: None)
+    )[0]
     preload = [module for name in plugins for module in find_plugin(name).preload({})]
     made = None
     try:

@@ -16,6 +16,7 @@ from skyward_nb.pool import registry
 from skyward_nb.providers.folders import far_root
 from skyward_nb.wire.blobs import digest_of
 from skyward_nb.wire.payload import unpack
+from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.words.errors import PayloadError, PoolError
 from skyward_nb.words.events import Output, Phase
 
@@ -74,12 +75,10 @@ def test_large_values_go_there_and_come_back_and_are_forgotten(fake):
         assert end.value.data is None, "it goes by way of the store"
         assert (unpack(end.value, pool.store) == rank).all()
     pool.clean(outcome)
-    pool.store.put(
-        digest_of([b"x"]), [b"x"]
-    )  # what was forgotten is so before anything else is done
-    assert not {end.value.digest for end in outcome.done.values()} & set(
-        sum((stored(machine) for machine in machines(pool)), [])
-    )
+    # What was forgotten is so before anything else is done.
+    pool.store.put(digest_of([b"x"]), [b"x"])
+    there = {name for machine in machines(pool) for name in stored(machine)}
+    assert there.isdisjoint(end.value.digest for end in outcome.done.values())
 
 
 def test_what_is_for_some_ranks_goes_to_their_machines_alone(fake):
@@ -203,17 +202,16 @@ def test_values_outlast_a_line_that_is_cut_under_them(fake):
 
 
 def test_a_machine_without_room_is_told_and_nothing_is_left(fake, monkeypatch):
-    monkeypatch.setenv("SKYWARD_SPILL_DIR", "/dev/shm")
     pool = fake()
-    full = machines(pool)[1]
-    put = type(full.store()).put
+    full = machines(pool)[1].store()
+    lacks = RemoteStore.lacks
 
-    def lacking(store, digest, parts, tick):
-        if store is full.store():
+    def lacking(store, *args):
+        if store is full:
             raise OSError(28, "it is 4 MB, and there are 0 B free in memory")
-        return put(store, digest, parts, tick)
+        return lacks(store, *args)
 
-    monkeypatch.setattr(type(full.store()), "put", lacking)
+    monkeypatch.setattr(RemoteStore, "lacks", lacking)
     with pytest.raises(PayloadError, match="does not fit on the ranks' machine"):
         pool.run(request(pool, "big.sum()", {"big": np.ones(500_000)}), lambda _: None)
     monkeypatch.undo()

@@ -1,0 +1,230 @@
+"""Other agents of the same pool: where they come in, and how values go on to them.
+
+Nobody is taken but who has the pool's key, and at private addresses only; what they may say is what
+is said on the agent's own socket for values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from skyward_nb.wire.beside import side_by_side
+from skyward_nb.wire.pool_key import Doors
+from skyward_nb.wire.remote_store import RemoteStore
+from skyward_nb.wire.value_stream import Stream
+from skyward_nb.wire.values import ANSWERS, Address, Branch, Done, Meet, Who
+
+_KNOCK = 4.0
+"""Seconds in which an address answers, or is none."""
+_PATIENCE = 4.0
+_PRIVATE = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "127.0.0.0/8",
+            "10.0.0.0/8",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+            "169.254.0.0/16",
+            "100.64.0.0/10",
+            "::1/128",
+            "fc00::/7",
+        ),
+    )
+)
+"""RFC 1918, 3927, 6598, 4193, and loopback. IPv6 link-local ones mean something else on each machine."""
+
+
+class Neighbours:
+    """The agents of other machines, for the service of values of this one.
+
+    `serve` gets each stream of one that came, in a thread of its own.
+    """
+
+    def __init__(self, folder: Path, serve: Callable[[socket.socket], None]) -> None:
+        self._folder = folder
+        self._serve = serve
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._doors: Doors | None = None
+        self._listeners: list[socket.socket] = []
+        self.name = ""
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """There is a loop now that waits for who comes."""
+        self._loop = loop
+
+    def meet(self, ask: Meet) -> tuple[Address, ...]:
+        """Take those with this key from now on, and those with another one no more; where."""
+        with self._lock:
+            self.close()
+            self.name = ask.name
+            self._doors = Doors(ask.key, self._folder)
+            hosts = [host for host in ask.hosts or own_hosts() if is_private(host)]
+            for host in hosts:
+                with contextlib.suppress(OSError):  # it is gone just now, or not up yet
+                    self._listeners.append(_listener(host))
+            for listener in self._listeners:
+                self._soon(self._listen, listener)
+            found = [listener.getsockname() for listener in self._listeners]
+        return tuple((host, port) for host, port, *_ in found)
+
+    def close(self) -> None:
+        """Take nobody any more."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            self._soon(self._unlisten, listener)
+
+    def _soon(self, call: Callable[[socket.socket], None], listener: socket.socket) -> None:
+        if self._loop is None or self._loop.is_closed():
+            listener.close()
+            return
+        self._loop.call_soon_threadsafe(call, listener)
+
+    def _listen(self, listener: socket.socket) -> None:
+        assert self._loop is not None
+        self._loop.add_reader(listener, self._accept, listener)
+
+    def _unlisten(self, listener: socket.socket) -> None:
+        assert self._loop is not None
+        self._loop.remove_reader(listener)
+        listener.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            threading.Thread(
+                target=self._welcome, args=(connection,), name="skyward-values", daemon=True
+            ).start()
+
+    def _welcome(self, connection: socket.socket) -> None:
+        doors = self._doors
+        try:
+            connection.settimeout(_KNOCK)
+            assert doors is not None
+            stream = doors.welcome(connection)
+        except OSError:
+            connection.close()
+            return
+        self._serve(stream)
+
+    def spread(
+        self, digest: str, source: Passing, branches: tuple[Branch, ...], tick: Callable[[], None]
+    ) -> dict[str, str]:
+        """Give a value to other machines, as it comes; those that did not get it, and why."""
+        lacking: dict[str, str] = {}
+
+        def give(branch: Branch, tick: Callable[[], None]) -> None:
+            store = RemoteStore(lambda: self._opened(branch), _PATIENCE, branch.name)
+            try:
+                lacking.update(store.pass_on(digest, source, branch.branches, tick))
+            except OSError as error:
+                why = error.strerror or str(error)
+                lacking.update(dict.fromkeys(branch.names(), why))
+            finally:
+                store.close()
+
+        side_by_side([(lambda tick, b=branch: give(b, tick)) for branch in branches], tick)
+        return lacking
+
+    def _opened(self, branch: Branch) -> socket.socket:
+        """A stream to a machine, at the first of its addresses where it is; raises OSError."""
+        error = OSError(f"{branch.name} has no address")
+        for address in branch.addresses:
+            try:
+                connection = socket.create_connection(address, _KNOCK)
+            except OSError as found:
+                error = found
+                continue
+            try:
+                assert self._doors is not None
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                stream = self._doors.enter(connection)
+                _check(stream, branch.name)
+            except OSError as found:
+                connection.close()
+                error = found
+            else:
+                return stream
+        raise error
+
+
+def _check(connection: socket.socket, name: str) -> None:
+    """Make sure that it is this machine that was reached; raises OSError."""
+    until = time.monotonic() + _KNOCK
+
+    def tick() -> None:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{name} does not answer")
+
+    stream = Stream(connection, ANSWERS)
+    stream.tick = tick
+    stream.say(Who(name))
+    if not isinstance(stream.hear(), Done):
+        raise OSError(errno.EHOSTUNREACH, f"it is not {name} that was reached")
+
+
+class Passing:
+    """A value of this machine that is given on while it comes: `wait` until bytes of it are there."""
+
+    def __init__(
+        self, handle: int, size: int, wait: Callable[[int, int, Callable[[], None]], None]
+    ) -> None:
+        self._handle = handle
+        self._wait = wait
+        self.size = size
+
+    def views(self, start: int, stop: int, tick: Callable[[], None]) -> Iterator[memoryview]:
+        """The bytes from `start` to before `stop`; raises OSError where they never come."""
+        for at in range(start, stop, _STEP):
+            end = min(stop, at + _STEP)
+            self._wait(at, end, tick)
+            yield memoryview(os.pread(self._handle, end - at, at))
+
+
+_STEP = 1 << 20
+
+
+def own_hosts() -> list[str]:
+    """The private addresses of this machine, those that others may reach first."""
+    found = [
+        each.address
+        for addresses in psutil.net_if_addrs().values()
+        for each in addresses
+        if each.family in (socket.AF_INET, socket.AF_INET6) and is_private(each.address)
+    ]
+    others = [host for host in found if not ipaddress.ip_address(host).is_loopback]
+    return others or found
+
+
+def is_private(host: str) -> bool:
+    """Whether it is an address that the world at large cannot reach."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False  # with a zone, or a name
+    return any(address in network for network in _PRIVATE if network.version == address.version)
+
+
+def _listener(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.bind((host, 0))
+        listener.listen(64)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

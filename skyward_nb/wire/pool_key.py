@@ -1,0 +1,114 @@
+"""The key of one pool: what its agents know each other by when they give values to one another.
+
+Each pool has its own, made by its client, told to agents over the line to each, and kept in their
+memory: with the pool it is gone. Whoever has it may be given values, and give some.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import ssl
+import tempfile
+from pathlib import Path
+
+from skyward_nb.wire.values import PoolKey
+
+_NAME = "agent.skyward-nb.invalid"
+_AGE = datetime.timedelta(days=3650)
+"""Clocks of machines differ; what ends a key is the end of its pool."""
+
+
+def new_key() -> PoolKey:
+    """A new key: an authority that signs once and is forgotten, and what it signed.
+
+    Sources: RFC 5280, sections 4.2.1.1 to 4.2.1.3 and 4.2.1.9, for what a strict reader asks for.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    def named(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    root, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    root_id = x509.SubjectKeyIdentifier.from_public_key(root.public_key())
+
+    def begun(subject: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(named(subject))
+            .issuer_name(named("skyward_nb pool"))
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _AGE)
+            .not_valid_after(now + _AGE)
+        )
+
+    def usage(*, signs: bool) -> x509.KeyUsage:
+        return x509.KeyUsage(not signs, False, False, False, False, signs, False, False, False)
+
+    authority = (
+        begun("skyward_nb pool", root.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage(signs=True), critical=True)
+        .add_extension(root_id, critical=False)
+        .sign(root, hashes.SHA256())
+    )
+    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    certificate = (
+        begun(_NAME, own.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(_NAME)]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(own.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(root_id), critical=False
+        )
+        .sign(root, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = own.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return PoolKey(
+        authority.public_bytes(pem).decode(),
+        certificate.public_bytes(pem).decode(),
+        secret.decode(),
+    )
+
+
+class Doors:
+    """Both ends of streams between those that have the same key: each proves that it has it.
+
+    The key is in a file of `folder`, that nobody else may enter, only while it is read.
+    """
+
+    def __init__(self, key: PoolKey, folder: Path) -> None:
+        self._inner = _context(ssl.PROTOCOL_TLS_SERVER, key, folder)
+        self._outer = _context(ssl.PROTOCOL_TLS_CLIENT, key, folder)
+
+    def welcome(self, connection: socket.socket) -> ssl.SSLSocket:
+        """A stream to who came; raises OSError for one without the key."""
+        return self._inner.wrap_socket(connection, server_side=True)
+
+    def enter(self, connection: socket.socket) -> ssl.SSLSocket:
+        """A stream to where one went; raises OSError where nobody has the key."""
+        return self._outer.wrap_socket(connection, server_hostname=_NAME)
+
+
+def _context(side: int, key: PoolKey, folder: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(side)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=key.authority)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".key-")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(key.certificate + key.key)
+        context.load_cert_chain(name)
+    finally:
+        Path(name).unlink()
+    return context
