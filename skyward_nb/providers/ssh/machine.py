@@ -70,7 +70,7 @@ class SSHMachine:
         self._runtime = ""
         self._pause = 0.0
         self._is_reached = False
-        self._store = RemoteStore(self.values)
+        self._store = RemoteStore(self.values, name=self.name)
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
