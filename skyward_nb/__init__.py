@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from skyward_nb.runtime.sync import barrier, data_place, mesh
     from skyward_nb.words.errors import (
         AcceleratorError,
+        HostError,
         HostNotReady,
         MissingDependency,
         OptionError,
@@ -62,6 +63,7 @@ _HOMES = {
     "Compute": "api.compute",
     "Local": "api.arguments",
     "DistributedSampler": "runtime.sampler",
+    "HostError": "words.errors",
     "HostNotReady": "words.errors",
     "Image": "words.image",
     "InstanceInfo": "words.info",
@@ -113,6 +115,7 @@ __all__ = [
     "AcceleratorError",
     "Compute",
     "ComputePool",
+    "HostError",
     "HostNotReady",
     "Image",
     "InstanceInfo",

@@ -60,8 +60,8 @@ def access_fields(base: PoolSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
     if nodes > len(access.hosts):
         raise OptionError(
             "nodes",
-            f"nodes={nodes}, and there are {len(access.hosts)} hosts: a node is one of them; "
-            "several ranks on each are ranks_per_node=N",
+            f"nodes={nodes}, and hosts= has {len(access.hosts)}: a node is one of them; several "
+            "ranks on each are ranks_per_node=N",
         )
     return fields
 

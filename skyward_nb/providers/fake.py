@@ -209,7 +209,6 @@ class FakeProvider:
         self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
     ) -> tuple[FakeMachine, ...]:
         """A machine for each node, with folders for the pool; raises `RuntimeFolderError`."""
-        del tell
         sweep()
         machines: list[FakeMachine] = []
         try:

@@ -139,6 +139,8 @@ async def awaited() -> None:
 
 
 def pools() -> None:
+    hosts = sky.SSH(hosts=["gpu1", "me@gpu2:22"], user="me", port=22, key="k", trust="first")
+    assert_type(sky.Compute(provider=hosts), sky.Compute)
     with sky.Compute(
         provider=sky.Local(),
         nodes=2,
