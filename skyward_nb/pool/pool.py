@@ -750,8 +750,21 @@ class Pool:
             return
         with self._helm:
             self._check_room(request)
-        with self.stores.keeping(call):
-            yield self._sent(call, request.ranks, watch)
+        with contextlib.ExitStack() as kept:
+            kept.enter_context(self.stores.keeping(call))
+            there = self._sent(call, request.ranks, watch)
+            for bundle in self._ahead(request):
+                kept.enter_context(self.stores.keeping(bundle))
+                self._sent(bundle, request.ranks, watch)
+            yield there
+
+    def _ahead(self, request: RunRequest) -> list[Bundle]:
+        """What a call needs beside its arguments that would keep others from hearing while it is sent."""
+        with self._helm:
+            if self._provider.shares_files or not self._goings or not self._ready:
+                return []
+            plan = plan_of(request, self.ledger)
+            return [unit.bundle for unit, _ in plan.sending if unit.bundle.is_stowed]
 
     def _sent(self, call: Bundle, ranks: tuple[int, ...], watch: Watch) -> Packed:
         with self.reaching():
