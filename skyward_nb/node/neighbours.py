@@ -124,25 +124,69 @@ class Neighbours:
         return lacking
 
     def _opened(self, branch: Branch) -> socket.socket:
-        """A stream to a machine, at the first of its addresses where it is; raises OSError."""
-        error = OSError(f"{branch.name} has no address")
+        """A stream to a machine, at whichever of its addresses answers first; raises OSError."""
+        if not branch.addresses:
+            raise OSError(errno.EHOSTUNREACH, f"{branch.name} has no address")
+        race = _Race(len(branch.addresses))
         for address in branch.addresses:
-            try:
-                connection = socket.create_connection(address, _KNOCK)
-            except OSError as found:
-                error = found
-                continue
-            try:
-                assert self._doors is not None
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                stream = self._doors.enter(connection)
-                _check(stream, branch.name)
-            except OSError as found:
-                connection.close()
-                error = found
-            else:
-                return stream
-        raise error
+            threading.Thread(
+                target=self._knock, args=(address, branch.name, race), daemon=True
+            ).start()
+        return race.won()
+
+    def _knock(self, address: Address, name: str, race: _Race) -> None:
+        try:
+            connection = socket.create_connection(address, _KNOCK)
+        except OSError as error:
+            race.lost(error)
+            return
+        try:
+            assert self._doors is not None
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stream = self._doors.enter(connection)
+        except OSError as error:
+            connection.close()
+            race.lost(error)
+            return
+        try:
+            _check(stream, name)
+        except OSError as error:
+            stream.close()
+            race.lost(error)
+        else:
+            race.arrived(stream)
+
+
+class _Race:
+    """Several tries, of which the first that succeeds is taken."""
+
+    def __init__(self, many: int) -> None:
+        self._changed = threading.Condition()
+        self._left = many
+        self._first: socket.socket | None = None
+        self._error = OSError(errno.EHOSTUNREACH, "nobody is there")
+
+    def arrived(self, stream: socket.socket) -> None:
+        with self._changed:
+            if self._first is None:
+                self._first = stream
+                self._changed.notify_all()
+                return
+        stream.close()
+
+    def lost(self, error: OSError) -> None:
+        with self._changed:
+            self._left -= 1
+            self._error = error
+            self._changed.notify_all()
+
+    def won(self) -> socket.socket:
+        with self._changed:
+            while self._first is None and self._left:
+                self._changed.wait()
+            if self._first is None:
+                raise self._error
+            return self._first
 
 
 def _check(connection: socket.socket, name: str) -> None:

@@ -744,9 +744,12 @@ class Pool:
     @contextlib.contextmanager
     def _call_there(self, request: RunRequest, watch: Watch) -> Generator[Packed | None]:
         """The call of a request where its ranks find it, kept for this long; raises `PayloadError`."""
-        call = request.call
-        if call is None or (request.packed is not None and self._provider.shares_files):
+        call, is_here = request.call, self._provider.shares_files
+        if call is None or (request.packed is not None and is_here):
             yield request.packed
+            return
+        if is_here and not call.is_stowed:
+            yield call.stowed(self.store)
             return
         with self._helm:
             self._check_room(request)

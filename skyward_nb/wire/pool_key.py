@@ -103,6 +103,7 @@ def _context(side: int, key: PoolKey, folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
     context.load_verify_locations(cadata=key.authority)
     handle, name = tempfile.mkstemp(dir=folder, prefix=".key-")
     try:

@@ -19,6 +19,7 @@ M = TypeVar("M", Ask, Answer)
 _TICK = 100
 _SMALL = 64 << 10
 _STEP = 1 << 20
+_RECORDS = 1 << 18
 
 
 class StreamLost(OSError):
@@ -65,9 +66,9 @@ class Stream(Generic[M]):
             try:
                 view = view[self._socket.send(view[:_STEP]) :]
             except (BlockingIOError, ssl.SSLWantWriteError):
-                self._poll_out.poll(_TICK)
+                self._wait(self._poll_out)
             except ssl.SSLWantReadError:
-                self._poll_in.poll(_TICK)
+                self._wait(self._poll_in)
             self.tick()
 
     def send_file(self, handle: int, offset: int, length: int) -> None:
@@ -84,7 +85,7 @@ class Stream(Generic[M]):
             try:
                 sent = os.sendfile(self._socket.fileno(), handle, offset, min(length, _STEP))
             except BlockingIOError:
-                self._poll_out.poll(_TICK)
+                self._wait(self._poll_out)
             else:
                 if not sent:
                     raise StreamLost("a value has fewer bytes than it had")
@@ -116,7 +117,13 @@ class Stream(Generic[M]):
         """Bytes that come behind a message, in pieces in `room`: where each belongs, and it."""
         end = offset + length
         while offset < end:
-            piece = room[: self.take_some(room[: min(len(room), end - offset)])]
+            piece = room[: min(len(room), end - offset)]
+            if isinstance(self._socket, ssl.SSLSocket):
+                # It gives a record at a time, which is little to do something with.
+                piece = piece[:_RECORDS]
+                self.take(piece)
+            else:
+                piece = piece[: self.take_some(piece)]
             yield offset, piece
             offset += len(piece)
 
@@ -126,17 +133,21 @@ class Stream(Generic[M]):
             try:
                 count = self._socket.recv_into(view)
             except (BlockingIOError, ssl.SSLWantReadError):
-                self._poll_in.poll(_TICK)
+                self._wait(self._poll_in)
                 self.tick()
                 continue
             except ssl.SSLWantWriteError:
-                self._poll_out.poll(_TICK)
+                self._wait(self._poll_out)
                 self.tick()
                 continue
             if not count:
                 raise StreamLost("the other end has hung up")
             self.tick()
             return count
+
+    def _wait(self, poll: select.poll) -> None:
+        """Wait until there is something to do, or to tick; for good where there is no tick."""
+        poll.poll(None if self.tick is no_tick else _TICK)
 
     def has_more(self) -> bool:
         """Whether something has come that was not taken, or the other end has hung up."""

@@ -188,9 +188,10 @@ def test_whoever_interrupts_leaves_nothing_half_written(near, far):
 
     with pytest.raises(KeyboardInterrupt):
         near.put(digest, [LARGE], tick)
+    near.put(digest_of([b"x"]), [b"x"])  # it may have come whole, and is forgotten before this
     assert digest not in far.store
     assert near.put(digest, [LARGE]), "and it can be put afterwards"
-    assert far.files() == [digest]
+    assert set(far.files()) == {digest, digest_of([b"x"])}
 
 
 def test_a_value_that_changed_on_the_way_has_no_name(near, far):
