@@ -153,7 +153,7 @@ def test_torch_trains_across_hosts(hosts, count):
     town = hosts(count)
     with notebook(town) as book:
         book.options += " framework=torch"
-        found = book.values(_DDP, timeout=200)
+        found = book.values(_DDP, timeout=90)
         assert [each[0] for each in found] == [count * (count + 1) / 2] * count
         assert len({each[1] for each in found}) == 1
 
@@ -164,7 +164,7 @@ def test_torch_trains_where_the_head_has_two_networks(hosts):
     town = hosts(2, behind=True)
     with notebook(town) as book:
         book.options += " framework=torch"
-        assert [each[0] for each in book.values(_DDP, timeout=200)] == [3.0, 3.0]
+        assert [each[0] for each in book.values(_DDP, timeout=90)] == [3.0, 3.0]
 
 
 @needs_jax
@@ -178,7 +178,7 @@ def test_jax_computes_across_hosts(hosts):
             "mine = jnp.array([jax.process_index() + 1.0])\n"
             "[jax.device_count(), multihost_utils.process_allgather(mine).ravel().tolist()]"
         )
-        assert book.values(body, timeout=200) == [[4, [1.0, 2.0]]] * 2
+        assert book.values(body, timeout=90) == [[4, [1.0, 2.0]]] * 2
 
 
 @needs_torch
