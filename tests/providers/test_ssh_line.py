@@ -145,14 +145,14 @@ def test_the_words_for_login_shells_of_other_kinds(shell):
     import shutil
     import subprocess
 
-    from skyward_nb.providers.ssh.line import _COMMAND, _encoded
+    from skyward_nb.bootstrap.shell import LINE, spoken
 
     words = shell.split()
     if not shutil.which(words[0]):
         pytest.skip(f"there is no {words[0]} here")
     script = "echo 'it is'\ncat\n"
     ran = subprocess.run(
-        [*words, "-c", _COMMAND], input=_encoded(script) + b"me", capture_output=True, check=True
+        [*words, "-c", LINE], input=spoken(script) + b"me", capture_output=True, check=True
     )
     assert ran.stdout == b"it is\nme"
 
