@@ -30,6 +30,8 @@ _POLL = 0.05
 class FakeMachine:
     """One machine with one node; `delay` is seconds that each byte takes, either way.
 
+    `carried` counts the bytes that went there.
+
     Its lines can be `cut`, so that each end is hung up on and no new one is opened, or `freeze`: then
     nothing is heard any more, and nobody is told.
     """
@@ -38,6 +40,7 @@ class FakeMachine:
         self.name: str = f"fake{node}"
         self.nodes: tuple[int, ...] = (node,)
         self.delay: float = 0.0
+        self.carried: int = 0
         self.folders = pool_folders(f"{pool_id}-{node}")
         self._here = LocalMachine(pool, self.nodes, self.folders)
         self._store = RemoteStore(self._open_values, patience, self.name)
@@ -103,9 +106,12 @@ class FakeMachine:
     def _line(self, far: socket.socket | None) -> socket.socket:
         if far is None:
             raise OSError(113, "no route to host")
-        line = _FakeLine(far, self.delay)
+        line = _FakeLine(far, self.delay, self._count)
         self._lines = [each for each in self._lines if not each.is_closed] + [line]
         return line.near
+
+    def _count(self, size: int) -> None:
+        self.carried += size
 
     def _hang_up(self) -> None:
         self._store.close()
@@ -117,7 +123,8 @@ class FakeMachine:
 class _FakeLine:
     """A line between `near`, which is given away, and `far`: two threads carry what is said."""
 
-    def __init__(self, far: socket.socket, delay: float) -> None:
+    def __init__(self, far: socket.socket, delay: float, count: Callable[[int], None]) -> None:
+        self._count = count
         self.near, self._here = socket.socketpair()
         self._far = far
         far.settimeout(None)
@@ -137,6 +144,8 @@ class _FakeLine:
             with contextlib.suppress(OSError):
                 while data := source.recv(_CHUNK):
                     self._wait_if_frozen()
+                    if sink is self._far:
+                        self._count(len(data))
                     sink.sendall(data)
         self.close()
 
@@ -156,6 +165,8 @@ class _FakeLine:
                 time.sleep(max(0.0, due - time.monotonic()))
                 if data:
                     self._wait_if_frozen()
+                    if sink is self._far:
+                        self._count(len(data))
                     with contextlib.suppress(OSError):
                         sink.sendall(data)
                 with changed:

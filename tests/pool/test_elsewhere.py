@@ -81,6 +81,15 @@ def test_large_values_go_there_and_come_back_and_are_forgotten(fake):
     assert there.isdisjoint(end.value.digest for end in outcome.done.values())
 
 
+def test_a_large_value_goes_over_one_line(fake):
+    pool = fake(nodes=4)
+    values(pool, "1")
+    before = sum(machine.carried for machine in machines(pool))
+    big = np.frombuffer(os.urandom(8_000_000), "u1")
+    assert values(pool, "int(big[-1])", {"big": big}) == [big[-1]] * 4
+    assert sum(machine.carried for machine in machines(pool)) - before < 1.05 * big.nbytes
+
+
 def test_what_is_for_some_ranks_goes_to_their_machines_alone(fake):
     pool = fake()
     namespace = {"big": np.arange(500_000)}
