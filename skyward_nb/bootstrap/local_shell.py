@@ -18,7 +18,7 @@ class LocalShell:
         self, home: Path, env: Mapping[str, str] | None = None, *, name: str = "here"
     ) -> None:
         self.name = name
-        self.rounds = 0
+        self.rounds: int = 0
         self._env = {**os.environ, "HOME": str(home), **(env or {})}
         for foreign in ("XDG_CACHE_HOME", "PYTHONPATH", "VIRTUAL_ENV"):
             if foreign not in (env or {}):

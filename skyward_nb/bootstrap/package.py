@@ -36,7 +36,7 @@ class Package:
         digest = hashlib.sha256()
         for name, content in self._files:
             digest.update(f"{name}\0{len(content)}\0".encode() + content)
-        self.digest = digest.hexdigest()[:16]
+        self.digest: str = digest.hexdigest()[:16]
 
     @cached_property
     def archive(self) -> bytes:

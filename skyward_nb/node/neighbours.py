@@ -44,7 +44,7 @@ class Neighbours:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._doors: Doors | None = None
         self._listeners: list[socket.socket] = []
-        self.name = ""
+        self.name: str = ""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """There is a loop now that waits for who comes."""

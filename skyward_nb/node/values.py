@@ -284,10 +284,10 @@ class Arrival:
         self.digest = digest
         self.size = size
         self.path: Path = folder / f".part-{digest}-{next(_numbers)}"
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.is_settled = False
-        self.touched = 0.0
-        self.arriving = Arriving(size, self._read)
+        self.touched: float = 0.0
+        self.arriving: Arriving = Arriving(size, self._read)
         self._users = 0
         self._is_removed = False
         self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

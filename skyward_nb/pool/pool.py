@@ -379,9 +379,11 @@ class Pool:
                 with contextlib.suppress(PoolError):
                     self._lines.deliver(_STOP_LIMIT)
                 releases = [LOOP.start(machine.release()) for machine in self._generations.machines]
-                for release in releases:
-                    release.future.result()
-                registry.remove(self.entry)
+                try:
+                    for release in releases:
+                        release.future.result()
+                finally:
+                    registry.remove(self.entry)
                 self._lines.close()
                 if self._stores is not None:
                     self._stores.close()
@@ -991,6 +993,8 @@ class Pool:
 
         Raises `PoolError` when the pool is.
         """
+        if self.closed:
+            raise self.closed_error()
         if self._goings or not self._helm.take(0):
             return self._losses  # whoever listens takes notice
         try:

@@ -15,7 +15,13 @@ from collections import deque
 from collections.abc import Callable
 
 from skyward_nb.providers.base import AgentGone
-from skyward_nb.providers.folders import is_gone, make_folders, pool_folders, sweep
+from skyward_nb.providers.folders import (
+    PoolFolders,
+    is_gone,
+    make_folders,
+    pool_folders,
+    sweep,
+)
 from skyward_nb.providers.local import LocalMachine
 from skyward_nb.providers.remains import is_ours
 from skyward_nb.wire.remote_store import RemoteStore
@@ -41,7 +47,7 @@ class FakeMachine:
         self.nodes: tuple[int, ...] = (node,)
         self.delay: float = 0.0
         self.carried: int = 0
-        self.folders = pool_folders(f"{pool_id}-{node}")
+        self.folders: PoolFolders = pool_folders(f"{pool_id}-{node}")
         self._here = LocalMachine(pool, self.nodes, self.folders)
         self._store = RemoteStore(self._open_values, patience, self.name)
         self._lines: list[_FakeLine] = []

@@ -23,7 +23,7 @@ class Arriving:
     def __init__(self, size: int, read: Callable[[int, int], Buffer]) -> None:
         self.size = size
         self.missing: Gaps = Gaps(size)
-        self.changed = threading.Condition()
+        self.changed: threading.Condition = threading.Condition()
         """Held to look at what is missing, and told when that is less."""
         self._read = read
         self._hasher = xxhash.xxh3_128()

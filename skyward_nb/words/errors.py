@@ -172,7 +172,7 @@ class HostError(StartError):
             lines = "\n".join(f"  {host}: {why}" for host, why in hosts.items())
             there = f"{len(hosts)} of {of} hosts cannot be used, and {nodes} are needed"
             super().__init__(pool, f"{there}\n{lines}")
-        self.hosts = dict(hosts)
+        self.hosts: dict[str, str] = dict(hosts)
 
 
 class PoolBusy(PoolError):

@@ -82,6 +82,7 @@ def notebook(town: Town, *, leaves: bool = False, **env: str) -> Iterator[Notebo
     with leaves_nothing(), kernel(**env) as running:
         assert running.run(START).status == "ok"
         yield Notebook(running, town)
-        assert running.run("%sky down all", 60).status == "ok"
+        down = running.run("%sky down all", 60)
+        assert down.status == "ok", down.traceback
     if not leaves:
         nothing_left(town)

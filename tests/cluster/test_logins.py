@@ -207,7 +207,7 @@ def test_memory_that_is_full_is_told_and_the_pool_lives(hosts):
         book.here("large = os.urandom(50_000_000)")
         ran = book.cell("len(large)")
         assert ran.status == "error"
-        assert re.search("space|full|room", ran.error[1]), ran.error
+        assert re.search("space|full|fit", ran.error[1]), ran.error
         for folder in ("/home", "/dev/shm"):
             town[0].unfill(folder)
         book.here("large = large[:5_000_000]")
@@ -240,7 +240,7 @@ def test_another_user_learns_nothing(hosts):
         assert counted == "0"
         assert found == []
         # Ann's own search finds it, so bob's could have.
-        assert host.run(SNOOP, user="ann").splitlines()[0] != "0"
+        assert any("/dev/shm/" in each for each in host.run(SNOOP, user="ann").splitlines())
         sockets = host.run("find /tmp /run /home/ann -type s").split()
         assert sockets
         ask = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"

@@ -33,7 +33,7 @@ class HostLine:
 
     def __init__(self, host: Host, dialer: Dialer) -> None:
         self.host = host
-        self.name = str(host)
+        self.name: str = str(host)
         self._dialer = dialer
         self._connection: asyncssh.SSHClientConnection | None = None
         self._gate: Gate | None = None

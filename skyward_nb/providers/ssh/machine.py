@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import posixpath
 import random
 import shlex
 import socket
@@ -60,7 +59,7 @@ class SSHMachine:
         line: HostLine,
         environment: Environment | None = None,
     ) -> None:
-        self.name = line.name
+        self.name: str = line.name
         self.nodes: tuple[int, ...] = (node,)
         self._pool = pool
         self._folder_id = folder_id
@@ -81,7 +80,7 @@ class SSHMachine:
         except (ShellGone, TimeoutError) as error:
             raise StartError(self._pool, f"no agent was started on {self.name}: {error}") from error
         try:
-            answer = msgspec.json.decode(ran.out, type=Started | Failed)
+            answer = msgspec.json.decode(_last_lines(ran)[0], type=Started | Failed)
         except msgspec.MsgspecError:
             detail = ran.err.strip() or ran.out.decode(errors="replace")
             why = f"no agent was started on {self.name}: its Python ended with status {ran.code}"
@@ -128,9 +127,9 @@ class SSHMachine:
             ran = await self._line.run(script, limit=_LOOK_LIMIT)
         except (ShellGone, TimeoutError) as error:
             raise ConnectionError(str(error)) from error
-        folder, _, text = ran.out.partition(b"\n")
-        if ran.code == GONE or not posixpath.isabs(folder):
+        if ran.code == GONE:
             raise AgentGone
+        text, folder = _last_lines(ran)
         try:
             note = msgspec.json.decode(text, type=Note)
         except msgspec.MsgspecError:
@@ -197,3 +196,9 @@ class SSHMachine:
     def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit)
+
+
+def _last_lines(ran: Ran) -> tuple[bytes, bytes]:
+    """The last line of what a host said, and the one before: files of its login shell may say something first."""
+    *_, before, last = b"\n", b"\n", *ran.out.splitlines()
+    return last, before

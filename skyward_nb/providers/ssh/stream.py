@@ -35,7 +35,7 @@ class Gate:
     """Whether a connection takes bulk in now: shut while more than a little waits to be sent."""
 
     def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
-        self.is_open = True
+        self.is_open: bool = True
         self._waiting: list[Stream] = []
         # asyncssh does not heed what its transport says of its buffer; we do.
         hooks = cast(Any, connection)
