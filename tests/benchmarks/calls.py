@@ -23,7 +23,7 @@ import skyward_nb as sky
 COUNT = 1000
 
 
-def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+def own(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, of the script that runs."""
     script = sys.modules["__main__"]
     own = types.FunctionType(function.__code__, vars(script), function.__name__)
@@ -32,17 +32,17 @@ def _own(function: Callable[..., Any]) -> Callable[..., Any]:
     return own
 
 
-@_own
+@own
 def one():
     return 1
 
 
-@_own
+@own
 def half(number):
     return number / 2
 
 
-@_own
+@own
 def total(array):
     return float(array.sum())
 

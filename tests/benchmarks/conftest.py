@@ -43,6 +43,8 @@ TARGETS = {
         "≤ 0.6 × Ray", ratio=0.6, to="ray"
     ),
     "256 MB argument of f(x) @ pool, 4 ranks, unchanged": Target("≤ 0.06 s", seconds=0.06),
+    "1 GB to a host": Target("≥ 0.9 × OpenSSH", ratio=1 / 0.9, to="openssh", inverse=True),
+    "1 GB from a host": Target("≥ 0.9 × OpenSSH", ratio=1 / 0.9, to="openssh", inverse=True),
     "256 MB array read by 4 ranks, first time": Target("≤ 0.6 × Ray", ratio=0.6, to="ray"),
     "256 MB array read by 4 ranks, changed": Target("≤ Ray", ratio=1.0, to="ray"),
     "256 MB array read by 4 ranks, unchanged": Target("≤ 0.06 s", seconds=0.06),
