@@ -21,6 +21,12 @@ _POLLED = re.compile(
     rb"^E\d{4} \S+ +\d+ coordination_service_agent\.cc:\d+\] Polled an error .*\n", re.MULTILINE
 )
 """What JAX says before it says the same once more, with the cause."""
+_PREEMPTION = re.compile(
+    rb"^[WE]\d{4} \S+ +\d+ preemption_sync_manager\.cc:\d+\] .*\n"
+    rb"(?:Additional GRPC error information from remote target coordination_service.*\n:.*\n)?",
+    re.MULTILINE,
+)
+"""That it cannot be told of preemption any more: the coordinator is gone, which is said."""
 _FAREWELL = re.compile(
     rb"^F\d{4} .*Terminating process because the JAX distributed service detected fatal errors"
     rb".*Failed to send RPC to coordination service",
@@ -42,7 +48,8 @@ class Chatter:
             return b""
         if not any(mark in data for mark in _MARKS):
             return data
-        data = _POLLED.sub(b"", _GREETINGS.sub(b"", data))
+        for pattern in (_GREETINGS, _POLLED, _PREEMPTION):
+            data = pattern.sub(b"", data)
         if (farewell := _FAREWELL.search(data)) is not None:
             self.ends = LOST_ITS_COORDINATOR
             data = data[: farewell.start()]

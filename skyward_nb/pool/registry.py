@@ -17,12 +17,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from skyward_nb.pool.loop import LOOP
-from skyward_nb.providers.base import AgentGone, Machine
 from skyward_nb.providers.folders import far_root, is_gone, runtime_root
 from skyward_nb.providers.remains import is_ours
-from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.wire.frames import event_frames, frame
+from skyward_nb.wire.stores import AgentGone
 from skyward_nb.words.commands import Inspect, Look
 from skyward_nb.words.events import Condition, Event, Stack
 from skyward_nb.words.spec import PoolSpec
@@ -48,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_here(self) -> bool:
         """Whether its agent and folders are on this machine."""
-        return PROVIDERS[self.spec.provider].shares_files
+        return self.spec.provider == "local"
 
 
 def enter(entry: Entry) -> None:
@@ -161,7 +159,10 @@ def _connected(entry: Entry) -> Generator[list[socket.socket]]:
             connection.connect(path)
             yield [connection]
             return
-        machines: tuple[Machine, ...] = ()
+        # Seldom, and takes a moment.
+        from skyward_nb.pool.loop import LOOP
+        from skyward_nb.providers.table import PROVIDERS
+
         try:
             machines = PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id)
             for machine in machines:

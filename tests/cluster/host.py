@@ -230,7 +230,7 @@ class Host:
 
     def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
         """Send a signal to a process of the host."""
-        self.box.run("kill", f"-{int(number)}", str(pid))
+        self.box.run("kill", f"-{int(number)}", str(pid), check=False)
 
     # ── its link ─────────────────────────────────────────────────────────────────────────
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,8 +60,9 @@ def left_on(host: Host) -> list[str]:
     running = [words for words in host.processes().values() if "skyward" in words]
     kept = r"-path '*/skyward_nb/code*' -o -path '*/skyward_nb/envs*' -o -path '*/skyward_nb/uv*'"
     folders = "/tmp /var/tmp /dev/shm /run/user /home/ann/.cache/skyward_nb"
-    found = host.run(f"find {folders} -not \\( {kept} \\) -not -type d 2>/dev/null || true")
-    return running + found.split()
+    found = host.run(f"find {folders} -not \\( {kept} \\) -not -type d 2>/dev/null || true").split()
+    # Hosts have the folders of this Python, wherever those are.
+    return running + [each for each in found if not each.startswith((sys.prefix, sys.base_prefix))]
 
 
 def nothing_left(town: Town, seconds: float = 20) -> None:

@@ -42,3 +42,19 @@ def test_what_is_news(written, news, ends):
     chatter = Chatter()
     assert b"".join(map(chatter.left_out_of, written)) == news
     assert chatter.ends == ends
+
+
+PREEMPTION = (
+    b"W1122 03:17:49.585940    7660 preemption_sync_manager.cc:147] Failed to retrieve preemption notice "
+    b"from coordination service: UNAVAILABLE: Socket closed\n"
+    b"Additional GRPC error information from remote target coordination_service while calling "
+    b"/xla.coordination.CoordinationService/GetKeyValue:\n"
+    b':UNKNOWN:Error received from peer  {grpc_status:14, grpc_message:"Socket closed"}. This is only '
+    b"expected if one of the tasks is unhealthy.\n"
+    b"E1122 03:17:49.585976    7660 preemption_sync_manager.cc:159] Failed to cancel preemption barrier: "
+    b"FAILED_PRECONDITION: [type.googleapis.com/tensorflow.CoordinationServiceError='']\n"
+)
+
+
+def test_that_nobody_tells_of_preemption_any_more_is_no_news():
+    assert Chatter().left_out_of(b"before\n" + PREEMPTION + b"after\n") == b"before\nafter\n"
