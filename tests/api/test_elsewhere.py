@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import skyward_nb as sky
 from skyward_nb.api import arguments
+
+np = pytest.importorskip("numpy")
 
 
 @pytest.fixture(autouse=True)

@@ -68,7 +68,12 @@ def test_versions_and_packages_of_the_image_are_looked_at(shell):
         shell,
         Image(
             interpreter=sys.executable,
-            pip=["pytest>=99", "nowhere-at-all; python_version<'3'", "nowhere-at-all[x]", "six>=1"],
+            pip=[
+                "pytest>=99",
+                "nowhere-at-all; python_version<'3'",
+                "nowhere-at-all[x]",
+                "msgspec>=0.1",
+            ],
         ),
     )
     assert "pytest>=99 (pytest " in text

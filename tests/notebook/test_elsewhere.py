@@ -20,6 +20,7 @@ def notebook(no_leaks):
 
 
 def test_cells_on_machines_elsewhere(notebook):
+    pytest.importorskip("numpy")
     made = notebook.run("import numpy as np\nbig = np.arange(1_000_000)\nfactor = 3")
     assert made.status == "ok"
     ran = notebook.run("%%sky_remote provider=fake nodes=3 out=got\nbig * factor")

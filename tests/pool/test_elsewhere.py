@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 
-import numpy as np
 import psutil
 import pytest
 from pools import found, request, values
@@ -19,6 +18,8 @@ from skyward_nb.wire.payload import unpack
 from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.words.errors import PayloadError, PoolError
 from skyward_nb.words.events import Output, Phase
+
+np = pytest.importorskip("numpy")
 
 RANK = "import os, time\nrank = int(os.environ['RANK'])\n"
 

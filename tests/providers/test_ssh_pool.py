@@ -8,7 +8,6 @@ import threading
 import time
 import warnings
 
-import numpy as np
 import psutil
 import pytest
 from pools import found, request, values
@@ -22,6 +21,8 @@ from skyward_nb.words.events import Output, Phase, Step
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
 from skyward_nb.words.ssh import SSHAccess
+
+np = pytest.importorskip("numpy")
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 RANK = "import os, time\nrank = int(os.environ['RANK'])\n"
