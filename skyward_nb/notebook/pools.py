@@ -126,6 +126,7 @@ class Pools:
         with contextlib.suppress(PoolError):
             self.look(pool)
         pool.close()
+        pool.give_up()
         self._abandon(name, _was_closed(name), is_shown=True)
         self.pictures(pool).renew()
         return pool.spec.world_size

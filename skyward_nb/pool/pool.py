@@ -143,6 +143,7 @@ class Pool:
         self._ledger: Ledger | None = None
         self._why_closed = ""
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
+        self._is_cut_off = False
         self._never_begun: tuple[int, ...] = ()
         """Ranks of that run which never heard of it."""
         self.unseen: Began | None = None
@@ -387,6 +388,17 @@ class Pool:
                 self._lines.close()
                 if self._stores is not None:
                     self._stores.close()
+
+    def give_up(self) -> None:
+        """End what can be reached of a pool that was left as one machine could not be; that one ends itself."""
+        if self._is_cut_off:
+            self._is_cut_off = False
+            # Their lines were hung up on: these are new ones.
+            with contextlib.suppress(AgentGone):
+                machines = self._provider.find(self.spec, self.pool_id)
+                for release in [LOOP.start(machine.release()) for machine in machines]:
+                    release.future.result()
+            registry.remove(self.entry)
 
     def _connect(self, watch: Watch) -> None:
         asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
@@ -1028,6 +1040,7 @@ class Pool:
 
     def _cut_off(self, why: str) -> NoReturn:
         """The person will not wait for a machine that cannot be reached."""
+        self._is_cut_off = True
         self._leave_for(
             f"pool {self.spec.name!r} cannot be reached: {why}. What runs there goes on for "
             f"{self.spec.idle:g} s without us: `%sky attach` brings it back, `%sky down` gives it up."

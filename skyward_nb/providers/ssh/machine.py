@@ -165,10 +165,14 @@ class SSHMachine:
     async def release(self) -> None:
         """Wait until the agent, told to stop, is gone; see that nothing of it is left there."""
         try:
+            if self._environment is None:
+                await self._find()
             # One that nobody has reached could not be told to stop.
             words = ["end", self._folder_id, *([] if self._is_reached else ["now"])]
             ran = await self._host(words, _END_LIMIT)
-        except (ShellGone, TimeoutError) as error:
+        except AgentGone:
+            """Nothing is left there."""
+        except (ShellGone, OSError, TimeoutError) as error:
             self._warn(str(error))
         else:
             if ran.code:
