@@ -138,11 +138,12 @@ class Sshd:
 
     def connections(self) -> list[psutil.Process]:
         """Its processes of those who are logged in."""
-        return [
-            each
-            for each in psutil.Process(self.pid).children(recursive=True)
-            if each.name().startswith("sshd")
-        ]
+        found: list[psutil.Process] = []
+        for each in psutil.Process(self.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                if each.name().startswith("sshd"):
+                    found.append(each)
+        return found
 
     def cut(self) -> None:
         """End the connections there are, as a crash would."""
