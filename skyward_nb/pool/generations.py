@@ -71,7 +71,8 @@ class Generations:
         self.infos = tuple(info for _, info in sorted(places.items()))
         self.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
         self.number = max(hello.generation for hello in hellos)
-        homes = {peer.node: (peer.address, peer.interface) for peer in self.infos[0].peers}
+        peers = self.infos[0].peers if self.infos else ()  # all ranks may have died
+        homes = {peer.node: (peer.address, peer.interface) for peer in peers}
         self._homes = {each.name: homes[each.nodes[0]] for each in self.machines if homes}
         # Who was here before may have gone while it began another one.
         is_one = all(hello.generation == self.number for hello in hellos)

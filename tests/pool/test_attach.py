@@ -271,3 +271,17 @@ def test_a_pool_found_is_closed_by_whoever_found_it(no_leaks):
     other = Pool(PoolSpec(nodes=2), LocalProvider(), lambda _: None, pool_id=pool.pool_id)
     other.attach(lambda _: None)
     other.close()
+
+
+def test_a_pool_whose_ranks_are_all_gone_is_attached_and_begins_anew(make):
+    first = make()
+    for pid in first.pids.values():
+        os.kill(pid, signal.SIGKILL)
+    until = time.monotonic() + 20
+    while registry.condition(first.entry).ranks and time.monotonic() < until:
+        time.sleep(0.02)
+    first.leave()
+    second = found(first)
+    second.attach(lambda _: None)
+    assert values(second, "1") == [1, 1]
+    second.close()
