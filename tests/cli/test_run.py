@@ -266,8 +266,8 @@ def test_an_interrupt_stops_the_script_and_takes_the_pool_down(script, number):
 def test_a_second_interrupt_ends_what_does_not_stop(script):
     name = script(
         "import time\n"
-        "print('begun', flush=True)\n"
-        "while True:\n    try: time.sleep(60)\n    except KeyboardInterrupt: print('no', flush=True)\n"
+        "while True:\n    try: print('begun', flush=True); time.sleep(60)\n"
+        "    except KeyboardInterrupt: print('no', flush=True)\n"
     )
     with begun("run", "grace=60s", name, folder=script.folder) as process:
         wait_for(lambda: "begun" in process.stdout.readline())
