@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from skyward_nb.api.accelerators import AcceleratorChoice
+from skyward_nb.api.access import OF_ACCESS
 from skyward_nb.api.defaults import defaults, with_defaults
 from skyward_nb.api.options import BY_NAME, Asked, read_option
 from skyward_nb.api.plugins import fields_of
@@ -97,7 +98,7 @@ def _read(option: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
 def _access(ssh: SSH) -> dict[str, Any]:
     """`sky.SSH(...)` as options."""
     found: dict[str, Any] = {"provider": "ssh"}
-    for option in ("hosts", "user", "port", "key", "config", "trust"):
+    for option in OF_ACCESS:
         value: Any = getattr(ssh, option)
         if value is None:
             continue

@@ -37,6 +37,7 @@ from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.node.values import Values
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.wire import partition, processes
+from skyward_nb.wire.addresses import family_of
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.words.commands import (
@@ -654,7 +655,7 @@ class Agent:
 
 def _hold_port(address: str) -> socket.socket:
     """A free port, without listening there: who sets SO_REUSEADDR may bind it, too, and listen."""
-    held = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    held = socket.socket(family_of(address))
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind((address, 0))
     return held

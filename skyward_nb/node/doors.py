@@ -27,7 +27,7 @@ class Doors:
     def __init__(self, first: int, word: bytes, *, loopback: bool = False) -> None:
         self._listeners: list[Listener] = []
         self.there: list[Door] = []
-        for number, (address, interface) in enumerate(_addresses(loopback=loopback), first):
+        for number, (address, interface) in enumerate(own_addresses(loopback=loopback), first):
             try:
                 listener = Listener(number, address, word)
             except OSError:
@@ -47,7 +47,7 @@ def knock(doors: Iterable[Door], word: bytes) -> list[Reached]:
     return reach([(door.number, door.address, door.port) for door in doors], word, _PATIENCE)
 
 
-def _addresses(*, loopback: bool) -> list[tuple[str, str]]:
+def own_addresses(*, loopback: bool) -> list[tuple[str, str]]:
     """Addresses with their interfaces, of the fastest first: those of `loopback`, or all others."""
     states = psutil.net_if_stats()
     found: list[tuple[tuple[int, int], str, str]] = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import os
 import socket
 import threading
@@ -17,9 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
-
-from skyward_nb.wire.addresses import is_private
+from skyward_nb.node.doors import own_addresses
+from skyward_nb.wire.addresses import family_of, is_private
 from skyward_nb.wire.beside import side_by_side
 from skyward_nb.wire.pool_key import Doors
 from skyward_nb.wire.remote_store import RemoteStore
@@ -56,7 +54,7 @@ class Neighbours:
             self.close()
             self.name = ask.name
             self._doors = Doors(ask.key, self._folder)
-            hosts = [host for host in ask.hosts or own_hosts() if is_private(host)]
+            hosts = [host for host in ask.hosts or _own_hosts() if is_private(host)]
             for host in hosts:
                 with contextlib.suppress(OSError):  # it is gone just now, or not up yet
                     self._listeners.append(_listener(host))
@@ -225,26 +223,13 @@ class Passing:
 _STEP = 1 << 20
 
 
-def own_hosts() -> list[str]:
-    """The private addresses of this machine, those that others may reach first."""
-    found = [
-        each.address
-        for addresses in psutil.net_if_addrs().values()
-        for each in addresses
-        if each.family in (socket.AF_INET, socket.AF_INET6) and is_private(each.address)
-    ]
-    others = [host for host in found if not ipaddress.ip_address(host).is_loopback]
-    return others or found
+def _own_hosts() -> list[str]:
+    """The addresses of this machine at which others may reach it; where there is none, loopback."""
+    found = own_addresses(loopback=False) or own_addresses(loopback=True)
+    return [address for address, _ in found]
 
 
 def _listener(host: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    try:
-        listener.bind((host, 0))
-        listener.listen(64)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
+    listener = socket.create_server((host, 0), family=family_of(host), backlog=64)
+    listener.setblocking(False)
     return listener

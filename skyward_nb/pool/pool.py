@@ -45,7 +45,7 @@ from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pace import Pace
 from skyward_nb.pool.stores import Stores
 from skyward_nb.pool.switchboard import Incoming, SigInt
-from skyward_nb.providers.base import AgentGone, Provider
+from skyward_nb.providers.base import AgentGone, Machine, Provider
 from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.payload import Bundle
 from skyward_nb.wire.stores import ContentStore
@@ -379,10 +379,8 @@ class Pool:
                 self._lines.send(Stop())
                 with contextlib.suppress(PoolError):
                     self._lines.deliver(_STOP_LIMIT)
-                releases = [LOOP.start(machine.release()) for machine in self._generations.machines]
                 try:
-                    for release in releases:
-                        release.future.result()
+                    _release(self._generations.machines)
                 finally:
                     registry.remove(self.entry)
                 self._lines.close()
@@ -395,9 +393,7 @@ class Pool:
             self._is_cut_off = False
             # Their lines were hung up on: these are new ones.
             with contextlib.suppress(AgentGone):
-                machines = self._provider.find(self.spec, self.pool_id)
-                for release in [LOOP.start(machine.release()) for machine in machines]:
-                    release.future.result()
+                _release(self._provider.find(self.spec, self.pool_id))
             registry.remove(self.entry)
 
     def _connect(self, watch: Watch) -> None:
@@ -1071,6 +1067,12 @@ class Pool:
         self._why_closed = f"{self.gone}. The next cell makes a new one."
         self.close()
         raise PoolError(name, self._why_closed)
+
+
+def _release(machines: Collection[Machine]) -> None:
+    """Have machines let go of a pool, side by side; returns when they have."""
+    for release in [LOOP.start(machine.release()) for machine in machines]:
+        release.future.result()
 
 
 def _in_store(call: Bundle | None, plan: Plan) -> frozenset[str]:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from skyward_nb.runtime.here import instance_info
+from skyward_nb.wire.addresses import family_of
 from skyward_nb.words.findings import Link, Reached
 
 _LIFE = 60.0
@@ -39,8 +40,7 @@ class Listener:
     def __init__(self, rank: int, host: str, word: bytes) -> None:
         self._rank = rank
         self._word = word
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, 0), family=family, backlog=1024)
+        self._socket = socket.create_server((host, 0), family=family_of(host), backlog=1024)
         self.port: int = self._socket.getsockname()[1]
         self._until = time.monotonic() + _LIFE
         self._closed = False
@@ -126,7 +126,7 @@ class _Try:
         self._trips = 0
         self._sent = 0.0
         self._best = float("inf")
-        self.socket = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
+        self.socket = socket.socket(family_of(self._host))
         self.socket.setblocking(False)
 
     def begin(self) -> Reached | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 _PRIVATE = tuple(
     map(
@@ -29,3 +30,8 @@ def is_private(host: str) -> bool:
     except ValueError:
         return False  # with a zone, or a name
     return any(address in network for network in _PRIVATE if network.version == address.version)
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Which kind of sockets an address is for."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

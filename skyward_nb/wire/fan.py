@@ -47,8 +47,8 @@ class Fan:
 
         def meet(store: RemoteStore, tick: Callable[[], None]) -> None:
             try:
-                hosts = tuple(home for name, home in self._homes.items() if name == store.name)
-                met[store.name] = store.meet(key, hosts, tick)
+                home = self._homes.get(store.name)
+                met[store.name] = store.meet(key, (home,) if home else (), tick)
             except OSError:
                 met[store.name] = ()  # what hinders it hinders putting values there, which tells it
 

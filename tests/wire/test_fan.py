@@ -12,9 +12,9 @@ import threading
 import pytest
 
 from skyward_nb.node import neighbours
-from skyward_nb.node.neighbours import is_private, own_hosts
 from skyward_nb.node.values import Values
 from skyward_nb.wire import fan as fan_module
+from skyward_nb.wire.addresses import is_private
 from skyward_nb.wire.blobs import BlobStore, Damaged, digest_of
 from skyward_nb.wire.fan import Fan, FannedStores
 from skyward_nb.wire.pool_key import Doors, new_key
@@ -250,9 +250,10 @@ def test_private_addresses(host, private):
     assert is_private(host) is private
 
 
-def test_a_machine_listens_at_private_addresses_alone(machines, monkeypatch):
-    assert all(is_private(host) for host in own_hosts())
+def test_a_machine_listens_at_private_addresses_alone(machines):
     far = machines[0]
+    own = _ask(Stream(far.open(), ANSWERS), Admit("me", new_key()), Admitted)
+    assert own.addresses and all(is_private(host) for host, *_ in own.addresses)
     assert _ask(
         Stream(far.open(), ANSWERS), Admit("me", new_key(), ("8.8.8.8", "::")), Admitted
     ) == Admitted(())
