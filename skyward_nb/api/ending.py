@@ -26,15 +26,15 @@ from skyward_nb.api.results import RankResults
 from skyward_nb.api.sources import sources
 from skyward_nb.pool.hang import spell_span
 from skyward_nb.pool.outcome import Outcome
-from skyward_nb.pool.pool import TELL_FROM, Pool
+from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.stacks import threads
 from skyward_nb.pool.whereabouts import Source, whereabouts
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
-from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError, spell_size
-from skyward_nb.words.events import Failure, Phase, RankDone, Rejected
+from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError
+from skyward_nb.words.events import Failure, RankDone, Rejected
 from skyward_nb.words.parts import Packed
 from skyward_nb.words.profile import CommProfile
 from skyward_nb.words.ranks import count_ranks
@@ -170,10 +170,8 @@ class Ending:
         """The values that can be rebuilt here; of the others is told in the end."""
         nodes = {info.rank: info.node for info in self._pool.infos}
         values: dict[int, Any] = {}
-        if (size := sum(each.size for each in packed.values())) > TELL_FROM:
-            self._display.watch(Phase(f"gathering {spell_size(size)} of {count_ranks(packed)}"))
         try:
-            self._pool.bring(packed, lambda: self._display.watch(None))
+            self._pool.bring(packed, self._display.watch)
         except OSError as error:
             reason = f"it could not be brought: {error.strerror or error}"
             self._broken[name, reason] = list(packed)

@@ -43,7 +43,7 @@ from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.loop import LOOP
 from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pace import Pace
-from skyward_nb.pool.stores import Stores
+from skyward_nb.pool.stores import TELL_FROM, Stores
 from skyward_nb.pool.switchboard import Incoming, SigInt
 from skyward_nb.providers.base import AgentGone, Machine, Provider
 from skyward_nb.wire.blobs import Damaged
@@ -88,7 +88,6 @@ _FOLLOWS = 0.1
 _TOLD_AGAIN = 5.0
 """Seconds in which all that the agent has kept of a run has come for sure."""
 WARN_FROM = 256_000_000
-TELL_FROM = 8_000_000
 """Bytes that may take a moment to move, so that it is told."""
 
 
@@ -715,15 +714,14 @@ class Pool:
 
         plan = plan_of(request, self.ledger, tell)
         planned(plan)
-        if plan.sent_bytes > TELL_FROM:
-            which = ""
-            if not self._provider.shares_files and plan.sent_bytes > WARN_FROM:
-                which = f": {plan.largest()}"
-            told.append("sending")
-            watch(Phase(f"sending {spell_size(plan.sent_bytes)}{which}"))
+        which = ""
+        if not self._provider.shares_files and plan.sent_bytes > WARN_FROM:
+            which = f": {plan.largest()}"
+        text = f"sending {spell_size(plan.sent_bytes)}{which}"
         with self.reaching():
-            parcels = plan.stow(self._store_of(request.ranks), lambda: watch(None))
-        if told:
+            tick = self.stores.telling(text, plan.sent_bytes, watch)
+            parcels = plan.stow(self._store_of(request.ranks), tick)
+        if told or plan.sent_bytes > TELL_FROM:
             watch(Phase(""))
         return plan, parcels
 
@@ -780,18 +778,21 @@ class Pool:
             return [unit.bundle for unit, _ in plan.sending if unit.bundle.is_stowed]
 
     def _sent(self, call: Bundle, ranks: tuple[int, ...], watch: Watch) -> Packed:
+        text = f"sending {spell_size(call.size)} of arguments"
         with self.reaching():
             try:
-                return self.stores.send(call, ranks, lambda: watch(None))
+                return self.stores.send(call, ranks, self.stores.telling(text, call.size, watch))
             except OSError as error:
                 raise no_room("the call", "its arguments", error) from error
             except Damaged as error:
                 raise changed("the call", "its arguments", error) from error
 
-    def bring(self, values: Mapping[int, Packed], tick: Callable[[], None]) -> None:
+    def bring(self, values: Mapping[int, Packed], watch: Watch) -> None:
         """Bring what ranks sent home here; raises OSError, or `PoolError` where the pool is gone."""
+        size = sum(each.size for each in values.values())
+        text = f"gathering {spell_size(size)} of {count_ranks(values)}"
         with self.reaching():
-            self.stores.fetch(values, tick)
+            self.stores.fetch(values, self.stores.telling(text, size, watch))
 
     @contextlib.contextmanager
     def reaching(self) -> Generator[None]:

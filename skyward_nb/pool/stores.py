@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
@@ -15,7 +16,13 @@ from skyward_nb.wire.private_memory import PrivateMemory
 from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.wire.several_stores import SeveralStores
 from skyward_nb.wire.stores import ContentStore, no_tick
+from skyward_nb.words.errors import spell_size
+from skyward_nb.words.events import Phase
 from skyward_nb.words.parts import Packed
+
+TELL_FROM = 8_000_000
+"""Bytes from which on somebody waits for them."""
+_TELL = 0.5
 
 
 class Stores:
@@ -31,7 +38,8 @@ class Stores:
         self._at = {node: at for at, machine in enumerate(machines) for node in machine.nodes}
         self._slots = slots
         self._is_here = is_here
-        self._fan = Fan([store for store in self._stores if isinstance(store, RemoteStore)], homes)
+        self._remote = [store for store in self._stores if isinstance(store, RemoteStore)]
+        self._fan = Fan(self._remote, homes)
         self._views: dict[frozenset[int], ContentStore] = {}
         self._lock = threading.Lock()
         self._kept: Counter[str] = Counter()
@@ -75,6 +83,33 @@ class Stores:
         ]
         if works:
             side_by_side(works, tick)
+
+    def telling(
+        self, text: str, size: int, watch: Callable[[Phase | None], None]
+    ) -> Callable[[], None]:
+        """A tick of `watch` while so many bytes go or come; it is told `text`, and how far that is.
+
+        So few that nobody waits for them are not told of.
+        """
+        if size <= TELL_FROM:
+            return lambda: watch(None)
+        began = sum(store.moved for store in self._remote)
+        again = time.monotonic() + _TELL
+        watch(Phase(text))
+
+        def tick() -> None:
+            nonlocal again
+            if self._remote and time.monotonic() > again:
+                again = time.monotonic() + _TELL
+                moved = sum(store.moved for store in self._remote) - began
+                watch(
+                    Phase(
+                        f"{text}; {spell_size(moved)} went over the line so far" if moved else text
+                    )
+                )
+            watch(None)
+
+        return tick
 
     # ── calls that wait ─────────────────────────────────────────────────────────────────
 

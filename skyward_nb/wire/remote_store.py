@@ -94,6 +94,8 @@ class RemoteStore:
         self._order = threading.Lock()
         self._idle: list[Line] = []
         self._delay = 0.0
+        self.moved: int = 0
+        """Bytes of large values that went there or came from there, ever."""
         self._on_disk: dict[str, bool] = {}
         self._here: dict[str, PrivateMemory] = {}
         self._unsaid: list[Forget | Trim] = []
@@ -184,7 +186,7 @@ class RemoteStore:
         patience = _Patience(self._patience)
         while lacks.spans:
             many = self._streams(sum(stop - start for start, stop in lacks.spans))
-            going = _Going(digest, source, pieces(lacks.spans, _piece(size, many)))
+            going = _Going(digest, source, pieces(lacks.spans, _piece(size, many)), self._tell)
             lost = self._done(going, many, tick)
             if going.last is not None:
                 return going.last
@@ -192,6 +194,10 @@ class RemoteStore:
                 patience.rest(lost, tick, came_on=going.done)
             lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
         return Kept(is_whole=True, is_new=True, on_disk=lacks.on_disk)
+
+    def _tell(self, size: int) -> None:
+        with self._lock:
+            self.moved += size
 
     def _timed(self, line: Line, lack: Lack) -> Lacks:
         """What is lacking there; the least time that such an answer takes is the delay."""
@@ -275,7 +281,7 @@ class RemoteStore:
                 self._tried(lambda line: self._timed(line, Lack(digest, here.size)), tick)
             while not arriving.has_all():
                 many = self._streams(arriving.missing.size)
-                coming = _Coming(digest, here, arriving, _piece(here.size, many))
+                coming = _Coming(digest, here, arriving, _piece(here.size, many), self._tell)
                 if (lost := self._done(coming, many, tick)) is not None:
                     patience.rest(lost, tick, came_on=coming.done)
             if arriving.digest() != digest:
@@ -429,30 +435,33 @@ class Parts:
 class _Going:
     """Pieces of a value that go, over any number of streams; `last` is the answer that all is there."""
 
-    def __init__(self, digest: str, source: Source, spans: Iterable[Span]) -> None:
+    def __init__(
+        self, digest: str, source: Source, spans: Iterable[Span], tell: Callable[[int], None]
+    ) -> None:
         self._digest = digest
         self._source = source
         self._spans = deque(spans)
+        self._tell = tell
         self.done = 0
         self.last: Kept | None = None
 
     def __call__(self, line: Line) -> None:
         """Send pieces over this stream until there are no more."""
-        ahead = 0
+        ahead: deque[int] = deque()
         while (span := _next(self._spans)) is not None:
             start, stop = span
             keep = Keep(self._digest, self._source.size, start, stop - start)
             line.say(keep, self._source.views(start, stop, line.tick))
-            ahead += 1
-            while ahead > _AHEAD or (ahead and line.has_more()):
-                self._hear(line)
-                ahead -= 1
-        for _ in range(ahead):
-            self._hear(line)
+            ahead.append(stop - start)
+            while len(ahead) > _AHEAD or (ahead and line.has_more()):
+                self._hear(line, ahead.popleft())
+        while ahead:
+            self._hear(line, ahead.popleft())
 
-    def _hear(self, line: Line) -> None:
+    def _hear(self, line: Line, size: int) -> None:
         kept = _answer(line, Kept)
         self.done += 1
+        self._tell(size)
         if kept.is_whole:
             self.last = kept
 
@@ -460,8 +469,16 @@ class _Going:
 class _Coming:
     """Pieces of a value that come `here`, over any number of streams."""
 
-    def __init__(self, digest: str, here: PrivateMemory, arriving: Arriving, piece: int) -> None:
+    def __init__(
+        self,
+        digest: str,
+        here: PrivateMemory,
+        arriving: Arriving,
+        piece: int,
+        tell: Callable[[int], None],
+    ) -> None:
         self._digest = digest
+        self._tell = tell
         self._here = here
         self._arriving = arriving
         self._spans = deque(pieces(arriving.missing, piece))
@@ -485,6 +502,7 @@ class _Coming:
                 self._here.write(at, data)
                 self._arriving.came(at, data)
                 self.done += 1
+                self._tell(len(data))
 
 
 class _Patience:

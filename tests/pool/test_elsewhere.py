@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ import psutil
 import pytest
 from pools import found, request, values
 
-from skyward_nb.pool import registry
+from skyward_nb.pool import registry, stores
 from skyward_nb.providers.folders import far_root
 from skyward_nb.wire.blobs import digest_of
 from skyward_nb.wire.payload import unpack
@@ -299,11 +300,19 @@ def test_stacks_of_ranks_on_all_machines(fake):
     assert all("File" in text for text in texts.values())
 
 
-def test_large_values_on_a_slow_line_go_in_streams(fake):
+def test_large_values_on_a_slow_line_go_in_streams_and_are_told_of(fake, monkeypatch):
+    monkeypatch.setattr(stores, "_TELL", 0.0)
     pool = fake(nodes=1)
     machine = machines(pool)[0]
     machine.delay = 0.03
     big = np.frombuffer(os.urandom(12_000_000), "u1")
-    outcome = pool.run(request(pool, "big", {"big": big}), lambda _: None)
+    told = []
+    outcome = pool.run(request(pool, "big", {"big": big}), told.append)
+    pool.bring({0: outcome.done[0].value}, told.append)
     assert (unpack(outcome.done[0].value, pool.store) == big).all()
     assert machine.store()._delay >= 0.06
+    phases = [event.text for event in told if isinstance(event, Phase)]
+    for doing in ("sending 12 MB", "gathering 12 MB of rank 0"):
+        assert doing in phases
+        sizes = [re.fullmatch(rf"{doing}; (.+) went over the line so far", text) for text in phases]
+        assert any(sizes), phases
