@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -28,6 +28,20 @@ for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, own)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """A file's tests run in one process; those that change the network with those a change upsets."""
+    from xdist.scheduler.loadfile import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            # Chromium lets go of what it loads when an interface comes or goes (ERR_NETWORK_CHANGED).
+            networks = ("tests/cluster/", "tests/lab/")
+            return "networks" if nodeid.startswith(networks) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
