@@ -62,13 +62,17 @@ def spec_for(
     """
     asked = fields_of(plugins, given.get("accelerator"))
     for option, value in given.items():
-        if option != "accelerator":
+        if option != "accelerator" and option not in _FREE:
             asked |= _read(option, value, asked)
     known = defaults(Path.cwd(), os.environ, {})
     whole = with_defaults(Asked(pool=asked), [each for each in known if each.option != "pool"]).pool
     if whole.get("framework") == "auto":
         whole.pop("framework")  # plugins and integrations say it
-    return spec_of(PoolSpec(), {"pool": name, **whole})
+    spec = spec_of(PoolSpec(), {"pool": name, **whole})
+    for option in _FREE:
+        if option in given:
+            _check_free(option, given[option], spec.provider)
+    return spec
 
 
 def _read(option: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,9 +86,6 @@ def _read(option: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
             kind = type(value).__name__
             raise OptionError(option, f"options= takes sky.Options(...), not {kind}")
         return {"cluster": value.cluster}
-    if option in _FREE_HERE:
-        _check_free(option, value)
-        return {}
     name = "pool" if option == "name" else option
     if isinstance(value, Image):
         return {name: value}
@@ -122,18 +123,18 @@ def _host(value: Any) -> str:
     return value
 
 
-_FREE_HERE = {
+_FREE = {
     "spot": (("no", False, "auto"), "has no spot machines"),
     "max_cost": ((), "costs nothing: give a sum of dollars of 0 or more"),
 }
 """What concerns paid machines alone, with values that a machine of one's own keeps to by itself."""
 
 
-def _check_free(option: str, value: Any) -> None:
-    values, why = _FREE_HERE[option]
+def _check_free(option: str, value: Any, provider: str) -> None:
+    values, why = _FREE[option]
     is_sum = option == "max_cost" and isinstance(value, int | float) and value >= 0
     if not is_sum and value not in values:
-        raise OptionError(option, f"{option}={value!r}: provider=local {why}")
+        raise OptionError(option, f"{option}={value!r}: provider={provider} {why}")
 
 
 def _as_text(option: str, value: Any) -> str:

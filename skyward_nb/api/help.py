@@ -18,8 +18,8 @@ VERBS = {
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
     "logs": (
-        "[run=] [rank=]",
-        "all that ranks printed in a run; also lines=, save=",
+        "[run=] [rank=] [node=]",
+        "what ranks printed in a run; node=: of machines; also lines=, save=",
     ),
     "attach": (
         "[pool=NAME] [detach]",

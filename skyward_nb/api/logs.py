@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Set
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -61,16 +62,22 @@ def log_lines(kept: Kept, ranks: Collection[int] | None) -> Iterator[LogLine]:
             yield LogLine(line.rank, line.stream, text)
 
 
-def last_lines(
-    lines: Iterable[LogLine], count: int | None, most: int | None
-) -> tuple[Iterable[LogLine], int]:
+class _HasText(Protocol):
+    @property
+    def text(self) -> str: ...
+
+
+L = TypeVar("L", bound=_HasText)
+
+
+def last_lines(lines: Iterable[L], count: int | None, most: int | None) -> tuple[Iterable[L], int]:
     """The last `count` of them, of at most so many characters, and how many were before.
 
     Without either bound they are passed on as they come.
     """
     if count is None and most is None:
         return lines, 0
-    shown: deque[LogLine] = deque()
+    shown: deque[L] = deque()
     size = left_out = 0
     for line in lines:
         shown.append(line)
@@ -120,11 +127,16 @@ def _spell(line: LogLine) -> str:
 
 def spell_run(kept: Kept, now: float) -> str:
     """Which run it is, and how long ago it last printed: `run default-3fa2b1/7, 12 s ago`."""
-    seconds = max(0, int(now - kept.when))
+    return f"run {kept.name}, {spell_ago(now - kept.when)}"
+
+
+def spell_ago(passed: float) -> str:
+    """`12 s ago`."""
+    seconds = max(0, int(passed))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
         if seconds >= size:
-            return f"run {kept.name}, {seconds // size} {unit} ago"
-    return f"run {kept.name}, just now"
+            return f"{seconds // size} {unit} ago"
+    return "just now"
 
 
 def _silent(kept: Kept, ranks: Collection[int] | None, spoke: Set[int | None]) -> str:
@@ -143,15 +155,23 @@ def save_log(kept: Kept, ranks: Collection[int] | None, path: Path) -> str:
 
     Raises `OptionError` when there is such a file, or it cannot be written.
     """
+    count, size = save_lines(map(_spell, log_lines(kept, ranks)), path)
+    return f"{count:,} lines, {spell_size(size)}, of run {kept.name} are in {path}"
+
+
+def save_lines(lines: Iterable[str], path: Path) -> tuple[int, int]:
+    """Write lines to a new file; how many, and how many bytes.
+
+    Raises `OptionError` when there is such a file, or it cannot be written.
+    """
     count = 0
     try:
         with path.expanduser().open("x", encoding="utf-8", errors="backslashreplace") as file:
-            for line in log_lines(kept, ranks):
-                file.write(f"{_spell(line)}\n")
+            for line in lines:
+                file.write(f"{line}\n")
                 count += 1
-            size = file.tell()
+            return count, file.tell()
     except FileExistsError:
         raise OptionError("save", f"save={path}: there is such a file already") from None
     except OSError as error:
         raise OptionError("save", f"save={path}: {error.strerror}") from None
-    return f"{count:,} lines, {spell_size(size)}, of run {kept.name} are in {path}"

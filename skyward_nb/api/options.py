@@ -134,7 +134,7 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
 
 
 def _pool_name(option: str, text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}", text):
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}(-[0-9a-f]{6})?", text):
         raise OptionError(option, f"{option}={text}: use letters, digits, '-', '_' and '.'")
     return text
 
@@ -299,6 +299,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("as", "verb", "NAME", "what the notebook calls what it brings", _name),
     Option("run", "verb", "7", "which run, as its picture says (the last one)"),
     Option("rank", "verb", "all|head|0,2-3", "ranks whose output is wanted (all)"),
+    Option("node", "verb", "all|0,2-3|gpu1", "machines: how they were readied, their agents' logs"),
     Option("lines", "verb", "N", "only so many of the last lines", _count),
     Option("save", "verb", "FILE", "write it to a file instead"),
 )
@@ -308,7 +309,7 @@ TAKES = {
     "pull": ("ranks", "as", "gather", "limit", "pool"),
     "vars": ("ranks", "pool"),
     "attach": ("pool", "detach"),
-    "logs": ("run", "rank", "lines", "save", "pool"),
+    "logs": ("run", "rank", "node", "lines", "save", "pool"),
     "check": ("pool",),
 }
 """Options of the verbs of `%sky` that take others than those that shape a pool."""

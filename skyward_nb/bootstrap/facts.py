@@ -5,11 +5,11 @@ It changes nothing there but for the folder that environments will lie in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from skyward_nb.bootstrap.shell import Shell
-from skyward_nb.words.errors import HostNotReady
+from skyward_nb.words.errors import HostNotReady, spell_size
 
 
 @dataclass(frozen=True)
@@ -177,6 +177,32 @@ def read_facts(out: bytes) -> Facts | None:
         disk_free=_number(word("disk")) * 1024,
         lacks=tuple(said.get("lacks", ())),
     )
+
+
+def described(facts: Facts) -> Iterator[str]:
+    """What a machine is, in a few lines."""
+    yield (
+        f"{facts.system} {facts.machine}, {facts.libc or 'an unknown C library'}, {facts.cores} cores, "
+        f"{spell_size(facts.memory)} of memory"
+    )
+    yield f"user {facts.user} ({facts.uid}), shell {facts.shell or 'unknown'}, home {facts.home}"
+    for name, tools in (("Python", facts.pythons), ("uv", facts.uvs)):
+        found = ", ".join(f"{tool.version} ({tool.path})" for tool in tools)
+        yield f"{name} {found}" if found else f"no {name}"
+    driver = f", driver {facts.driver}" if facts.driver else ""
+    yield f"{spell_gpus(facts.gpus)}{driver}"
+    yield (
+        f"free: {spell_size(facts.disk_free)} for {facts.cache}, "
+        f"{spell_size(facts.shm_free)} in /dev/shm"
+    )
+    if facts.lacks:
+        yield f"it lacks {', '.join(facts.lacks)}"
+
+
+def spell_gpus(gpus: tuple[str, ...]) -> str:
+    """`2 × NVIDIA L4`."""
+    kinds = {gpu: gpus.count(gpu) for gpu in gpus}
+    return ", ".join(f"{count} × {gpu}" for gpu, count in kinds.items()) or "no GPU"
 
 
 def _tools(lines: Sequence[str]) -> tuple[Tool, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skyward_nb.api.left import Left, choose, others
 from skyward_nb.api.options import Asked
@@ -56,6 +57,10 @@ def logs(asked: Asked, _rest: list[str], as_json: bool) -> int:
     options = asked.cell
     pool = asked.pool.get("pool")
     word = next(iter(asked.rest), "")
+    if "save" in options and as_json:
+        raise OptionError("save", "save= writes lines of text, and --json prints: take one of them")
+    if "node" in options:
+        return _nodes({**options, **({"run": word} if word else {})}, pool, as_json=as_json)
     if word == "runs":
         return _runs(runs_of(pool), as_json=as_json)
     if word and "run" in options:
@@ -63,8 +68,6 @@ def logs(asked: Asked, _rest: list[str], as_json: bool) -> int:
     run = word or options.get("run", "")
     ranks = parse_ranks("rank", options["rank"], _ANY_WORLD) if "rank" in options else None
     kept = find_run(run, pool)
-    if "save" in options and as_json:
-        raise OptionError("save", "save= writes lines of text, and --json prints: take one of them")
     if "save" in options:
         print(save_log(kept, ranks, Path(options["save"])))
     elif as_json:
@@ -74,6 +77,29 @@ def logs(asked: Asked, _rest: list[str], as_json: bool) -> int:
         if not run:
             print(spell_run(kept, time.time()), file=sys.stderr)
         print_log(kept, ranks, options.get("lines"), most=None)
+    return 0
+
+
+def _nodes(options: Mapping[str, Any], pool: str | None, *, as_json: bool) -> int:
+    """Show what was said of machines, or save it."""
+    from skyward_nb.api import nodelogs
+
+    nodelogs.check_alone(options)
+    pool_id = nodelogs.which_pool(pool)
+    fetch = functools.partial(nodelogs.logs_elsewhere, pool_id)
+    found = nodelogs.node_logs(pool_id, options["node"], fetch)
+    if "save" in options:
+        print(nodelogs.save_nodes(found, Path(options["save"])))
+    elif as_json:
+        from skyward_nb.api.logs import last_lines
+        from skyward_nb.cli.documents import Nodes, show
+
+        lines, left_out = last_lines(found.words, options.get("lines"), None)
+        show(Nodes(pool_id, dict(found.hosts), left_out, tuple(lines)))
+    else:
+        if found.words and pool != pool_id:
+            print(found.heading(time.time()), file=sys.stderr)
+        nodelogs.print_nodes(found, options.get("lines"), most=None)
     return 0
 
 

@@ -9,6 +9,7 @@ from skyward_nb.api.logs import LogRow
 from skyward_nb.api.status import PoolRow
 from skyward_nb.pool.logreader import LogLine
 from skyward_nb.words.findings import Findings
+from skyward_nb.words.nodes import NodeWord
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -28,6 +29,18 @@ class Log(LogRow, frozen=True, kw_only=True):
 
     left_out: int
     lines: tuple[LogLine, ...]
+
+
+class Nodes(msgspec.Struct, frozen=True):
+    """What was said of machines of a pool; `hosts` tells which nodes each is.
+
+    `left_out` lines before these were not asked for.
+    """
+
+    pool: str
+    hosts: dict[str, tuple[int, ...]]
+    left_out: int
+    lines: tuple[NodeWord, ...]
 
 
 class EndedPool(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from msgspec import inspect as types
 from skyward_nb.api.help import rows, usage
 from skyward_nb.api.options import BY_NAME
 from skyward_nb.api.script import ScriptEnd
-from skyward_nb.cli.documents import Check, Down, Hang, Log, Runs, Status, Sweep
+from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Runs, Status, Sweep
 from skyward_nb.cli.table import COMMANDS, POOL
 from skyward_nb.words.errors import OptionError
 
@@ -51,11 +51,16 @@ NAME is a pool's name, or its id where several have that name. One that a kernel
 just now stays: end it there. Without a name it is the only one that is free.""",
     "logs": """\
 RUN is a number as pictures and logs say it, or with its pool: default-3fa2b1/7. Without it, it is
-the run that printed last.""",
+the run that printed last.
+
+node= is about machines instead: logins, what each is, every step of readying it, what uv and apt
+said, its agent. It is kept also where a pool did not come up; of a pool that is up the end of
+agent.log is fetched from each. They are named by the numbers of nodes or as hosts= had them; pool=
+takes a name or an id, else it is the newest pool.""",
 }
 _DOCUMENTS: dict[str, tuple[type, ...]] = {
     "status": (Status,),
-    "logs": (Log, Runs),
+    "logs": (Log, Nodes, Runs),
     "down": (Down,),
     "sweep": (Sweep,),
     "check": (Check, Hang),

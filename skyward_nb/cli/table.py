@@ -35,8 +35,8 @@ COMMANDS = {
     ),
     "logs": Command(
         "[RUN]",
-        "all that ranks printed in a run; `logs runs` lists runs",
-        ("run", "rank", "lines", "save", "pool"),
+        "what ranks printed in a run; node=: of machines; runs: a list",
+        ("run", "rank", "node", "lines", "save", "pool"),
         most_words=1,
     ),
     "down": Command(

@@ -26,7 +26,7 @@ import msgspec
 
 from skyward_nb.node import forge
 from skyward_nb.node.clientline import ClientLine
-from skyward_nb.node.deaths import Deaths
+from skyward_nb.node.deaths import ENDED, Deaths
 from skyward_nb.node.doors import Doors, knock
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.journal import Journal
@@ -367,8 +367,7 @@ class Agent:
         for place in order.places:
             line = self._lines.get(place.rank)
             if line is None:
-                how = "is not there any more"
-                self._tell(RankLost(order.generation, place.rank, how))
+                self._tell(RankLost(order.generation, place.rank, ENDED))
                 continue
             line.generation, line.place = order.generation, place
             if place.is_head and self._reserved is not None:

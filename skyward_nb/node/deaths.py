@@ -36,6 +36,9 @@ HUNG_UP = (
     "closed the connection to its agent (os.closerange, or a close of descriptors not its own)"
 )
 
+ENDED = "ended earlier"
+"""Of a rank that is gone, where nobody has seen how."""
+
 Counts = dict[Path, int]
 
 
@@ -103,7 +106,7 @@ class Deaths:
 
     def told(self, rank: int) -> str:
         """How a rank ended that is asked for when it is gone already."""
-        return self._told.get(rank, "is not there any more")
+        return self._told.get(rank, ENDED)
 
     def _how(self, life: _Life, code: int, *, asked: bool) -> str:
         if code >= 0:

@@ -61,6 +61,10 @@ class Pools:
     def __getitem__(self, name: str) -> Pool:
         return self._pools[name]
 
+    def with_id(self, pool_id: str) -> Pool | None:
+        """The pool of this id, if it is up, as far as is known."""
+        return next((pool for pool in self._pools.values() if pool.pool_id == pool_id), None)
+
     def lost(self, name: str) -> Lost | None:
         """The pool of this name that was lost, and not made anew since."""
         return self._lost.get(name)
@@ -181,6 +185,8 @@ class Pools:
             self._sources,
             notebook=notebook_of(self._shell.user_ns),
         )
+        # Also of one that does not come up there is something to read.
+        self._ids.setdefault(spec.name, []).append(pool.pool_id)
         pool.start(display.watch)
         if (lost := self._lost.get(spec.name)) is not None:
             pool.instead_of = lost.how
@@ -208,7 +214,9 @@ class Pools:
         self._pools[name] = pool
         pool.is_left_by_interrupt = functools.partial(_is_restarting, self._shell, _RESTART_COMES)
         self._pictures[name] = Pictures(pool)
-        self._ids.setdefault(name, []).append(pool.pool_id)
+        ids = self._ids.setdefault(name, [])
+        if pool.pool_id not in ids:
+            ids.append(pool.pool_id)
         self._lost.pop(name, None)
 
     def ids(self, name: str | None = None) -> list[str]:

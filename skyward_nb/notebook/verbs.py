@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,14 @@ from skyward_nb.api.check import standing, standing_lines, subjects
 from skyward_nb.api.help import CHECKS, VERBS, help_text
 from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.logs import print_log, save_log, spell_run
+from skyward_nb.api.nodelogs import (
+    check_alone,
+    logs_elsewhere,
+    node_logs,
+    print_nodes,
+    save_nodes,
+    which_pool,
+)
 from skyward_nb.api.options import TAKES, parse, parse_settings
 from skyward_nb.api.status import balance, own_row, row_lines, row_of
 from skyward_nb.api.survey import survey, survey_lines
@@ -185,10 +193,13 @@ def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ..
 
 
 def logs(session: Session, line: str) -> None:
-    """Print what ranks printed in a run, or save it."""
+    """Print what ranks printed in a run, or was said of machines, or save it."""
     asked = parse(line, scopes=("pool", "verb"))
     options = asked.cell
     _only({**asked.pool, **options}, *TAKES["logs"])
+    if "node" in options:
+        _node_logs(session, options, asked.pool.get("pool"))
+        return
     kept = find(options.get("run", ""), session.pools.ids(asked.pool.get("pool")))
     ranks = parse_ranks("rank", options["rank"], _ANY_WORLD) if "rank" in options else None
     if "save" in options:
@@ -197,6 +208,25 @@ def logs(session: Session, line: str) -> None:
         if "run" not in options:
             print(spell_run(kept, time.time()))
         print_log(kept, ranks, options.get("lines"))
+
+
+def _node_logs(session: Session, options: Mapping[str, Any], name: str | None) -> None:
+    check_alone(options)
+    own = session.pools.ids(name)
+    if not own and name is None:
+        raise OptionError(
+            "node", "node=: this notebook has had no pool; pool= names one of another"
+        )
+    pool_id = own[-1] if own else which_pool(name)
+    pool = session.pools.with_id(pool_id)
+    fetch = functools.partial(logs_elsewhere, pool_id) if pool is None else pool.agent_logs
+    found = node_logs(pool_id, options["node"], fetch)
+    if "save" in options:
+        print(save_nodes(found, Path(options["save"])))
+    else:
+        if found.words and name != pool_id:
+            print(found.heading(time.time()))
+        print_nodes(found, options.get("lines"))
 
 
 def check(session: Session, line: str) -> None:

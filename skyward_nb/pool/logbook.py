@@ -44,7 +44,7 @@ class Logbook:
         self.pool_id = pool_id
         self.trouble: str = ""
         self._limits = limits
-        self._runs: dict[int, _RunLog] = {}
+        self._runs: dict[int, RunLog] = {}
         self._given_up: set[int] = set()
         self._told: set[str] = set()
         self._begun = 0
@@ -56,7 +56,7 @@ class Logbook:
         if log is None:
             if event.run in self._given_up:
                 return
-            log = _RunLog(self.pool_id, event.run, self._limits, self._make_room)
+            log = RunLog(self.pool_id, event.run, self._limits, self._make_room)
             self._runs[event.run] = log
         if isinstance(event, Output):
             log.add(frame(event), event.text.count("\n"))
@@ -96,7 +96,7 @@ class Logbook:
             log.close()
         self._runs.clear()
 
-    def _flush(self, log: _RunLog) -> None:
+    def _flush(self, log: RunLog) -> None:
         try:
             self._grown += log.flush()
         except (OSError, RuntimeError) as error:
@@ -104,7 +104,7 @@ class Logbook:
             log.close()
             self._runs.pop(log.run, None)
             self._given_up.add(log.run)
-            why = f"{getattr(error, 'strerror', None) or error} ({_spell_root()})"
+            why = spell_fault(error)
             if self.trouble or why in self._told:
                 return
             self._told.add(why)
@@ -125,6 +125,11 @@ class Logbook:
         self._begun += 1
 
 
+def spell_fault(error: Exception) -> str:
+    """Why logs cannot be written, and where."""
+    return f"{getattr(error, 'strerror', None) or error} ({_spell_root()})"
+
+
 def _spell_root() -> str:
     try:
         return str(log_root())
@@ -138,7 +143,7 @@ def _in_words(event: Display) -> Display:
     return Display(event.rank, data, event.display_id, event.update, event.run)
 
 
-class _RunLog:
+class RunLog:
     """The files of one run: a head, and the last of the parts that follow.
 
     A part is never cut within a frame: what is written at once stands in one part.

@@ -2,6 +2,7 @@
 
     <log root>/<pool id>/7.log      the head of run 7, locked while its process writes to it
     <log root>/<pool id>/7.log.5    a later part of it; those before may be gone
+    <log root>/<pool id>/nodes.log  what was said of the pool's machines, kept likewise
 
 A part is a header, which tells how much went before it was begun, and then frames as on the wire.
 """
@@ -21,7 +22,11 @@ import msgspec
 
 from skyward_nb.words.errors import OptionError
 
-_PART = re.compile(r"(\d+)\.log(?:\.(\d+))?")
+NODES = -1
+"""Stands for a run where it is about a pool's machines."""
+
+_NAME = "nodes"
+_PART = re.compile(rf"(\d+|{_NAME})\.log(?:\.(\d+))?")
 _HEADER = struct.Struct(">8sQQ")
 _MAGIC = b"skylog 1"
 _TOLD = 8
@@ -87,7 +92,8 @@ def _resolve(asked: str) -> Path:
 
 def part_path(pool_id: str, run: int, part: int) -> Path:
     """The file of a part; part 0 is the head."""
-    return log_root() / pool_id / (f"{run}.log.{part}" if part else f"{run}.log")
+    name = _NAME if run == NODES else str(run)
+    return log_root() / pool_id / (f"{name}.log.{part}" if part else f"{name}.log")
 
 
 def parts_of(pool_id: str, run: int) -> list[Path]:
@@ -140,6 +146,15 @@ def goes_on(head: int) -> bool:
 
 def runs() -> list[Kept]:
     """The runs whose output is on disk, newest first."""
+    return [kept for kept in _there() if kept.run != NODES]
+
+
+def pools() -> list[Kept]:
+    """The pools of whose machines something is on disk, newest first."""
+    return [kept for kept in _there() if kept.run == NODES]
+
+
+def _there() -> list[Kept]:
     found = [kept for folder in _folders() for kept in _runs_of(folder)]
     return sorted(found, key=lambda kept: (kept.when, kept.run), reverse=True)
 
@@ -166,7 +181,8 @@ def _runs_of(folder: Path) -> Iterator[Kept]:
                 with contextlib.suppress(FileNotFoundError):
                     info = entry.stat(follow_symlinks=False)
                     about = (int(name[2] or 0), info.st_mtime, info.st_size)
-                    parts.setdefault(int(name[1]), []).append(about)
+                    run = NODES if name[1] == _NAME else int(name[1])
+                    parts.setdefault(run, []).append(about)
     for run, found in parts.items():
         numbers, times, sizes = zip(*sorted(found), strict=True)
         yield Kept(folder.name, run, max(times), sum(sizes), numbers)
@@ -209,7 +225,7 @@ def sweep(most: int, most_runs: int) -> None:
 
     A run that a process is still writing stays. What cannot be removed stays, too.
     """
-    there = runs()
+    there = _there()
     size, count = sum(kept.size for kept in there), len(there)
     touched: set[str] = set()
     for kept in reversed(there):

@@ -1,4 +1,4 @@
-"""What ranks printed in a run, read back from disk line by line.
+"""What ranks printed in a run, read back from disk line by line; and what was said of machines.
 
 It reads while the run goes on, from any process, and what a crash left behind: where something
 is missing a note says so, and reading never raises for what is in the files.
@@ -8,27 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
-from typing import Literal
+from collections.abc import Callable, Collection, Iterator
+from typing import Literal, TypeVar
 
 import msgspec
 
 from skyward_nb.pool.logfiles import (
     HEADER_SIZE,
+    NODES,
     Dropped,
     goes_on,
     kept,
     part_path,
     read_header,
 )
-from skyward_nb.wire.frames import FrameError, event_frames
+from skyward_nb.wire.frames import FrameError, Frames, event_frames, node_frames
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.events import Display, Output
+from skyward_nb.words.nodes import NodeWord
 
 LONGEST_LINE = 1_000_000
 _CHUNK = 1 << 20
 
+M = TypeVar("M")
 Stream = Literal["stdout", "stderr", "display", "note"]
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """What of a log is not there, in words."""
+
+    text: str
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -61,20 +70,36 @@ def read(
         if not parts:
             yield _note(f"nothing of run {pool_id}/{run} is on disk")
             return
-        head = parts[0][1] if parts[0][0] == 0 else None
-        dropped = [_begin(descriptor) for _, descriptor in parts]
-        for index, (part, descriptor) in enumerate(parts):
-            before = parts[index - 1][0] if index else -1
-            if part > before + 1:
+        for found in _in_parts(parts, event_frames):
+            if isinstance(found, Missing):
                 yield from lines.ended()
-                yield _note(_spell_dropped(dropped[-1], head_too=before < 0))
-            if dropped[index] is None:
-                yield from lines.ended()
-                yield _note(f"{_spell_part(part)} is damaged: it cannot be read")
-                continue
-            is_last = index == len(parts) - 1
-            yield from _part_lines(part, descriptor, lines, head if is_last else None)
+                yield _note(found.text)
+            elif isinstance(found, (Output, Display)):
+                yield from lines.of(found)
         yield from lines.ended()
+
+
+def read_nodes(pool_id: str) -> Iterator[NodeWord | Missing]:
+    """What was said of a pool's machines, in its order; nothing where nothing is on disk."""
+    with contextlib.ExitStack() as opened:
+        yield from _in_parts(_open_parts(pool_id, NODES, opened), node_frames)
+
+
+def _in_parts(
+    parts: list[tuple[int, int]], frames: Callable[[], Frames[M]]
+) -> Iterator[M | Missing]:
+    """What stands in these parts, and what is missing where."""
+    head = parts[0][1] if parts and parts[0][0] == 0 else None
+    dropped = [_begin(descriptor) for _, descriptor in parts]
+    for index, (part, descriptor) in enumerate(parts):
+        before = parts[index - 1][0] if index else -1
+        if part > before + 1:
+            yield Missing(_spell_dropped(dropped[-1], head_too=before < 0))
+        if dropped[index] is None:
+            yield Missing(f"{_spell_part(part)} is damaged: it cannot be read")
+            continue
+        is_last = index == len(parts) - 1
+        yield from _in_part(part, descriptor, frames(), head if is_last else None)
 
 
 def _open_parts(pool_id: str, run: int, opened: contextlib.ExitStack) -> list[tuple[int, int]]:
@@ -97,30 +122,28 @@ def _begin(descriptor: int) -> Dropped | None:
         return None
 
 
-def _part_lines(part: int, descriptor: int, lines: _Lines, head: int | None) -> Iterator[LogLine]:
-    """The lines of one part up to its end or its damage.
+def _in_part(
+    part: int, descriptor: int, frames: Frames[M], head: int | None
+) -> Iterator[M | Missing]:
+    """What stands in one part up to its end or its damage.
 
     With a `head`, this is the last part of a run that may go on: then a frame at its end that
     is not whole is only not written yet.
     """
-    frames = event_frames()
     taken = read_so_far = 0
     try:
         while data := os.read(descriptor, _CHUNK):
             read_so_far += len(data)
-            for event, data_of_it in frames.feed_both(data):
+            for message, data_of_it in frames.feed_both(data):
                 taken += len(data_of_it)
-                if isinstance(event, (Output, Display)):
-                    yield from lines.of(event)
+                yield message
     except (FrameError, OSError, ValueError, RecursionError) as error:
         # ValueError: text that is no UTF-8; RecursionError: nesting that was never written.
-        yield from lines.ended()
-        yield _note(f"{_spell_part(part)} is damaged after {spell_size(taken)}: {error}")
+        yield Missing(f"{_spell_part(part)} is damaged after {spell_size(taken)}: {error}")
         return
     left = read_so_far - taken
     if left and not (head is not None and goes_on(head)):
-        yield from lines.ended()
-        yield _note(f"{_spell_part(part)} ends in the middle: {spell_size(left)} cannot be read")
+        yield Missing(f"{_spell_part(part)} ends in the middle: {spell_size(left)} cannot be read")
 
 
 class _Lines:

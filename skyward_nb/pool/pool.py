@@ -41,11 +41,12 @@ from skyward_nb.pool.ledger import (
 )
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.loop import LOOP
+from skyward_nb.pool.nodelog import AgentLog, NodeLog, agent_logs
 from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pace import Pace
 from skyward_nb.pool.stores import TELL_FROM, Stores
 from skyward_nb.pool.switchboard import Incoming, SigInt
-from skyward_nb.providers.base import AgentGone, Machine, Provider
+from skyward_nb.providers.base import AgentGone, Machine, Provider, Tell
 from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.payload import Bundle
 from skyward_nb.wire.stores import ContentStore
@@ -59,7 +60,15 @@ from skyward_nb.words.commands import (
     SourceFile,
     Stop,
 )
-from skyward_nb.words.errors import PoolBusy, PoolError, StartError, spell_size
+from skyward_nb.words.errors import (
+    HostError,
+    HostNotReady,
+    PoolBusy,
+    PoolError,
+    SkyError,
+    StartError,
+    spell_size,
+)
 from skyward_nb.words.events import (
     Began,
     Event,
@@ -74,6 +83,7 @@ from skyward_nb.words.events import (
     WasCut,
 )
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.nodes import NodeWord
 from skyward_nb.words.parts import Client, Packed, RunCard
 from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
@@ -87,6 +97,7 @@ _FOLLOWS = 0.1
 """Seconds between two looks of a thread that waits for one that listens."""
 _TOLD_AGAIN = 5.0
 """Seconds in which all that the agent has kept of a run has come for sure."""
+_MOST_NAMED = 4
 WARN_FROM = 256_000_000
 """Bytes that may take a moment to move, so that it is told."""
 
@@ -137,6 +148,7 @@ class Pool:
         """Of runs that ended while others went on, those that left ranks lost or groups cut."""
         self._path: Given[tuple[str, ...]] = Given()
         self._runs = 0
+        self._nodelog = NodeLog(self.pool_id)
         self._plugins = uses_of(spec)
         self._generations = Generations(spec, self.pool_id, self._lines, self._plugins)
         self._ledger: Ledger | None = None
@@ -229,9 +241,15 @@ class Pool:
             with self._lines.interrupts():
                 self._connect(watch)
                 self._new_generation(watch)
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            try:
+                if isinstance(error, SkyError):
+                    self._note(error)
+            finally:
+                self.close()
             raise
+        finally:
+            self._nodelog.close()
 
     def restart(self, watch: Watch) -> None:
         """Begin a new generation: ranks forked anew, their namespaces empty."""
@@ -400,12 +418,18 @@ class Pool:
         preload = list(dict.fromkeys(itertools.chain(*asked)))
         said = deque[Phase | Step]()
 
+        def tell(word: Phase | Step | NodeWord) -> None:
+            if isinstance(word, NodeWord):
+                self._nodelog.write(word)
+            else:
+                said.append(word)
+
         def hear(event: Event | None) -> None:
             while said:
                 watch(said.popleft())
             watch(event)
 
-        self._lines.wait_for(self._acquire(said.append), hear)
+        self._lines.wait_for(self._acquire(tell), hear)
         hear(None)
         machines = self._generations.machines
         if self.spec.ssh is not None:
@@ -422,10 +446,25 @@ class Pool:
     async def _start_agents(self, preload: list[str]) -> None:
         """Start all agents side by side; returns when all have come to an end of that."""
         idle, ttl = self.spec.idle, self.spec.ttl or 0
-        starts = [each.start_agent(idle, ttl, preload) for each in self._generations.machines]
+        starts = [
+            self._start_agent(each, idle, ttl, preload) for each in self._generations.machines
+        ]
         for error in await asyncio.gather(*starts, return_exceptions=True):
             if isinstance(error, BaseException):
                 raise error
+
+    async def _start_agent(
+        self, machine: Machine, idle: float, ttl: float, preload: list[str]
+    ) -> None:
+        began = time.monotonic()
+        try:
+            await machine.start_agent(idle, ttl, preload)
+        except StartError as error:
+            self._nodelog.say(machine.name, machine.nodes, "error", error.message)
+            raise
+        if not self._provider.shares_files:
+            took = f"it listens after {time.monotonic() - began:.2f} s"
+            self._nodelog.say(machine.name, machine.nodes, "agent", took)
 
     def _greet(self, watch: Watch) -> list[Hello]:
         """Open the lines, and hear who is there."""
@@ -449,9 +488,37 @@ class Pool:
                 early.append(event)
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
-    async def _acquire(self, tell: Callable[[Phase | Step], None]) -> None:
+    async def _acquire(self, tell: Tell) -> None:
         """Get the machines; here, so that an interrupt cannot lose them between two threads."""
         self._generations.machines = await self._provider.acquire(self.spec, self.pool_id, tell)
+
+    def agent_logs(self) -> list[AgentLog]:
+        """The ends of the logs of the agents, as far as they can be had now."""
+        return agent_logs(self._generations.machines)
+
+    def _keep_agent_logs(self) -> None:
+        """What agents have logged is kept here: where they are it goes with the pool."""
+        for log in self.agent_logs():
+            self._nodelog.say(log.host, log.nodes, "agent.log", log.text)
+        self._nodelog.close()
+
+    def _note(self, error: SkyError) -> None:
+        """A start has failed: keep what tells why, and have the error say where that is."""
+        self._keep_agent_logs()
+        if self._provider.shares_files or not self._nodelog.hosts:
+            return
+        if self._nodelog.trouble:
+            error.add_note(f"what was said there is not kept: {self._nodelog.trouble}")
+            return
+        match error:
+            case HostError(hosts=hosts) if len(hosts) <= _MOST_NAMED:
+                which = ",".join(hosts)
+            case HostNotReady(host=host):
+                which = host
+            case _:
+                which = "all"
+        command = "skyward-nb" if self._client.program else "%sky"
+        error.add_note(f"all that was said there: {command} logs node={which} pool={self.pool_id}")
 
     def _check_python(self, hello: Hello) -> None:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -1064,6 +1131,8 @@ class Pool:
         name = self.spec.name
         names = ", ".join(self._ledger.names_made_on_ranks()) if self._ledger else ""
         lost = f"; lost with it: {names}" if names else ""
+        if not self.closed:
+            self._keep_agent_logs()
         self.gone = self.gone or f"pool {name!r} is gone: {why}{lost}"
         self._why_closed = f"{self.gone}. The next cell makes a new one."
         self.close()

@@ -13,7 +13,11 @@ from typing import Protocol
 from skyward_nb.wire.stores import AgentGone as AgentGone
 from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.events import Phase, Step
+from skyward_nb.words.nodes import NodeWord
 from skyward_nb.words.spec import PoolSpec
+
+Tell = Callable[[Phase | Step | NodeWord], None]
+"""Hears what goes on while machines are readied: steps are shown, words on a node are kept."""
 
 
 class Machine(Protocol):
@@ -36,6 +40,10 @@ class Machine(Protocol):
 
     def last_words(self) -> str:
         """The end of the agent's log, for errors that nothing else explains."""
+        ...
+
+    async def agent_log(self, most: int) -> str:
+        """The end of the agent's log, of so many bytes; "" when it cannot be had, or there is none."""
         ...
 
     def store(self) -> ContentStore:
@@ -62,9 +70,7 @@ class Provider(Protocol):
         """Raise what would hinder a pool of this spec, before anything is started."""
         ...
 
-    async def acquire(
-        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
-    ) -> tuple[Machine, ...]:
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[Machine, ...]:
         """The machines of a pool, head first, all or none; `tell` hears what goes on meanwhile."""
         ...
 

@@ -72,6 +72,10 @@ class FakeMachine:
         """The end of the agent's log."""
         return self._here.last_words()
 
+    async def agent_log(self, most: int) -> str:
+        """The same, of so many bytes."""
+        return await self._here.agent_log(most)
+
     def store(self) -> RemoteStore:
         """Its content store, by way of its line."""
         return self._store

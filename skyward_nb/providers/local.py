@@ -41,6 +41,7 @@ _END_LIMIT = 5.0
 _REST_LIMIT = 4.0
 _POLL = 0.01
 _CONNECT_LIMIT = 1.0
+_LAST_WORDS = 2000
 
 
 class LocalMachine:
@@ -113,8 +114,17 @@ class LocalMachine:
 
     def last_words(self) -> str:
         """The end of the agent's log, which forge and ranks share."""
+        return self._end_of_log(_LAST_WORDS)
+
+    async def agent_log(self, most: int) -> str:
+        """The end of the agent's log, of so many bytes."""
+        return self._end_of_log(most)
+
+    def _end_of_log(self, most: int) -> str:
         try:
-            return (self._folders.runtime / "agent.log").read_text(errors="replace")[-2000:].strip()
+            with (self._folders.runtime / "agent.log").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+                return file.read().decode(errors="replace").strip()
         except OSError:
             return ""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from skyward_nb.words.commands import Command
 from skyward_nb.words.events import Event
+from skyward_nb.words.nodes import NodeWord
 
 LARGEST = 1 << 30
 _HEAD = 4
@@ -27,7 +28,7 @@ class FrameError(Exception):
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def frame(message: Command | Event) -> bytes:
+def frame(message: Command | Event | NodeWord) -> bytes:
     """One message as bytes on the wire."""
     body = _encode(message)
     return len(body).to_bytes(_HEAD, "big") + body
@@ -102,3 +103,8 @@ def command_frames() -> Frames[Command]:
 def event_frames() -> Frames[Event]:
     """A cutter for the way up."""
     return Frames(msgspec.msgpack.Decoder(Event))
+
+
+def node_frames() -> Frames[NodeWord]:
+    """A cutter for what is kept of machines."""
+    return Frames(msgspec.msgpack.Decoder(NodeWord))

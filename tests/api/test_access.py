@@ -121,6 +121,13 @@ def test_what_is_refused_in_python(given, says):
     assert says in raised.value.message
 
 
+@pytest.mark.parametrize("asked", [{"spot": True}, {"max_cost": -1}])
+@pytest.mark.parametrize("provider", [sky.SSH(hosts=["a"]), sky.Local()])
+def test_what_is_about_paid_machines_names_the_provider(asked, provider):
+    with pytest.raises(OptionError, match=f"provider={provider.name} (has no spot|costs nothing)"):
+        spec_for({**asked, "provider": provider}, (), "name")
+
+
 def test_what_speaks_ssh_is_not_imported_before_it_is_used():
     code = (
         "import sys, skyward_nb as sky\n"

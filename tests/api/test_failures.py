@@ -7,7 +7,8 @@ import pickle
 import pytest
 
 import skyward_nb as sky
-from skyward_nb.api.failures import died, exception_of, failures_of, timed_out
+from skyward_nb.api.failures import died, exception_of, failures_of, how_died, timed_out
+from skyward_nb.node.deaths import ENDED
 from skyward_nb.node.exceptions import pack_exception
 from skyward_nb.pool.hang import Halt
 from skyward_nb.pool.whereabouts import Spot, Whereabouts
@@ -104,6 +105,12 @@ def test_what_has_no_text_at_all_is_still_raised(store):
     )  # fmt: skip
     found = exception_of([RankDone(run=1, rank=0, failure=failure)], 1, store)
     assert type(found) is Broken
+
+
+def test_ranks_of_which_nobody_saw_the_end_are_told_in_one_line():
+    lost = {rank: RankLost(1, rank, ENDED) for rank in (0, 1)}
+    assert how_died(lost, {}) == ["ranks 0-1 ended earlier"]
+    assert how_died({1: lost[1]}, {}) == ["rank 1 ended earlier"]
 
 
 def test_last_words_of_the_dead_are_bounded():

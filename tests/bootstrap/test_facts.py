@@ -6,12 +6,13 @@ import os
 import platform
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from bootstrap.homes import program, shell_at
 
 from skyward_nb.bootstrap import facts
-from skyward_nb.bootstrap.facts import PROBE, Tool, probe, read_facts
+from skyward_nb.bootstrap.facts import PROBE, Tool, described, probe, read_facts
 from skyward_nb.words.errors import HostNotReady
 
 SHELLS = [["sh"], ["dash"], ["bash"], ["bash", "--posix"], ["busybox", "sh"], ["ksh"]]
@@ -130,3 +131,16 @@ def test_a_machine_that_does_not_say_is_named_with_what_it_said(tmp_path):
         asyncio.run(probe(Closed()))
     assert raised.value.host == "gpu1"
     assert "This account is closed." in str(raised.value)
+
+
+def test_what_it_is_is_told_in_a_few_lines(shell):
+    found = asyncio.run(probe(shell))
+    said = "\n".join(described(found))
+    assert f"{found.system} {found.machine}, {found.libc}, {found.cores} cores, " in said
+    assert f"user {found.user} ({found.uid}), shell " in said
+    assert f"for {found.cache}, " in said
+    gpu = ("NVIDIA L4", "NVIDIA L4")
+    other = replace(found, gpus=gpu, driver="570.1", pythons=(), uvs=(), lacks=("tar",))
+    lines = [*described(other)]
+    for line in ("no Python", "no uv", "2 × NVIDIA L4, driver 570.1", "it lacks tar"):
+        assert line in lines

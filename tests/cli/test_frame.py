@@ -15,7 +15,7 @@ from terminals import sky
 
 from skyward_nb.cli import main
 from skyward_nb.cli.commands import DO
-from skyward_nb.cli.documents import Check, Down, Hang, Log, Runs, Status, Sweep
+from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Runs, Status, Sweep
 from skyward_nb.cli.help import help_text
 from skyward_nb.cli.table import COMMANDS
 
@@ -47,6 +47,7 @@ def test_help_of_a_command_has_its_options_and_the_keys_of_its_document(command,
     [
         ("status", Status),
         ("logs", Log),
+        ("logs", Nodes),
         ("logs", Runs),
         ("down", Down),
         ("sweep", Sweep),
@@ -97,6 +98,9 @@ def test_the_version(capsys):
         ("logs rank=x", "rank=x: write all, head"),
         ("logs lines=0", "lines=0: give a whole number"),
         ("logs 3 run=4", "3 and run=4: name one run"),
+        ("logs 3 node=1", "run=3 is about what ranks printed in a run, and node=1 about machines"),
+        ("logs node=1 rank=2", "rank=2 is about what ranks printed"),
+        ("logs node=1 pool=nosuch", "nothing is kept of machines of pool 'nosuch'"),
         ("logs nosuch-000000/1", "nothing that it printed is on disk"),
         ("check hnag", "did you mean hang?"),
         ("check hang nodes=2", "nodes= has no place here, only pool="),

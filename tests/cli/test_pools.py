@@ -16,7 +16,7 @@ from terminals import begun, ended, sky, wait_for
 
 from skyward_nb.api.check import Standing
 from skyward_nb.api.status import PoolRow
-from skyward_nb.cli.documents import Check, Down, Hang, Log, Runs, Status, Sweep
+from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Runs, Status, Sweep
 from skyward_nb.providers.folders import runtime_root
 
 
@@ -174,6 +174,26 @@ def test_logs(no_leaks, tmp_path):
     )
     assert sky("logs", run, "save=all.txt", folder=tmp_path).code == 2
     assert sky("logs", run, "save=b.txt", "--json", folder=tmp_path).code == 2
+
+
+def test_logs_of_machines(make, tmp_path):
+    pool = make(nodes=2, name="mine")
+    log = runtime_root() / pool.pool_id / "agent.log"
+    assert "nothing is kept of node=0 of pool mine" in sky("logs", "node=0", "pool=mine").stdout
+    log.write_text("one\ntwo\n")
+    ran = sky("logs", "node=1", "pool=mine")
+    assert ran.stdout.splitlines() == ["[local] agent.log: one", "[local] agent.log: two"]
+    assert ran.stderr == f"nodes of pool {pool.pool_id}: local (nodes 0, 1)\n"
+    ran = sky("logs", "node=all", f"pool={pool.pool_id}", "lines=1")
+    assert (ran.stdout, ran.stderr) == ("[local] agent.log: two\n", "")
+    found = document(sky("logs", "node=local", "lines=1", "pool=mine", "--json"), Nodes)
+    assert (found.pool, found.hosts, found.left_out) == (pool.pool_id, {"local": (0, 1)}, 1)
+    assert [(word.host, word.part, word.text) for word in found.lines] == [
+        ("local", "agent.log", "two")
+    ]
+    assert "2 lines" in sky("logs", "node=0", "pool=mine", "save=a", folder=tmp_path).stdout
+    ran = sky("logs", "node=2", "pool=mine")
+    assert ran.code == 2 and "has local (nodes 0, 1); write all" in ran.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

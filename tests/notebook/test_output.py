@@ -375,6 +375,19 @@ def test_logs_of_ranks_that_printed_nothing_say_so(notebook):
     assert told("7:") == f"nothing of these ranks in run {run}\n"
 
 
+def test_logs_of_machines(notebook):
+    ranks(notebook, "import os\nos.write(2, b'')")
+    said = notebook.run("%sky logs node=0").stdout
+    assert "nothing is kept of node=0 of pool default-" in said
+    assert "provider=local readies no machines" in said
+    for line, why in (
+        ("node=9", "has local (nodes "),
+        ("node=0 run=3", "run=3 is about what ranks printed in a run"),
+        ("node=0 pool=nosuch", "nothing is kept of machines of pool 'nosuch'"),
+    ):
+        assert why in notebook.run(f"%sky logs {line}").stderr
+
+
 def test_a_child_that_writes_much_is_not_held_up(notebook):
     body = "import subprocess\nsubprocess.run('head -c 30000000 /dev/zero | tr \"\\\\0\" z', shell=True);"
     began = time.monotonic()

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from skyward_nb.node.deaths import ENDED
 from skyward_nb.pool.conductor import CUT_AFTER, SETTLE, Conductor
 from skyward_nb.words.commands import Cut, Gather, Inspect, Interrupt, Kill
 from skyward_nb.words.events import Failure, RankDone, RankLost, Spread, Stack, Stopping, WasCut
@@ -266,7 +267,7 @@ def test_where_ranks_were_when_time_was_over_is_kept():
 def test_the_first_word_on_a_death_says_how():
     conductor = Conductor(1, (0, 1), 2)
     conductor.died(RankLost(1, 0, "killed by SIGKILL"), 0.0)
-    conductor.died(RankLost(1, 0, "is not there any more"), 0.1)
+    conductor.died(RankLost(1, 0, ENDED), 0.1)
     assert conductor.lost[0].how == "killed by SIGKILL"
 
 

@@ -1,6 +1,7 @@
 """Pools on hosts that one logs in to, with a real sshd on loopback: what becomes of them, and of their lines."""
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -13,6 +14,7 @@ import pytest
 from pools import found, request, values
 from sshds import lacks, sshd
 
+from skyward_nb.api.nodelogs import logs_elsewhere, node_logs
 from skyward_nb.pool import registry
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.wire.payload import unpack
@@ -316,3 +318,84 @@ def test_nothing_is_left_of_a_start_that_is_interrupted(ssh, server):
         ssh()
     thread.join()
     assert started.is_set()
+
+
+# ── what is kept of nodes ───────────────────────────────────────────────────────────────
+
+
+def kept_of(pool_id, which="all"):
+    return node_logs(pool_id, which, list).words
+
+
+def parts(words):
+    return list(dict.fromkeys(word.part for word in words))
+
+
+def test_how_each_node_was_readied_is_kept(ssh, server):
+    pool = ssh("one", "two")
+    words = kept_of(pool.pool_id, "1")
+    assert {word.host for word in words} == {"two"}
+    assert parts(words) == ["login", "machine", "environment", "package", "agent"]
+    said = "\n".join(word.text for word in words)
+    assert f"{server.user}@127.0.0.1 port {server.port}, after" in said
+    assert "it is to be node 1" in said
+    for word in (
+        f"user {server.user}",
+        "Python ",
+        "uv",
+        "GPU",
+        "free: ",
+        "of memory",
+        "done after",
+    ):
+        assert word in said
+    assert "it listens after" in said
+    times = [word.when for word in words]
+    assert times == sorted(times)
+    assert {word.host for word in kept_of(pool.pool_id, "one")} == {"one"}
+
+
+def test_what_an_agent_logs_is_fetched_from_a_pool_that_is_up(ssh):
+    pool = ssh("one")
+    values(pool, "import os\nos.write(2, b'')")
+    assert [(log.host, log.nodes) for log in pool.agent_logs()] == [("one", (0,))]
+    (folder,) = runtime_root().glob(f"{pool.pool_id}.0")
+    with (folder / "agent.log").open("a") as log:
+        log.write("a word of the agent\n")
+    for logs in (pool.agent_logs(), logs_elsewhere(pool.pool_id)):
+        assert [log.text for log in logs] == ["a word of the agent"]
+    assert values(pool, "1") == [1]
+    pool.close()
+    assert logs_elsewhere(pool.pool_id) == []
+
+
+def test_a_host_that_cannot_be_readied_says_where_all_of_it_is(ssh, tmp_path):
+    with pytest.raises(HostNotReady) as raised:
+        ssh("one", image=Image(interpreter=str(tmp_path / "python")))
+    (note,) = raised.value.__notes__
+    found = re.fullmatch(r"all that was said there: %sky logs node=one pool=(default-\w+)", note)
+    words = kept_of(found[1])
+    assert parts(words) == ["login", "machine", "error"]
+    assert str(tmp_path / "python") in words[-1].text + words[-2].text
+
+
+def test_hosts_that_cannot_be_logged_in_to_say_so_too(ssh):
+    with pytest.raises(HostError) as raised:
+        ssh("dead", "one", "dead2", nodes=2)
+    (note,) = raised.value.__notes__
+    found = re.search(r"node=(\S+) pool=(\S+)", note)
+    assert sorted(found[1].split(",")) == ["dead", "dead2"]
+    words = kept_of(found[2], "dead")
+    assert parts(words) == ["login"]
+    assert "failed after" in words[0].text and "nothing listens on" in words[0].text
+
+
+def test_what_an_agent_logged_before_it_died_is_kept(ssh):
+    pool = ssh("one")
+    (folder,) = runtime_root().glob(f"{pool.pool_id}.0")
+    with (folder / "agent.log").open("a") as log:
+        log.write("its last words\n")
+    psutil.Process(int((folder / "lock").read_text())).kill()
+    with pytest.raises(PoolError, match="is gone"):
+        values(pool, "1")
+    assert [w.text for w in kept_of(pool.pool_id) if w.part == "agent.log"] == ["its last words"]

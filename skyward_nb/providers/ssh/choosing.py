@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import time
 from dataclasses import dataclass
 
-from skyward_nb.bootstrap.facts import Facts, probe
+from skyward_nb.bootstrap.facts import Facts, described, probe, spell_gpus
 from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.errors import HostError, HostNotReady
 from skyward_nb.words.events import Phase
 from skyward_nb.words.mig import is_called
+from skyward_nb.words.nodes import node_words
 from skyward_nb.words.spec import PoolSpec
 
 _GRACE = 1.0
@@ -32,14 +34,14 @@ class Healthy:
 
 
 async def choose(
-    spec: PoolSpec, lines: list[HostLine], tell: Callable[[Phase], None]
+    spec: PoolSpec, lines: list[HostLine], tell: Tell
 ) -> tuple[list[Healthy], dict[str, str]]:
     """Healthy hosts, at least `nodes` of them, in the order they were written, and what hinders others.
 
     Raises `HostError` as soon as too few are left.
     """
     loop = asyncio.get_running_loop()
-    asking = {loop.create_task(_healthy(spec, line)): line for line in lines}
+    asking = {loop.create_task(_healthy(spec, line, tell)): line for line in lines}
     found: dict[HostLine, Facts] = {}
     faults: dict[str, str] = {}
     waiting = set(asking)
@@ -72,7 +74,8 @@ async def choose(
             with contextlib.suppress(asyncio.CancelledError, Unreachable, HostNotReady, ShellGone):
                 await task
     for task in waiting:
-        faults[asking[task].name] = "it is slow to answer, and others were there"
+        faults[asking[task].name] = slow = "it is slow to answer, and others were there"
+        _note(tell, asking[task], "login", slow)
     tell(Phase(""))
     return [Healthy(line, found[line]) for line in lines if line in found], faults
 
@@ -93,13 +96,31 @@ def _take(
         faults[line.name] = str(fault) or "it did not answer"
 
 
-async def _healthy(spec: PoolSpec, line: HostLine) -> Facts:
+async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> Facts:
     """Log in to a host and see that it has what is asked for."""
-    await line.connect()
-    facts = await probe(line)
-    if lack := _lack(spec, facts):
-        raise HostNotReady(line.name, lack)
+    began = time.monotonic()
+    try:
+        await line.connect()
+        _note(tell, line, "login", f"{line.place}, after {time.monotonic() - began:.2f} s")
+        facts = await probe(line)
+        _note(tell, line, "machine", "\n".join(described(facts)))
+        if lack := _lack(spec, facts):
+            raise HostNotReady(line.name, lack)
+    except Unreachable as fault:
+        _note(tell, line, "login", f"failed after {time.monotonic() - began:.2f} s: {fault.why}")
+        raise
+    except HostNotReady as fault:
+        _note(tell, line, "error", fault.message)
+        raise
+    except (ShellGone, TimeoutError) as fault:
+        _note(tell, line, "error", str(fault) or "it did not answer")
+        raise
     return facts
+
+
+def _note(tell: Tell, line: HostLine, part: str, text: str) -> None:
+    for word in node_words(line.name, part, text, time.time()):
+        tell(word)
 
 
 def _lack(spec: PoolSpec, facts: Facts) -> str:
@@ -111,12 +132,6 @@ def _lack(spec: PoolSpec, facts: Facts) -> str:
     if len(fitting) >= asked.count:
         return ""
     return f"accelerator={asked} was asked for, and it has {spell_gpus(facts.gpus)}"
-
-
-def spell_gpus(gpus: tuple[str, ...]) -> str:
-    """`2 × NVIDIA L4`."""
-    kinds = {gpu: gpus.count(gpu) for gpu in gpus}
-    return ", ".join(f"{count} × {gpu}" for gpu, count in kinds.items()) or "no GPU"
 
 
 def _progress(

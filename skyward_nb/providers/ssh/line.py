@@ -44,6 +44,14 @@ class HostLine:
         self._is_closed = False
         dialer.used_by(self)
 
+    @property
+    def place(self) -> str:
+        """Who was logged in as, and where: `ann@10.0.0.11 port 22`; "" before that."""
+        if self._connection is None:
+            return ""
+        address, port, *_ = self._connection.get_extra_info("peername") or ("", "")
+        return f"{self._connection.get_extra_info('username')}@{address} port {port}"
+
     # ── the connection ──────────────────────────────────────────────────────────────────
 
     async def connect(self) -> None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _START_LIMIT = 60.0
 _END_LIMIT = 60.0
 _LOOK_LIMIT = 20.0
-_WORDS_LIMIT = 5.0
+_WORDS_LIMIT = 10.0
 _LEAVE_LIMIT = 5.0
 _FIRST_PAUSE = 0.25
 _MOST_PAUSE = 5.0
@@ -150,10 +150,18 @@ class SSHMachine:
 
     def last_words(self) -> str:
         """The end of the agent's log, which forge and ranks share; "" when it cannot be had."""
-        script = f"tail -c {_LAST_WORDS} {shlex.quote(f'{self._runtime}/agent.log')}"
-        with contextlib.suppress(ShellGone, TimeoutError):
-            ran = self._soon(self._line.run(script, limit=_WORDS_LIMIT))
-            return ran.out.decode(errors="replace").strip()
+        return self._soon(self.agent_log(_LAST_WORDS))
+
+    async def agent_log(self, most: int) -> str:
+        """The end of the agent's log, of so many bytes; "" when it cannot be had."""
+        self._loop = asyncio.get_running_loop()
+        with contextlib.suppress(ShellGone, OSError, TimeoutError, AgentGone):
+            async with asyncio.timeout(_WORDS_LIMIT):
+                if not self._runtime:
+                    await self._find()
+                path = shlex.quote(f"{self._runtime}/agent.log")
+                ran = await self._line.run(f"tail -c {most} {path}", limit=_WORDS_LIMIT)
+                return ran.out.decode(errors="replace").strip()
         return ""
 
     def leave(self) -> None:

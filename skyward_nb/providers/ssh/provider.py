@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from skyward_nb.words.events import Phase, Step
+from skyward_nb.providers.base import Tell
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
@@ -24,9 +23,7 @@ class SSHProvider:
 
         check_minor(spec.image)
 
-    async def acquire(
-        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
-    ) -> tuple[SSHMachine, ...]:
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine, ...]:
         """Log in to hosts and make them ready; raises `HostError` with what hinders each."""
         from skyward_nb.providers.ssh.readying import acquire
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Coroutine
 from typing import Any
 
 from skyward_nb.bootstrap.environment import Environment, ready
-from skyward_nb.bootstrap.environment import Tell as TellPhase
+from skyward_nb.bootstrap.facts import spell_gpus
 from skyward_nb.bootstrap.needs import image_of
 from skyward_nb.bootstrap.package import Package
-from skyward_nb.providers.ssh.choosing import Healthy, choose, spell_gpus
+from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.providers.base import Tell
+from skyward_nb.providers.ssh.choosing import Healthy, choose
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.words.errors import HostError, HostNotReady
-from skyward_nb.words.events import Phase, Step
+from skyward_nb.words.events import Step
+from skyward_nb.words.image import Image
+from skyward_nb.words.nodes import node_words
 from skyward_nb.words.spec import PoolSpec
-
-Tell = Callable[[Phase | Step], None]
 
 
 async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine, ...]:
@@ -64,10 +67,7 @@ async def _readied(
     done: dict[int, Environment] = {}
     image, ours = image_of(spec), Package()
     while lacking := [node for node in range(spec.nodes) if node not in done]:
-        works = (
-            ready(chosen[node].line, chosen[node].facts, image, _teller(tell, node), ours=ours)
-            for node in lacking
-        )
+        works = (_ready(chosen[node], node, image, ours, tell) for node in lacking)
         for node, result in zip(lacking, await _all_of(list(works)), strict=True):
             if isinstance(result, Environment):
                 done[node] = result
@@ -102,11 +102,37 @@ async def _all_of(
         raise
 
 
-def _teller(tell: Tell, node: int) -> TellPhase:
+async def _ready(
+    healthy: Healthy, node: int, image: Image, ours: Package, tell: Tell
+) -> Environment:
+    """Make one host ready; what goes on is told, and noted."""
+    line = healthy.line
+    began: dict[str, float] = {}
+
+    def note(part: str, text: str) -> None:
+        for word in node_words(line.name, part, text, time.time(), (node,)):
+            tell(word)
+
     def told(phase: str, detail: str, done: bool) -> None:
         tell(Step((node,), phase, detail, done=done))
+        now = time.monotonic()
+        begun = began.setdefault(phase, now)
+        words = [detail] if detail else []
+        if done:
+            words.append(f"done after {now - begun:.2f} s")
+            del began[phase]
+        note(phase, ": ".join(words) or "begun")
 
-    return told
+    note("login", f"it is to be node {node}")
+    try:
+        return await ready(line, healthy.facts, image, told, ours=ours)
+    except HostNotReady as fault:
+        note("error", fault.message)
+        raise
+    except ShellGone as gone:
+        why = str(gone).removeprefix(f"{line.name}: ")
+        note("error", why)
+        raise HostNotReady(line.name, f"the line to it was lost as it was readied: {why}") from gone
 
 
 def _told(chosen: list[Healthy], faults: dict[str, str]) -> Step:
