@@ -33,6 +33,7 @@ def test_one_fails_others_get_time_then_an_interrupt_then_are_killed():
     assert conductor.tick(10.1) == []
     assert conductor.next_due() == 10 + SETTLE
     assert conductor.tick(10 + SETTLE) == [Interrupt(1, (0, 2))]
+    conductor.stopping(Stopping(1, ranks=(0, 2)), 10 + SETTLE)
     conductor.finished(done(0, interrupted=True), 10.3)
     assert conductor.next_due() == 10 + SETTLE + CUT_AFTER
     assert conductor.tick(11) == [Cut(1, (2,)), Inspect((2,))]
@@ -78,6 +79,17 @@ def test_a_run_that_another_client_had_interrupted_is_told_as_that():
         conductor.finished(done(rank, interrupted=True), 0.1)
     assert conductor.interrupts == 1
     assert not conductor.failed
+
+
+def test_none_is_killed_before_its_machine_says_that_it_was_told():
+    """What ranks printed before comes first, over a slow line after many seconds."""
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.interrupt(5)
+    conductor.stopping(Stopping(1, ranks=(1,)), 6)
+    assert not any(isinstance(each, Kill) for each in conductor.tick(20))
+    conductor.stopping(Stopping(1, ranks=(0,)), 30)
+    assert not any(isinstance(each, Kill) for each in conductor.tick(31.9))
+    assert conductor.tick(32) == [Kill((0, 1))]
 
 
 def test_a_second_interrupt_kills_at_once():

@@ -20,7 +20,7 @@ from skyward_nb.words.commands import Beat
 _CHUNK = 128 << 10
 _MOST_UNSENT = 256 << 10
 _LEAST_UNSENT = 64 << 10
-_WINDOW = 2 << 20
+_WINDOW = 512 << 10
 _BULK_WINDOW = 32 << 20
 _BULK_PACKET = 256 << 10
 _BUFFER = 1 << 20
