@@ -36,8 +36,9 @@ _FIND = """
 for folder in "$TMPDIR" "$TEMP" "$TMP" /tmp /var/tmp; do
   root=${{SKYWARD_RUNTIME_DIR:-$folder/skyward_nb-$(id -u)}}
   if [ -O "$root" ] && [ -O "$root/{name}" ] && [ -f "$root/{name}/{note}" ]; then
-    printf '%s\\n' "$root/{name}"
+    printf '\\n%s\\n' "$root/{name}"
     cat "$root/{name}/{note}"
+    echo
     exit
   fi
 done
@@ -80,7 +81,7 @@ class SSHMachine:
         except (ShellGone, TimeoutError) as error:
             raise StartError(self._pool, f"no agent was started on {self.name}: {error}") from error
         try:
-            answer = msgspec.json.decode(_last_lines(ran)[0], type=Started | Failed)
+            answer = msgspec.json.decode(_said(ran)[0], type=Started | Failed)
         except msgspec.MsgspecError:
             detail = ran.err.strip() or ran.out.decode(errors="replace")
             why = f"no agent was started on {self.name}: its Python ended with status {ran.code}"
@@ -129,7 +130,7 @@ class SSHMachine:
             raise ConnectionError(str(error)) from error
         if ran.code == GONE:
             raise AgentGone
-        text, folder = _last_lines(ran)
+        text, folder = _said(ran)
         try:
             note = msgspec.json.decode(text, type=Note)
         except msgspec.MsgspecError:
@@ -202,7 +203,11 @@ class SSHMachine:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit)
 
 
-def _last_lines(ran: Ran) -> tuple[bytes, bytes]:
-    """The last line of what a host said, and the one before: files of its login shell may say something first."""
-    *_, before, last = b"\n", b"\n", *ran.out.splitlines()
-    return last, before
+def _said(ran: Ran) -> tuple[bytes, bytes]:
+    """The line of JSON in what a host said, and the one before.
+
+    Files of its login shell may say something before, and what these started, after that.
+    """
+    lines = [b"", *ran.out.splitlines()]
+    number = max((at for at, line in enumerate(lines) if line.startswith(b"{")), default=0)
+    return lines[number], lines[number - 1]
