@@ -19,7 +19,7 @@ from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.host import GONE, NOTE, Failed, Note, Started
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.wire.remote_store import RemoteStore
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")
 _START_LIMIT = 60.0
@@ -70,6 +70,8 @@ class SSHMachine:
         self._runtime = ""
         self._pause = 0.0
         self._is_reached = False
+        self._is_new = False
+        """Its agent was started from here, and not reached so far."""
         self._store = RemoteStore(self.values, name=self.name)
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
@@ -89,11 +91,13 @@ class SSHMachine:
         if isinstance(answer, Failed):
             raise StartError(self._pool, f"{self.name}: {answer.message}", answer.detail)
         self._runtime = answer.runtime
+        self._is_new = True
 
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.
 
-        Raises `AgentGone` where the host says so, and OSError, after a while, where it cannot now.
+        Raises `AgentGone` where the host says so, `HostNotReady` where it never will, and OSError,
+        after a while, where it cannot now.
         """
         self._loop = asyncio.get_running_loop()
         if self._pause:
@@ -104,6 +108,7 @@ class SSHMachine:
         stream = await self._stream("agent.sock")
         self._pause = 0.0
         self._is_reached = True
+        self._is_new = False
         return stream
 
     async def _stream(self, name: str, *, bulk: bool = False) -> socket.socket:
@@ -112,6 +117,14 @@ class SSHMachine:
         except ConnectionRefusedError:
             if await self._is_gone():
                 raise AgentGone from None
+            if self._is_new:
+                raise HostNotReady(
+                    self.name,
+                    "its agent runs, and sshd there does not let anybody reach it. The sshd_config "
+                    "there has to allow AllowTcpForwarding and AllowStreamLocalForwarding (at least "
+                    "`local`), and not DisableForwarding; a key in authorized_keys must not be "
+                    "`restrict` or `no-port-forwarding`",
+                ) from None
             raise
 
     async def _is_gone(self) -> bool:
