@@ -205,10 +205,10 @@ class SSHMachine:
     async def _host(self, words: list[str], limit: float) -> Ran:
         """Have the host's Python do something."""
         assert self._environment is not None
-        command = [self._environment.python, "-m", "skyward_nb.providers.host", *words]
+        # Of the folder that one logs in to, in which ranks are, nothing is imported.
+        command = [self._environment.python, "-P", "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
-        # In a folder of which nothing is imported.
-        script = f"cd /; PYTHONPATH={path} exec {shlex.join(command)}"
+        script = f"PYTHONPATH={path} exec {shlex.join(command)}"
         return await self._line.run(script, limit=limit)
 
     def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:
