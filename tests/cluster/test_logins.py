@@ -265,6 +265,20 @@ def test_another_user_learns_nothing(hosts):
                 host.run(f'{sys.executable} -c "{ask}" {path}', user="bob")
 
 
+@pytest.mark.parametrize("how", ["mkdir", "touch", "ln -s ~ann", "ln -s /nowhere"])
+def test_another_user_in_the_way_is_told_of(hosts, how):
+    town = hosts(1)
+    place = "/tmp/skyward_nb-4001"
+    town[0].run(f"{how} {place}", user="bob")
+    with notebook(town, leaves=True) as book:
+        ran = book.cell("1")
+        assert ran.status == "error", ran.picture
+        assert f"cannot use {place}" in ran.error[1], ran.error
+        town[0].run(f"rm -r {place}", user="bob")
+        assert book.values("socket.gethostname()") == town.names
+    nothing_left(town)
+
+
 def test_nothing_listens_but_sshd(hosts):
     town = hosts(2)
     with notebook(town) as book:
