@@ -167,6 +167,32 @@ def test_an_interrupt_is_not_behind_a_large_value(hosts):
         assert book.values("socket.gethostname()") == town.names
 
 
+def test_ranks_that_print_much_over_a_slow_line_are_interrupted_and_keep_their_names(hosts):
+    town = hosts(1)
+    town[0].netem(delay=0.03, rate=400e3)
+    with notebook(town) as book:
+        book.well("kept = 3", timeout=150)
+        ran = book.kernel.stopped(
+            book.code("print('here')\nfor i in range(10**6):\n    print('line', i, 'x' * 60)"),
+            timeout=100,
+        )
+        assert ran.status == "error"
+        assert "killed" not in ran.picture, ran.picture
+        assert book.values("kept") == [3]
+
+
+def test_memory_that_was_cleared_is_filled_again(hosts):
+    """As systemd-logind clears it when the last login of a user is over."""
+    town = hosts(2)
+    with notebook(town) as book:
+        book.here("first = os.urandom(3_000_000)\nsecond = os.urandom(4_000_000)")
+        book.well("len(first)")
+        for host in town:
+            host.drop_lines()
+            host.run("rm -r /dev/shm/*", user="ann")
+        assert book.values("len(second), len(first)") == [(4_000_000, 3_000_000)] * 2
+
+
 def test_an_agent_is_killed_on_its_host(hosts):
     town = hosts(2)
     with notebook(town, leaves=True) as book:
