@@ -5,12 +5,14 @@ import errno
 import os
 import socket
 import stat
+import sys
 import threading
 
 import pytest
 from sshds import lacks, sshd
 
 from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.providers.ssh import line
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.hosts import parse_hosts
@@ -367,6 +369,41 @@ def test_a_stream_after_the_line_was_lost_has_a_new_one(far, listener, server):
     near.close()
     there.close()
     assert server.logged("Accepted publickey") == 2
+
+
+WAY = """
+import os, socket, sys, threading, time
+time.sleep(1)
+there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def back():
+    while data := there.recv(65536):
+        os.write(1, data)
+    os._exit(0)
+threading.Thread(target=back).start()
+while data := os.read(0, 65536):
+    there.sendall(data)
+"""
+
+
+def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
+    server, listener, tmp_path, monkeypatch
+):
+    (tmp_path / "way.py").write_text(WAY)
+    server.say(f"ProxyCommand '{sys.executable}' {tmp_path}/way.py %h %p")
+    monkeypatch.setattr(line, "_AGAIN", 0.5)
+    far = Loop(server)
+    try:
+        for _ in range(5):
+            try:
+                near, there = opened(far, listener)
+            except OSError:
+                continue
+            near.close()
+            there.close()
+            break
+        assert server.logged("Accepted publickey") == 1
+    finally:
+        far.close()
 
 
 def test_frames_have_beats_between_them(far, listener, monkeypatch):
