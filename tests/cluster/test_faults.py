@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -98,6 +99,26 @@ def test_the_notebook_is_cut_off_for_a_while(hosts):
             town.line.mend()
 
         whole(during(book, COUNT.format(count=60), blink), 60)
+
+
+def test_a_pool_that_cannot_be_reached_is_not_said_to_be_gone(hosts):
+    """The line is lost, the kernel with it: somebody impatient tries to go on at once."""
+    town = hosts(2)
+    with notebook(town) as book:
+        book.well("kept = 5")
+        town.line.cut()
+        time.sleep(1)
+        words = book.kernel.restart(by_kill=True)
+        attach = re.search(r"%sky attach pool=\S+", words)[0]
+        ran = book.kernel.run(attach, 90)
+        assert ran.error[0] == "PoolError" and "cannot be reached now" in ran.error[1], ran.error
+        town.line.mend()
+        while (ran := book.kernel.run(attach, 90)).status != "ok":
+            assert "which has ended" in ran.error[1] or "cannot be reached" in ran.error[1], (
+                ran.error
+            )
+            time.sleep(1)
+        assert book.kernel.run("%%sky_remote\nkept").result == "[0-1] 5"
 
 
 def test_a_host_is_cut_off_for_good(hosts):
