@@ -432,3 +432,21 @@ def test_frames_have_beats_between_them(far, listener, monkeypatch):
     assert [type(each) for each in found[:3]] == [Look, Stop, Beat]
     near.close()
     there.close()
+
+
+def test_the_first_beat_comes_with_the_first_frame(far, listener, monkeypatch):
+    """Who is cut off a moment later is missed, too."""
+    from skyward_nb.providers.ssh import stream
+    from skyward_nb.wire.frames import command_frames, frame
+    from skyward_nb.words.commands import Beat, Look
+
+    monkeypatch.setattr(stream, "_BEAT", 1000)
+    near, there = opened(far, listener, bulk=False)
+    near.sendall(frame(Look()))
+    frames = command_frames()
+    found = []
+    while len(found) < 2:
+        found.extend(frames.feed(there.recv(1 << 16)))
+    assert [type(each) for each in found] == [Look, Beat]
+    near.close()
+    there.close()
