@@ -187,6 +187,7 @@ class Conductor:
         """The person pressed the square button."""
         self.interrupts += 1
         if self.interrupts > 1:
+            self._untold.clear()
             return self._kill()
         return self._stop(now, by_person=True)
 
@@ -200,8 +201,7 @@ class Conductor:
             self._kill_due = now + self._grace
         elif self._untold:
             self._untold.difference_update(event.ranks)
-            if not self._untold:
-                self._kill_due = now + self._grace
+            self._kill_due = now + self._grace
 
     def tick(self, now: float) -> list[Command]:
         """Time has passed."""
@@ -215,8 +215,8 @@ class Conductor:
         if self._cut_due is not None and now >= self._cut_due:
             # Again and again: one may come to a collective only after it has answered.
             self._cut_due = now + CUT_AFTER
-            running = tuple(sorted(self.running))
-            looks = [] if running == self._looked_at else [Inspect(running)]
+            running = tuple(sorted(self.running - self.killed))
+            looks = [] if running in ((), self._looked_at) else [Inspect(running)]
             self._looked_at = running
             return [*self._cut(tuple(rank for rank in running if rank not in self.cutting)), *looks]
         return []
@@ -257,7 +257,10 @@ class Conductor:
         self._cut_due = now + min(CUT_AFTER, self._grace / 2)
 
     def _kill(self) -> list[Command]:
-        self._kill_due = self._cut_due = None
-        self._untold.clear()
-        self.killed |= self.running
-        return [Kill(tuple(sorted(self.running)))] if self.running else []
+        """Kill the ranks that were told to stop; of others their machines have yet to say so."""
+        told = self.running - self._untold
+        self._kill_due = None
+        if not self._untold:
+            self._cut_due = None
+        self.killed |= told
+        return [Kill(tuple(sorted(told)))] if told else []

@@ -81,15 +81,25 @@ def test_a_run_that_another_client_had_interrupted_is_told_as_that():
     assert not conductor.failed
 
 
+def kills(conductor, now):
+    return [each for each in conductor.tick(now) if isinstance(each, Kill)]
+
+
 def test_none_is_killed_before_its_machine_says_that_it_was_told():
     """What ranks printed before comes first, over a slow line after many seconds."""
     conductor = Conductor(1, (0, 1), 2)
     conductor.interrupt(5)
-    conductor.stopping(Stopping(1, ranks=(1,)), 6)
-    assert not any(isinstance(each, Kill) for each in conductor.tick(20))
+    assert kills(conductor, 20) == []
+    conductor.stopping(Stopping(1, ranks=(1,)), 20)
+    assert kills(conductor, 21.9) == []
+    assert kills(conductor, 22) == [Kill((1,))]
+    conductor.died(RankLost(1, 1, "killed", asked=True), 22.1)
+    assert kills(conductor, 29) == []
     conductor.stopping(Stopping(1, ranks=(0,)), 30)
-    assert not any(isinstance(each, Kill) for each in conductor.tick(31.9))
-    assert conductor.tick(32) == [Kill((0, 1))]
+    assert kills(conductor, 31.9) == []
+    assert kills(conductor, 32) == [Kill((0,))]
+    conductor.died(RankLost(1, 0, "killed", asked=True), 32.1)
+    assert conductor.over
 
 
 def test_a_second_interrupt_kills_at_once():
