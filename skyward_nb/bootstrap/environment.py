@@ -32,6 +32,7 @@ _FORM = 1
 """Raised when environments are made otherwise than before."""
 
 _WORKS = r"""
+cd /
 works() {
   [ -x "$1/bin/python" ] && "$1/bin/python" -c '
 import cloudpickle, dill, msgspec, psutil, xxhash
@@ -39,9 +40,13 @@ from importlib.util import find_spec
 assert find_spec("IPython") and find_spec("threadpoolctl")' >/dev/null 2>&1 </dev/null
 }
 """
-"""Whether an environment is whole: some machines remove files that were not read for a while."""
+"""Whether an environment is whole: some machines remove files that were not read for a while.
+
+Python would import what lies in the folder it is started in: no module of anybody lies in `/`.
+"""
 
 _SEE = f"""{_WORKS}
+echo
 if [ -d "$code" ]; then touch "$code" 2>/dev/null; echo sky=code; fi
 if [ -n "$env" ] && works "$env"; then echo sky=env; fi
 """

@@ -548,7 +548,7 @@ class Agent:
                     else:
                         self._tell(RankLost(generation, rank, self._deaths.told(rank)))
             case Interrupt(ranks=ranks):
-                self._tell(Stopping(command.run, command.by_person))
+                self._tell(Stopping(command.run, command.by_person, tuple(self._here(ranks))))
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)

@@ -309,9 +309,12 @@ class Pool:
             self.leave()
             registry.remove(self.entry)
             raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
-        except OSError:
+        except OSError as error:
             self.leave()
-            raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
+            if self._provider.shares_files:
+                raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
+            why = error.strerror or str(error)
+            raise PoolError(name, f"pool {name!r} cannot be reached now: {why}") from None
         except BaseException:
             self.leave()
             raise

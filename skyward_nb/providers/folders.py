@@ -113,8 +113,12 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
 def _make(pool: str, folder: Path) -> None:
     root = folder.parent
     for last in (False, False, True):
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if root.stat().st_uid != os.getuid():
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise RuntimeFolderError(pool, str(root), "it is no folder") from None
+        # A link of somebody else's could lead elsewhere by the time that a client comes.
+        if root.stat().st_uid != os.getuid() or root.lstat().st_uid not in (0, os.getuid()):
             raise RuntimeFolderError(pool, str(root), "it belongs to another user")
         try:
             folder.mkdir(mode=0o700)

@@ -120,6 +120,8 @@ class BlobStore:
         Raises OSError (ENOSPC).
         """
         if not on_disk and size + coming + _RESERVE <= memory_room(self.memory):
+            # Some machines remove what a user has in memory when the last login of theirs is over.
+            self.memory.mkdir(mode=0o700, parents=True, exist_ok=True)
             return self.memory
         if self.disk is None or size + coming + _RESERVE > disk_room(self.disk):
             rooms = f"{spell_size(memory_room(self.memory))} free in memory"

@@ -221,3 +221,14 @@ def test_a_file_in_the_way_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(tmp_path / "file"))
     with pytest.raises(RuntimeFolderError, match="SKYWARD_RUNTIME_DIR"):
         folders.make_folders("p", "p-1")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes a link of somebody else's")
+def test_a_link_of_somebody_else_is_not_followed(root, tmp_path):
+    (tmp_path / "own").mkdir()
+    root.symlink_to(tmp_path / "own")
+    os.lchown(root, 65534, 65534)
+    with pytest.raises(RuntimeFolderError, match="belongs to another user"):
+        folders.make_folders("p", "p-1")
+    os.lchown(root, os.getuid(), -1)
+    folders.remove_folders(folders.make_folders("p", "p-1"))

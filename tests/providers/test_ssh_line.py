@@ -5,12 +5,14 @@ import errno
 import os
 import socket
 import stat
+import sys
 import threading
 
 import pytest
 from sshds import lacks, sshd
 
 from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.providers.ssh import line
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.hosts import parse_hosts
@@ -369,6 +371,41 @@ def test_a_stream_after_the_line_was_lost_has_a_new_one(far, listener, server):
     assert server.logged("Accepted publickey") == 2
 
 
+WAY = """
+import os, socket, sys, threading, time
+time.sleep(1)
+there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def back():
+    while data := there.recv(65536):
+        os.write(1, data)
+    os._exit(0)
+threading.Thread(target=back).start()
+while data := os.read(0, 65536):
+    there.sendall(data)
+"""
+
+
+def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
+    server, listener, tmp_path, monkeypatch
+):
+    (tmp_path / "way.py").write_text(WAY)
+    server.say(f"ProxyCommand '{sys.executable}' {tmp_path}/way.py %h %p")
+    monkeypatch.setattr(line, "_AGAIN", 0.5)
+    far = Loop(server)
+    try:
+        for _ in range(5):
+            try:
+                near, there = opened(far, listener)
+            except OSError:
+                continue
+            near.close()
+            there.close()
+            break
+        assert server.logged("Accepted publickey") == 1
+    finally:
+        far.close()
+
+
 def test_frames_have_beats_between_them(far, listener, monkeypatch):
     from skyward_nb.providers.ssh import stream
     from skyward_nb.wire.frames import command_frames, frame
@@ -393,5 +430,23 @@ def test_frames_have_beats_between_them(far, listener, monkeypatch):
     hear(lambda each: isinstance(each, Stop))
     hear(lambda each: isinstance(each, Beat))
     assert [type(each) for each in found[:3]] == [Look, Stop, Beat]
+    near.close()
+    there.close()
+
+
+def test_the_first_beat_comes_with_the_first_frame(far, listener, monkeypatch):
+    """Who is cut off a moment later is missed, too."""
+    from skyward_nb.providers.ssh import stream
+    from skyward_nb.wire.frames import command_frames, frame
+    from skyward_nb.words.commands import Beat, Look
+
+    monkeypatch.setattr(stream, "_BEAT", 1000)
+    near, there = opened(far, listener, bulk=False)
+    near.sendall(frame(Look()))
+    frames = command_frames()
+    found = []
+    while len(found) < 2:
+        found.extend(frames.feed(there.recv(1 << 16)))
+    assert [type(each) for each in found] == [Look, Beat]
     near.close()
     there.close()

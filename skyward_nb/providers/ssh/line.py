@@ -24,6 +24,7 @@ from skyward_nb.words.hosts import Host
 _CHUNK = 256 << 10
 _OPEN_LIMIT = 5.0
 _AGAIN = 5.0
+_MOST_AGAIN = 20.0
 _FREED = 0.005
 _MOST_FREED = 1.0
 
@@ -39,8 +40,7 @@ class HostLine:
         self._gate: Gate | None = None
         self._dialing = asyncio.Lock()
         self._session = asyncio.Lock()
-        self._tried = 0
-        self._fault: Unreachable | None = None
+        self._again = _AGAIN
         self._is_closed = False
         dialer.used_by(self)
 
@@ -59,7 +59,7 @@ class HostLine:
         await self._connected()
 
     async def _connected(self, *, again: bool = False) -> asyncssh.SSHClientConnection:
-        """The connection that there is, or a new one; `again`, it is tried once and briefly."""
+        """The connection that there is, or a new one; `again`, it is tried once and briefly at first."""
         async with self._dialing:
             known = self._connection
             if known is not None and not known.is_closed():
@@ -67,9 +67,17 @@ class HostLine:
             if self._is_closed:
                 raise Unreachable(self.name, "it was let go")
             work = (
-                self._dialer.dial(self.host, _AGAIN, 1) if again else self._dialer.dial(self.host)
+                self._dialer.dial(self.host, self._again, 1)
+                if again
+                else self._dialer.dial(self.host)
             )
-            self._connection = await work
+            try:
+                self._connection = await work
+            except Unreachable:
+                # It may be that logging in takes longer there.
+                self._again = min(2 * self._again, _MOST_AGAIN)
+                raise
+            self._again = _AGAIN
             self._gate = Gate(self._connection)
             return self._connection
 

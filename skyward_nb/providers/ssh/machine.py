@@ -19,7 +19,7 @@ from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.host import GONE, NOTE, Failed, Note, Started
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.wire.remote_store import RemoteStore
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")
 _START_LIMIT = 60.0
@@ -36,8 +36,9 @@ _FIND = """
 for folder in "$TMPDIR" "$TEMP" "$TMP" /tmp /var/tmp; do
   root=${{SKYWARD_RUNTIME_DIR:-$folder/skyward_nb-$(id -u)}}
   if [ -O "$root" ] && [ -O "$root/{name}" ] && [ -f "$root/{name}/{note}" ]; then
-    printf '%s\\n' "$root/{name}"
+    printf '\\n%s\\n' "$root/{name}"
     cat "$root/{name}/{note}"
+    echo
     exit
   fi
 done
@@ -69,6 +70,8 @@ class SSHMachine:
         self._runtime = ""
         self._pause = 0.0
         self._is_reached = False
+        self._is_new = False
+        """Its agent was started from here, and not reached so far."""
         self._store = RemoteStore(self.values, name=self.name)
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
@@ -80,7 +83,7 @@ class SSHMachine:
         except (ShellGone, TimeoutError) as error:
             raise StartError(self._pool, f"no agent was started on {self.name}: {error}") from error
         try:
-            answer = msgspec.json.decode(_last_lines(ran)[0], type=Started | Failed)
+            answer = msgspec.json.decode(_said(ran)[0], type=Started | Failed)
         except msgspec.MsgspecError:
             detail = ran.err.strip() or ran.out.decode(errors="replace")
             why = f"no agent was started on {self.name}: its Python ended with status {ran.code}"
@@ -88,11 +91,13 @@ class SSHMachine:
         if isinstance(answer, Failed):
             raise StartError(self._pool, f"{self.name}: {answer.message}", answer.detail)
         self._runtime = answer.runtime
+        self._is_new = True
 
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.
 
-        Raises `AgentGone` where the host says so, and OSError, after a while, where it cannot now.
+        Raises `AgentGone` where the host says so, `HostNotReady` where it never will, and OSError,
+        after a while, where it cannot now.
         """
         self._loop = asyncio.get_running_loop()
         if self._pause:
@@ -103,6 +108,7 @@ class SSHMachine:
         stream = await self._stream("agent.sock")
         self._pause = 0.0
         self._is_reached = True
+        self._is_new = False
         return stream
 
     async def _stream(self, name: str, *, bulk: bool = False) -> socket.socket:
@@ -111,6 +117,14 @@ class SSHMachine:
         except ConnectionRefusedError:
             if await self._is_gone():
                 raise AgentGone from None
+            if self._is_new:
+                raise HostNotReady(
+                    self.name,
+                    "its agent runs, and sshd there does not let anybody reach it. The sshd_config "
+                    "there has to allow AllowTcpForwarding and AllowStreamLocalForwarding (at least "
+                    "`local`), and not DisableForwarding; a key in authorized_keys must not be "
+                    "`restrict` or `no-port-forwarding`",
+                ) from None
             raise
 
     async def _is_gone(self) -> bool:
@@ -129,7 +143,7 @@ class SSHMachine:
             raise ConnectionError(str(error)) from error
         if ran.code == GONE:
             raise AgentGone
-        text, folder = _last_lines(ran)
+        text, folder = _said(ran)
         try:
             note = msgspec.json.decode(text, type=Note)
         except msgspec.MsgspecError:
@@ -199,10 +213,10 @@ class SSHMachine:
     async def _host(self, words: list[str], limit: float) -> Ran:
         """Have the host's Python do something."""
         assert self._environment is not None
-        command = [self._environment.python, "-m", "skyward_nb.providers.host", *words]
+        # Of the folder that one logs in to, in which ranks are, nothing is imported.
+        command = [self._environment.python, "-P", "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
-        # In a folder of which nothing is imported.
-        script = f"cd /; PYTHONPATH={path} exec {shlex.join(command)}"
+        script = f"PYTHONPATH={path} exec {shlex.join(command)}"
         return await self._line.run(script, limit=limit)
 
     def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:
@@ -210,7 +224,11 @@ class SSHMachine:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit)
 
 
-def _last_lines(ran: Ran) -> tuple[bytes, bytes]:
-    """The last line of what a host said, and the one before: files of its login shell may say something first."""
-    *_, before, last = b"\n", b"\n", *ran.out.splitlines()
-    return last, before
+def _said(ran: Ran) -> tuple[bytes, bytes]:
+    """The line of JSON in what a host said, and the one before.
+
+    Files of its login shell may say something before, and what these started, after that.
+    """
+    lines = [b"", *ran.out.splitlines()]
+    number = max((at for at, line in enumerate(lines) if line.startswith(b"{")), default=0)
+    return lines[number], lines[number - 1]
