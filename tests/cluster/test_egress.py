@@ -1,7 +1,9 @@
 """Hosts that reach no index of packages: these come over the line, where that is allowed, for its user alone."""
 
 import asyncio
+import contextlib
 import re
+import socket
 
 import pytest
 from bootstrap.homes import package_index
@@ -98,3 +100,32 @@ def test_another_user_of_the_host_does_not_get_out(hosts, index):
     assert all(each.startswith("HTTP/1.1 407 ") and "six-" not in each for each in refused)
     assert len(listening) == 1
     assert at_home(town[0]) == []
+
+
+def test_an_sshd_that_listens_for_all_lets_nobody_else_in(hosts):
+    town = hosts(1)
+    town[0].stop_sshd()
+    town[0].start_sshd(GatewayPorts="yes")
+    served = []
+
+    async def serve(reader, writer):
+        served.append(await reader.read(1))
+
+    def ask(port):
+        with socket.create_connection((town[0].address, port), 20) as there:
+            there.sendall(b"x")
+            with contextlib.suppress(ConnectionResetError):
+                return there.recv(1)
+        return b""
+
+    async def once():
+        access = SSHAccess(hosts=(parse_host("gpu1"),), config=str(town.config))
+        line = HostLine(access.hosts[0], Dialer(access))
+        try:
+            async with line.offer(serve) as port:
+                return await asyncio.to_thread(ask, port)
+        finally:
+            await line.close()
+
+    assert asyncio.run(once()) == b""
+    assert not served
