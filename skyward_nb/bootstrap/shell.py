@@ -5,13 +5,23 @@ It knows nothing of how the machine is reached, nor of what the scripts are for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class ShellGone(Exception):
     """The line to the machine is lost; what ran there may go on."""
+
+
+class NotOffered(Exception):
+    """Nothing of this machine can be offered on the other one; the text says why."""
+
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""Serves one connection, which is closed after."""
 
 
 @dataclass(frozen=True)
@@ -80,5 +90,12 @@ class Shell(Protocol):
 
         `told` gets the number of bytes sent so far. Raises `OSError` where it cannot be written
         (ENOSPC where the disk is full), and `ShellGone` when the line is lost.
+        """
+        ...
+
+    def offer(self, serve: Serve) -> AbstractAsyncContextManager[int]:
+        """While inside, connections to a port of the machine's loopback are served here; the port.
+
+        Raises `NotOffered` where that is forbidden there, and `ShellGone` when the line is lost.
         """
         ...

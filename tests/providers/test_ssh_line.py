@@ -1,6 +1,7 @@
 """What goes over the line to a host: scripts, files, streams; with a real sshd on loopback."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -11,7 +12,7 @@ import threading
 import pytest
 from sshds import lacks, sshd
 
-from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.bootstrap.shell import NotOffered, ShellGone
 from skyward_nb.providers.ssh import line
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
@@ -450,3 +451,99 @@ def test_the_first_beat_comes_with_the_first_frame(far, listener, monkeypatch):
     assert [type(each) for each in found] == [Look, Beat]
     near.close()
     there.close()
+
+
+# ── what is offered there ───────────────────────────────────────────────────────────────
+
+
+async def echo(reader, writer):
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+
+
+async def talked(line, serve, say):
+    """What `say` gives, in a thread of its own, of a port there that is served here; and the port."""
+    async with line.offer(serve) as port:
+        return await asyncio.to_thread(say, port), port
+
+
+def test_a_port_there_is_served_here_and_then_no_more(far):
+    data = os.urandom(5_000_000)
+
+    def say(port):
+        with socket.create_connection(("127.0.0.1", port)) as there:
+
+            def give():
+                there.sendall(data)
+                there.shutdown(socket.SHUT_WR)
+
+            giving = threading.Thread(target=give)
+            giving.start()
+            with there.makefile("rb") as file:
+                found = file.read()
+            giving.join()
+            return found
+
+    found, port = far.do(talked(far.line, echo, say))
+    assert found == data
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_who_is_served_is_hung_up_on_at_the_end(far):
+    began, ended = threading.Event(), threading.Event()
+
+    async def wait(reader, writer):
+        began.set()
+        try:
+            await reader.read()
+        finally:
+            ended.set()
+
+    def say(port):
+        there = socket.create_connection(("127.0.0.1", port))
+        assert began.wait(20)
+        return there
+
+    there, _ = far.do(talked(far.line, wait, say))
+    assert ended.wait(20)
+    with there:
+        assert there.recv(1) == b""
+
+
+def test_who_takes_nothing_holds_nobody_up(far):
+    async def pour(reader, writer):
+        while True:
+            writer.write(bytes(1 << 20))
+            await writer.drain()
+
+    def say(port):
+        with socket.create_connection(("127.0.0.1", port)) as there:
+            assert there.recv(1)
+            return [far.run("echo well").out for _ in range(3)]
+
+    said, _ = far.do(talked(far.line, pour, say))
+    assert said == [b"well\n"] * 3
+
+
+@pytest.mark.parametrize("forwards", ["no", "local"])
+def test_an_sshd_that_offers_nothing_says_so(tmp_path, forwards):
+    with sshd(tmp_path / "other", AllowTcpForwarding=forwards) as server:
+        far = Loop(server)
+        try:
+            with pytest.raises(NotOffered, match="AllowTcpForwarding"):
+                far.do(talked(far.line, echo, lambda _port: None))
+            assert far.run("echo well").out == b"well\n"
+        finally:
+            far.close()
+
+
+def test_a_line_that_is_cut_while_something_is_offered(far, server):
+    def say(_port):
+        server.cut()
+        with contextlib.suppress(ShellGone):
+            far.run("echo noticed")
+        return far.run("echo well").out
+
+    assert far.do(talked(far.line, echo, say))[0] == b"well\n"
