@@ -39,9 +39,9 @@ class HostLine:
         self._gate: Gate | None = None
         self._dialing = asyncio.Lock()
         self._session = asyncio.Lock()
-        self._tried = 0
-        self._fault: Unreachable | None = None
         self._is_closed = False
+        self.number: int = 0
+        """How many connections there were, the one that there is among them."""
         dialer.used_by(self)
 
     @property
@@ -70,6 +70,7 @@ class HostLine:
                 self._dialer.dial(self.host, _AGAIN, 1) if again else self._dialer.dial(self.host)
             )
             self._connection = await work
+            self.number += 1
             self._gate = Gate(self._connection)
             return self._connection
 
@@ -91,16 +92,28 @@ class HostLine:
 
     # ── streams ─────────────────────────────────────────────────────────────────────────
 
-    async def stream(self, path: str, *, bulk: bool = False) -> socket.socket:
-        """A stream to a unix socket there; opens a connection that is lost anew.
+    async def reached(self) -> int:
+        """The number of the connection, made anew if it was lost; raises OSError if it cannot be now."""
+        await self._reached()
+        return self.number
+
+    async def _reached(self) -> asyncssh.SSHClientConnection:
+        try:
+            return await self._connected(again=True)
+        except Unreachable as fault:
+            raise OSError(errno.EHOSTUNREACH, fault.why) from fault
+
+    async def stream(
+        self, path: str, *, bulk: bool = False, over: int | None = None
+    ) -> socket.socket:
+        """A stream to a unix socket there; opens a connection that is lost anew, unless it is to go `over` that one.
 
         Raises `ConnectionRefusedError` when the host says that nobody takes it there, and OSError
         when the host cannot be reached now.
         """
-        try:
-            connection = await self._connected(again=True)
-        except Unreachable as fault:
-            raise OSError(errno.EHOSTUNREACH, fault.why) from fault
+        connection = await self._reached()
+        if over is not None and over != self.number:
+            raise OSError(errno.ECONNRESET, "the connection was lost meanwhile")
         try:
             async with asyncio.timeout(_OPEN_LIMIT):
                 return await forward(connection, path, self._gate if bulk else None)
