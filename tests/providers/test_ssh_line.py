@@ -124,10 +124,31 @@ def test_scripts_wait_for_one_another(far):
     assert [ran.out for ran in far.do(several())] == [b"%d\n" % i for i in range(6)]
 
 
-def test_a_script_that_takes_too_long(far):
-    with pytest.raises(TimeoutError):
-        far.run("sleep 30", limit=0.3)
-    assert far.run("echo on").out == b"on\n"
+@pytest.mark.parametrize("deaf", ["", "trap '' TERM; "])
+def test_a_script_that_takes_too_long(far, tmp_path, deaf):
+    """It is not waited for: it would not end before this test does."""
+    end = tmp_path / "end"
+    script = f"{deaf}while [ ! -e {end} ]; do sleep 0.1; done"
+    try:
+        with pytest.raises(TimeoutError):
+            far.run(script, limit=1.0)
+        assert far.run("echo on").out == b"on\n"
+    finally:
+        end.touch()
+
+
+def test_a_script_that_nobody_waits_for_any_more(far, tmp_path):
+    end = tmp_path / "end"
+    running = asyncio.run_coroutine_threadsafe(
+        far.line.run(f"trap '' TERM; echo on >&2; while [ ! -e {end} ]; do sleep 0.1; done"),
+        far.loop,
+    )
+    try:
+        far.do(asyncio.sleep(0.3))
+        running.cancel()
+        assert far.run("echo on").out == b"on\n"
+    finally:
+        end.touch()
 
 
 def test_a_script_that_does_not_read_its_stdin(far):

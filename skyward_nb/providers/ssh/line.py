@@ -24,6 +24,7 @@ from skyward_nb.words.hosts import Host
 _CHUNK = 256 << 10
 _OPEN_LIMIT = 5.0
 _AGAIN = 5.0
+_END_LIMIT = 1.0
 _FREED = 0.005
 _MOST_FREED = 1.0
 
@@ -191,9 +192,25 @@ class HostLine:
             except (asyncssh.Error, ConnectionError) as error:
                 raise ShellGone(f"{self.name}: the line was lost: {error}") from error
             finally:
-                process.close()
-                with contextlib.suppress(asyncssh.Error, ConnectionError):
-                    await process.wait_closed()
+                await self._ended(connection, process)
+
+    async def _ended(
+        self, connection: asyncssh.SSHClientConnection, process: asyncssh.SSHClientProcess[bytes]
+    ) -> None:
+        """Have the host end what it ran, and wait for that, if not for long."""
+        if process.exit_status is None:
+            # Where sshd passes signals on; it may answer the close only when all of it has ended.
+            with contextlib.suppress(OSError):
+                process.terminate()
+        process.close()
+        try:
+            async with asyncio.timeout(_END_LIMIT):
+                await process.wait_closed()
+        except TimeoutError:
+            if self._connection is connection:
+                self.drop()
+        except (asyncssh.Error, ConnectionError):
+            """It has ended with its line."""
 
     async def _begun(
         self, connection: asyncssh.SSHClientConnection
