@@ -11,6 +11,7 @@ import pytest
 from sshds import lacks, sshd
 
 from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.providers.ssh import line
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.hosts import parse_hosts
@@ -388,6 +389,36 @@ def test_a_stream_after_the_line_was_lost_has_a_new_one(far, listener, server):
     near.close()
     there.close()
     assert server.logged("Accepted publickey") == 2
+
+
+def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, server, monkeypatch):
+    far.run("true")
+    monkeypatch.setattr(line, "_AGAIN", 0.001)
+    for _ in range(2):
+        near, there = opened(far, listener)
+        server.cut()
+        assert near.recv(1) == b""
+        near.close()
+        there.close()
+
+
+def test_a_login_is_given_longer_each_time(server, tmp_path, listener, monkeypatch):
+    monkeypatch.setattr(line, "_AGAIN", 0.001)
+    far = Loop(server)
+    tries = 0
+    try:
+        while tries < 20:
+            tries += 1
+            try:
+                near = far.do(far.line.stream(listener.getsockname()))
+            except OSError as error:
+                assert "did not answer" in str(error)
+            else:
+                near.close()
+                break
+    finally:
+        far.close()
+    assert 1 < tries < 20
 
 
 def test_frames_have_beats_between_them(far, listener, monkeypatch):

@@ -11,12 +11,13 @@ import errno
 import posixpath
 import shlex
 import socket
+import time
 from collections.abc import Callable, Iterable
 
 import asyncssh
 
 from skyward_nb.bootstrap.shell import LINE, Ran, ShellGone, spoken, unheard, untold
-from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.stream import Gate, forward
 from skyward_nb.words.hosts import Host
@@ -41,6 +42,8 @@ class HostLine:
         self._dialing = asyncio.Lock()
         self._session = asyncio.Lock()
         self._is_closed = False
+        self._again = _AGAIN
+        """Seconds that a login is given when the line was lost."""
         self.number: int = 0
         """How many connections there were, the one that there is among them."""
         dialer.used_by(self)
@@ -67,13 +70,25 @@ class HostLine:
                 return known
             if self._is_closed:
                 raise Unreachable(self.name, "it was let go")
-            work = (
-                self._dialer.dial(self.host, _AGAIN, 1) if again else self._dialer.dial(self.host)
-            )
-            self._connection = await work
+            self._connection = await self._dialed(again=again)
             self.number += 1
             self._gate = Gate(self._connection)
             return self._connection
+
+    async def _dialed(self, *, again: bool) -> asyncssh.SSHClientConnection:
+        """A new connection; a login to a host that takes long over it is given longer each time."""
+        began = time.monotonic()
+        try:
+            if again:
+                connection = await self._dialer.dial(self.host, self._again, 1)
+            else:
+                connection = await self._dialer.dial(self.host)
+        except Unreachable:
+            self._again = min(2 * self._again, LOGIN_LIMIT)
+            raise
+        took = time.monotonic() - began
+        self._again = min(max(_AGAIN, 2 * took), LOGIN_LIMIT)
+        return connection
 
     def drop(self) -> None:
         """Give a connection up that does not answer: the next use makes a new one."""
