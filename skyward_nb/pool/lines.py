@@ -300,8 +300,9 @@ class Lines:
         opening, cut.opening = cut.opening, None
         try:
             self._open(link, opening.future.result())
-        except AgentGone:
-            self._on_gone(f"the agent on {link.machine} is gone")
+        except AgentGone as gone:
+            why = f": {gone}" if gone.args else ""
+            self._on_gone(f"the agent on {link.machine} is gone{why}")
         except LinkLost as lost:
             self._lost(lost)
         except OSError as error:

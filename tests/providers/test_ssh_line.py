@@ -127,10 +127,31 @@ def test_scripts_wait_for_one_another(far):
     assert [ran.out for ran in far.do(several())] == [b"%d\n" % i for i in range(6)]
 
 
-def test_a_script_that_takes_too_long(far):
-    with pytest.raises(TimeoutError):
-        far.run("sleep 30", limit=0.3)
-    assert far.run("echo on").out == b"on\n"
+@pytest.mark.parametrize("deaf", ["", "trap '' TERM; "])
+def test_a_script_that_takes_too_long(far, tmp_path, deaf):
+    """It is not waited for: it would not end before this test does."""
+    end = tmp_path / "end"
+    script = f"{deaf}while [ ! -e {end} ]; do sleep 0.1; done"
+    try:
+        with pytest.raises(TimeoutError):
+            far.run(script, limit=1.0)
+        assert far.run("echo on").out == b"on\n"
+    finally:
+        end.touch()
+
+
+def test_a_script_that_nobody_waits_for_any_more(far, tmp_path):
+    end = tmp_path / "end"
+    running = asyncio.run_coroutine_threadsafe(
+        far.line.run(f"trap '' TERM; echo on >&2; while [ ! -e {end} ]; do sleep 0.1; done"),
+        far.loop,
+    )
+    try:
+        far.do(asyncio.sleep(0.3))
+        running.cancel()
+        assert far.run("echo on").out == b"on\n"
+    finally:
+        end.touch()
 
 
 def test_a_script_that_does_not_read_its_stdin(far):
@@ -405,6 +426,36 @@ def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
         assert server.logged("Accepted publickey") == 1
     finally:
         far.close()
+
+
+def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, server, monkeypatch):
+    far.run("true")
+    monkeypatch.setattr(line, "_AGAIN", 0.001)
+    for _ in range(2):
+        near, there = opened(far, listener)
+        server.cut()
+        assert near.recv(1) == b""
+        near.close()
+        there.close()
+
+
+def test_a_login_is_given_longer_each_time(server, tmp_path, listener, monkeypatch):
+    monkeypatch.setattr(line, "_AGAIN", 0.001)
+    far = Loop(server)
+    tries = 0
+    try:
+        while tries < 20:
+            tries += 1
+            try:
+                near = far.do(far.line.stream(listener.getsockname()))
+            except OSError as error:
+                assert "did not answer" in str(error)
+            else:
+                near.close()
+                break
+    finally:
+        far.close()
+    assert 1 < tries < 20
 
 
 def test_frames_have_beats_between_them(far, listener, monkeypatch):

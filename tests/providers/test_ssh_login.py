@@ -160,6 +160,20 @@ def test_the_key_of_the_same_name_at_another_port_is_no_changed_one(server, tmp_
     assert not isinstance(raised.value, ChangedKey)
 
 
+@pytest.mark.parametrize("alias", [False, True])
+def test_a_key_that_is_known_of_the_address_is_not_one_of_the_name(server, tmp_path, alias):
+    other = make_key(tmp_path / "other").split(" test")[0]
+    name = "aliased" if alias else "localhost"
+    server.known_hosts.write_text(
+        f"[{name}]:{server.port} {other}\n{server.entry} {server.host_public}\n"
+    )
+    server.say(f"Host {name}", "HostName localhost", *([f"HostKeyAlias {name}"] if alias else []))
+    with pytest.raises(ChangedKey):
+        log_in(access(server, name))
+    server.known_hosts.write_text(f"[{name}]:{server.port} {server.host_public}\n")
+    assert log_in(access(server, name)) == server.user
+
+
 def test_a_revoked_host_key(server):
     server.known_hosts.write_text(
         f"@revoked * {server.host_public}\n{server.entry} {server.host_public}\n"

@@ -2,12 +2,14 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
 import threading
 import time
 import warnings
+from functools import partial
 
 import psutil
 import pytest
@@ -204,6 +206,51 @@ def test_an_agent_that_is_gone_is_the_end_of_the_pool(ssh):
     with pytest.raises(PoolError, match="is gone"):
         values(pool, "1")
     assert pool.closed
+
+
+def linked(folder, aside):
+    aside.mkdir(mode=0o700)
+    folder.symlink_to(aside)
+
+
+def open_to_others(folder, aside):
+    folder.mkdir()
+    folder.chmod(0o755)
+
+
+def another_users(folder, aside):
+    if os.getuid():
+        pytest.skip("only root can give a folder away")
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 4002, 4002)
+
+
+@pytest.mark.parametrize("made_anew", [linked, open_to_others, another_users])
+def test_who_answers_in_a_folder_that_is_not_ours_is_not_spoken_to(
+    ssh, server, tmp_path, no_leaks, made_anew
+):
+    """As when the host was rebooted, and somebody else was there first."""
+    pool = ssh("one")
+    values(pool, "1")
+    (folder,) = runtime_root().glob(f"{pool.pool_id}.0")
+    server.stop()
+    psutil.Process(int((folder / "lock").read_text())).kill()
+    shutil.rmtree(folder)
+    made_anew(folder, tmp_path / "aside")
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(str(folder / "agent.sock"))
+        stranger.listen()
+        stranger.setblocking(False)
+        server.start()
+        no_leaks.add(f"child {server.pid}")
+        try:
+            with pytest.raises(PoolError, match=f"is gone: {folder} there is not its folder"):
+                values(pool, "1")
+            with pytest.raises(BlockingIOError):
+                stranger.accept()
+        finally:
+            pool.close()
+            (folder.unlink if folder.is_symlink() else partial(shutil.rmtree, folder, True))()
 
 
 # ── left, and found again ───────────────────────────────────────────────────────────────

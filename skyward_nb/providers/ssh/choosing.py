@@ -6,7 +6,6 @@ All are tried at once. As soon as there are enough, those that have not answered
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from dataclasses import dataclass
 
@@ -70,14 +69,20 @@ async def choose(
     finally:
         for task in waiting:
             task.cancel()
-        for task in waiting:
-            with contextlib.suppress(asyncio.CancelledError, Unreachable, HostNotReady, ShellGone):
-                await task
+        await _gone(waiting)
     for task in waiting:
         faults[asking[task].name] = slow = "it is slow to answer, and others were there"
         _note(tell, asking[task], "login", slow)
     tell(Phase(""))
     return [Healthy(line, found[line]) for line in lines if line in found], faults
+
+
+async def _gone(tasks: set[asyncio.Task[Facts]]) -> None:
+    """Wait for tasks that were cancelled, if not for long; how they ended does not matter."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=_GRACE)
+    for task in tasks:
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
 def _take(

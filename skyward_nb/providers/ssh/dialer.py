@@ -19,7 +19,8 @@ from skyward_nb.words.hosts import Host
 from skyward_nb.words.ssh import SSHAccess
 
 _AT_ONCE = 16
-_LIMIT = 20.0
+LOGIN_LIMIT = 20.0
+"""Seconds that a login may take."""
 _TRIES = 6
 _PAUSE = 0.2
 _MOST_JUMPS = 8
@@ -57,7 +58,7 @@ class Dialer:
             await self._close()
 
     async def dial(
-        self, host: Host, limit: float = _LIMIT, tries: int = _TRIES
+        self, host: Host, limit: float = LOGIN_LIMIT, tries: int = _TRIES
     ) -> asyncssh.SSHClientConnection:
         """Log in to a host of the pool within `limit` seconds for each try; raises `Unreachable`.
 

@@ -11,6 +11,7 @@ import errno
 import posixpath
 import shlex
 import socket
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 import asyncssh
@@ -25,7 +26,7 @@ from skyward_nb.bootstrap.shell import (
     unheard,
     untold,
 )
-from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.offer import offered_at
 from skyward_nb.providers.ssh.stream import Gate, forward
@@ -34,7 +35,7 @@ from skyward_nb.words.hosts import Host
 _CHUNK = 256 << 10
 _OPEN_LIMIT = 5.0
 _AGAIN = 5.0
-_MOST_AGAIN = 20.0
+_END_LIMIT = 1.0
 _FREED = 0.005
 _MOST_FREED = 1.0
 
@@ -50,8 +51,11 @@ class HostLine:
         self._gate: Gate | None = None
         self._dialing = asyncio.Lock()
         self._session = asyncio.Lock()
-        self._again = _AGAIN
         self._is_closed = False
+        self._again = _AGAIN
+        """Seconds that a login is given when the line was lost."""
+        self.number: int = 0
+        """How many connections there were, the one that there is among them."""
         dialer.used_by(self)
 
     @property
@@ -76,20 +80,25 @@ class HostLine:
                 return known
             if self._is_closed:
                 raise Unreachable(self.name, "it was let go")
-            work = (
-                self._dialer.dial(self.host, self._again, 1)
-                if again
-                else self._dialer.dial(self.host)
-            )
-            try:
-                self._connection = await work
-            except Unreachable:
-                # It may be that logging in takes longer there.
-                self._again = min(2 * self._again, _MOST_AGAIN)
-                raise
-            self._again = _AGAIN
+            self._connection = await self._dialed(again=again)
+            self.number += 1
             self._gate = Gate(self._connection)
             return self._connection
+
+    async def _dialed(self, *, again: bool) -> asyncssh.SSHClientConnection:
+        """A new connection; a login to a host that takes long over it is given longer each time."""
+        began = time.monotonic()
+        try:
+            if again:
+                connection = await self._dialer.dial(self.host, self._again, 1)
+            else:
+                connection = await self._dialer.dial(self.host)
+        except Unreachable:
+            self._again = min(2 * self._again, LOGIN_LIMIT)
+            raise
+        took = time.monotonic() - began
+        self._again = min(max(_AGAIN, 2 * took), LOGIN_LIMIT)
+        return connection
 
     def drop(self) -> None:
         """Give a connection up that does not answer: the next use makes a new one."""
@@ -109,16 +118,28 @@ class HostLine:
 
     # ── streams ─────────────────────────────────────────────────────────────────────────
 
-    async def stream(self, path: str, *, bulk: bool = False) -> socket.socket:
-        """A stream to a unix socket there; opens a connection that is lost anew.
+    async def reached(self) -> int:
+        """The number of the connection, made anew if it was lost; raises OSError if it cannot be now."""
+        await self._reached()
+        return self.number
+
+    async def _reached(self) -> asyncssh.SSHClientConnection:
+        try:
+            return await self._connected(again=True)
+        except Unreachable as fault:
+            raise OSError(errno.EHOSTUNREACH, fault.why) from fault
+
+    async def stream(
+        self, path: str, *, bulk: bool = False, over: int | None = None
+    ) -> socket.socket:
+        """A stream to a unix socket there; opens a connection that is lost anew, unless it is to go `over` that one.
 
         Raises `ConnectionRefusedError` when the host says that nobody takes it there, and OSError
         when the host cannot be reached now.
         """
-        try:
-            connection = await self._connected(again=True)
-        except Unreachable as fault:
-            raise OSError(errno.EHOSTUNREACH, fault.why) from fault
+        connection = await self._reached()
+        if over is not None and over != self.number:
+            raise OSError(errno.ECONNRESET, "the connection was lost meanwhile")
         try:
             async with asyncio.timeout(_OPEN_LIMIT):
                 return await forward(connection, path, self._gate if bulk else None)
@@ -221,9 +242,25 @@ class HostLine:
             except (asyncssh.Error, ConnectionError) as error:
                 raise ShellGone(f"{self.name}: the line was lost: {error}") from error
             finally:
-                process.close()
-                with contextlib.suppress(asyncssh.Error, ConnectionError):
-                    await process.wait_closed()
+                await self._ended(connection, process)
+
+    async def _ended(
+        self, connection: asyncssh.SSHClientConnection, process: asyncssh.SSHClientProcess[bytes]
+    ) -> None:
+        """Have the host end what it ran, and wait for that, if not for long."""
+        if process.exit_status is None:
+            # Where sshd passes signals on; it may answer the close only when all of it has ended.
+            with contextlib.suppress(OSError):
+                process.terminate()
+        process.close()
+        try:
+            async with asyncio.timeout(_END_LIMIT):
+                await process.wait_closed()
+        except TimeoutError:
+            if self._connection is connection:
+                self.drop()
+        except (asyncssh.Error, ConnectionError):
+            """It has ended with its line."""
 
     async def _begun(
         self, connection: asyncssh.SSHClientConnection

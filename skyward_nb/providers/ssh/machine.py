@@ -33,17 +33,30 @@ _LAST_WORDS = 2000
 
 # Where `folders.runtime_root` has pools on a host: whoever may write there must be the same user.
 _FIND = """
+is_ours() {{
+  [ -d "$1" ] && [ ! -h "$1" ] && [ -O "$1" ] || return
+  mode=$(ls -ldn "$1") || exit
+  case $mode in drwx--[-S]---*) ;; *) return 1 ;; esac
+}}
+uid=$(id -u) || exit
+strange=
 for folder in "$TMPDIR" "$TEMP" "$TMP" /tmp /var/tmp; do
-  root=${{SKYWARD_RUNTIME_DIR:-$folder/skyward_nb-$(id -u)}}
-  if [ -O "$root" ] && [ -O "$root/{name}" ] && [ -f "$root/{name}/{note}" ]; then
-    printf '\\n%s\\n' "$root/{name}"
-    cat "$root/{name}/{note}"
+  root=${{SKYWARD_RUNTIME_DIR:-$folder/skyward_nb-$uid}}
+  pool=$root/{name}
+  [ -e "$pool" ] || [ -h "$pool" ] || continue
+  if is_ours "$pool" && {{ is_ours "$root" || [ "$SKYWARD_RUNTIME_DIR" ] && [ -O "$root" ]; }}; then
+    printf '\\n%s\\n' "$pool"
+    cat "$pool/{note}" 2>/dev/null || printf '{{}}'
     echo
-    exit
+    exit 0
   fi
+  strange=$pool
 done
-exit {gone}
+[ "$strange" ] || exit {gone}
+printf '\\n%s\\n{{}}\\n' "$strange"
+exit {strange}
 """
+_STRANGE = 4
 
 
 class SSHMachine:
@@ -68,6 +81,9 @@ class SSHMachine:
         self._environment = environment
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runtime = ""
+        self._finding = asyncio.Lock()
+        self._found_over = 0
+        """The connection over which the pool's folder was found."""
         self._pause = 0.0
         self._is_reached = False
         self._is_new = False
@@ -92,6 +108,7 @@ class SSHMachine:
             raise StartError(self._pool, f"{self.name}: {answer.message}", answer.detail)
         self._runtime = answer.runtime
         self._is_new = True
+        self._found_over = self._line.number
 
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.
@@ -103,8 +120,9 @@ class SSHMachine:
         if self._pause:
             await asyncio.sleep(self._pause * (0.5 + random.random() / 2))  # noqa: S311 - spreads them
         self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _MOST_PAUSE)
-        if not self._runtime:
-            await self._find()
+        if self._is_reached:
+            # The agent may have ended since, and its folder been swept.
+            self._found_over = 0
         stream = await self._stream("agent.sock")
         self._pause = 0.0
         self._is_reached = True
@@ -112,8 +130,9 @@ class SSHMachine:
         return stream
 
     async def _stream(self, name: str, *, bulk: bool = False) -> socket.socket:
+        over = await self._found()
         try:
-            return await self._line.stream(f"{self._runtime}/{name}", bulk=bulk)
+            return await self._line.stream(f"{self._runtime}/{name}", bulk=bulk, over=over)
         except ConnectionRefusedError:
             if await self._is_gone():
                 raise AgentGone from None
@@ -134,9 +153,22 @@ class SSHMachine:
             return False
         return ran.code == GONE
 
+    async def _found(self) -> int:
+        """The number of the connection over which the pool's folder was found, as it is on each new one.
+
+        Nobody can put another folder in its place while it is there; who could in between might
+        answer in the agent's name. Raises what `_find` raises.
+        """
+        async with self._finding:
+            over = await self._line.reached()
+            if over != self._found_over:
+                await self._find()
+                self._found_over = over
+            return over
+
     async def _find(self) -> None:
         """Find the pool's folder there, and how to go on with it; raises `AgentGone`, or OSError."""
-        script = _FIND.format(name=self._folder_id, note=NOTE, gone=GONE)
+        script = _FIND.format(name=self._folder_id, note=NOTE, gone=GONE, strange=_STRANGE)
         try:
             ran = await self._line.run(script, limit=_LOOK_LIMIT)
         except (ShellGone, TimeoutError) as error:
@@ -144,11 +176,16 @@ class SSHMachine:
         if ran.code == GONE:
             raise AgentGone
         text, folder = _said(ran)
-        try:
-            note = msgspec.json.decode(text, type=Note)
-        except msgspec.MsgspecError:
-            raise AgentGone from None
-        self._environment = Environment(note.python, note.package, "")
+        if ran.code == _STRANGE:
+            raise AgentGone(f"{folder.decode(errors='replace')} there is not its folder any more")
+        if ran.code:
+            raise ConnectionError(f"it did not say where the pool is: {ran.err.strip()}")
+        if self._environment is None:
+            try:
+                note = msgspec.json.decode(text, type=Note)
+            except msgspec.MsgspecError:
+                raise AgentGone from None
+            self._environment = Environment(note.python, note.package, "")
         self._runtime = folder.decode()
 
     def values(self) -> socket.socket:
@@ -171,8 +208,7 @@ class SSHMachine:
         self._loop = asyncio.get_running_loop()
         with contextlib.suppress(ShellGone, OSError, TimeoutError, AgentGone):
             async with asyncio.timeout(_WORDS_LIMIT):
-                if not self._runtime:
-                    await self._find()
+                await self._found()
                 path = shlex.quote(f"{self._runtime}/agent.log")
                 ran = await self._line.run(f"tail -c {most} {path}", limit=_WORDS_LIMIT)
                 return ran.out.decode(errors="replace").strip()

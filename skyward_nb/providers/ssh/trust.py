@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import platformdirs
@@ -43,7 +44,16 @@ def known_files(user: object, everybody: object) -> list[Path]:
     return files
 
 
-def read_known(files: Iterable[Path]) -> asyncssh.SSHKnownHosts:
+class NamedKeys(asyncssh.SSHKnownHosts):
+    """Entries of known hosts that count for the name in them, and not for whatever has its address."""
+
+    def match(self, host: str, addr: str, port: int | None) -> Any:
+        """The keys of a host, those of certifiers, and revoked ones."""
+        del addr
+        return super().match(host, "", port)
+
+
+def read_known(files: Iterable[Path]) -> NamedKeys:
     """The entries of these files that can be read, as OpenSSH does: a broken line is nobody's."""
     texts: list[str] = []
     for path in files:
@@ -52,8 +62,8 @@ def read_known(files: Iterable[Path]) -> asyncssh.SSHKnownHosts:
     return _entries("\n".join(texts))
 
 
-def _entries(text: str) -> asyncssh.SSHKnownHosts:
-    known = asyncssh.SSHKnownHosts()
+def _entries(text: str) -> NamedKeys:
+    known = NamedKeys()
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
             known.load(line)
