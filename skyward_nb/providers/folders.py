@@ -235,11 +235,29 @@ def is_dead(folder: Path) -> bool:
         with (folder / "lock").open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
-        # Its agent has not come so far; after a while it never will.
+        # Its agent has not come so far; after a while it never will. Or the file was tidied away.
         try:
-            return time.time() - folder.stat().st_mtime > _NEVER_STARTED
+            old = time.time() - folder.stat().st_mtime > _NEVER_STARTED
         except FileNotFoundError:
             return False
+        return old and not _is_locked(folder)
     except OSError:
         return False
     return True
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether somebody holds the lock on a folder itself."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
