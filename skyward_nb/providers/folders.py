@@ -10,7 +10,9 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import shutil
+import stat
 import tempfile
 import time
 from dataclasses import dataclass
@@ -130,8 +132,8 @@ def _make(pool: str, folder: Path) -> None:
     root = folder.parent
     for last in (False, False, True):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if root.stat().st_uid != os.getuid():
-            raise RuntimeFolderError(pool, str(root), "it belongs to another user")
+        if not is_ours(root):
+            raise RuntimeFolderError(pool, str(root), _why_not_ours(root))
         try:
             folder.mkdir(mode=0o700)
         except FileNotFoundError:
@@ -140,6 +142,15 @@ def _make(pool: str, folder: Path) -> None:
                 raise
         else:
             return
+
+
+def _why_not_ours(root: Path) -> str:
+    found = root.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link"
+    if found.st_uid != os.getuid():
+        return "it belongs to another user"
+    return f"others may enter it, and `chmod 700 {shlex.quote(str(root))}` keeps them out"
 
 
 def remove_folders(folders: PoolFolders) -> str:

@@ -264,6 +264,22 @@ def test_folders_of_others_and_links_are_left_alone(root, tmp_path):
     assert (tmp_path / "elsewhere" / "lock").exists()
 
 
+def test_a_root_that_others_could_change_is_refused(root, tmp_path):
+    """Where all may make folders, another user's link could have the root be anywhere."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    root.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RuntimeFolderError, match="symbolic link"):
+        folders.make_folders("p", "p-1")
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+    root.unlink()
+    root.mkdir()
+    root.chmod(0o770)
+    with pytest.raises(RuntimeFolderError, match=f"chmod 700 {root}"):
+        folders.make_folders("p", "p-1")
+    root.chmod(0o700)
+    folders.make_folders("p", "p-1").runtime.rmdir()
+
+
 def test_a_path_too_long_for_a_socket_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
     with pytest.raises(RuntimeFolderError, match="too long"):
