@@ -42,8 +42,11 @@ and no byte more; other programs (busybox's and uutils' `head -c`) take what fol
 
 
 def spoken(script: str) -> bytes:
-    """What `LINE` has to get before the data of a script: one line."""
-    text = f"umask 077\n{script}".replace("\\", r"\\").replace("\n", r"\n")
+    """What `LINE` has to get before the data of a script: one line.
+
+    The script finds the umask that the login had in `login_umask`.
+    """
+    text = f"login_umask=$(umask)\numask 077\n{script}".replace("\\", r"\\").replace("\n", r"\n")
     return f"{text}\n".encode()
 
 

@@ -1,6 +1,7 @@
 """Pools on hosts that one logs in to, with a real sshd on loopback: what becomes of them, and of their lines."""
 
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 import warnings
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,7 +20,7 @@ from sshds import lacks, sshd
 
 from skyward_nb.api.nodelogs import logs_elsewhere, node_logs
 from skyward_nb.pool import registry
-from skyward_nb.providers.folders import runtime_root
+from skyward_nb.providers.folders import pool_folders, runtime_root
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
 from skyward_nb.words.events import Output, Phase, Step
@@ -82,6 +84,26 @@ def test_a_cell_runs_on_each_host(ssh, server):
     assert names(pool) == ["one", "two", "three"]
     # One connection to each host, and one session at a time.
     assert server.logged("Accepted publickey") == 3
+
+
+def test_ranks_have_the_folder_and_the_umask_of_a_login(ssh, server):
+    words = Path(f"/proc/{server.pid}/status").read_text()
+    umask = re.search(r"^Umask:\s*(\d+)", words, re.MULTILINE)[1]
+    pool = ssh("one")
+    told = values(pool, "import os\n(os.getcwd(), os.umask(0o77), sorted(os.environ))")
+    folder, had, variables = told[0]
+    assert folder == pwd.getpwuid(os.getuid()).pw_dir
+    assert had == int(umask, 8) != 0o77
+    assert not [name for name in variables if name.startswith("SKYWARD_LOGIN")]
+
+
+def test_what_is_ours_there_nobody_else_may_enter_or_read(ssh):
+    pool = ssh("one")
+    assert values(pool, "import os\nos.umask(0)\nb'x' * 5_000_000") == [b"x" * 5_000_000]
+    made = pool_folders(f"{pool.pool_id}.0")
+    for root in (made.runtime, made.store):
+        for path in (root.parent, root, *root.glob("*")):
+            assert path.lstat().st_mode & 0o77 == 0, path
 
 
 def test_large_values_go_there_and_come_back(ssh):

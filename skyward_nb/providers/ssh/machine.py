@@ -18,6 +18,7 @@ from skyward_nb.bootstrap.shell import Ran, ShellGone
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.host import GONE, NOTE, Failed, Note, Started
 from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.wire import logins
 from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.words.errors import HostNotReady, StartError
 
@@ -252,7 +253,9 @@ class SSHMachine:
         # Of the folder that one logs in to, in which ranks are, nothing is imported.
         command = [self._environment.python, "-P", "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
-        script = f"PYTHONPATH={path} exec {shlex.join(command)}"
+        login = f'{logins.FOLDER}="$HOME" {logins.UMASK}="$login_umask"'
+        # In a folder of which nothing is imported.
+        script = f"cd /; {login} PYTHONPATH={path} exec {shlex.join(command)}"
         return await self._line.run(script, limit=limit)
 
     def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:
