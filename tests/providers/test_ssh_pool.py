@@ -1,5 +1,6 @@
 """Pools on hosts that one logs in to, with a real sshd on loopback: what becomes of them, and of their lines."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from sshds import lacks, sshd
 from skyward_nb.api.nodelogs import logs_elsewhere, node_logs
 from skyward_nb.pool import registry
 from skyward_nb.providers.folders import runtime_root
+from skyward_nb.providers.ssh import readying
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
 from skyward_nb.words.events import Output, Phase, Step
@@ -334,6 +336,46 @@ def test_a_host_that_has_not_what_is_asked_for(ssh, tmp_path):
     with pytest.raises(HostError) as raised:
         ssh("one", "two", image=Image(interpreter=str(tmp_path / "python")))
     assert str(tmp_path / "python") in str(raised.value)
+
+
+def readied_by(monkeypatch, hosts):
+    """Have hosts made ready by these functions, by name; others as always."""
+    really = readying.ready
+
+    async def ready(shell, *words, **options):
+        if found := hosts.get(shell.name):
+            await found(shell)
+        return await really(shell, *words, **options)
+
+    monkeypatch.setattr(readying, "ready", ready)
+
+
+async def fails(shell):
+    raise HostNotReady(shell.name, "its disk is full")
+
+
+async def goes_on(shell):
+    await asyncio.Event().wait()
+
+
+def test_a_host_that_fails_is_told_while_others_are_readied(ssh, monkeypatch):
+    readied_by(monkeypatch, {"bad": fails, "slow": goes_on})
+    with pytest.raises(HostError) as raised:
+        ssh("slow", "bad")
+    assert raised.value.hosts == {"bad": "its disk is full"}
+
+
+def test_for_a_host_that_fails_another_comes_while_others_are_readied(ssh, monkeypatch):
+    came = threading.Event()
+
+    async def waits(shell):
+        assert await asyncio.get_running_loop().run_in_executor(None, came.wait, 60)
+
+    async def comes(shell):
+        came.set()
+
+    readied_by(monkeypatch, {"bad": fails, "slow": waits, "spare": comes})
+    assert names(ssh("slow", "bad", "spare", nodes=2)) == ["slow", "spare"]
 
 
 def test_a_host_that_is_away_at_the_end_is_named(ssh, server):
