@@ -378,6 +378,36 @@ def test_for_a_host_that_fails_another_comes_while_others_are_readied(ssh, monke
     assert names(ssh("slow", "bad", "spare", nodes=2)) == ["slow", "spare"]
 
 
+def test_a_line_that_is_lost_while_a_host_is_readied_is_made_anew(ssh, server, monkeypatch):
+    lost = []
+
+    async def loses(shell):
+        if not lost:
+            lost.append(shell.name)
+            running = asyncio.ensure_future(shell.run("echo on >&2; sleep 30", heard=lost.append))
+            while "on" not in lost:
+                await asyncio.sleep(0.01)
+            server.cut()
+            await running
+
+    readied_by(monkeypatch, {"two": loses})
+    pool = ssh("one", "two")
+    assert names(pool) == ["one", "two"]
+    said = [word.text for word in kept_of(pool.pool_id, "two")]
+    assert any("the line was lost" in text for text in said)
+
+
+def test_a_host_that_is_lost_while_it_is_readied_is_that_hosts_fault(ssh, server, monkeypatch):
+    from skyward_nb.bootstrap.shell import ShellGone
+
+    async def loses(shell):
+        raise ShellGone(f"{shell.name}: the line was lost: cable")
+
+    readied_by(monkeypatch, {"two": loses})
+    monkeypatch.setattr(readying, "_PATIENCE", 0.0)
+    assert names(ssh("one", "two", "three", nodes=2)) == ["one", "three"]
+
+
 def test_a_host_that_is_away_at_the_end_is_named(ssh, server):
     pool = ssh("one", idle=3.0)
     server.stop()

@@ -13,13 +13,18 @@ from skyward_nb.bootstrap.shell import ShellGone
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.choosing import Healthy, choose
 from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.faults import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.words.errors import HostError, HostNotReady
-from skyward_nb.words.events import Step
+from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.image import Image
 from skyward_nb.words.nodes import node_words
 from skyward_nb.words.spec import PoolSpec
+
+_PATIENCE = 60.0
+_PAUSE = 1.0
+_MOST_LOST = 5
 
 
 async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine, ...]:
@@ -120,15 +125,42 @@ async def _ready(
         note(phase, ": ".join(words) or "begun")
 
     note("login", f"it is to be node {node}")
-    try:
-        return await ready(line, healthy.facts, image, told, ours=ours)
-    except HostNotReady as fault:
-        note("error", fault.message)
-        raise
-    except ShellGone as gone:
-        why = str(gone).removeprefix(f"{line.name}: ")
-        note("error", why)
-        raise HostNotReady(line.name, f"the line to it was lost as it was readied: {why}") from gone
+    lost = 0
+    while True:
+        try:
+            return await ready(line, healthy.facts, image, told, ours=ours)
+        except HostNotReady as fault:
+            note("error", fault.message)
+            raise
+        except ShellGone as gone:
+            why = str(gone).removeprefix(f"{line.name}: ")
+            note("error", why)
+            lost += 1
+            try:
+                if lost > _MOST_LOST:
+                    raise Unreachable(line.name, why)
+                tell(Phase(f"the line to {line.name} was lost; trying to reach it again"))
+                await _back(line)
+            except Unreachable as fault:
+                why = f"the line to it was lost as it was readied: {fault.why}"
+                raise HostNotReady(line.name, why) from gone
+            # What was begun there has its lock, and is waited for.
+            note("login", f"{line.place}, again")
+            tell(Phase(""))
+
+
+async def _back(line: HostLine) -> None:
+    """Log in again to a host whose line was lost; raises `Unreachable` where that does not do for long."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return await line.connect()
+        except (UnknownKey, LoginRefused):
+            raise
+        except Unreachable:
+            if time.monotonic() > until:
+                raise
+        await asyncio.sleep(_PAUSE)
 
 
 def _told(chosen: list[Healthy], faults: dict[str, str]) -> Step:
