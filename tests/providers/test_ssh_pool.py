@@ -22,7 +22,7 @@ from skyward_nb.pool import registry
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.ssh import readying
 from skyward_nb.wire.payload import unpack
-from skyward_nb.words.errors import HostError, HostNotReady, PoolError
+from skyward_nb.words.errors import HostError, HostNotReady, PoolError, StartError
 from skyward_nb.words.events import Output, Phase, Step
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
@@ -118,6 +118,21 @@ def test_a_rank_that_dies_there(ssh):
     )
     assert set(outcome.lost) == {1}
     assert values(pool, "1 + 1") == [2, 2]
+
+
+@pytest.mark.parametrize("by", ["AllowStreamLocalForwarding", "DisableForwarding", "restrict"])
+def test_an_sshd_that_forwards_no_sockets(ssh, server, no_leaks, by):
+    server.stop()
+    if by == "restrict":
+        server.authorized.write_text(f"restrict {server.authorized.read_text()}")
+    else:
+        server.options[by] = "no" if by.startswith("Allow") else "yes"
+    server.start()
+    no_leaks.add(f"child {server.pid}")
+    with pytest.raises(
+        StartError, match="sshd on one opens no stream .*AllowStreamLocalForwarding"
+    ):
+        ssh("one")
 
 
 # ── lines that are lost ─────────────────────────────────────────────────────────────────

@@ -56,6 +56,11 @@ printf '%s\\n' "$strange"
 exit {strange}
 """
 _STRANGE = 4
+_FORBIDDEN = (
+    "sshd on {name} opens no stream to the agent, which runs there. It needs `AllowStreamLocalForwarding "
+    "yes` in sshd_config, with no `DisableForwarding yes` there, and no `restrict` or "
+    "`no-port-forwarding` before the key in authorized_keys"
+)
 
 
 class SSHMachine:
@@ -128,16 +133,19 @@ class SSHMachine:
         try:
             return await self._line.stream(f"{self._runtime}/{name}", bulk=bulk, over=over)
         except ConnectionRefusedError:
-            if await self._is_gone():
+            code = await self._look()
+            if code == GONE:
                 raise AgentGone from None
+            if code == 0 and not self._is_reached:
+                raise StartError(self._pool, _FORBIDDEN.format(name=self.name)) from None
             raise
 
-    async def _is_gone(self) -> bool:
+    async def _look(self) -> int | None:
+        """0 where the agent lives, GONE where it does not; None where the host did not say."""
         try:
-            ran = await self._host(["look", self._folder_id], _LOOK_LIMIT)
+            return (await self._host(["look", self._folder_id], _LOOK_LIMIT)).code
         except (ShellGone, TimeoutError):
-            return False
-        return ran.code == GONE
+            return None
 
     async def _found(self) -> int:
         """The number of the connection over which the pool's folder was found, as it is on each new one.
