@@ -380,6 +380,57 @@ def test_a_host_on_the_way_to_several_is_logged_in_to_once(server, tmp_path):
         assert server.logged("Accepted publickey") == 3
 
 
+def test_a_host_on_the_way_that_drops_logins_is_tried_again(server, tmp_path):
+    with sshd(tmp_path / "jump", MaxStartups=1) as jump:
+        server.known_hosts.write_text(server.known_hosts.read_text() + jump.known_hosts.read_text())
+        jump.authorized.write_text(server.authorized.read_text())
+        server.say(
+            "Host far", f"HostName {server.address}", f"Port {server.port}",
+            f"ProxyJump {jump.address}:{jump.port}",
+        )  # fmt: skip
+        asked = access(server, "far", port=None)
+
+        async def go():
+            dialer = Dialer(asked)
+            dialer.used_by(dialer)
+            _, standing = await asyncio.open_connection(jump.address, jump.port)
+            dialing = asyncio.ensure_future(dialer.dial(asked.hosts[0], tries=12))
+            while not jump.logged("drop connection"):
+                await asyncio.sleep(0.01)
+            standing.close()
+            connection = await dialing
+            connection.abort()
+            await connection.wait_closed()
+            await dialer.let_go(dialer)
+
+        asyncio.run(asyncio.wait_for(go(), 60))
+
+
+def test_hosts_that_do_not_answer_hold_up_no_others(server):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dead = [f"silent{number}" for number in range(16)]
+        server.say(
+            "Host silent*", f"HostName {server.address}", f"Port {silent.getsockname()[1]}",
+            "Host one", f"HostName {server.address}", f"Port {server.port}",
+        )  # fmt: skip
+        asked = access(server, *dead, "one", port=None)
+
+        async def go():
+            dialer = Dialer(asked)
+            dialing = [
+                asyncio.ensure_future(dialer.dial(host, limit=1000.0)) for host in asked.hosts
+            ]
+            connection = await dialing.pop()
+            connection.abort()
+            await connection.wait_closed()
+            assert not any(each.done() for each in dialing)
+            for each in dialing:
+                each.cancel()
+            await asyncio.gather(*dialing, return_exceptions=True)
+
+        asyncio.run(asyncio.wait_for(go(), 60))
+
+
 def test_a_host_that_is_on_the_way_to_itself(server):
     server.say(f"ProxyJump {server.address}:{server.port}")
     assert log_in(access(server)) == server.user
