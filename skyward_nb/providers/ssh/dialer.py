@@ -11,6 +11,7 @@ from typing import Any
 import asyncssh
 
 from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.ssh.keys import keys_for
 from skyward_nb.providers.ssh.meaning import fault_of
 from skyward_nb.providers.ssh.settings import Settings, settings_for
 from skyward_nb.providers.ssh.trust import HostKeys, algorithms, pin_file, read_known
@@ -181,7 +182,8 @@ class Dialer:
         if "ConnectTimeout" not in settings.says:
             options["connect_timeout"] = limit
         try:
-            connection = await asyncssh.connect(settings.host.name, **options)
+            async with keys_for(settings) as keys:
+                connection = await asyncssh.connect(settings.host.name, **{**options, **keys})
         except (
             asyncssh.Error,
             asyncssh.KeyImportError,
