@@ -101,7 +101,7 @@ def _hosts(names: tuple[str, ...]) -> tuple[Host, ...]:
 def _of_file(name: str) -> tuple[Host, ...]:
     path = Path(name).expanduser()
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin files with a mark
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise OptionError("hosts", f"hosts=@{name} cannot be read: {why}") from None

@@ -33,7 +33,7 @@ from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.explain import kind_of
 from skyward_nb.wire.payload import map_all, unpack
-from skyward_nb.words.errors import OptionError, PayloadError, ResultTooLarge, SkyError
+from skyward_nb.words.errors import OptionError, PayloadError, PoolError, ResultTooLarge, SkyError
 from skyward_nb.words.events import Failure, RankDone, Rejected
 from skyward_nb.words.parts import Packed
 from skyward_nb.words.profile import CommProfile
@@ -97,7 +97,11 @@ class Ending:
             raise self._failed(notes)
         if outcome.lost:
             raise self._died(notes)
-        value = value_of()
+        try:
+            value = value_of()
+        except PoolError as error:
+            self._display.end("failed", error.message.partition("\n")[0], notes=notes)
+            raise
         if (error := self._not_returned()) is not None:
             headline = str(error).partition("\n")[0]
             self._display.end("failed", headline, notes=notes)
@@ -188,9 +192,12 @@ class Ending:
         return RankResults(values, nodes)
 
     def _finished(self) -> RankResults[Any]:
-        """Values of the ranks that came to the end of a run that failed."""
+        """Values of the ranks that came to the end of a run that failed, as far as they can be had."""
         done = self._outcome.done
-        return self._gather({r: end.value for r, end in done.items() if end.value}, "a value")
+        try:
+            return self._gather({r: end.value for r, end in done.items() if end.value}, "a value")
+        except PoolError:  # the failure itself is what is told
+            return RankResults({}, {})
 
     def _not_returned(self) -> SkyError | None:
         """What was asked for and did not come back; everything else is bound."""

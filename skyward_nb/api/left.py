@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skyward_nb.pool.clients import spell_client
+from skyward_nb.pool.clients import NOTICED, has_ended, spell_client
 from skyward_nb.pool.registry import Entry, conditions, entries
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.events import Condition
@@ -54,6 +54,8 @@ class Left:
     def where(self) -> str:
         """Whose it is, in words."""
         client = self.condition.client
+        if client is not None and has_ended(client):
+            return f"still kept for {spell_client(client)}, which has ended: that is noticed within {NOTICED:g} s"
         if client is not None:
             return f"in use by {spell_client(client)}"
         of = f" of {self.entry.notebook}" if self.entry.notebook else ""
@@ -78,21 +80,43 @@ def others(
     return [Left(entry, now) for entry, now in conditions(asked)]
 
 
-def choose(name: str | None, notebook: str, there: list[Left]) -> Left:
+def silent(there: Collection[Left], mine: Collection[str] = ()) -> list[Entry]:
+    """Pools elsewhere that are neither `there` nor these: their machines did not answer just now.
+
+    One whose machines said that it is gone is not listed any more.
+    """
+    heard = {left.entry.pool_id for left in there}.union(mine)
+    return [entry for entry in entries() if not entry.is_here and entry.pool_id not in heard]
+
+
+def choose(
+    name: str | None, notebook: str, there: list[Left], silent: Collection[Entry] = ()
+) -> Left:
     """The pool to attach: the one of this name or id, or the only one that is free.
 
     Of several of one name those of this notebook come first, and of these one in which something
-    goes on. Raises `PoolError` when there is none, or when it is not clear which one is meant.
+    goes on. Raises `PoolError` when there is none, when it is not clear which one is meant, and where
+    it may be one of those that are `silent`.
     """
     named = [left for left in there if name in (None, left.entry.spec.name, left.entry.pool_id)]
     free = [left for left in named if left.is_free]
+    unheard = [entry for entry in silent if name in (None, entry.spec.name, entry.pool_id)]
+    if not named and unheard:
+        told = " and ".join(f"{entry.spec.name!r} ({entry.pool_id})" for entry in unheard)
+        raise PoolError(
+            name or "",
+            f"pool {told} was left on machines elsewhere that cannot be reached now, so it may be "
+            "alive or not: try again when there is a way to them",
+        )
     if not named:
         which = f"no pool {name!r} is" if name else "no pool is"
         names = ", ".join(dict.fromkeys(left.entry.spec.name for left in there))
         raise PoolError(name or "", f"{which} alive" + f"; there is {names}" * bool(names))
     if not free:
         told = "; ".join(f"pool {left.entry.spec.name!r} is {left.where()}" for left in named)
-        raise PoolError(name or "", f"{told}: end it there, or take another with pool=NAME")
+        ended = all(left.condition.client and has_ended(left.condition.client) for left in named)
+        advice = "try again then" if ended else "end it there, or take another with pool=NAME"
+        raise PoolError(name or "", f"{told}: {advice}")
     ours = [left for left in free if notebook and left.entry.notebook == notebook]
     if len({left.entry.spec.name for left in free}) > 1 or (len(free) > 1 and not ours):
         told = " or ".join(f"pool={left.handle(there)} ({left.whose()})" for left in free)

@@ -5,21 +5,23 @@ It has a folder named by the digest of all that it depends on, and is there whol
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from skyward_nb.bootstrap import interpreter, locks, package, uv
 from skyward_nb.bootstrap.apt import LIST, install_packages
+from skyward_nb.bootstrap.egress import WayOut
 from skyward_nb.bootstrap.facts import Facts, Tool
 from skyward_nb.bootstrap.failures import failure, host_of, is_full, is_unsolved, unreached_address
-from skyward_nb.bootstrap.needs import check_minor, minor, requirements
+from skyward_nb.bootstrap.needs import RUNNING, check_minor, minor, requirements
 from skyward_nb.bootstrap.scripts import LOCK, settled
 from skyward_nb.bootstrap.shell import Ran, Shell
-from skyward_nb.words.errors import HostNotReady
+from skyward_nb.words.errors import HostNotReady, spell_size
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address
 
@@ -32,6 +34,7 @@ _FORM = 1
 """Raised when environments are made otherwise than before."""
 
 _WORKS = r"""
+cd /
 works() {
   [ -x "$1/bin/python" ] && "$1/bin/python" -c '
 import cloudpickle, dill, msgspec, psutil, xxhash
@@ -39,12 +42,23 @@ from importlib.util import find_spec
 assert find_spec("IPython") and find_spec("threadpoolctl")' >/dev/null 2>&1 </dev/null
 }
 """
-"""Whether an environment is whole: some machines remove files that were not read for a while."""
+"""Whether an environment is whole: some machines remove files that were not read for a while.
+
+Python would import what lies in the folder it is started in: no module of anybody lies in `/`.
+"""
 
 _SEE = f"""{_WORKS}
+echo
 if [ -d "$code" ]; then touch "$code" 2>/dev/null; echo sky=code; fi
 if [ -n "$env" ] && works "$env"; then echo sky=env; fi
 """
+
+_REACHES = r"""
+"$uv" pip compile --quiet --no-cache --no-deps --python "$python" - >/dev/null
+"""
+"""Whether uv gets to where packages are, by one of ours, which it reads."""
+
+_SOON = {"UV_HTTP_CONNECT_TIMEOUT": "2", "UV_HTTP_TIMEOUT": "4", "UV_HTTP_RETRIES": "0"}
 
 _BUILD = r"""
 if works "$final"; then exit 0; fi
@@ -58,6 +72,9 @@ echo sky=packages
 "$uv" pip freeze --quiet --python "$new/bin/python" </dev/null || exit 43
 mv "$new" "$final" || exit 44
 """
+
+
+Heard = Callable[[str], None]
 
 
 class Tell(Protocol):
@@ -206,15 +223,34 @@ async def _environment(
     def heard(text: str) -> None:
         tell("environment", masked_address(text), False)
 
-    tool = await uv.provide(shell, facts, wanted.variables, heard)
+    async with contextlib.AsyncExitStack() as opened:
+        way = WayOut(shell, opened, wanted.variables, wanted.requirements, heard)
+        ran = await _made(shell, facts, wanted, tell, heard, way)
+    locks.keep(wanted.digest, ran.out)
+    came = f"{spell_size(way.moved)} came over this line" if way.moved else ""
+    tell("environment", came, True)
+
+
+async def _made(
+    shell: Shell, facts: Facts, wanted: _Wanted, tell: Tell, heard: Heard, way: WayOut
+) -> Ran:
+    """Make an environment: with what is reached from there, or over this line, or without."""
+    tool = await _tool(shell, facts, wanted, heard, way)
     python = wanted.python.path if wanted.python else ""
     words = {"final": wanted.final, "uv": tool, "python": python, "minor": minor()}
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
     quiet = {"UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "2", "NO_COLOR": "1", **wanted.variables}
     rest = f"{given}{LOCK}{_WORKS}{settled(_BUILD)}"
 
+    if python:
+        script = f"{uv.exported({**quiet, **_SOON})}{given}{_REACHES}"
+        asked = await shell.run(script, data=f"{RUNNING[0]}\n".encode(), limit=_LIMIT)
+        if (address := unreached_address(asked.err)) and not await way.open(address):
+            # Once has been enough to see that; what it waits for may take long.
+            quiet = {**quiet, "UV_HTTP_RETRIES": "0", **wanted.variables}
+
     async def make(packages: Sequence[str], **other: str) -> Ran:
-        script = uv.exported({**quiet, **other}) + rest
+        script = uv.exported({**quiet, **other, **way.variables}) + rest
         data = "\n".join(packages).encode()
         return await shell.run(script, data=data, limit=_BUILD_LIMIT, heard=heard)
 
@@ -223,6 +259,8 @@ async def _environment(
     blamed = None
     while (ran := await make(choices[0], **other)).code:
         address = unreached_address(ran.err)
+        if address and await way.open(address):
+            continue
         if address and "download.pytorch.org" in address and "backend" not in other:
             # The index that there is may have builds of torch, too.
             other["backend"] = ""
@@ -234,10 +272,19 @@ async def _environment(
             tell("environment", "not to be had at these versions: trying others", False)
             continue
         else:
-            raise await _unmade(shell, facts, wanted, blamed or ran)
+            raise await _unmade(shell, facts, wanted, blamed or ran, way.why)
         tell("environment", f"{host_of(address)} is not reached: trying without it", False)
-    locks.keep(wanted.digest, ran.out)
-    tell("environment", "", True)
+    return ran
+
+
+async def _tool(shell: Shell, facts: Facts, wanted: _Wanted, heard: Heard, way: WayOut) -> str:
+    """The path of uv there; fetched over this line where it is not had otherwise."""
+    try:
+        return await uv.provide(shell, facts, wanted.variables, heard)
+    except HostNotReady:
+        if uv.runs_there(facts) or not await way.open(uv.release(facts)):
+            raise
+        return await uv.provide(shell, facts, {**wanted.variables, **way.variables}, heard)
 
 
 def _may_be_others(ran: Ran) -> bool:
@@ -245,7 +292,9 @@ def _may_be_others(ran: Ran) -> bool:
     return is_unsolved(ran.err) or ran.code == _NO_USE
 
 
-async def _unmade(shell: Shell, facts: Facts, wanted: _Wanted, ran: Ran) -> HostNotReady:
+async def _unmade(
+    shell: Shell, facts: Facts, wanted: _Wanted, ran: Ran, no_way: str
+) -> HostNotReady:
     """Why there is no environment; where it is for want of a Python, how to come by one."""
     if ran.code == _NO_PYTHON and wanted.python is None and not is_full(ran.err):
         has = ", ".join(dict.fromkeys(tool.version for tool in facts.pythons)) or "none"
@@ -258,5 +307,7 @@ async def _unmade(shell: Shell, facts: Facts, wanted: _Wanted, ran: Ran) -> Host
             f"there is no Python {minor()} (it has {has}), and uv could not bring one. Install "
             f"python{minor()} there{other * bool(minors)}, or name an environment: "
             'Image(interpreter="/path/to/python")',
+            no_way,
         )
-    return await failure(shell, facts, ran, f"its environment was not made ({wanted.final})")
+    what = f"its environment was not made ({wanted.final})"
+    return await failure(shell, facts, ran, what, no_way)

@@ -28,13 +28,18 @@ du -sk "$cache" 2>/dev/null | sed 's/^\\([0-9]*\\).*/used=\\1/'
 """
 
 
-async def failure(shell: Shell, facts: Facts, ran: Ran, what: str) -> HostNotReady:
-    """The error for a script that failed; `what` is what did not come to be."""
+async def failure(
+    shell: Shell, facts: Facts, ran: Ran, what: str, no_way: str = ""
+) -> HostNotReady:
+    """The error for a script that failed; `what` is what did not come to be.
+
+    `no_way` says why what it does not reach cannot come over the line to it.
+    """
     detail = last_words(ran.err)
     if is_full(ran.err):
         return HostNotReady(shell.name, await _full(shell, facts, ran, what), detail)
     if address := unreached_address(ran.err):
-        return HostNotReady(shell.name, unreached(address, what), detail)
+        return HostNotReady(shell.name, unreached(address, what, no_way), detail)
     if is_unsolved(ran.err):
         text = f"{what}: no versions of its packages fit together. Change Image(pip=[...])"
         return HostNotReady(shell.name, text, detail)
@@ -52,10 +57,11 @@ def host_of(address: str) -> str:
     return address.split("/")[2].rpartition("@")[2]
 
 
-def unreached(address: str, what: str) -> str:
+def unreached(address: str, what: str, no_way: str = "") -> str:
     """What to do where a machine does not get to an address."""
+    nor = f", and nothing comes over this line: {no_way}" if no_way else ""
     return (
-        f"{what}: it does not reach {host_of(address)}. Ways on: a mirror that it reaches, by "
+        f"{what}: it does not reach {host_of(address)}{nor}. Ways on: a mirror that it reaches, by "
         'Image(env={"UV_DEFAULT_INDEX": "https://..."}), for Python itself UV_PYTHON_INSTALL_MIRROR; '
         'a proxy, by Image(env={"HTTPS_PROXY": ...}); an environment that is there, by '
         'Image(interpreter="/path/to/python").'

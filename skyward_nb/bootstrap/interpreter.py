@@ -106,7 +106,7 @@ def check(host: str, path: str, ran: Ran) -> None:
             "interpreter= out to have an environment made.",
             last_words(ran.err),
         )
-    found: dict[str, Any] = json.loads(said)
+    found: dict[str, Any] = json.loads(said.partition(b"\n")[0])
     if found["kind"] != "CPython" or found["version"] != minor():
         kind = "" if found["kind"] == "CPython" else f" ({found['kind']})"
         raise HostNotReady(

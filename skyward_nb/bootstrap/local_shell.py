@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
 
-from skyward_nb.bootstrap.shell import LINE, Ran, spoken, unheard, untold
+from skyward_nb.bootstrap.shell import LINE, NotOffered, Ran, Serve, spoken, unheard, untold
 
 
 class LocalShell:
     """Runs scripts here, with `home` as the home folder and `env` beside what this process has."""
 
     def __init__(
-        self, home: Path, env: Mapping[str, str] | None = None, *, name: str = "here"
+        self,
+        home: Path,
+        env: Mapping[str, str] | None = None,
+        *,
+        name: str = "here",
+        offers: bool = False,
     ) -> None:
         self.name = name
+        self._offers = offers
         self.rounds: int = 0
         self._env = {**os.environ, "HOME": str(home), **(env or {})}
         for foreign in ("XDG_CACHE_HOME", "PYTHONPATH", "VIRTUAL_ENV"):
@@ -63,6 +70,34 @@ class LocalShell:
     ) -> None:
         """Write a file by way of another name beside it."""
         _write(Path(path), parts, mode, told)
+
+    @contextlib.asynccontextmanager
+    async def offer(self, serve: Serve) -> AsyncGenerator[int]:
+        """Serve a port of the loopback, where that was allowed."""
+        if not self._offers:
+            raise NotOffered("it is this machine")
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await serve(reader, writer)
+            finally:
+                writer.close()
+
+        served: set[asyncio.Task[None]] = set()
+
+        def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            # Of a stream that waits nobody but its task knows.
+            task = asyncio.ensure_future(talk(reader, writer))
+            served.add(task)
+            task.add_done_callback(served.discard)
+
+        async with await asyncio.start_server(begin, "127.0.0.1", 0) as server:
+            try:
+                yield server.sockets[0].getsockname()[1]
+            finally:
+                for task in served:
+                    task.cancel()
+                await asyncio.gather(*served, return_exceptions=True)
 
 
 def _write(path: Path, parts: Iterable[bytes], mode: int, told: Callable[[int], None]) -> None:

@@ -5,13 +5,23 @@ It knows nothing of how the machine is reached, nor of what the scripts are for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class ShellGone(Exception):
     """The line to the machine is lost; what ran there may go on."""
+
+
+class NotOffered(Exception):
+    """Nothing of this machine can be offered on the other one; the text says why."""
+
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""Serves one connection, which is closed after."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +42,11 @@ and no byte more; other programs (busybox's and uutils' `head -c`) take what fol
 
 
 def spoken(script: str) -> bytes:
-    """What `LINE` has to get before the data of a script: one line."""
-    text = f"umask 077\n{script}".replace("\\", r"\\").replace("\n", r"\n")
+    """What `LINE` has to get before the data of a script: one line.
+
+    The script finds the umask that the login had in `login_umask`.
+    """
+    text = f"login_umask=$(umask)\numask 077\n{script}".replace("\\", r"\\").replace("\n", r"\n")
     return f"{text}\n".encode()
 
 
@@ -80,5 +93,12 @@ class Shell(Protocol):
 
         `told` gets the number of bytes sent so far. Raises `OSError` where it cannot be written
         (ENOSPC where the disk is full), and `ShellGone` when the line is lost.
+        """
+        ...
+
+    def offer(self, serve: Serve) -> AbstractAsyncContextManager[int]:
+        """While inside, connections to a port of the machine's loopback are served here; the port.
+
+        Raises `NotOffered` where that is forbidden there, and `ShellGone` when the line is lost.
         """
         ...

@@ -116,6 +116,13 @@ def runs_there(facts: Facts) -> bool:
     return same and name == family == "glibc" and bool(here) and _numbers(number) >= (2, 17)
 
 
+def release(facts: Facts) -> str:
+    """Where the uv is published that runs on such a machine."""
+    libc = _LIBC.get(facts.libc.partition(" ")[0], "musl")
+    releases = "https://github.com/astral-sh/uv/releases/download"
+    return f"{releases}/{version()}/uv-{facts.machine}-unknown-linux-{libc}.tar.gz"
+
+
 async def _send(shell: Shell, facts: Facts, final: str, tell: Callable[[str], None]) -> None:
     binary, size = _binary()
     shown = -1
@@ -144,17 +151,15 @@ async def _fetch(
     variables: Mapping[str, str],
     tell: Callable[[str], None],
 ) -> None:
-    name, libc = version(), _LIBC.get(facts.libc.partition(" ")[0], "musl")
+    name = version()
     what = (
         f"uv {name}, which makes its environment, could not be fetched there, and this machine's "
         f"own does not run on {facts.system} {facts.machine} {facts.libc}. Install uv {name} on it "
         '(https://docs.astral.sh/uv), or name an environment: Image(interpreter="/path/to/python")'
     )
     tell(f"fetching uv {name}")
-    release = "https://github.com/astral-sh/uv/releases/download"
-    address = f"{release}/{name}/uv-{facts.machine}-unknown-linux-{libc}.tar.gz"
     pythons = " ".join(tool.path for tool in facts.pythons if " " not in tool.path)
-    words = {"final": final, "version": name, "address": address, "pythons": pythons}
+    words = {"final": final, "version": name, "address": release(facts), "pythons": pythons}
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
     script = f"{exported(variables)}{given}{LOCK}{settled(_FETCH)}"
     ran = await shell.run(script, limit=_LIMIT, heard=tell)

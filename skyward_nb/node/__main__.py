@@ -14,7 +14,8 @@ def start_forge(arguments: list[str]) -> tuple[int, socket.socket]:
     """Start the forge; its process id and our end of its control socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     os.set_inheritable(theirs.fileno(), True)
-    command = [sys.executable, "-m", "skyward_nb.node.forge", str(os.getpid())]
+    safely = ["-P"] if sys.flags.safe_path else []
+    command = [sys.executable, *safely, "-m", "skyward_nb.node.forge", str(os.getpid())]
     command += [str(theirs.fileno()), *arguments]
     quiet = (os.POSIX_SPAWN_DUP2, 2, 1)
     pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=[quiet])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import functools
 import os
 import platform
@@ -33,6 +32,7 @@ from skyward_nb.node.journal import Journal
 from skyward_nb.node.rankline import RankLine
 from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.node.stackpipe import STACK_SIGNAL
+from skyward_nb.node.staying import Staying, held
 from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.node.values import Values
 from skyward_nb.plugins.base import find_plugin
@@ -107,11 +107,13 @@ class Agent:
         folder: Path,
         journal: Journal,
         values: Values,
+        staying: Staying,
         terms: Terms,
         forge_pid: int,
         control: socket.socket,
     ) -> None:
         self._folder = folder
+        self._staying = staying
         self._journal = journal
         self._terms = terms
         self._forge_pid = forge_pid
@@ -162,6 +164,7 @@ class Agent:
             self._loop.add_signal_handler(number, self._leave, "it was told to end")
         self._loop.add_signal_handler(signal.SIGINT, lambda: None)
         self._list_processes()
+        self._staying.begin(self._loop)
         self._renew_lease()
         if self._terms.ttl:
             why = f"its time is over (ttl={self._terms.ttl:g}s)"
@@ -169,6 +172,7 @@ class Agent:
         self._say_ready()
         await self._gone.wait()
         server.close()
+        self._staying.end()
         self._values.close(self._loop)
         await self._end_forge()
         for line in [*self._visitors, *([self._line] if self._line else [])]:
@@ -548,7 +552,7 @@ class Agent:
                     else:
                         self._tell(RankLost(generation, rank, self._deaths.told(rank)))
             case Interrupt(ranks=ranks):
-                self._tell(Stopping(command.run, command.by_person))
+                self._tell(Stopping(command.run, command.by_person, tuple(self._here(ranks))))
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)
@@ -694,24 +698,20 @@ def run(
     own, values = Path(folder), [Path(store) for store in stores]
     journal = Journal(values[-1] / "events")
     store = BlobStore(values[0], values[1])
-    # Locked before it has its name: nobody can find it free.
-    new = own / "lock.new"
-    lock = new.open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    new.rename(own / "lock")
-    try:
-        asyncio.run(Agent(own, journal, Values(own, store), terms, forge_pid, control).serve())
-    finally:
-        # Whatever ended it: a forge that still imports would make its folder anew.
-        control.close()
-        _wait_for(forge_pid)
-        journal.close()
-        partition.undo(own)
-        # What could not be put together is the next sweep's to try, which needs the note.
-        for path in values if partition.is_noted(own) else (*values, own):
-            shutil.rmtree(path, ignore_errors=True)
-        for path in values:
-            with contextlib.suppress(OSError):
-                path.parent.rmdir()  # unless other pools have values there
+    staying = Staying((own, *values))
+    with held(own):
+        try:
+            agent = Agent(own, journal, Values(own, store), staying, terms, forge_pid, control)
+            asyncio.run(agent.serve())
+        finally:
+            # Whatever ended it: a forge that still imports would make its folder anew.
+            control.close()
+            _wait_for(forge_pid)
+            journal.close()
+            partition.undo(own)
+            # What could not be put together is the next sweep's to try, which needs the note.
+            for path in values if partition.is_noted(own) else (*values, own):
+                shutil.rmtree(path, ignore_errors=True)
+            for path in values:
+                with contextlib.suppress(OSError):
+                    path.parent.rmdir()  # unless other pools have values there

@@ -70,6 +70,8 @@ class ClientLine(asyncio.BufferedProtocol):
         self._is_due = False
         self._looks = False
         self._beat: asyncio.TimerHandle | None = None
+        self._within = 0.0
+        """Seconds in which something comes from who is there; 0: as may be."""
         self.cursor: int = 0
         self.received: int = 0
         """Commands that came by this client, also before this line."""
@@ -90,6 +92,8 @@ class ClientLine(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Obey; one that speaks another language is hung up on."""
+        if self._within:
+            self._expect_more()  # what is large has no beats within
         try:
             for command, whole in self._frames.feed_both(bytes(self._buffer[:nbytes])):
                 self._take(command, whole)
@@ -106,7 +110,8 @@ class ClientLine(asyncio.BufferedProtocol):
             case Ping() if self.conducts or self._looks:
                 self.say(Pong())
             case Beat(within=within):
-                self._expect_beat(within)
+                self._within = within
+                self._expect_more()
             case Inspect() if self.conducts or self._looks:
                 self.received += 1
                 self._agent.inspect_for(self, command)
@@ -116,11 +121,11 @@ class ClientLine(asyncio.BufferedProtocol):
             case _:
                 raise FrameError("it did not say who it is")
 
-    def _expect_beat(self, within: float) -> None:
+    def _expect_more(self) -> None:
         """Hang up if the line's carrier says nothing any more: whoever it was cannot be reached."""
         if self._beat is not None:
             self._beat.cancel()
-        self._beat = asyncio.get_running_loop().call_later(within, self.hang_up)
+        self._beat = asyncio.get_running_loop().call_later(self._within, self.hang_up)
 
     def pause_writing(self) -> None:
         """It reads too slowly: the rest waits in the journal."""

@@ -244,6 +244,7 @@ class Forge:
         from skyward_nb.node.rank import Rank
         from skyward_nb.plugins.base import Place
         from skyward_nb.wire.blobs import BlobStore
+        from skyward_nb.wire.logins import begin_as_logged_in
 
         os.setsid()
         hang_together()
@@ -251,6 +252,7 @@ class Forge:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for private in self._private:
             private.close()
+        begin_as_logged_in()
         os.environ.update(birth.env)
         _share_cores(birth)
         connection, stdout, stderr, rescue, stacks, *rendezvous = descriptors

@@ -27,6 +27,8 @@ from skyward_nb.wire.values import ANSWERS, Address, Admit, Branch, Done, Who
 _KNOCK = 4.0
 """Seconds in which an address answers, or is none."""
 _PATIENCE = 4.0
+_SILENT = 30
+"""Seconds after which a machine that does not answer any more is hung up on."""
 
 
 class Neighbours:
@@ -105,7 +107,10 @@ class Neighbours:
     def spread(
         self, digest: str, source: Passing, branches: tuple[Branch, ...], tick: Callable[[], None]
     ) -> dict[str, str]:
-        """Give a value to other machines, as it comes; those that did not get it, and why."""
+        """Give a value to other machines, as it comes; those that did not get it, and why.
+
+        Those that were to get it from one that cannot be reached get it from here.
+        """
         lacking: dict[str, str] = {}
 
         def give(branch: Branch, tick: Callable[[], None]) -> None:
@@ -113,8 +118,8 @@ class Neighbours:
             try:
                 lacking.update(store.pass_on(digest, source, branch.branches, tick))
             except OSError as error:
-                why = error.strerror or str(error)
-                lacking.update(dict.fromkeys(branch.names(), why))
+                lacking[branch.name] = error.strerror or str(error)
+                lacking.update(self.spread(digest, source, branch.branches, tick))
             finally:
                 store.close()
 
@@ -140,7 +145,7 @@ class Neighbours:
             return
         try:
             assert self._doors is not None
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _tune(connection)
             stream = self._doors.enter(connection)
         except OSError as error:
             connection.close()
@@ -185,6 +190,15 @@ class _Race:
             if self._first is None:
                 raise self._error
             return self._first
+
+
+def _tune(connection: socket.socket) -> None:
+    """Let nothing wait to be sent, and a machine that is cut off not be waited for."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT // 3)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _SILENT // 3)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _SILENT)
 
 
 def _check(connection: socket.socket, name: str) -> None:

@@ -6,12 +6,12 @@ import atexit
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.api.left import Left, notebook_of, others
+from skyward_nb.api.left import Left, notebook_of, others, silent
 from skyward_nb.notebook.background import Background
 from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.pool import Pool
@@ -175,6 +175,10 @@ class Pools:
     def others(self) -> list[Left]:
         """Pools that are alive and not this notebook's."""
         return others(self._mine())
+
+    def silent(self, there: Collection[Left]) -> list[Entry]:
+        """Pools elsewhere whose machines did not answer when asked who is `there`."""
+        return silent(there, self._mine())
 
     def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
         """Bring a pool up under `display`."""

@@ -350,7 +350,8 @@ class Session:
         A run that was begun in the background stays there: its handle is returned. Raises
         `PoolError` when there is no such pool or somebody else conducts it, and what the run raised.
         """
-        left = choose(name, notebook_of(self.shell.user_ns), self.pools.others())
+        there = self.pools.others()
+        left = choose(name, notebook_of(self.shell.user_ns), there, self.pools.silent(there))
         if self.pools.live(left.entry.spec.name) is not None:
             mine = left.entry.spec.name
             raise PoolError(

@@ -12,7 +12,9 @@ running        the journal says that     as if it had done so itself
 interrupting   after a moment            those still running cut their communication if they wait
                                          in a collective, and tell where they are
 interrupting   one did cut it            all the others cut theirs, too: the group is torn
-interrupting   `grace` is over           ranks still running are killed
+interrupting   `grace` is over           ranks still running are killed: it begins when their
+                                         machines say that they were told, as what ranks had
+                                         said before may take long to come
 interrupting   the person, again         the same, at once
 any            no rank is left running   the run is over
 any            all that run said what    they gather it together, if it is the same on all ranks
@@ -61,6 +63,8 @@ class Conductor:
         self._spread: dict[int, tuple[str, ...]] = {}
         self._asked: set[int] = set()
         self._stopping = False
+        self._untold: set[int] = set()
+        """Ranks whose machine has not said that they were interrupted."""
         self._grace = grace
         self._timeout_due = timeout_due
         self._stop_due: float | None = None
@@ -183,14 +187,21 @@ class Conductor:
         """The person pressed the square button."""
         self.interrupts += 1
         if self.interrupts > 1:
+            self._untold.clear()
             return self._kill()
         return self._stop(now, by_person=True)
 
     def stopping(self, event: Stopping, now: float) -> None:
-        """Another client had ranks interrupted, and is gone: what follows from that is ours to do."""
-        if event.run == self.run and not self._stopping:
+        """Ranks were interrupted: by us, or by another client, which is gone, and all that follows is ours."""
+        if event.run != self.run:
+            return
+        if not self._stopping:
             self.interrupts += event.by_person
             self._begin_stopping(now)
+            self._kill_due = now + self._grace
+        elif self._untold:
+            self._untold.difference_update(event.ranks)
+            self._kill_due = now + self._grace
 
     def tick(self, now: float) -> list[Command]:
         """Time has passed."""
@@ -204,8 +215,8 @@ class Conductor:
         if self._cut_due is not None and now >= self._cut_due:
             # Again and again: one may come to a collective only after it has answered.
             self._cut_due = now + CUT_AFTER
-            running = tuple(sorted(self.running))
-            looks = [] if running == self._looked_at else [Inspect(running)]
+            running = tuple(sorted(self.running - self.killed))
+            looks = [] if running in ((), self._looked_at) else [Inspect(running)]
             self._looked_at = running
             return [*self._cut(tuple(rank for rank in running if rank not in self.cutting)), *looks]
         return []
@@ -237,15 +248,19 @@ class Conductor:
         if not self.running or self._stopping:
             return []
         self._begin_stopping(now)
+        self._untold = set(self.running)
         return [Interrupt(self.run, tuple(sorted(self.running)), by_person)]
 
     def _begin_stopping(self, now: float) -> None:
         self._stopping = True
         self._stop_due = self._timeout_due = None
         self._cut_due = now + min(CUT_AFTER, self._grace / 2)
-        self._kill_due = now + self._grace
 
     def _kill(self) -> list[Command]:
-        self._kill_due = self._cut_due = None
-        self.killed |= self.running
-        return [Kill(tuple(sorted(self.running)))] if self.running else []
+        """Kill the ranks that were told to stop; of others their machines have yet to say so."""
+        told = self.running - self._untold
+        self._kill_due = None
+        if not self._untold:
+            self._cut_due = None
+        self.killed |= told
+        return [Kill(tuple(sorted(told)))] if told else []

@@ -119,7 +119,7 @@ class Link:
             size = self._socket.recv_into(self._buffer)
             self.heard, self.is_asked = time.monotonic(), False
             if not size:
-                raise LinkLost(self, f"the agent on {self.machine} is gone")
+                raise LinkLost(self, f"the line to {self.machine} has ended")
             for event, whole in self._frames.feed_both(bytes(self._buffer[:size])):
                 if isinstance(event, Hello):
                     self._greet(event)

@@ -222,7 +222,8 @@ class Pool:
         if self._stores is None:
             here = self._provider.shares_files
             homes = self._generations.homes
-            self._stores = Stores(machines, self.spec.slots, homes, is_here=here)
+            # No shorter than lines are waited for, and agents wait for us.
+            self._stores = Stores(machines, self.spec.slots, homes, self.spec.idle, is_here=here)
         return self._stores
 
     @property
@@ -309,9 +310,12 @@ class Pool:
             self.leave()
             registry.remove(self.entry)
             raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
-        except OSError:
+        except OSError as error:
             self.leave()
-            raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
+            if self._provider.shares_files:
+                raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
+            why = error.strerror or str(error)
+            raise PoolError(name, f"pool {name!r} cannot be reached now: {why}") from None
         except BaseException:
             self.leave()
             raise
@@ -855,11 +859,17 @@ class Pool:
                 raise changed("the call", "its arguments", error) from error
 
     def bring(self, values: Mapping[int, Packed], watch: Watch) -> None:
-        """Bring what ranks sent home here; raises OSError, or `PoolError` where the pool is gone."""
+        """Bring what ranks sent home here; raises OSError, or `PoolError` where the pool is gone.
+
+        One that cannot be reached is left, so that whoever attaches it later finds what is there.
+        """
         size = sum(each.size for each in values.values())
         text = f"gathering {spell_size(size)} of {count_ranks(values)}"
         with self.reaching():
-            self.stores.fetch(values, self.stores.telling(text, size, watch))
+            try:
+                self.stores.fetch(values, self.stores.telling(text, size, watch))
+            except TimeoutError as error:
+                self._cut_off(error.strerror or str(error))
 
     @contextlib.contextmanager
     def reaching(self) -> Generator[None]:

@@ -28,17 +28,26 @@ _TELL = 0.5
 class Stores:
     """What lies where; `is_here` says that machines see the memory of this one, so that nothing travels.
 
-    `homes` are the addresses at which machines reach one another, by name.
+    `homes` are the addresses at which machines reach one another, by name. For `patience` seconds
+    one is tried again that cannot be reached.
     """
 
     def __init__(
-        self, machines: Sequence[Machine], slots: int, homes: Mapping[str, str], *, is_here: bool
+        self,
+        machines: Sequence[Machine],
+        slots: int,
+        homes: Mapping[str, str],
+        patience: float,
+        *,
+        is_here: bool,
     ) -> None:
         self._stores: list[ContentStore] = [machine.store() for machine in machines]
         self._at = {node: at for at, machine in enumerate(machines) for node in machine.nodes}
         self._slots = slots
         self._is_here = is_here
         self._remote = [store for store in self._stores if isinstance(store, RemoteStore)]
+        for store in self._remote:
+            store.patience = patience
         self._fan = Fan(self._remote, homes)
         self._views: dict[frozenset[int], ContentStore] = {}
         self._lock = threading.Lock()

@@ -42,14 +42,14 @@ class FakeMachine:
     nothing is heard any more, and nobody is told.
     """
 
-    def __init__(self, pool: str, node: int, pool_id: str, patience: float = 20.0) -> None:
+    def __init__(self, pool: str, node: int, pool_id: str) -> None:
         self.name: str = f"fake{node}"
         self.nodes: tuple[int, ...] = (node,)
         self.delay: float = 0.0
         self.carried: int = 0
         self.folders: PoolFolders = pool_folders(f"{pool_id}-{node}")
         self._here = LocalMachine(pool, self.nodes, self.folders)
-        self._store = RemoteStore(self._open_values, patience, self.name)
+        self._store = RemoteStore(self._open_values, name=self.name)
         self._lines: list[_FakeLine] = []
         self._is_cut = False
 

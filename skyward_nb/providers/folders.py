@@ -10,7 +10,9 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import shutil
+import stat
 import tempfile
 import time
 from dataclasses import dataclass
@@ -77,8 +79,17 @@ def spill_root() -> Path:
 
 
 def _apart() -> str:
-    """What keeps the values of one runtime root apart from those of others."""
-    return hashlib.sha256(os.fsencode(runtime_root())).hexdigest()[:8]
+    """What keeps the values of one runtime root apart from those of others.
+
+    Hosts may share a home, and containers the memory of their machine: a root of the same path is
+    another one there, which its device and number tell, and whose machine's boot it is.
+    """
+    root = runtime_root()
+    said = [os.fsdecode(root), processes.boot()]
+    with contextlib.suppress(OSError):
+        found = root.stat()
+        said += [str(found.st_dev), str(found.st_ino)]
+    return hashlib.sha256(os.fsencode("\0".join(said))).hexdigest()[:8]
 
 
 def pool_folders(pool_id: str) -> PoolFolders:
@@ -91,31 +102,41 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
 
     Raises `RuntimeFolderError` naming the folder that cannot be used.
     """
-    folders = pool_folders(pool_id)
-    if len(os.fsencode(folders.runtime / "agent.sock")) > _SOCKET_LIMIT:
-        root = str(folders.runtime.parent)
+    runtime = runtime_root() / pool_id
+    if len(os.fsencode(runtime / "agent.sock")) > _SOCKET_LIMIT:
+        root = str(runtime.parent)
         raise RuntimeFolderError(pool, root, "its path is too long for a socket in it")
-    for folder in (folders.runtime, folders.store):
-        try:
-            _make(pool, folder)
-        except RuntimeFolderError:
-            remove_folders(folders)
-            raise
-        except FileExistsError:
-            raise RuntimeFolderError(pool, str(folder), "another pool has it") from None
-        except OSError as error:
-            remove_folders(folders)
-            root = str(folder.parent)
-            raise RuntimeFolderError(pool, root, error.strerror or str(error)) from error
+    _make_new(pool, runtime)
+    # What the others are called depends on the root, which is there now.
+    folders = pool_folders(pool_id)
+    try:
+        _make_new(pool, folders.store)
+    except RuntimeFolderError:
+        runtime.rmdir()
+        raise
     return folders
+
+
+def _make_new(pool: str, folder: Path) -> None:
+    """Make a folder of a new pool; raises `RuntimeFolderError`, with nothing left of it."""
+    try:
+        _make(pool, folder)
+    except FileExistsError:
+        raise RuntimeFolderError(pool, str(folder), "another pool has it") from None
+    except OSError as error:
+        root = str(folder.parent)
+        raise RuntimeFolderError(pool, root, error.strerror or str(error)) from error
 
 
 def _make(pool: str, folder: Path) -> None:
     root = folder.parent
     for last in (False, False, True):
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if root.stat().st_uid != os.getuid():
-            raise RuntimeFolderError(pool, str(root), "it belongs to another user")
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise RuntimeFolderError(pool, str(root), "it is no folder") from None
+        if not is_ours(root):
+            raise RuntimeFolderError(pool, str(root), _why_not_ours(root))
         try:
             folder.mkdir(mode=0o700)
         except FileNotFoundError:
@@ -124,6 +145,15 @@ def _make(pool: str, folder: Path) -> None:
                 raise
         else:
             return
+
+
+def _why_not_ours(root: Path) -> str:
+    found = root.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link"
+    if found.st_uid != os.getuid():
+        return "it belongs to another user"
+    return f"others may enter it, and `chmod 700 {shlex.quote(str(root))}` keeps them out"
 
 
 def remove_folders(folders: PoolFolders) -> str:
@@ -144,7 +174,8 @@ def sweep(*, thoroughly: bool = False) -> Swept:
     """Remove folders whose agent is gone, values that belong to no pool, and what dead pools started.
 
     Processes are looked for where a dead folder was found, or when asked to look `thoroughly`.
-    Then values of other runtime roots go, too, if nobody has touched them for a day.
+    Values of other runtime roots go, too, those of before a boot among them, if nobody has touched
+    them for a day.
     """
     runtimes = runtime_root()
     dead = [folder for folder in _folders(runtimes) if is_dead(folder)]
@@ -160,8 +191,7 @@ def sweep(*, thoroughly: bool = False) -> Swept:
         # A pool's runtime folder is made before its store, and removed after it.
         if not (runtimes / folder.name).exists()
     ]
-    if thoroughly:
-        values += _abandoned()
+    values += _abandoned()
     size = 0
     for folder in values:
         size += size_of(folder)
@@ -178,12 +208,13 @@ def end_pool(folders: PoolFolders) -> int:
 
 def _abandoned() -> list[Path]:
     """Folders of values of other runtime roots, and of versions that had one for all of them."""
-    own, uid = store_root(), os.getuid()
-    name = re.compile(rf"skyward_nb-{uid}(-[0-9a-f]{{8}})?")
+    stores = re.compile(rf"skyward_nb-{os.getuid()}(-[0-9a-f]{{8}})?")
+    spills = re.compile(r"values-[0-9a-f]{8}")
     found: list[Path] = []
-    for root in _folders(own.parent):
-        if root != own and name.fullmatch(root.name) and root != runtime_root() and is_ours(root):
-            found += [folder for folder in _folders(root) if is_abandoned(folder)]
+    for own, name in ((store_root(), stores), (spill_root(), spills)):
+        for root in _folders(own.parent):
+            if root not in (own, runtime_root()) and name.fullmatch(root.name) and is_ours(root):
+                found += [folder for folder in _folders(root) if is_abandoned(folder)]
     return found
 
 
@@ -218,11 +249,29 @@ def is_dead(folder: Path) -> bool:
         with (folder / "lock").open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
-        # Its agent has not come so far; after a while it never will.
+        # Its agent has not come so far; after a while it never will. Or the file was tidied away.
         try:
-            return time.time() - folder.stat().st_mtime > _NEVER_STARTED
+            old = time.time() - folder.stat().st_mtime > _NEVER_STARTED
         except FileNotFoundError:
             return False
+        return old and not _is_locked(folder)
     except OSError:
         return False
     return True
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether somebody holds the lock on a folder itself."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False

@@ -90,7 +90,8 @@ def main() -> int:
     match sys.argv[1:]:
         case ["start", pool_id, idle, ttl, *modules]:
             answer = start(pool_id, float(idle), float(ttl), modules)
-            sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+            # A login shell may have said something that does not end its line.
+            sys.stdout.write("\n" + msgspec.json.encode(answer).decode() + "\n")
         case ["end", pool_id, *how]:
             end(pool_id, at_once=bool(how))
         case ["look", pool_id]:

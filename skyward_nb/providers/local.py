@@ -59,7 +59,8 @@ class LocalMachine:
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
         folders = self._folders
-        command = [sys.executable, "-m", "skyward_nb.node"]
+        safely = ["-P"] if sys.flags.safe_path else []
+        command = [sys.executable, *safely, "-m", "skyward_nb.node"]
         command += [
             str(folders.runtime),
             str(folders.store),

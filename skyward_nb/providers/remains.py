@@ -99,15 +99,15 @@ def is_ours(folder: Path) -> bool:
 def is_abandoned(folder: Path) -> bool:
     """Whether values were left by a pool of another runtime root, whose lock cannot be asked.
 
-    No agent was started for them, as far as can be seen, and nothing changed there for a day: an
-    agent in another container, which shares this memory, may not be seen.
+    Nothing changed there for a day, and no agent was started for them, as far as can be seen: one
+    on another host, or in another container, may not be, and says several times a day that it is there.
     """
-    if not is_ours(folder) or processes.mentioned(str(folder)):
+    if not is_ours(folder):
         return False
-    newest = folder.lstat().st_mtime
-    for path in folder.iterdir():
-        try:
+    try:
+        newest = folder.lstat().st_mtime
+        for path in folder.iterdir():
             newest = max(newest, path.lstat().st_mtime)
-        except OSError:
-            return False
-    return time.time() - newest > _ABANDONED
+    except OSError:
+        return False
+    return time.time() - newest > _ABANDONED and not processes.mentioned(str(folder))

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def run(path: str, arguments: Sequence[str], folder: str) -> None:
-    """Run a script in this folder; raises what ends it, but no `sys.exit` that says all is well."""
+    """Run a script in this folder; raises what ends it, but no `sys.exit` that says all is well.
+
+    Where there is no such folder, on a machine elsewhere, it runs in that of the rank.
+    """
     threads, children = {*threading.enumerate()}, {*multiprocessing.active_children()}
     with _as_a_process(path, arguments, folder), _endings() as end:
         try:
@@ -57,7 +60,8 @@ def _as_a_process(path: str, arguments: Sequence[str], folder: str) -> Generator
         for name in ("get_ipython", "display"):
             builtins.__dict__.pop(name, None)
         builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
-        os.chdir(folder)
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.chdir(folder)
         sys.argv[:] = [path, *arguments]
         if not os.path.isdir(path):  # noqa: PTH112 - a folder is put there by runpy
             sys.path.insert(0, os.path.dirname(path))  # noqa: PTH120

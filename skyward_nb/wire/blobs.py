@@ -120,13 +120,15 @@ class BlobStore:
         Raises OSError (ENOSPC).
         """
         if not on_disk and size + coming + _RESERVE <= memory_room(self.memory):
+            # Some machines remove what a user has in memory when the last login of theirs is over.
+            self.memory.mkdir(mode=0o700, parents=True, exist_ok=True)
             return self.memory
         if self.disk is None or size + coming + _RESERVE > disk_room(self.disk):
             rooms = f"{spell_size(memory_room(self.memory))} free in memory"
             if self.disk is not None:
                 rooms += f", {spell_size(disk_room(self.disk))} on disk"
             raise OSError(errno.ENOSPC, f"it is {spell_size(size)}, and there are {rooms}")
-        self.disk.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(self.disk)
         return self.disk
 
     def open(self, digest: str) -> BinaryIO:
@@ -139,7 +141,7 @@ class BlobStore:
     def _write(
         self, folder: Path, digest: str, parts: Sequence[Buffer], tick: Callable[[], None]
     ) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(folder)
         handle, name = tempfile.mkstemp(dir=folder, prefix=".part-")
         try:
             with os.fdopen(handle, "wb", buffering=0) as file:
@@ -218,6 +220,12 @@ class BlobStore:
                 path.unlink(missing_ok=True)
                 gone.append(path.name)
         return gone
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, and the one of all pools that it is in, which only their user may enter."""
+    for each in (folder.parent, folder):
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def memory_room(folder: Path) -> int:

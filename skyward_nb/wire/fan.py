@@ -7,6 +7,7 @@ others, it gets values over its own line, as small ones always are.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from skyward_nb.wire.beside import side_by_side
@@ -20,6 +21,8 @@ from skyward_nb.wire.values import Address, Branch
 FROM = 1 << 20
 """Bytes from which on a value goes by the tree."""
 _WAYS = 2
+_LOST_FOR = 60.0
+"""Seconds after which it is tried again whether others reach a machine that they did not."""
 
 
 class Fan:
@@ -33,13 +36,17 @@ class Fan:
         self._homes = homes
         self._lock = threading.Lock()
         self._met: dict[str, tuple[Address, ...]] | None = None
+        self._lost: dict[str, float] = {}
+        """Until when machines count as not to be reached by others."""
 
     def addresses(self, tick: Callable[[], None]) -> dict[str, tuple[Address, ...]]:
         """By name, where each machine is reached by the others; they meet when it is first asked."""
         with self._lock:
             if self._met is None:
                 self._met = self._meet(tick)
-            return self._met
+            now = time.monotonic()
+            lost = {name for name, until in self._lost.items() if until > now}
+            return {name: () if name in lost else at for name, at in self._met.items()}
 
     def _meet(self, tick: Callable[[], None]) -> dict[str, tuple[Address, ...]]:
         key = new_key()
@@ -56,10 +63,9 @@ class Fan:
         return met
 
     def lose(self, names: Sequence[str]) -> None:
-        """These could not be reached by others."""
+        """These could not be reached by others just now."""
         with self._lock:
-            if self._met is not None:
-                self._met.update(dict.fromkeys(names, ()))
+            self._lost.update(dict.fromkeys(names, time.monotonic() + _LOST_FOR))
 
 
 class FannedStores(SeveralStores):

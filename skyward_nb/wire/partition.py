@@ -7,6 +7,7 @@ only what the note names is undone: the very instances that were made, and MIG w
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -165,4 +166,5 @@ def _write(folder: Path, made: tuple[Cut, ...]) -> None:
         new.write_bytes(msgspec.json.encode(made))
         new.rename(folder / _NOTE)
     else:
-        (folder / _NOTE).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            (folder / _NOTE).unlink()

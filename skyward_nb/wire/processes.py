@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -110,11 +111,17 @@ def noted(folder: Path) -> set[Known]:
     return found
 
 
+def boot() -> str:
+    """Which boot of which machine this is; of containers, that of the machine they are on."""
+    with contextlib.suppress(OSError):
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return socket.gethostname()
+
+
 def _machine() -> str:
     """What makes numbers of processes comparable: one boot, and one space of numbers."""
     try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
+        return f"{boot()} {(_PROC / 'self/ns/pid').readlink()}"
     except OSError:
         return "unknown"
 
@@ -125,7 +132,8 @@ def _machine() -> str:
 def marked() -> dict[Known, Path]:
     """Processes of this user that a pool started, and that pool's folder.
 
-    This process and those it descends from are left out: nobody ends what he stands on.
+    This process and those it descends from are left out: nobody ends what he stands on. So are
+    those of containers, where a folder of the same name is another one.
     """
     user, own = os.getuid(), _line_of(os.getpid())
     found: dict[Known, Path] = {}
@@ -133,11 +141,18 @@ def marked() -> dict[Known, Path]:
         with contextlib.suppress(OSError):
             if pid in own or (_PROC / str(pid)).stat().st_uid != user:
                 continue
+            if _mounts(pid) != _mounts(os.getpid()):
+                continue
             before = known(pid)
             folder = _mark_of(pid)
             if folder is not None and before is not None and lives(before):
                 found[before] = folder
     return found
+
+
+def _mounts(pid: int) -> Path:
+    """What a process sees mounted, as a name to compare; raises OSError."""
+    return (_PROC / str(pid) / "ns/mnt").readlink()
 
 
 def _pids() -> list[int]:

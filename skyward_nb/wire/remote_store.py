@@ -77,8 +77,8 @@ class Unwilling(Exception):
 class RemoteStore:
     """A `ContentStore` over streams that `open_stream` opens, from any thread.
 
-    What it raises as OSError is tried again for `patience` seconds in which nothing comes on;
-    `AgentGone` is passed on. `name` is the machine's.
+    What it raises as OSError is tried again for `patience` seconds in which nothing comes on, and is
+    a `TimeoutError` then; `AgentGone` is passed on. `name` is the machine's.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RemoteStore:
     ) -> None:
         self.name: str = name
         self._open_stream = open_stream
-        self._patience = patience
+        self.patience: float = patience
         self._lock = threading.Lock()
         self._order = threading.Lock()
         self._idle: list[Line] = []
@@ -183,7 +183,7 @@ class RemoteStore:
         self, digest: str, source: Source, lacks: Lacks, tick: Callable[[], None]
     ) -> Kept:
         size = source.size
-        patience = _Patience(self._patience)
+        patience = _Patience(self.patience, self.name)
         while lacks.spans:
             many = self._streams(sum(stop - start for start, stop in lacks.spans))
             going = _Going(digest, source, pieces(lacks.spans, _piece(size, many)), self._tell)
@@ -275,7 +275,7 @@ class RemoteStore:
 
     def _fetched(self, digest: str, tick: Callable[[], None]) -> PrivateMemory:
         here, arriving = self._tried(lambda line: _begun(line, digest), tick)
-        patience = _Patience(self._patience)
+        patience = _Patience(self.patience, self.name)
         try:
             if not self._delay and not arriving.has_all():
                 self._tried(lambda line: self._timed(line, Lack(digest, here.size)), tick)
@@ -296,7 +296,7 @@ class RemoteStore:
 
     def _tried(self, work: Callable[[Line], T], tick: Callable[[], None]) -> T:
         """Do something over one stream; over another one when it is lost."""
-        patience = _Patience(self._patience)
+        patience = _Patience(self.patience, self.name)
         while True:
             try:
                 with self._line(tick) as line:
@@ -508,19 +508,21 @@ class _Coming:
 class _Patience:
     """How long something is tried in which nothing comes on."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, machine: str) -> None:
         self._seconds = seconds
+        self._machine = machine
         self._until: float | None = None
         self._is_first = True
 
     def rest(self, error: OSError, tick: Callable[[], None], *, came_on: int = 0) -> None:
-        """Wait a moment before the next try; raises OSError (ETIMEDOUT) when there is to be none."""
+        """Wait a moment before the next try; raises `TimeoutError` when there is to be none."""
         now = time.monotonic()
         if self._until is None or came_on:
             self._until = now + self._seconds
         elif now > self._until:
-            why = f"no way there for {self._seconds:g} s: {error.strerror or error}"
-            raise OSError(errno.ETIMEDOUT, why) from error
+            to = f"to {self._machine}" if self._machine else "there"
+            why = f"no way {to} for {self._seconds:g} s: {error.strerror or error}"
+            raise TimeoutError(errno.ETIMEDOUT, why) from error
         # What was idle for long may be lost without anything being wrong.
         until = now if self._is_first else now + _AGAIN
         self._is_first = False

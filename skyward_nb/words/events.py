@@ -20,10 +20,11 @@ class Began(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stopping(msgspec.Struct, frozen=True, tag=True):
-    """A run's ranks were interrupted: the journal's word on it, for a client that comes later."""
+    """Ranks of a run were interrupted: the journal's word on it, also for a client that comes later."""
 
     run: int
     by_person: bool = False
+    ranks: tuple[int, ...] = ()
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -42,6 +42,11 @@ def test_a_hostfile_is_read_where_the_pool_is_made(tmp_path):
     assert spec("hosts=@lab/hosts ranks_per_node=2").slots == 2
 
 
+def test_a_hostfile_that_begins_with_a_mark_of_its_encoding(tmp_path):
+    (tmp_path / "hosts").write_bytes(b"\xef\xbb\xbfgpu1\r\ngpu2\r\n")
+    assert spec(f"hosts=@{tmp_path}/hosts").ssh.hosts == (Host("gpu1"), Host("gpu2"))
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

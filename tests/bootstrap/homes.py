@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import http.server
 import os
 import platform
+import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from uv import find_uv_bin
 
 from skyward_nb.bootstrap.environment import ready
@@ -76,6 +83,28 @@ def index_of_pip() -> dict[str, str]:
     # To pip all indexes are one.
     found["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     return found | {name: os.environ[name] for name in names.values() if name in os.environ}
+
+
+@contextlib.contextmanager
+def package_index(address: str = "127.0.0.1") -> Iterator[str]:
+    """An index of packages by HTTP at an address of this machine, where pip has one in a folder; else skips."""
+    found = re.search(r"file://(/\S+)/simple", index_of_pip().get("UV_EXTRA_INDEX_URL", ""))
+    if not found or not Path(found[1]).is_dir():
+        pytest.skip("pip has no index of packages in a folder here")
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_words: object) -> None:
+            """Say nothing."""
+
+    handler = functools.partial(Handler, directory=found[1])
+    with http.server.ThreadingHTTPServer((address, 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://{address}:{server.server_address[1]}/simple"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def shell_at(home: Path, **env: str) -> LocalShell:

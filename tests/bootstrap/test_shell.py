@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import shutil
 import subprocess
 
@@ -31,6 +32,15 @@ def test_every_login_shell_hands_the_script_on(words):
         [*words, "-c", LINE], input=spoken(script) + b"data\0\n", capture_output=True
     )
     assert (said.stdout, said.stderr) == (b"  it's! $HOME\\ndata\0\n", b"")
+
+
+def test_a_script_can_tell_what_umask_the_login_has(shell):
+    before = os.umask(0o027)
+    try:
+        ran = asyncio.run(shell.run("echo $login_umask; umask"))
+    finally:
+        os.umask(before)
+    assert [int(word, 8) for word in ran.out.split()] == [0o027, 0o077]
 
 
 def test_no_process_list_shows_a_script(shell):

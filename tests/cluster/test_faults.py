@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -100,6 +101,26 @@ def test_the_notebook_is_cut_off_for_a_while(hosts):
         whole(during(book, COUNT.format(count=60), blink), 60)
 
 
+def test_a_pool_that_cannot_be_reached_is_not_said_to_be_gone(hosts):
+    """The line is lost, the kernel with it: somebody impatient tries to go on at once."""
+    town = hosts(2)
+    with notebook(town) as book:
+        book.well("kept = 5")
+        town.line.cut()
+        time.sleep(1)
+        words = book.kernel.restart(by_kill=True)
+        attach = re.search(r"%sky attach pool=\S+", words)[0]
+        ran = book.kernel.run(attach, 90)
+        assert ran.error[0] == "PoolError" and "cannot be reached now" in ran.error[1], ran.error
+        town.line.mend()
+        while (ran := book.kernel.run(attach, 90)).status != "ok":
+            assert "which has ended" in ran.error[1] or "cannot be reached" in ran.error[1], (
+                ran.error
+            )
+            time.sleep(1)
+        assert book.kernel.run("%%sky_remote\nkept").result == "[0-1] 5"
+
+
 def test_a_host_is_cut_off_for_good(hosts):
     """The person is told which, may stop the cell, and gets rid of the pool."""
     town = hosts(2)
@@ -165,6 +186,32 @@ def test_an_interrupt_is_not_behind_a_large_value(hosts):
         ran = book.cell("len(large)", timeout=60)
         assert ran.status == "error"
         assert book.values("socket.gethostname()") == town.names
+
+
+def test_ranks_that_print_much_over_a_slow_line_are_interrupted_and_keep_their_names(hosts):
+    town = hosts(1)
+    town[0].netem(delay=0.03, rate=400e3)
+    with notebook(town) as book:
+        book.well("kept = 3", timeout=150)
+        ran = book.kernel.stopped(
+            book.code("print('here')\nfor i in range(10**6):\n    print('line', i, 'x' * 60)"),
+            timeout=100,
+        )
+        assert ran.status == "error"
+        assert "killed" not in ran.picture, ran.picture
+        assert book.values("kept") == [3]
+
+
+def test_memory_that_was_cleared_is_filled_again(hosts):
+    """As systemd-logind clears it when the last login of a user is over."""
+    town = hosts(2)
+    with notebook(town) as book:
+        book.here("first = os.urandom(3_000_000)\nsecond = os.urandom(4_000_000)")
+        book.well("len(first)")
+        for host in town:
+            host.drop_lines()
+            host.run("rm -r /dev/shm/*", user="ann")
+        assert book.values("len(second), len(first)") == [(4_000_000, 3_000_000)] * 2
 
 
 def test_an_agent_is_killed_on_its_host(hosts):

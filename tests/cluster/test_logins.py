@@ -73,9 +73,25 @@ def test_one_session_is_enough(hosts):
 def test_the_login_shell_does_not_matter(hosts, login):
     town = hosts(1, login=login)
     noisy = town[0].file("/home/ann/.bashrc")
-    noisy.write_text("echo welcome to this fine machine\n")
+    noisy.write_text("(sleep 0.5; echo late) &\necho welcome; printf 'to this fine machine'\n")
     with notebook(town) as book:
         assert book.values("socket.gethostname()") == town.names
+        book.here("kept = 5")
+        book.well("kept")
+        words = book.kernel.restart(by_kill=True)
+        ran = book.kernel.run(re.search(r"%sky attach pool=\S+", words)[0], 90)
+        assert ran.status == "ok", ran.traceback
+        assert book.kernel.run("%%sky_remote\nkept").result == "[0] 5"
+
+
+@pytest.mark.parametrize("word", ["AllowStreamLocalForwarding no", "DisableForwarding yes"])
+def test_a_server_that_forwards_nothing_is_told_with_what_to_do(hosts, word):
+    town = hosts(1)
+    town[0].stop_sshd()
+    town[0].start_sshd(**dict([word.split()]))
+    with notebook(town) as book:
+        said = refused(book)
+        assert "gpu1" in said and "AllowStreamLocalForwarding" in said, said
 
 
 # ── keys ────────────────────────────────────────────────────────────────────────────────
@@ -247,6 +263,20 @@ def test_another_user_learns_nothing(hosts):
         for path in sockets:
             with pytest.raises(RuntimeError, match="PermissionError"):
                 host.run(f'{sys.executable} -c "{ask}" {path}', user="bob")
+
+
+@pytest.mark.parametrize("how", ["mkdir", "touch", "ln -s ~ann", "ln -s /nowhere"])
+def test_another_user_in_the_way_is_told_of(hosts, how):
+    town = hosts(1)
+    place = "/tmp/skyward_nb-4001"
+    town[0].run(f"{how} {place}", user="bob")
+    with notebook(town, leaves=True) as book:
+        ran = book.cell("1")
+        assert ran.status == "error", ran.picture
+        assert f"cannot use {place}" in ran.error[1], ran.error
+        town[0].run(f"rm -r {place}", user="bob")
+        assert book.values("socket.gethostname()") == town.names
+    nothing_left(town)
 
 
 def test_nothing_listens_but_sshd(hosts):

@@ -53,6 +53,16 @@ def test_a_hostfile_says_which(hosts, tmp_path):
         assert book.values("socket.gethostname()") == town.names
 
 
+def test_ranks_are_at_home_and_import_nothing_from_there(hosts):
+    town = hosts(1)
+    for name in ("json", "msgspec", "random", "skyward_nb"):
+        town[0].file(f"/home/ann/{name}.py").write_text("raise SystemExit('not this one')\n")
+    with notebook(town) as book:
+        book.well("import json, random\nwith open('made', 'w') as file:\n    file.write('here')")
+        assert book.values("os.getcwd()") == ["/home/ann"]
+    assert town[0].file("/home/ann/made").read_text() == "here"
+
+
 def test_functions_are_called_on_hosts(hosts):
     town = hosts(2)
     with notebook(town) as book:

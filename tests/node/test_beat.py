@@ -46,6 +46,18 @@ def test_a_line_goes_on_as_long_as_there_are_beats(line):
     assert line.recv(100) == b""
 
 
+def test_a_large_word_that_takes_its_time_is_as_good_as_beats(line):
+    line.sendall(frame(Beat(2.0)) + b"\0\0\0\x64")
+    for _ in range(10):
+        time.sleep(0.3)
+        line.sendall(b"x")
+    line.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        line.recv(100)
+    line.settimeout(20)
+    assert line.recv(100) == b""
+
+
 def test_a_line_without_beats_is_not_waited_for(line):
     line.settimeout(0.5)
     with pytest.raises(TimeoutError):

@@ -34,6 +34,7 @@ def test_one_fails_others_get_time_then_an_interrupt_then_are_killed():
     assert conductor.tick(10.1) == []
     assert conductor.next_due() == 10 + SETTLE
     assert conductor.tick(10 + SETTLE) == [Interrupt(1, (0, 2))]
+    conductor.stopping(Stopping(1, ranks=(0, 2)), 10 + SETTLE)
     conductor.finished(done(0, interrupted=True), 10.3)
     assert conductor.next_due() == 10 + SETTLE + CUT_AFTER
     assert conductor.tick(11) == [Cut(1, (2,)), Inspect((2,))]
@@ -79,6 +80,27 @@ def test_a_run_that_another_client_had_interrupted_is_told_as_that():
         conductor.finished(done(rank, interrupted=True), 0.1)
     assert conductor.interrupts == 1
     assert not conductor.failed
+
+
+def kills(conductor, now):
+    return [each for each in conductor.tick(now) if isinstance(each, Kill)]
+
+
+def test_none_is_killed_before_its_machine_says_that_it_was_told():
+    """What ranks printed before comes first, over a slow line after many seconds."""
+    conductor = Conductor(1, (0, 1), 2)
+    conductor.interrupt(5)
+    assert kills(conductor, 20) == []
+    conductor.stopping(Stopping(1, ranks=(1,)), 20)
+    assert kills(conductor, 21.9) == []
+    assert kills(conductor, 22) == [Kill((1,))]
+    conductor.died(RankLost(1, 1, "killed", asked=True), 22.1)
+    assert kills(conductor, 29) == []
+    conductor.stopping(Stopping(1, ranks=(0,)), 30)
+    assert kills(conductor, 31.9) == []
+    assert kills(conductor, 32) == [Kill((0,))]
+    conductor.died(RankLost(1, 0, "killed", asked=True), 32.1)
+    assert conductor.over
 
 
 def test_a_second_interrupt_kills_at_once():

@@ -212,6 +212,26 @@ def test_values_outlast_a_line_that_is_cut_under_them(fake):
         assert (unpack(end.value, pool.store) == big).all()
 
 
+def test_a_result_that_cannot_be_brought_is_there_for_whoever_attaches(fake):
+    first = fake(nodes=2)
+    outcome = first.run(request(first, f"{RANK}bytes(3_000_000 + rank)"), lambda _: None)
+    cut = machines(first)[1]
+    assert cut.store().patience == first.spec.idle
+    cut.store().patience = 0.3
+    cut.cut()
+    back = {rank: end.value for rank, end in outcome.done.items()}
+    with pytest.raises(PoolError, match=r"no way to fake1 .*`%sky attach` brings it back"):
+        first.bring(back, lambda _: None)
+    assert first.closed
+    second = found(first)
+    second.attach(lambda _: None)
+    outcome = second.follow(lambda _: None)
+    second.bring({rank: end.value for rank, end in outcome.done.items()}, lambda _: None)
+    for rank, end in outcome.done.items():
+        assert len(unpack(end.value, second.store)) == 3_000_000 + rank
+    second.close()
+
+
 def test_a_machine_without_room_is_told_and_nothing_is_left(fake, monkeypatch):
     pool = fake()
     full = machines(pool)[1].store()

@@ -12,6 +12,7 @@ import pytest
 from skyward_nb.providers import folders
 from skyward_nb.providers.remains import Swept
 from skyward_nb.wire import processes
+from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.words.errors import RuntimeFolderError
 
 
@@ -123,6 +124,16 @@ def test_processes_of_the_dead_are_ended_and_no_others(root, start):
         shutil.rmtree(each.runtime)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="root alone can make a space of mounts")
+def test_processes_of_containers_are_left_alone(root, start):
+    """Their pools' folders are called as ours are, and lie elsewhere."""
+    dead = folders.make_folders("p", "dead")
+    (dead.runtime / "lock").touch()
+    others = [start(mark, ["unshare", "--mount", *SLEEP]) for mark in (dead.runtime, root / "gone")]
+    assert folders.sweep() == Swept(folders=1)
+    assert [each.poll() for each in others] == [None, None]
+
+
 def test_a_list_of_another_boot_or_another_container_says_nothing(root, start):
     dead = folders.make_folders("p", "dead")
     (dead.runtime / "lock").touch()
@@ -194,10 +205,54 @@ def test_values_of_other_roots_go_when_nobody_can_want_them(root, tmp_path, monk
             os.utime(folder, (0, 0))
     (tmp_path / f"skyward_nb-{uid}-00000002/open").chmod(0o755)
     start(None, [*SLEEP, str(tmp_path / names[3])])
-    assert not folders.sweep(), "only when asked"
-    assert folders.sweep(thoroughly=True) == Swept(folders=2, values=20)
+    assert folders.sweep() == Swept(folders=2, values=20)
     assert {name for name in names if (tmp_path / name).exists()} == set(names[2:])
     assert not (tmp_path / f"skyward_nb-{uid}").exists()
+
+
+@pytest.fixture
+def elsewhere(root, tmp_path, monkeypatch):
+    """Have this be another host or container from now on, where the same path is another folder."""
+    monkeypatch.setenv("SKYWARD_STORE_DIR", str(tmp_path / "memory"))
+    monkeypatch.setenv("SKYWARD_SPILL_DIR", str(tmp_path / "home"))
+
+    def go(how):
+        if how == "another host":
+            monkeypatch.setattr(processes, "boot", lambda: "of another machine")
+        else:
+            root.rename(tmp_path / "there")
+        root.mkdir(mode=0o700, exist_ok=True)
+
+    return go
+
+
+@pytest.mark.parametrize("how", ["another host", "another container"])
+def test_values_in_folders_that_are_shared_are_not_swept_from_elsewhere(root, elsewhere, how):
+    alive = folders.make_folders("p", "p-1")
+    alive.spill.mkdir(parents=True)
+    for folder in (alive.store, alive.spill):
+        (folder / "value").write_bytes(bytes(10))
+    elsewhere(how)
+    shutil.rmtree(root)
+    assert not folders.sweep(thoroughly=True)
+    assert (alive.store / "value").exists() and (alive.spill / "value").exists()
+    again = folders.make_folders("p", "p-1")
+    assert again.runtime == alive.runtime
+    assert again.store != alive.store and again.spill != alive.spill
+    for name in ("memory", "home"):
+        shutil.rmtree(root.parent / name)
+
+
+def test_what_was_spilled_before_a_boot_goes_when_nobody_can_want_it(root, elsewhere):
+    left = folders.make_folders("p", "p-1")
+    BlobStore(left.store, left.spill).folder_for(10, on_disk=True)
+    (left.spill / "value").write_bytes(bytes(10))
+    for path in (left.spill / "value", left.spill, left.store):
+        os.utime(path, (0, 0))
+    elsewhere("another host")
+    shutil.rmtree(left.runtime)
+    assert folders.sweep() == Swept(folders=1, values=10)
+    assert not left.spill.parent.exists() and not left.store.parent.exists()
 
 
 def test_folders_of_others_and_links_are_left_alone(root, tmp_path):
@@ -207,6 +262,22 @@ def test_folders_of_others_and_links_are_left_alone(root, tmp_path):
     (root / "link").symlink_to(tmp_path / "elsewhere")
     assert not folders.sweep()
     assert (tmp_path / "elsewhere" / "lock").exists()
+
+
+def test_a_root_that_others_could_change_is_refused(root, tmp_path):
+    """Where all may make folders, another user's link could have the root be anywhere."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    root.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RuntimeFolderError, match="symbolic link"):
+        folders.make_folders("p", "p-1")
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+    root.unlink()
+    root.mkdir()
+    root.chmod(0o770)
+    with pytest.raises(RuntimeFolderError, match=f"chmod 700 {root}"):
+        folders.make_folders("p", "p-1")
+    root.chmod(0o700)
+    folders.make_folders("p", "p-1").runtime.rmdir()
 
 
 def test_a_path_too_long_for_a_socket_leaves_nothing(tmp_path, monkeypatch):

@@ -1,16 +1,18 @@
 """What goes over the line to a host: scripts, files, streams; with a real sshd on loopback."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
 import stat
+import sys
 import threading
 
 import pytest
 from sshds import lacks, sshd
 
-from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.bootstrap.shell import NotOffered, ShellGone
 from skyward_nb.providers.ssh import line
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
@@ -391,6 +393,41 @@ def test_a_stream_after_the_line_was_lost_has_a_new_one(far, listener, server):
     assert server.logged("Accepted publickey") == 2
 
 
+WAY = """
+import os, socket, sys, threading, time
+time.sleep(1)
+there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def back():
+    while data := there.recv(65536):
+        os.write(1, data)
+    os._exit(0)
+threading.Thread(target=back).start()
+while data := os.read(0, 65536):
+    there.sendall(data)
+"""
+
+
+def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
+    server, listener, tmp_path, monkeypatch
+):
+    (tmp_path / "way.py").write_text(WAY)
+    server.say(f"ProxyCommand '{sys.executable}' {tmp_path}/way.py %h %p")
+    monkeypatch.setattr(line, "_AGAIN", 0.5)
+    far = Loop(server)
+    try:
+        for _ in range(5):
+            try:
+                near, there = opened(far, listener)
+            except OSError:
+                continue
+            near.close()
+            there.close()
+            break
+        assert server.logged("Accepted publickey") == 1
+    finally:
+        far.close()
+
+
 def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, server, monkeypatch):
     far.run("true")
     monkeypatch.setattr(line, "_AGAIN", 0.001)
@@ -447,3 +484,117 @@ def test_frames_have_beats_between_them(far, listener, monkeypatch):
     assert [type(each) for each in found[:3]] == [Look, Stop, Beat]
     near.close()
     there.close()
+
+
+def test_the_first_beat_comes_with_the_first_frame(far, listener, monkeypatch):
+    """Who is cut off a moment later is missed, too."""
+    from skyward_nb.providers.ssh import stream
+    from skyward_nb.wire.frames import command_frames, frame
+    from skyward_nb.words.commands import Beat, Look
+
+    monkeypatch.setattr(stream, "_BEAT", 1000)
+    near, there = opened(far, listener, bulk=False)
+    near.sendall(frame(Look()))
+    frames = command_frames()
+    found = []
+    while len(found) < 2:
+        found.extend(frames.feed(there.recv(1 << 16)))
+    assert [type(each) for each in found] == [Look, Beat]
+    near.close()
+    there.close()
+
+
+# ── what is offered there ───────────────────────────────────────────────────────────────
+
+
+async def echo(reader, writer):
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+
+
+async def talked(line, serve, say):
+    """What `say` gives, in a thread of its own, of a port there that is served here; and the port."""
+    async with line.offer(serve) as port:
+        return await asyncio.to_thread(say, port), port
+
+
+def test_a_port_there_is_served_here_and_then_no_more(far):
+    data = os.urandom(5_000_000)
+
+    def say(port):
+        with socket.create_connection(("127.0.0.1", port)) as there:
+
+            def give():
+                there.sendall(data)
+                there.shutdown(socket.SHUT_WR)
+
+            giving = threading.Thread(target=give)
+            giving.start()
+            with there.makefile("rb") as file:
+                found = file.read()
+            giving.join()
+            return found
+
+    found, port = far.do(talked(far.line, echo, say))
+    assert found == data
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_who_is_served_is_hung_up_on_at_the_end(far):
+    began, ended = threading.Event(), threading.Event()
+
+    async def wait(reader, writer):
+        began.set()
+        try:
+            await reader.read()
+        finally:
+            ended.set()
+
+    def say(port):
+        there = socket.create_connection(("127.0.0.1", port))
+        assert began.wait(20)
+        return there
+
+    there, _ = far.do(talked(far.line, wait, say))
+    assert ended.wait(20)
+    with there:
+        assert there.recv(1) == b""
+
+
+def test_who_takes_nothing_holds_nobody_up(far):
+    async def pour(reader, writer):
+        while True:
+            writer.write(bytes(1 << 20))
+            await writer.drain()
+
+    def say(port):
+        with socket.create_connection(("127.0.0.1", port)) as there:
+            assert there.recv(1)
+            return [far.run("echo well").out for _ in range(3)]
+
+    said, _ = far.do(talked(far.line, pour, say))
+    assert said == [b"well\n"] * 3
+
+
+@pytest.mark.parametrize("forwards", ["no", "local"])
+def test_an_sshd_that_offers_nothing_says_so(tmp_path, forwards):
+    with sshd(tmp_path / "other", AllowTcpForwarding=forwards) as server:
+        far = Loop(server)
+        try:
+            with pytest.raises(NotOffered, match="AllowTcpForwarding"):
+                far.do(talked(far.line, echo, lambda _port: None))
+            assert far.run("echo well").out == b"well\n"
+        finally:
+            far.close()
+
+
+def test_a_line_that_is_cut_while_something_is_offered(far, server):
+    def say(_port):
+        server.cut()
+        with contextlib.suppress(ShellGone):
+            far.run("echo noticed")
+        return far.run("echo well").out
+
+    assert far.do(talked(far.line, echo, say))[0] == b"well\n"

@@ -6,11 +6,13 @@ import re
 import socket
 import stat
 import subprocess
+import sys
 import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
 
 import asyncssh
+import psutil
 import pytest
 from sshds import lacks, make_key, sshd
 
@@ -464,6 +466,43 @@ def test_hosts_that_do_not_answer_hold_up_no_others(server):
 def test_a_host_that_is_on_the_way_to_itself(server):
     server.say(f"ProxyJump {server.address}:{server.port}")
     assert log_in(access(server)) == server.user
+
+
+WAY = """
+import os, socket, sys, threading
+there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+print("this way is watched", file=sys.stderr, flush=True)
+open(sys.argv[3], "w").write(str(os.getpid()))
+def back():
+    while data := there.recv(65536):
+        os.write(1, data)
+    os._exit(0)
+threading.Thread(target=back).start()
+while data := os.read(0, 65536):
+    there.sendall(data)
+"""
+
+
+def test_over_a_command_which_may_say_something_itself(server, tmp_path):
+    (tmp_path / "way.py").write_text(WAY)
+    pid = tmp_path / "pid"
+    way = f"'{sys.executable}' {tmp_path}/way.py %h %p {pid}"
+    server.say(f"HostName {server.address}", f"Port {server.port}", f"ProxyCommand {way}")
+    asked = access(server, "far", port=None)
+    assert log_in(asked, "head -c 3000000 /dev/zero | tr '\\0' x") == "x" * 3_000_000
+    assert not psutil.pid_exists(int(pid.read_text()))
+    # A host key is looked at as on any other way.
+    server.know("")
+    with pytest.raises(UnknownKey):
+        log_in(asked)
+    assert not psutil.pid_exists(int(pid.read_text()))
+
+
+def test_a_command_that_opens_no_way_is_named_with_what_it_said(server):
+    server.say("ProxyCommand sh -c 'echo no credentials >&2; exit 7'")
+    with pytest.raises(Unreachable, match="ended with status 7: no credentials") as raised:
+        log_in(access(server))
+    assert not raised.value.passing
 
 
 def test_a_server_that_drops_logins_is_tried_again(tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 import warnings
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
@@ -19,10 +21,10 @@ from sshds import lacks, sshd
 
 from skyward_nb.api.nodelogs import logs_elsewhere, node_logs
 from skyward_nb.pool import registry
-from skyward_nb.providers.folders import runtime_root
+from skyward_nb.providers.folders import pool_folders, runtime_root
 from skyward_nb.providers.ssh import readying
 from skyward_nb.wire.payload import unpack
-from skyward_nb.words.errors import HostError, HostNotReady, PoolError, StartError
+from skyward_nb.words.errors import HostError, HostNotReady, PoolError
 from skyward_nb.words.events import Output, Phase, Step
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
@@ -86,6 +88,26 @@ def test_a_cell_runs_on_each_host(ssh, server):
     assert server.logged("Accepted publickey") == 3
 
 
+def test_ranks_have_the_folder_and_the_umask_of_a_login(ssh, server):
+    words = Path(f"/proc/{server.pid}/status").read_text()
+    umask = re.search(r"^Umask:\s*(\d+)", words, re.MULTILINE)[1]
+    pool = ssh("one")
+    told = values(pool, "import os\n(os.getcwd(), os.umask(0o77), sorted(os.environ))")
+    folder, had, variables = told[0]
+    assert folder == pwd.getpwuid(os.getuid()).pw_dir
+    assert had == int(umask, 8) != 0o77
+    assert not [name for name in variables if name.startswith("SKYWARD_LOGIN")]
+
+
+def test_what_is_ours_there_nobody_else_may_enter_or_read(ssh):
+    pool = ssh("one")
+    assert values(pool, "import os\nos.umask(0)\nb'x' * 5_000_000") == [b"x" * 5_000_000]
+    made = pool_folders(f"{pool.pool_id}.0")
+    for root in (made.runtime, made.store):
+        for path in (root.parent, root, *root.glob("*")):
+            assert path.lstat().st_mode & 0o77 == 0, path
+
+
 def test_large_values_go_there_and_come_back(ssh):
     pool = ssh()
     big = np.random.default_rng(0).integers(0, 1 << 62, 4_000_000)
@@ -130,7 +152,7 @@ def test_an_sshd_that_forwards_no_sockets(ssh, server, no_leaks, by):
     server.start()
     no_leaks.add(f"child {server.pid}")
     with pytest.raises(
-        StartError, match="sshd on one opens no stream .*AllowStreamLocalForwarding"
+        HostNotReady, match="sshd there does not let anybody reach it.*AllowStreamLocalForwarding"
     ):
         ssh("one")
 
@@ -511,6 +533,27 @@ def test_a_host_that_cannot_be_readied_says_where_all_of_it_is(ssh, tmp_path):
     words = kept_of(found[1])
     assert parts(words) == ["login", "machine", "error"]
     assert str(tmp_path / "python") in words[-1].text + words[-2].text
+
+
+def test_a_line_that_is_lost_while_a_host_is_readied(ssh, server, tmp_path):
+    began = tmp_path / "began"
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\ntouch {began}\nexec sleep 100\n")
+    program.chmod(0o755)
+
+    def cut():
+        while not began.exists():
+            time.sleep(0.01)
+        server.cut()
+
+    cutting = threading.Thread(target=cut)
+    cutting.start()
+    with pytest.raises(
+        HostNotReady, match="one: the line to it was lost as it was readied"
+    ) as raised:
+        ssh("one", image=Image(interpreter=str(program)))
+    cutting.join()
+    assert "%sky logs node=one" in raised.value.__notes__[0]
 
 
 def test_hosts_that_cannot_be_logged_in_to_say_so_too(ssh):

@@ -89,3 +89,12 @@ def test_executors_work_in_the_process_after_it(tmp_path):
         "with ThreadPoolExecutor(1) as executor:\n    print(executor.submit(lambda: 'after it').result())\n",
     )
     assert said == ["in it", "after it"]
+
+
+def test_where_its_folder_is_not_there_it_runs_in_that_of_the_rank(tmp_path):
+    said = after(
+        tmp_path,
+        "import os\nprint(os.getcwd())\n",
+        f"import os\nos.chdir({str(tmp_path)!r})\nrun(PATH, [], '/nowhere')\n",
+    )
+    assert said == [str(tmp_path)]

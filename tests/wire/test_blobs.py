@@ -144,3 +144,11 @@ def test_writing_much_lets_others_know_that_it_goes_on(tmp_path, monkeypatch):
     store = BlobStore(tmp_path)
     store.put("d", [b"x" * 950, b"y"], lambda: ticks.append(1))
     assert len(ticks) == 11
+
+
+def test_there_is_a_folder_where_there_is_room_also_when_somebody_took_it_away(store):
+    """As systemd-logind does with what a user has in memory, when their last login is over."""
+    assert store.folder_for(10).is_dir()
+    store.memory.rmdir()
+    assert store.folder_for(10).is_dir()
+    assert store.memory.stat().st_mode & 0o777 == 0o700

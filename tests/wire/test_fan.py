@@ -116,7 +116,8 @@ def test_small_values_go_to_each(machines, together):
 
 def test_a_machine_that_others_cannot_reach_has_its_own_line(machines, together, monkeypatch):
     monkeypatch.setattr(neighbours, "_KNOCK", 0.3)
-    met = together._fan.addresses(lambda: None)
+    together._fan.addresses(lambda: None)
+    met = together._fan._met
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         met["far1"] = (deaf.getsockname()[:2],)  # it takes who comes, and says nothing
         met["far2"] = met["far3"]  # it is another one that is reached
@@ -126,6 +127,39 @@ def test_a_machine_that_others_cannot_reach_has_its_own_line(machines, together,
     assert [each.files() for each in machines] == [[digest]] * 8
     known = together._fan.addresses(lambda: None)
     assert known["far1"] == known["far2"] == known["far4"] == ()
+
+
+def test_what_is_behind_a_machine_that_cannot_be_reached_is_reached(
+    machines, together, monkeypatch
+):
+    monkeypatch.setattr(neighbours, "_KNOCK", 0.3)
+    monkeypatch.setattr(neighbours, "_PATIENCE", 0.3)
+    together._fan.addresses(lambda: None)
+    met = together._fan._met
+    for other in ("far2", "far3"):  # one that others are behind, one that is behind another
+        before = sum(each.sent for each in machines)
+        at, met[other] = met[other], met["far1"]
+        value = other.encode() + LARGE
+        assert together.put(digest_of([value]), [value])
+        assert all(digest_of([value]) in each.files() for each in machines)
+        assert sum(each.sent for each in machines) - before < 2.05 * len(LARGE)
+        assert not together._fan.addresses(lambda: None)[other]
+        met[other] = at
+        together._fan._lost.clear()
+
+
+def test_a_machine_that_could_not_be_reached_is_tried_again(machines, together, monkeypatch):
+    monkeypatch.setattr(fan_module, "_LOST_FOR", 0.0)
+    monkeypatch.setattr(neighbours, "_PATIENCE", 0.3)
+    together._fan.addresses(lambda: None)
+    met = together._fan._met
+    at, met["far1"] = met["far1"], met["far2"]
+    assert together.put(digest_of([LARGE]), [LARGE])
+    met["far1"] = at
+    before = sum(each.sent for each in machines)
+    again = b"again" + LARGE
+    assert together.put(digest_of([again]), [again])
+    assert sum(each.sent for each in machines) - before < 1.05 * len(LARGE)
 
 
 def test_a_machine_without_room_is_told_and_nothing_is_left(machines, together, monkeypatch):

@@ -13,6 +13,7 @@ import asyncssh
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.keys import keys_for
 from skyward_nb.providers.ssh.meaning import fault_of
+from skyward_nb.providers.ssh.proxy import Proxy, open_proxy
 from skyward_nb.providers.ssh.settings import Settings, settings_for
 from skyward_nb.providers.ssh.trust import HostKeys, algorithms, pin_file, read_known
 from skyward_nb.words.hosts import Host
@@ -46,6 +47,7 @@ class Dialer:
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._jumps: dict[str, asyncio.Task[asyncssh.SSHClientConnection]] = {}
         self._users: set[object] = set()
+        self._ending: set[asyncio.Task[None]] = set()
 
     def used_by(self, user: object) -> None:
         """Connections on the way are kept for `user`, until it lets go."""
@@ -79,7 +81,7 @@ class Dialer:
             pause *= 2
 
     async def _close(self) -> None:
-        """Hang up on the hosts on the way."""
+        """Hang up on the hosts on the way, and see the commands end that opened ways."""
         jumps, self._jumps = list(self._jumps.values()), {}
         for jump in jumps:
             jump.cancel()
@@ -87,6 +89,7 @@ class Dialer:
                 connection = await jump
                 connection.abort()
                 await connection.wait_closed()
+        await asyncio.gather(*self._ending)
 
     # ── on the way ──────────────────────────────────────────────────────────────────────
 
@@ -157,6 +160,30 @@ class Dialer:
     async def _login(
         self, settings: Settings, tunnel: asyncssh.SSHClientConnection | None, limit: float
     ) -> asyncssh.SSHClientConnection:
+        if tunnel is not None or not settings.proxy:
+            return await self._logged_in(settings, {"tunnel": tunnel}, limit)
+        try:
+            proxy = await open_proxy(settings.proxy)
+        except OSError as error:
+            why = f"its ProxyCommand `{settings.proxy}` did not start: {error.strerror}"
+            raise Unreachable(str(settings.host), why) from error
+        try:
+            connection = await self._logged_in(settings, {"sock": proxy.end}, limit)
+        except BaseException as error:
+            passing = isinstance(error, Unreachable) and error.passing
+            failed = await proxy.failure() if passing else ""
+            await proxy.close()
+            if failed:
+                raise Unreachable(str(settings.host), f"its ProxyCommand {failed}") from error
+            raise
+        ending = asyncio.get_running_loop().create_task(_closed(proxy, connection))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+        return connection
+
+    async def _logged_in(
+        self, settings: Settings, way: dict[str, Any], limit: float
+    ) -> asyncssh.SSHClientConnection:
         loop = asyncio.get_running_loop()
         trust = self._access.trust
         files = [*settings.known, *([pin_file()] if trust == "first" else [])]
@@ -164,8 +191,8 @@ class Dialer:
         judge = HostKeys(settings.place, known, trust)
         options: dict[str, Any] = {
             **settings.named,
+            **way,
             "config": list(settings.files),
-            "tunnel": tunnel,
             "client_factory": lambda: judge,
             "known_hosts": known,
             "server_host_key_algs": algorithms(known, settings.place),
@@ -198,6 +225,12 @@ class Dialer:
                 # What the system holds unsent cannot be overtaken by what is urgent.
                 wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         return connection
+
+
+async def _closed(proxy: Proxy, connection: asyncssh.SSHClientConnection) -> None:
+    """Once a connection is over, nobody needs the command that opened its way."""
+    await connection.wait_closed()
+    await proxy.close()
 
 
 def _is_over(task: asyncio.Task[asyncssh.SSHClientConnection]) -> bool:

@@ -12,13 +12,23 @@ import posixpath
 import shlex
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 
 import asyncssh
 
-from skyward_nb.bootstrap.shell import LINE, Ran, ShellGone, spoken, unheard, untold
+from skyward_nb.bootstrap.shell import (
+    LINE,
+    NotOffered,
+    Ran,
+    Serve,
+    ShellGone,
+    spoken,
+    unheard,
+    untold,
+)
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
 from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.ssh.offer import offered_at
 from skyward_nb.providers.ssh.stream import Gate, forward
 from skyward_nb.words.hosts import Host
 
@@ -63,7 +73,7 @@ class HostLine:
         await self._connected()
 
     async def _connected(self, *, again: bool = False) -> asyncssh.SSHClientConnection:
-        """The connection that there is, or a new one; `again`, it is tried once and briefly."""
+        """The connection that there is, or a new one; `again`, it is tried once and briefly at first."""
         async with self._dialing:
             known = self._connection
             if known is not None and not known.is_closed():
@@ -142,6 +152,31 @@ class HostLine:
             raise ConnectionRefusedError(errno.ECONNREFUSED, error.reason) from error
         except asyncssh.Error as error:
             raise OSError(errno.ECONNRESET, error.reason) from error
+
+    @contextlib.asynccontextmanager
+    async def offer(self, serve: Serve) -> AsyncGenerator[int]:
+        """While inside, connections to a port of the host's loopback are served here, as bulk; the port.
+
+        Raises `NotOffered` where its sshd forbids that, and `ShellGone` when the line is lost.
+        """
+        try:
+            connection = await self._connected()
+        except Unreachable as fault:
+            raise ShellGone(f"{self.name}: {fault.why}") from fault
+        assert self._gate is not None
+        try:
+            offered = await offered_at(connection, self._gate, serve)
+        except asyncssh.ChannelListenError:
+            raise NotOffered(
+                "its sshd forwards no port of its own to this side (AllowTcpForwarding, "
+                "DisableForwarding or PermitListen in sshd_config, or the key's options)"
+            ) from None
+        except (asyncssh.Error, OSError) as error:
+            raise ShellGone(f"{self.name}: the line was lost: {error}") from error
+        try:
+            yield offered.port
+        finally:
+            await offered.close()
 
     # ── scripts ─────────────────────────────────────────────────────────────────────────
 

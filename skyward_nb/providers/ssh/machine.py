@@ -18,8 +18,9 @@ from skyward_nb.bootstrap.shell import Ran, ShellGone
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.host import GONE, NOTE, Failed, Note, Started
 from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.wire import logins
 from skyward_nb.wire.remote_store import RemoteStore
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")
 _START_LIMIT = 60.0
@@ -45,22 +46,18 @@ for folder in "$TMPDIR" "$TEMP" "$TMP" /tmp /var/tmp; do
   pool=$root/{name}
   [ -e "$pool" ] || [ -h "$pool" ] || continue
   if is_ours "$pool" && {{ is_ours "$root" || [ "$SKYWARD_RUNTIME_DIR" ] && [ -O "$root" ]; }}; then
-    cat "$pool/{note}" 2>/dev/null
     printf '\\n%s\\n' "$pool"
+    cat "$pool/{note}" 2>/dev/null || printf '{{}}'
+    echo
     exit 0
   fi
   strange=$pool
 done
 [ "$strange" ] || exit {gone}
-printf '%s\\n' "$strange"
+printf '\\n%s\\n{{}}\\n' "$strange"
 exit {strange}
 """
 _STRANGE = 4
-_FORBIDDEN = (
-    "sshd on {name} opens no stream to the agent, which runs there. It needs `AllowStreamLocalForwarding "
-    "yes` in sshd_config, with no `DisableForwarding yes` there, and no `restrict` or "
-    "`no-port-forwarding` before the key in authorized_keys"
-)
 
 
 class SSHMachine:
@@ -90,6 +87,7 @@ class SSHMachine:
         """The connection over which the pool's folder was found."""
         self._pause = 0.0
         self._is_reached = False
+        """Its agent was started from here, and not reached so far."""
         self._store = RemoteStore(self.values, name=self.name)
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
@@ -101,7 +99,7 @@ class SSHMachine:
         except (ShellGone, TimeoutError) as error:
             raise StartError(self._pool, f"no agent was started on {self.name}: {error}") from error
         try:
-            answer = msgspec.json.decode(_last_lines(ran)[0], type=Started | Failed)
+            answer = msgspec.json.decode(_said(ran)[0], type=Started | Failed)
         except msgspec.MsgspecError:
             detail = ran.err.strip() or ran.out.decode(errors="replace")
             why = f"no agent was started on {self.name}: its Python ended with status {ran.code}"
@@ -114,7 +112,8 @@ class SSHMachine:
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.
 
-        Raises `AgentGone` where the host says so, and OSError, after a while, where it cannot now.
+        Raises `AgentGone` where the host says so, `HostNotReady` where it never will, and OSError,
+        after a while, where it cannot now.
         """
         self._loop = asyncio.get_running_loop()
         if self._pause:
@@ -137,7 +136,13 @@ class SSHMachine:
             if code == GONE:
                 raise AgentGone from None
             if code == 0 and not self._is_reached:
-                raise StartError(self._pool, _FORBIDDEN.format(name=self.name)) from None
+                raise HostNotReady(
+                    self.name,
+                    "its agent runs, and sshd there does not let anybody reach it. The sshd_config "
+                    "there has to allow AllowTcpForwarding and AllowStreamLocalForwarding (at least "
+                    "`local`), and not DisableForwarding; a key in authorized_keys must not be "
+                    "`restrict` or `no-port-forwarding`",
+                ) from None
             raise
 
     async def _look(self) -> int | None:
@@ -169,7 +174,7 @@ class SSHMachine:
             raise ConnectionError(str(error)) from error
         if ran.code == GONE:
             raise AgentGone
-        folder, text = _last_lines(ran)
+        text, folder = _said(ran)
         if ran.code == _STRANGE:
             raise AgentGone(f"{folder.decode(errors='replace')} there is not its folder any more")
         if ran.code:
@@ -243,10 +248,12 @@ class SSHMachine:
     async def _host(self, words: list[str], limit: float) -> Ran:
         """Have the host's Python do something."""
         assert self._environment is not None
-        command = [self._environment.python, "-m", "skyward_nb.providers.host", *words]
+        # Of the folder that one logs in to, in which ranks are, nothing is imported.
+        command = [self._environment.python, "-P", "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
+        login = f'{logins.FOLDER}="$HOME" {logins.UMASK}="$login_umask"'
         # In a folder of which nothing is imported.
-        script = f"cd /; PYTHONPATH={path} exec {shlex.join(command)}"
+        script = f"cd /; {login} PYTHONPATH={path} exec {shlex.join(command)}"
         return await self._line.run(script, limit=limit)
 
     def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:
@@ -254,7 +261,11 @@ class SSHMachine:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit)
 
 
-def _last_lines(ran: Ran) -> tuple[bytes, bytes]:
-    """The last line of what a host said, and the one before: files of its login shell may say something first."""
-    *_, before, last = b"\n", b"\n", *ran.out.splitlines()
-    return last, before
+def _said(ran: Ran) -> tuple[bytes, bytes]:
+    """The line of JSON in what a host said, and the one before.
+
+    Files of its login shell may say something before, and what these started, after that.
+    """
+    lines = [b"", *ran.out.splitlines()]
+    number = max((at for at, line in enumerate(lines) if line.startswith(b"{")), default=0)
+    return lines[number], lines[number - 1]

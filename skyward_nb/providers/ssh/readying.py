@@ -117,12 +117,12 @@ async def _ready(
     def told(phase: str, detail: str, done: bool) -> None:
         tell(Step((node,), phase, detail, done=done))
         now = time.monotonic()
+        words = [detail] if detail or phase in began else ["begun"]
         begun = began.setdefault(phase, now)
-        words = [detail] if detail else []
         if done:
             words.append(f"done after {now - begun:.2f} s")
             del began[phase]
-        note(phase, ": ".join(words) or "begun")
+        note(phase, ": ".join(word for word in words if word))
 
     note("login", f"it is to be node {node}")
     lost = 0

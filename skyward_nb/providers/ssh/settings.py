@@ -26,7 +26,7 @@ class Settings:
     """How one host is logged in to; `jumps` are the hosts on the way, the first one first.
 
     `files` are those of config that say so, `identities` the private keys that are named;
-    `agent` is the socket of ssh-agent, if any.
+    `agent` is the socket of ssh-agent, if any, `proxy` the command that opens the way there.
     """
 
     host: Host
@@ -37,6 +37,7 @@ class Settings:
     known: tuple[Path, ...] = ()
     identities: tuple[str, ...] = ()
     agent: str = ""
+    proxy: str = ""
     is_named_only: bool = False
     """Whether config says that no other keys are tried (IdentitiesOnly)."""
     named: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -82,6 +83,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
         ),
         identities=tuple(paths),
         agent=str(config.get("IdentityAgent", os.environ.get("SSH_AUTH_SOCK")) or ""),
+        proxy=str(config.get("ProxyCommand") or ""),
         is_named_only=bool(config.get("IdentitiesOnly")),
         named=named,
         says=frozenset(word for word in ("Ciphers", "ConnectTimeout") if config.get(word)),

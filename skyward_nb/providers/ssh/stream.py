@@ -20,13 +20,14 @@ from skyward_nb.words.commands import Beat
 _CHUNK = 128 << 10
 _MOST_UNSENT = 256 << 10
 _LEAST_UNSENT = 64 << 10
-_WINDOW = 2 << 20
+_WINDOW = 512 << 10
 _BULK_WINDOW = 32 << 20
 _BULK_PACKET = 256 << 10
 _BUFFER = 1 << 20
 _HEAD = 4
 """Bytes of a frame's length, which comes before it."""
 _BEAT = 5.0
+_SOON = 0.5
 _MISSED = 4
 _BEAT_FRAME = frame(Beat(_MISSED * _BEAT))
 
@@ -237,7 +238,8 @@ class Beating(Stream):
         """Say something to the host; the first of it begins the beats."""
         super().pass_on(data)
         if self._timer is None:
-            self._timer = self._loop.call_later(_BEAT, self._beat)
+            # At once: whoever is cut off before the first one would be waited for.
+            self._timer = self._loop.call_later(0, self._beat)
         at = 0
         while at < len(data):
             step = min(self._rest, len(data) - at)
@@ -251,9 +253,10 @@ class Beating(Stream):
                     self._rest, self._head = int.from_bytes(self._head, "big"), b""
 
     def _beat(self) -> None:
-        self._timer = self._loop.call_later(_BEAT, self._beat)
-        if not (self._rest or self._head or self._is_full or self._has_said_all):
+        is_between = not (self._rest or self._head or self._is_full or self._has_said_all)
+        if is_between:
             super().pass_on(_BEAT_FRAME)
+        self._timer = self._loop.call_later(_BEAT if is_between else _SOON, self._beat)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
