@@ -8,7 +8,8 @@ import stat
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager
+import time
+from contextlib import asynccontextmanager, contextmanager
 
 import asyncssh
 import psutil
@@ -55,6 +56,25 @@ async def logged_in(asked):
         await connection.wait_closed()
     finally:
         await dialer.let_go(user)
+
+
+@contextmanager
+def ssh_agent(path, monkeypatch, *keys, passphrase=""):
+    """An ssh-agent that has these keys."""
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
+    try:
+        while not path.exists():
+            assert agent.poll() is None
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+        ask = path.with_name("ask")
+        ask.write_text(f"#!/bin/sh\necho {passphrase}\n")
+        ask.chmod(0o700)
+        environ = {**os.environ, "SSH_ASKPASS": str(ask), "SSH_ASKPASS_REQUIRE": "force"}
+        subprocess.run(["ssh-add", "-q", *keys], check=True, env=environ, stdin=subprocess.DEVNULL)
+        yield
+    finally:
+        agent.terminate()
+        agent.wait()
 
 
 def log_in(asked, command="echo $USER"):
@@ -254,25 +274,32 @@ def test_a_locked_key_and_an_agent_that_has_it(server, tmp_path, monkeypatch):
         log_in(access(server))
     assert f"`ssh-add {locked}`" in raised.value.why
 
-    path = tmp_path / "agent"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
-    try:
-        while not path.exists():
-            assert agent.poll() is None
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
-        ask = tmp_path / "ask"
-        ask.write_text("#!/bin/sh\necho secret\n")
-        ask.chmod(0o700)
-        environ = {**os.environ, "SSH_ASKPASS": str(ask), "SSH_ASKPASS_REQUIRE": "force"}
-        subprocess.run(["ssh-add", "-q", locked], check=True, env=environ, stdin=subprocess.DEVNULL)
+    with ssh_agent(tmp_path / "agent", monkeypatch, locked, passphrase="secret"):
         assert log_in(access(server)) == server.user
         assert log_in(access(server, key=str(locked))) == server.user
         server.authorized.write_text("")
         with pytest.raises(LoginRefused, match="1 of ssh-agent"):
             log_in(access(server))
-    finally:
-        agent.terminate()
-        agent.wait()
+
+
+@pytest.mark.parametrize("by", ["key=", "IdentityFile"])
+@pytest.mark.parametrize("holder", ["agent", "file"])
+def test_a_key_that_is_named_is_tried_before_those_of_an_agent(tmp_path, monkeypatch, by, holder):
+    """Which may be more than the host lets one try."""
+    paths = [tmp_path / f"key{number}" for number in range(5)]
+    publics = [make_key(path) for path in paths]
+    with sshd(tmp_path / "strict", MaxAuthTries=2) as server:
+        server.authorized.write_text(publics[-1])
+        plain = f"UserKnownHostsFile {server.known_hosts}\n"
+        named = {} if by == "IdentityFile" else {"key": str(paths[-1])}
+        if not named:
+            plain += f"IdentityFile {paths[-1]}\n"
+        server.client_config.write_text(plain)
+        held = paths if holder == "agent" else paths[:-1]
+        with ssh_agent(tmp_path / "agent", monkeypatch, *held):
+            if holder == "agent":
+                paths[-1].unlink()
+            assert log_in(access(server, **named)) == server.user
 
 
 # ── the way there ───────────────────────────────────────────────────────────────────────
@@ -380,6 +407,60 @@ def test_a_host_on_the_way_to_several_is_logged_in_to_once(server, tmp_path):
 
         asyncio.run(go())
         assert server.logged("Accepted publickey") == 3
+
+
+def test_a_host_on_the_way_that_drops_logins_is_tried_again(server, tmp_path):
+    with sshd(tmp_path / "jump", MaxStartups=1) as jump:
+        server.known_hosts.write_text(server.known_hosts.read_text() + jump.known_hosts.read_text())
+        jump.authorized.write_text(server.authorized.read_text())
+        server.say(
+            "Host far", f"HostName {server.address}", f"Port {server.port}",
+            f"ProxyJump {jump.address}:{jump.port}",
+        )  # fmt: skip
+        asked = access(server, "far", port=None)
+
+        def dropped():
+            while not jump.logged("drop connection"):
+                time.sleep(0.01)
+
+        async def go():
+            dialer = Dialer(asked)
+            dialer.used_by(dialer)
+            _, standing = await asyncio.open_connection(jump.address, jump.port)
+            dialing = asyncio.ensure_future(dialer.dial(asked.hosts[0], tries=12))
+            await asyncio.to_thread(dropped)
+            standing.close()
+            connection = await dialing
+            connection.abort()
+            await connection.wait_closed()
+            await dialer.let_go(dialer)
+
+        asyncio.run(asyncio.wait_for(go(), 60))
+
+
+def test_hosts_that_do_not_answer_hold_up_no_others(server):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dead = [f"silent{number}" for number in range(16)]
+        server.say(
+            "Host silent*", f"HostName {server.address}", f"Port {silent.getsockname()[1]}",
+            "Host one", f"HostName {server.address}", f"Port {server.port}",
+        )  # fmt: skip
+        asked = access(server, *dead, "one", port=None)
+
+        async def go():
+            dialer = Dialer(asked)
+            dialing = [
+                asyncio.ensure_future(dialer.dial(host, limit=1000.0)) for host in asked.hosts
+            ]
+            connection = await dialing.pop()
+            connection.abort()
+            await connection.wait_closed()
+            assert not any(each.done() for each in dialing)
+            for each in dialing:
+                each.cancel()
+            await asyncio.gather(*dialing, return_exceptions=True)
+
+        asyncio.run(asyncio.wait_for(go(), 60))
 
 
 def test_a_host_that_is_on_the_way_to_itself(server):

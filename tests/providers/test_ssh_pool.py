@@ -1,5 +1,6 @@
 """Pools on hosts that one logs in to, with a real sshd on loopback: what becomes of them, and of their lines."""
 
+import asyncio
 import os
 import pwd
 import re
@@ -21,6 +22,7 @@ from sshds import lacks, sshd
 from skyward_nb.api.nodelogs import logs_elsewhere, node_logs
 from skyward_nb.pool import registry
 from skyward_nb.providers.folders import pool_folders, runtime_root
+from skyward_nb.providers.ssh import readying
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
 from skyward_nb.words.events import Output, Phase, Step
@@ -138,6 +140,21 @@ def test_a_rank_that_dies_there(ssh):
     )
     assert set(outcome.lost) == {1}
     assert values(pool, "1 + 1") == [2, 2]
+
+
+@pytest.mark.parametrize("by", ["AllowStreamLocalForwarding", "DisableForwarding", "restrict"])
+def test_an_sshd_that_forwards_no_sockets(ssh, server, no_leaks, by):
+    server.stop()
+    if by == "restrict":
+        server.authorized.write_text(f"restrict {server.authorized.read_text()}")
+    else:
+        server.options[by] = "no" if by.startswith("Allow") else "yes"
+    server.start()
+    no_leaks.add(f"child {server.pid}")
+    with pytest.raises(
+        HostNotReady, match="sshd there does not let anybody reach it.*AllowStreamLocalForwarding"
+    ):
+        ssh("one")
 
 
 # ── lines that are lost ─────────────────────────────────────────────────────────────────
@@ -356,6 +373,76 @@ def test_a_host_that_has_not_what_is_asked_for(ssh, tmp_path):
     with pytest.raises(HostError) as raised:
         ssh("one", "two", image=Image(interpreter=str(tmp_path / "python")))
     assert str(tmp_path / "python") in str(raised.value)
+
+
+def readied_by(monkeypatch, hosts):
+    """Have hosts made ready by these functions, by name; others as always."""
+    really = readying.ready
+
+    async def ready(shell, *words, **options):
+        if found := hosts.get(shell.name):
+            await found(shell)
+        return await really(shell, *words, **options)
+
+    monkeypatch.setattr(readying, "ready", ready)
+
+
+async def fails(shell):
+    raise HostNotReady(shell.name, "its disk is full")
+
+
+async def goes_on(shell):
+    await asyncio.Event().wait()
+
+
+def test_a_host_that_fails_is_told_while_others_are_readied(ssh, monkeypatch):
+    readied_by(monkeypatch, {"bad": fails, "slow": goes_on})
+    with pytest.raises(HostError) as raised:
+        ssh("slow", "bad")
+    assert raised.value.hosts == {"bad": "its disk is full"}
+
+
+def test_for_a_host_that_fails_another_comes_while_others_are_readied(ssh, monkeypatch):
+    came = threading.Event()
+
+    async def waits(shell):
+        assert await asyncio.get_running_loop().run_in_executor(None, came.wait, 60)
+
+    async def comes(shell):
+        came.set()
+
+    readied_by(monkeypatch, {"bad": fails, "slow": waits, "spare": comes})
+    assert names(ssh("slow", "bad", "spare", nodes=2)) == ["slow", "spare"]
+
+
+def test_a_line_that_is_lost_while_a_host_is_readied_is_made_anew(ssh, server, monkeypatch):
+    lost = []
+
+    async def loses(shell):
+        if not lost:
+            lost.append(shell.name)
+            running = asyncio.ensure_future(shell.run("echo on >&2; sleep 30", heard=lost.append))
+            while "on" not in lost:
+                await asyncio.sleep(0.01)
+            server.cut()
+            await running
+
+    readied_by(monkeypatch, {"two": loses})
+    pool = ssh("one", "two")
+    assert names(pool) == ["one", "two"]
+    said = [word.text for word in kept_of(pool.pool_id, "two")]
+    assert any("the line was lost" in text for text in said)
+
+
+def test_a_host_that_is_lost_while_it_is_readied_is_that_hosts_fault(ssh, server, monkeypatch):
+    from skyward_nb.bootstrap.shell import ShellGone
+
+    async def loses(shell):
+        raise ShellGone(f"{shell.name}: the line was lost: cable")
+
+    readied_by(monkeypatch, {"two": loses})
+    monkeypatch.setattr(readying, "_PATIENCE", 0.0)
+    assert names(ssh("one", "two", "three", nodes=2)) == ["one", "three"]
 
 
 def test_a_host_that_is_away_at_the_end_is_named(ssh, server):

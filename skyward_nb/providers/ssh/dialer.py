@@ -11,6 +11,7 @@ from typing import Any
 import asyncssh
 
 from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.ssh.keys import keys_for
 from skyward_nb.providers.ssh.meaning import fault_of
 from skyward_nb.providers.ssh.proxy import Proxy, open_proxy
 from skyward_nb.providers.ssh.settings import Settings, settings_for
@@ -21,6 +22,7 @@ from skyward_nb.words.ssh import SSHAccess
 _AT_ONCE = 16
 LOGIN_LIMIT = 20.0
 """Seconds that a login may take."""
+_SLOW = 2.0
 _TRIES = 6
 _PAUSE = 0.2
 _MOST_JUMPS = 8
@@ -66,13 +68,12 @@ class Dialer:
         """
         loop = asyncio.get_running_loop()
         settings = await loop.run_in_executor(None, settings_for, self._access, host)
-        tunnel = await self._through(settings.jumps, host, limit)
         pause = _PAUSE
         while True:
             tries -= 1
             try:
-                async with self._turn:
-                    return await self._login(settings, tunnel, limit)
+                tunnel = await self._through(settings.jumps, host, limit)
+                return await self._login_in_turn(settings, tunnel, limit)
             except Unreachable as fault:
                 if not fault.passing or not tries:
                     raise
@@ -141,6 +142,21 @@ class Dialer:
 
     # ── one login ───────────────────────────────────────────────────────────────────────
 
+    async def _login_in_turn(
+        self, settings: Settings, tunnel: asyncssh.SSHClientConnection | None, limit: float
+    ) -> asyncssh.SSHClientConnection:
+        """Log in; one that takes long holds up no others."""
+        async with self._turn:
+            login = asyncio.get_running_loop().create_task(self._login(settings, tunnel, limit))
+            try:
+                await asyncio.wait([login], timeout=_SLOW)
+            except asyncio.CancelledError:
+                login.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Unreachable):
+                    (await login).abort()
+                raise
+        return await login
+
     async def _login(
         self, settings: Settings, tunnel: asyncssh.SSHClientConnection | None, limit: float
     ) -> asyncssh.SSHClientConnection:
@@ -193,7 +209,8 @@ class Dialer:
         if "ConnectTimeout" not in settings.says:
             options["connect_timeout"] = limit
         try:
-            connection = await asyncssh.connect(settings.host.name, **options)
+            async with keys_for(settings) as keys:
+                connection = await asyncssh.connect(settings.host.name, **{**options, **keys})
         except (
             asyncssh.Error,
             asyncssh.KeyImportError,

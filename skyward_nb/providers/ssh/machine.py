@@ -87,7 +87,6 @@ class SSHMachine:
         """The connection over which the pool's folder was found."""
         self._pause = 0.0
         self._is_reached = False
-        self._is_new = False
         """Its agent was started from here, and not reached so far."""
         self._store = RemoteStore(self.values, name=self.name)
 
@@ -108,7 +107,6 @@ class SSHMachine:
         if isinstance(answer, Failed):
             raise StartError(self._pool, f"{self.name}: {answer.message}", answer.detail)
         self._runtime = answer.runtime
-        self._is_new = True
         self._found_over = self._line.number
 
     async def connect(self) -> socket.socket:
@@ -127,7 +125,6 @@ class SSHMachine:
         stream = await self._stream("agent.sock")
         self._pause = 0.0
         self._is_reached = True
-        self._is_new = False
         return stream
 
     async def _stream(self, name: str, *, bulk: bool = False) -> socket.socket:
@@ -135,9 +132,10 @@ class SSHMachine:
         try:
             return await self._line.stream(f"{self._runtime}/{name}", bulk=bulk, over=over)
         except ConnectionRefusedError:
-            if await self._is_gone():
+            code = await self._look()
+            if code == GONE:
                 raise AgentGone from None
-            if self._is_new:
+            if code == 0 and not self._is_reached:
                 raise HostNotReady(
                     self.name,
                     "its agent runs, and sshd there does not let anybody reach it. The sshd_config "
@@ -147,12 +145,12 @@ class SSHMachine:
                 ) from None
             raise
 
-    async def _is_gone(self) -> bool:
+    async def _look(self) -> int | None:
+        """0 where the agent lives, GONE where it does not; None where the host did not say."""
         try:
-            ran = await self._host(["look", self._folder_id], _LOOK_LIMIT)
+            return (await self._host(["look", self._folder_id], _LOOK_LIMIT)).code
         except (ShellGone, TimeoutError):
-            return False
-        return ran.code == GONE
+            return None
 
     async def _found(self) -> int:
         """The number of the connection over which the pool's folder was found, as it is on each new one.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
-from typing import Any
 
 from skyward_nb.bootstrap.environment import Environment, ready
 from skyward_nb.bootstrap.facts import spell_gpus
@@ -15,13 +13,18 @@ from skyward_nb.bootstrap.shell import ShellGone
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.choosing import Healthy, choose
 from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.faults import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.words.errors import HostError, HostNotReady
-from skyward_nb.words.events import Step
+from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.image import Image
 from skyward_nb.words.nodes import node_words
 from skyward_nb.words.spec import PoolSpec
+
+_PATIENCE = 60.0
+_PAUSE = 1.0
+_MOST_LOST = 5
 
 
 async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine, ...]:
@@ -64,42 +67,40 @@ async def _readied(
     """As many hosts as there are nodes, made ready side by side; for one that cannot be, another comes."""
     chosen, spare = healthy[: spec.nodes], healthy[spec.nodes :]
     tell(_told(chosen, faults))
-    done: dict[int, Environment] = {}
     image, ours = image_of(spec), Package()
-    while lacking := [node for node in range(spec.nodes) if node not in done]:
-        works = (_ready(chosen[node], node, image, ours, tell) for node in lacking)
-        for node, result in zip(lacking, await _all_of(list(works)), strict=True):
-            if isinstance(result, Environment):
-                done[node] = result
-                continue
-            host = chosen[node].line.name
-            faults[host] = result.message.removeprefix(f"{host}: ")
-            if not spare:
-                raise result if of == 1 else HostError(spec.name, faults, spec.nodes, of)
-            chosen[node] = spare.pop(0)
-            tell(_told(chosen, faults))
-    return [(chosen[node], done[node]) for node in range(spec.nodes)]
+    going: dict[asyncio.Task[Environment], int] = {}
+    done: dict[int, Environment] = {}
 
+    def begin(node: int) -> None:
+        work = _ready(chosen[node], node, image, ours, tell)
+        going[asyncio.get_running_loop().create_task(work)] = node
 
-async def _all_of(
-    works: list[Coroutine[Any, Any, Environment]],
-) -> list[Environment | HostNotReady]:
-    """What all of these come to; any other error than a host's own ends them all."""
-
-    async def one(work: Coroutine[Any, Any, Environment]) -> Environment | HostNotReady:
-        try:
-            return await work
-        except HostNotReady as fault:
-            return fault
-
-    tasks = [asyncio.ensure_future(one(work)) for work in works]
+    for node in range(spec.nodes):
+        begin(node)
     try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
+        while going:
+            ended, _ = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
+            failed: dict[int, HostNotReady] = {}
+            for task in ended:
+                try:
+                    done[going[task]] = task.result()
+                except HostNotReady as fault:
+                    failed[going[task]] = fault
+                del going[task]
+            for node, fault in failed.items():
+                host = chosen[node].line.name
+                faults[host] = fault.message.removeprefix(f"{host}: ")
+            for node, fault in failed.items():
+                if not spare:
+                    raise fault if of == 1 else HostError(spec.name, faults, spec.nodes, of)
+                chosen[node] = spare.pop(0)
+                tell(_told(chosen, faults))
+                begin(node)
+    finally:
+        for task in going:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
+        await asyncio.gather(*going, return_exceptions=True)
+    return [(chosen[node], done[node]) for node in range(spec.nodes)]
 
 
 async def _ready(
@@ -124,15 +125,42 @@ async def _ready(
         note(phase, ": ".join(word for word in words if word))
 
     note("login", f"it is to be node {node}")
-    try:
-        return await ready(line, healthy.facts, image, told, ours=ours)
-    except HostNotReady as fault:
-        note("error", fault.message)
-        raise
-    except ShellGone as gone:
-        why = str(gone).removeprefix(f"{line.name}: ")
-        note("error", why)
-        raise HostNotReady(line.name, f"the line to it was lost as it was readied: {why}") from gone
+    lost = 0
+    while True:
+        try:
+            return await ready(line, healthy.facts, image, told, ours=ours)
+        except HostNotReady as fault:
+            note("error", fault.message)
+            raise
+        except ShellGone as gone:
+            why = str(gone).removeprefix(f"{line.name}: ")
+            note("error", why)
+            lost += 1
+            try:
+                if lost > _MOST_LOST:
+                    raise Unreachable(line.name, why)
+                tell(Phase(f"the line to {line.name} was lost; trying to reach it again"))
+                await _back(line)
+            except Unreachable as fault:
+                why = f"the line to it was lost as it was readied: {fault.why}"
+                raise HostNotReady(line.name, why) from gone
+            # What was begun there has its lock, and is waited for.
+            note("login", f"{line.place}, again")
+            tell(Phase(""))
+
+
+async def _back(line: HostLine) -> None:
+    """Log in again to a host whose line was lost; raises `Unreachable` where that does not do for long."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return await line.connect()
+        except (UnknownKey, LoginRefused):
+            raise
+        except Unreachable:
+            if time.monotonic() > until:
+                raise
+        await asyncio.sleep(_PAUSE)
 
 
 def _told(chosen: list[Healthy], faults: dict[str, str]) -> Step:

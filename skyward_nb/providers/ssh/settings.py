@@ -38,6 +38,8 @@ class Settings:
     identities: tuple[str, ...] = ()
     agent: str = ""
     proxy: str = ""
+    is_named_only: bool = False
+    """Whether config says that no other keys are tried (IdentitiesOnly)."""
     named: dict[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of asyncssh that the spec, or the host as it is written, says."""
     says: frozenset[str] = frozenset()
@@ -82,6 +84,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
         identities=tuple(paths),
         agent=str(config.get("IdentityAgent", os.environ.get("SSH_AUTH_SOCK")) or ""),
         proxy=str(config.get("ProxyCommand") or ""),
+        is_named_only=bool(config.get("IdentitiesOnly")),
         named=named,
         says=frozenset(word for word in ("Ciphers", "ConnectTimeout") if config.get(word)),
     )
