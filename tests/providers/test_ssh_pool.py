@@ -318,6 +318,22 @@ def test_a_pool_that_is_gone_meanwhile_is_not_found(ssh):
         other.attach(lambda _: None)
 
 
+def test_a_pool_whose_host_cannot_be_reached_is_not_gone(ssh, server, no_leaks):
+    pool = ssh("one")
+    values(pool, "kept = 5\nkept")
+    pool.leave()
+    server.stop()
+    with pytest.raises(PoolError, match=r"cannot be reached now: .*try again") as told:
+        found(pool).attach(lambda _: None)
+    assert "gone" not in str(told.value)
+    server.start()
+    no_leaks.add(f"child {server.pid}")
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert values(again, "kept") == [5]
+    again.close()
+
+
 def test_a_run_goes_on_without_us_and_is_told_of_later(ssh, server):
     pool = ssh("one")
     body = "import time\nfor i in range(10):\n    print(i)\n    time.sleep(0.05)\n'end'"
