@@ -11,6 +11,7 @@ import pytest
 from sshds import lacks, sshd
 
 from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.providers.ssh import stream
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.hosts import parse_hosts
@@ -395,3 +396,41 @@ def test_frames_have_beats_between_them(far, listener, monkeypatch):
     assert [type(each) for each in found[:3]] == [Look, Stop, Beat]
     near.close()
     there.close()
+
+
+class SlowConnection:
+    """A connection that something comes over."""
+
+    def __init__(self):
+        self._transport = self
+        self.came = []
+
+    def set_write_buffer_limits(self, high, low):
+        pass
+
+    def data_received(self, data, datatype=None):
+        self.came.append(data)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_an_answer_is_waited_for_as_long_as_something_comes(comes, monkeypatch):
+    monkeypatch.setattr(stream, "_LATE", 0.5)
+
+    async def wait():
+        connection = SlowConnection()
+        gate = stream.Gate(connection)
+        answer = asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(gate.patiently(asyncio.wait_for(answer, 60)))
+        for _ in range(40):
+            await asyncio.sleep(0.05)
+            if comes:
+                connection.data_received(b"x")
+        answer.cancelled() or answer.set_result("there")
+        assert len(connection.came) == 40 * comes
+        return await waiting
+
+    if comes:
+        assert asyncio.run(wait()) == "there"
+    else:
+        with pytest.raises(TimeoutError, match="no answer"):
+            asyncio.run(wait())
