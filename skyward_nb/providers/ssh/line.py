@@ -33,7 +33,6 @@ from skyward_nb.providers.ssh.stream import Gate, forward
 from skyward_nb.words.hosts import Host
 
 _CHUNK = 256 << 10
-_OPEN_LIMIT = 5.0
 _AGAIN = 5.0
 _END_LIMIT = 1.0
 _FREED = 0.005
@@ -140,12 +139,13 @@ class HostLine:
         connection = await self._reached()
         if over is not None and over != self.number:
             raise OSError(errno.ECONNRESET, "the connection was lost meanwhile")
+        gate = self._gate
+        assert gate is not None
         try:
-            async with asyncio.timeout(_OPEN_LIMIT):
-                return await forward(connection, path, self._gate if bulk else None)
-        except TimeoutError:
+            return await gate.patiently(forward(connection, path, gate if bulk else None))
+        except TimeoutError as late:
             self.drop()
-            raise OSError(errno.ETIMEDOUT, f"no answer in {_OPEN_LIMIT:g} s") from None
+            raise OSError(errno.ETIMEDOUT, str(late)) from None
         except asyncssh.ChannelOpenError as error:
             if connection.is_closed():
                 raise OSError(errno.ECONNRESET, "the connection is lost") from error
