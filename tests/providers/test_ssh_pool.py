@@ -553,27 +553,6 @@ def test_a_host_that_cannot_be_readied_says_where_all_of_it_is(ssh, tmp_path):
     assert str(tmp_path / "python") in words[-1].text + words[-2].text
 
 
-def test_a_line_that_is_lost_while_a_host_is_readied(ssh, server, tmp_path):
-    began = tmp_path / "began"
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\ntouch {began}\nexec sleep 100\n")
-    program.chmod(0o755)
-
-    def cut():
-        while not began.exists():
-            time.sleep(0.01)
-        server.cut()
-
-    cutting = threading.Thread(target=cut)
-    cutting.start()
-    with pytest.raises(
-        HostNotReady, match="one: the line to it was lost as it was readied"
-    ) as raised:
-        ssh("one", image=Image(interpreter=str(program)))
-    cutting.join()
-    assert "%sky logs node=one" in raised.value.__notes__[0]
-
-
 def test_hosts_that_cannot_be_logged_in_to_say_so_too(ssh):
     with pytest.raises(HostError) as raised:
         ssh("dead", "one", "dead2", nodes=2)
