@@ -360,7 +360,7 @@ def test_who_has_no_name_here(server, monkeypatch):
         raise KeyError("getpwuid(): uid not found: 4711")
 
     monkeypatch.setattr("getpass.getuser", no_name)
-    with pytest.raises(Unreachable, match="has no name on this machine.*set USER"):
+    with pytest.raises(Unreachable, match=r"has no name on this machine.*set USER"):
         log_in(access(server))
 
 

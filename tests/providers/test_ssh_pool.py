@@ -152,7 +152,7 @@ def test_an_sshd_that_forwards_no_sockets(ssh, server, no_leaks, by):
     server.start()
     no_leaks.add(f"child {server.pid}")
     with pytest.raises(
-        HostNotReady, match="sshd there does not let anybody reach it.*AllowStreamLocalForwarding"
+        HostNotReady, match=r"sshd there does not let anybody reach it.*AllowStreamLocalForwarding"
     ):
         ssh("one")
 
@@ -421,9 +421,10 @@ def test_a_line_that_is_lost_while_a_host_is_readied_is_made_anew(ssh, server, m
     async def loses(shell):
         if not lost:
             lost.append(shell.name)
-            running = asyncio.ensure_future(shell.run("echo on >&2; sleep 30", heard=lost.append))
-            while "on" not in lost:
-                await asyncio.sleep(0.01)
+            on = asyncio.Event()
+            work = shell.run("echo on >&2; sleep 30", heard=lambda _: on.set())
+            running = asyncio.ensure_future(work)
+            await on.wait()
             server.cut()
             await running
 
