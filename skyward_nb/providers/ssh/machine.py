@@ -97,7 +97,9 @@ class SSHMachine:
         try:
             ran = await self._host(words, _START_LIMIT)
         except (ShellGone, TimeoutError) as error:
-            raise StartError(self._pool, f"no agent was started on {self.name}: {_why(error)}") from error
+            raise StartError(
+                self._pool, f"no agent was started on {self.name}: {_why(error)}"
+            ) from error
         try:
             answer = msgspec.json.decode(_said(ran)[0], type=Started | Failed)
         except msgspec.MsgspecError:
