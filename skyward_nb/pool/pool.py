@@ -235,9 +235,7 @@ class Pool:
 
     def start(self, watch: Watch) -> None:
         """Bring the pool up; raises a `SkyError`, or KeyboardInterrupt, with nothing left behind."""
-        for use in self._plugins:
-            check_installed(use)
-        self._provider.check(self.spec)
+        self._check(self.spec, self._plugins)
         try:
             with self._lines.interrupts():
                 self._connect(watch)
@@ -264,9 +262,7 @@ class Pool:
         """
         before = self.spec, self._plugins
         plugins = uses_of(spec)
-        for use in plugins:
-            check_installed(use)
-        self._provider.check(spec)
+        self._check(spec, plugins)
         try:
             with self._turn(), self._lines.interrupts():
                 self._readied_for(spec, plugins)
@@ -276,6 +272,13 @@ class Pool:
             self._ready = False
             raise
         self._list()
+
+    def _check(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
+        """Raise what hinders a pool of this spec; machines elsewhere have packages of their own."""
+        if self._provider.shares_files:
+            for use in plugins:
+                check_installed(use)
+        self._provider.check(spec)
 
     def _list(self) -> None:
         """Let other processes find the pool, as it is now."""
@@ -312,10 +315,15 @@ class Pool:
             raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
         except OSError as error:
             self.leave()
-            if self._provider.shares_files:
+            if self._provider.shares_files and isinstance(error, ConnectionRefusedError):
+                # On this machine one that listens no more is about to end.
                 raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
-            why = error.strerror or str(error)
-            raise PoolError(name, f"pool {name!r} cannot be reached now: {why}") from None
+            why = error.strerror or str(error) or type(error).__name__
+            raise PoolError(
+                name,
+                f"pool {name!r} cannot be reached now: {why}. It lives on until nobody has been "
+                f"there for {self.spec.idle:g} s: try again.",
+            ) from error
         except BaseException:
             self.leave()
             raise

@@ -1,7 +1,7 @@
 """The content store of a machine elsewhere, by way of streams to its agent.
 
 What is small goes in one message; what is large in ranges, over several streams where the way is
-long. A stream that is lost is opened anew, and ranges that have come stay. What was fetched is
+long; no more of it comes at a time than leaves room for words. A stream that is lost is opened anew, and ranges that have come stay. What was fetched is
 verified once, and kept here until it is dropped.
 """
 
@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from itertools import accumulate
 from typing import Protocol, TypeVar
 
+from skyward_nb.wire.ahead import Ahead, Asked
 from skyward_nb.wire.arriving import Arriving
 from skyward_nb.wire.beside import side_by_side
 from skyward_nb.wire.blobs import Buffer, Damaged
@@ -93,7 +94,8 @@ class RemoteStore:
         self._lock = threading.Lock()
         self._order = threading.Lock()
         self._idle: list[Line] = []
-        self._delay = 0.0
+        self.ahead: Ahead = Ahead()
+        """How much is asked for before it comes, by what is known of the line."""
         self.moved: int = 0
         """Bytes of large values that went there or came from there, ever."""
         self._on_disk: dict[str, bool] = {}
@@ -200,18 +202,18 @@ class RemoteStore:
             self.moved += size
 
     def _timed(self, line: Line, lack: Lack) -> Lacks:
-        """What is lacking there; the least time that such an answer takes is the delay."""
+        """What is lacking there; how long such an answer takes tells the delay."""
         began = time.monotonic()
         found = _ask(line, lack, Lacks)
-        took = time.monotonic() - began
-        self._delay = min(self._delay, took) if self._delay else took
+        self.ahead.took(time.monotonic() - began)
         return found
 
     def _streams(self, size: int) -> int:
         """Over how many streams so many bytes go: one where the way is short."""
-        if self._delay < _NEAR:
+        delay = self.ahead.delay
+        if delay < _NEAR:
             return 1
-        fill = int(self._delay * _RATE / _WINDOW) + 1
+        fill = int(delay * _RATE / _WINDOW) + 1
         return max(1, min(fill, _MOST_STREAMS, size // _LEAST_PIECE))
 
     # ── values that go on from there ────────────────────────────────────────────────────
@@ -274,23 +276,22 @@ class RemoteStore:
         return known
 
     def _fetched(self, digest: str, tick: Callable[[], None]) -> PrivateMemory:
-        here, arriving = self._tried(lambda line: _begun(line, digest), tick)
+        coming = _Coming(digest, self.ahead, self._tell)
         patience = _Patience(self.patience, self.name)
+        many = 1
         try:
-            if not self._delay and not arriving.has_all():
-                self._tried(lambda line: self._timed(line, Lack(digest, here.size)), tick)
-            while not arriving.has_all():
-                many = self._streams(arriving.missing.size)
-                coming = _Coming(digest, here, arriving, _piece(here.size, many), self._tell)
+            while not coming.has_all():
+                coming.begin(many)
                 if (lost := self._done(coming, many, tick)) is not None:
                     patience.rest(lost, tick, came_on=coming.done)
-            if arriving.digest() != digest:
-                self.drop([digest])
-                raise Damaged("its bytes in the store are not those that were packed")
-        except BaseException:
-            here.close()
+                # One stream is enough for what a window of it holds.
+                many = min(self._streams(coming.missing), 1 + self.ahead.most // _WINDOW)
+            return coming.whole()
+        except Damaged:
+            self.drop([digest])
             raise
-        return here
+        finally:
+            coming.close()
 
     # ── streams ─────────────────────────────────────────────────────────────────────────
 
@@ -378,6 +379,7 @@ class RemoteStore:
 
     def _hang_up(self) -> None:
         """One stream was lost, and so may those be that nobody uses."""
+        self.ahead.forget()
         with self._lock:
             lines, self._idle = self._idle, []
         for line in lines:
@@ -467,42 +469,114 @@ class _Going:
 
 
 class _Coming:
-    """Pieces of a value that come `here`, over any number of streams."""
+    """Pieces of a value that come here, over any number of streams; the first of them tells its size."""
 
-    def __init__(
-        self,
-        digest: str,
-        here: PrivateMemory,
-        arriving: Arriving,
-        piece: int,
-        tell: Callable[[int], None],
-    ) -> None:
+    def __init__(self, digest: str, ahead: Ahead, tell: Callable[[int], None]) -> None:
         self._digest = digest
+        self._ahead = ahead
         self._tell = tell
-        self._here = here
-        self._arriving = arriving
-        self._spans = deque(pieces(arriving.missing, piece))
+        self._lock = threading.Lock()
+        self._here: PrivateMemory | None = None
+        self._arriving: Arriving | None = None
+        self._spans: deque[Span] = deque()
+        self._parts = _AHEAD
+        self.done = 0
+        """Pieces that came since it was begun."""
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are to come, as far as is known."""
+        return self._arriving.missing.size if self._arriving is not None else _AT_ONCE
+
+    def has_all(self) -> bool:
+        """Whether nothing is missing."""
+        return self._arriving is not None and self._arriving.has_all()
+
+    def whole(self) -> PrivateMemory:
+        """All of it, which is the caller's then; raises `Damaged`."""
+        assert self._here is not None
+        assert self._arriving is not None
+        if self._arriving.digest() != self._digest:
+            raise Damaged("its bytes in the store are not those that were packed")
+        here, self._here = self._here, None
+        return here
+
+    def close(self) -> None:
+        """Let go of what has come."""
+        if self._here is not None:
+            self._here.close()
+
+    def begin(self, many: int) -> None:
+        """What is missing is to come over so many streams."""
+        self._spans = deque(self._arriving.missing if self._arriving else [(0, _AT_ONCE)])
+        self._parts = many * _AHEAD
         self.done = 0
 
     def __call__(self, line: Line) -> None:
         """Take pieces from this stream until there are no more."""
-        asked: deque[Span] = deque()
+        asked: deque[tuple[Span, Asked]] = deque()
         room = memoryview(bytearray(_ROOM))
-        while True:
-            while len(asked) < _AHEAD and (span := _next(self._spans)) is not None:
-                line.say(Give(self._digest, span[0], span[1] - span[0]))
-                asked.append(span)
-            if not asked:
-                return
-            start, stop = asked.popleft()
-            given = _answer(line, Given)
-            if given.length != stop - start:
-                raise Unwilling(Refused(errno.ENOENT, "a value has fewer bytes than it had"))
-            for at, data in line.pieces(start, stop - start, room):
-                self._here.write(at, data)
-                self._arriving.came(at, data)
-                self.done += 1
-                self._tell(len(data))
+        try:
+            while self._ask(line, asked):
+                self._hear(line, *asked[0], room)
+                asked.popleft()
+        finally:
+            for _, each in asked:
+                self._ahead.gone(each)
+
+    def _ask(self, line: Line, asked: deque[tuple[Span, Asked]]) -> bool:
+        """Ask for as much as is good now; whether there is something to come."""
+        while len(asked) < _AHEAD and self._spans:
+            if (taken := self._next()) is not None:
+                asked.append(taken)
+                (start, stop), _ = taken
+                line.say(Give(self._digest, start, stop - start))
+            elif asked:
+                break
+            else:
+                self._ahead.wait(line.tick)
+        return bool(asked)
+
+    def _next(self) -> tuple[Span, Asked] | None:
+        """The next bytes, if some may be asked for now."""
+        with self._lock:
+            if not self._spans:
+                return None
+            start, stop = self._spans[0]
+            asked = self._ahead.ask(min(_PIECE, stop - start), self._parts)
+            if asked is None:
+                return None
+            middle = start + asked.left
+            if middle < stop:
+                self._spans[0] = middle, stop
+            else:
+                self._spans.popleft()
+            return (start, middle), asked
+
+    def _hear(self, line: Line, span: Span, asked: Asked, room: memoryview) -> None:
+        start, stop = span
+        given = _answer(line, Given)
+        self._ahead.answered(asked)
+        here, arriving = self._known(given.size)
+        # What was asked for before its size was known may be beyond it.
+        length = max(0, min(stop, given.size) - start)
+        if given.length != length or given.size != arriving.size:
+            raise Unwilling(Refused(errno.ENOENT, "a value has fewer bytes than it had"))
+        self._ahead.shrink(asked, length)
+        for at, data in line.pieces(start, length, room):
+            here.write(at, data)
+            arriving.came(at, data)
+            self._ahead.has_come(asked, len(data))
+            self.done += 1
+            self._tell(len(data))
+
+    def _known(self, size: int) -> tuple[PrivateMemory, Arriving]:
+        """Room for all of it, and what has come."""
+        if self._here is None or self._arriving is None:
+            self._here = PrivateMemory(size)
+            self._arriving = Arriving(size, self._here.read)
+            self._spans = deque((at, min(end, size)) for at, end in self._spans if at < size)
+        return self._here, self._arriving
 
 
 class _Patience:
@@ -529,21 +603,6 @@ class _Patience:
         while time.monotonic() < until:
             tick()
             time.sleep(_AGAIN / 5)
-
-
-def _begun(line: Line, digest: str) -> tuple[PrivateMemory, Arriving]:
-    """Room for a value, with its first bytes in it, and what has come of it."""
-    given = _ask(line, Give(digest, 0, _AT_ONCE), Given)
-    here = PrivateMemory(given.size)
-    arriving = Arriving(given.size, here.read)
-    try:
-        for at, data in line.pieces(0, given.length, memoryview(bytearray(given.length or 1))):
-            here.write(at, data)
-            arriving.came(at, data)
-    except BaseException:
-        here.close()
-        raise
-    return here, arriving
 
 
 def _settle(line: Line) -> None:

@@ -13,12 +13,15 @@ import pytest
 from pools import found, request, values
 
 from skyward_nb.pool import registry, stores
+from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.fake import FakeProvider
 from skyward_nb.providers.folders import far_root
 from skyward_nb.wire.blobs import digest_of
 from skyward_nb.wire.payload import unpack
 from skyward_nb.wire.remote_store import RemoteStore
-from skyward_nb.words.errors import PayloadError, PoolError
+from skyward_nb.words.errors import MissingDependency, PayloadError, PoolError
 from skyward_nb.words.events import Output, Phase
+from skyward_nb.words.spec import PoolSpec
 
 np = pytest.importorskip("numpy")
 
@@ -330,9 +333,28 @@ def test_large_values_on_a_slow_line_go_in_streams_and_are_told_of(fake, monkeyp
     outcome = pool.run(request(pool, "big", {"big": big}), told.append)
     pool.bring({0: outcome.done[0].value}, told.append)
     assert (unpack(outcome.done[0].value, pool.store) == big).all()
-    assert machine.store()._delay >= 0.06
+    assert machine.store().ahead.delay >= 0.06
     phases = [event.text for event in told if isinstance(event, Phase)]
     for doing in ("sending 12 MB", "gathering 12 MB of rank 0"):
         assert doing in phases
         sizes = [re.fullmatch(rf"{doing}; (.+) went over the line so far", text) for text in phases]
         assert any(sizes), phases
+
+
+def test_what_is_installed_here_counts_for_this_machine_alone(monkeypatch):
+    class Checked(Exception):
+        """As far as it shall come."""
+
+    class Elsewhere(FakeProvider):
+        def check(self, spec):
+            raise Checked
+
+    class Here(Elsewhere):
+        shares_files = True
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    spec = PoolSpec(provider="fake", framework=("torch",))
+    with pytest.raises(MissingDependency):
+        Pool(spec, Here(), lambda _: None).start(lambda _: None)
+    with pytest.raises(Checked):
+        Pool(spec, Elsewhere(), lambda _: None).start(lambda _: None)

@@ -13,7 +13,7 @@ import pytest
 from sshds import lacks, sshd
 
 from skyward_nb.bootstrap.shell import NotOffered, ShellGone
-from skyward_nb.providers.ssh import line
+from skyward_nb.providers.ssh import line, stream
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.hosts import parse_hosts
@@ -531,7 +531,6 @@ def test_frames_have_beats_between_them(far, listener, monkeypatch):
 
 def test_the_first_beat_comes_with_the_first_frame(far, listener, monkeypatch):
     """Who is cut off a moment later is missed, too."""
-    from skyward_nb.providers.ssh import stream
     from skyward_nb.wire.frames import command_frames, frame
     from skyward_nb.words.commands import Beat, Look
 
@@ -641,3 +640,41 @@ def test_a_line_that_is_cut_while_something_is_offered(far, server):
         return far.run("echo well").out
 
     assert far.do(talked(far.line, echo, say))[0] == b"well\n"
+
+
+class SlowConnection:
+    """A connection that something comes over."""
+
+    def __init__(self):
+        self._transport = self
+        self.came = []
+
+    def set_write_buffer_limits(self, high, low):
+        pass
+
+    def data_received(self, data, datatype=None):
+        self.came.append(data)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_an_answer_is_waited_for_as_long_as_something_comes(comes, monkeypatch):
+    monkeypatch.setattr(stream, "_LATE", 0.5)
+
+    async def wait():
+        connection = SlowConnection()
+        gate = stream.Gate(connection)
+        answer = asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(gate.patiently(asyncio.wait_for(answer, 60)))
+        for _ in range(40):
+            await asyncio.sleep(0.05)
+            if comes:
+                connection.data_received(b"x")
+        answer.cancelled() or answer.set_result("there")
+        assert len(connection.came) == 40 * comes
+        return await waiting
+
+    if comes:
+        assert asyncio.run(wait()) == "there"
+    else:
+        with pytest.raises(TimeoutError, match="no answer"):
+            asyncio.run(wait())

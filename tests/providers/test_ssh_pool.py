@@ -238,7 +238,7 @@ def test_an_agent_that_is_gone_is_the_end_of_the_pool(ssh):
     (agent,) = [
         each
         for each in psutil.process_iter(["cmdline"])
-        if (each.info["cmdline"] or ())[1:3] == ["-m", "skyward_nb.node"]
+        if "skyward_nb.node" in (each.info["cmdline"] or ())
         and str(runtime_root()) in " ".join(each.info["cmdline"])
     ]
     agent.send_signal(signal.SIGKILL)
@@ -316,6 +316,22 @@ def test_a_pool_that_is_gone_meanwhile_is_not_found(ssh):
     pool.close()
     with pytest.raises(PoolError, match="is gone"):
         other.attach(lambda _: None)
+
+
+def test_a_pool_whose_host_cannot_be_reached_is_not_gone(ssh, server, no_leaks):
+    pool = ssh("one")
+    values(pool, "kept = 5\nkept")
+    pool.leave()
+    server.stop()
+    with pytest.raises(PoolError, match=r"cannot be reached now: .*try again") as told:
+        found(pool).attach(lambda _: None)
+    assert "gone" not in str(told.value)
+    server.start()
+    no_leaks.add(f"child {server.pid}")
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert values(again, "kept") == [5]
+    again.close()
 
 
 def test_a_run_goes_on_without_us_and_is_told_of_later(ssh, server):
@@ -437,10 +453,11 @@ def test_a_line_that_is_lost_while_a_host_is_readied_is_made_anew(ssh, server, m
     async def loses(shell):
         if not lost:
             lost.append(shell.name)
-            on = asyncio.Event()
-            work = shell.run("echo on >&2; sleep 30", heard=lambda _: on.set())
-            running = asyncio.ensure_future(work)
-            await on.wait()
+            began = asyncio.Event()
+            running = asyncio.ensure_future(
+                shell.run("echo on >&2; sleep 30", heard=lambda _: began.set())
+            )
+            await began.wait()
             server.cut()
             await running
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from skyward_nb.node import values as service
 from skyward_nb.node.values import Values
+from skyward_nb.wire.ahead import Ahead
 from skyward_nb.wire.blobs import BlobStore, Damaged, digest_of
 from skyward_nb.wire.remote_store import Parts, RemoteStore
 from skyward_nb.wire.several_stores import SeveralStores
@@ -126,19 +127,8 @@ def test_a_value_goes_and_comes_back(near, far, value):
     assert far.files() == []
 
 
-def _slowly(store):
-    timed = store._timed
-
-    def measure(line, lack):
-        found = timed(line, lack)
-        store._delay = 0.05
-        return found
-
-    return measure
-
-
 def test_over_a_long_way_values_go_in_many_streams(near, far, monkeypatch):
-    monkeypatch.setattr(near, "_timed", _slowly(near))
+    monkeypatch.setattr(Ahead, "delay", 0.05)
     digest = digest_of([LARGE])
     assert near.put(digest, [LARGE])
     assert far.opened > 1

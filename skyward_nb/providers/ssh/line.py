@@ -33,7 +33,6 @@ from skyward_nb.providers.ssh.stream import Gate, forward, whole
 from skyward_nb.words.hosts import Host
 
 _CHUNK = 256 << 10
-_OPEN_LIMIT = 5.0
 _AGAIN = 5.0
 _REFUSED = 30.0
 _MOST_REFUSED = 300.0
@@ -154,12 +153,13 @@ class HostLine:
         connection = await self._reached()
         if over is not None and over != self.number:
             raise OSError(errno.ECONNRESET, "the connection was lost meanwhile")
+        gate = self._gate
+        assert gate is not None
         try:
-            async with asyncio.timeout(_OPEN_LIMIT):
-                return await forward(connection, path, self._gate if bulk else None)
-        except TimeoutError:
+            return await gate.patiently(forward(connection, path, gate if bulk else None))
+        except TimeoutError as late:
             self.drop()
-            raise OSError(errno.ETIMEDOUT, f"no answer in {_OPEN_LIMIT:g} s") from None
+            raise OSError(errno.ETIMEDOUT, str(late)) from None
         except asyncssh.ChannelOpenError as error:
             if connection.is_closed():
                 raise OSError(errno.ECONNRESET, "the connection is lost") from error

@@ -10,7 +10,7 @@ import asyncio
 import select
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 import asyncssh
@@ -26,6 +26,9 @@ _WINDOW = 512 << 10
 _BULK_WINDOW = 32 << 20
 _BULK_PACKET = 256 << 10
 _BUFFER = 1 << 20
+_LATE = 5.0
+_MOST_LATE = 60.0
+"""Seconds after which there is no answer, also where something else comes."""
 _HEAD = 4
 """Bytes of a frame's length, which comes before it."""
 _BEAT = 5.0
@@ -39,20 +42,45 @@ def _left(_opened: object) -> None:
 
 
 class Gate:
-    """Whether a connection takes bulk in now: shut while more than a little waits to be sent."""
+    """Whether a connection takes bulk in now: shut while more than a little waits to be sent.
+
+    `heard` is when something last came over it, by the loop's clock.
+    """
 
     def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
         self.is_open: bool = True
+        self._clock = asyncio.get_running_loop().time
+        self.heard: float = self._clock()
         self._waiting: list[Stream] = []
         # asyncssh does not heed what its transport says of its buffer; we do.
         hooks = cast(Any, connection)
         hooks.pause_writing = self._shut
         hooks.resume_writing = self._reopen
+        self._take = connection.data_received
+        hooks.data_received = self._hear
         hooks._transport.set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
 
     def wait(self, stream: Stream) -> None:
         """Have a stream go on when there is room again."""
         self._waiting.append(stream)
+
+    async def patiently(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for an answer as long as something comes; raises TimeoutError where nothing does."""
+        doing = asyncio.ensure_future(work)
+        latest = self._clock() + _MOST_LATE
+        try:
+            while not doing.done():
+                began = self._clock()
+                await asyncio.wait([doing], timeout=_LATE)
+                if not doing.done() and (self.heard < began or self._clock() > latest):
+                    raise TimeoutError(f"no answer in {_LATE:g} s")
+            return doing.result()
+        finally:
+            doing.cancel()
+
+    def _hear(self, data: bytes, datatype: asyncssh.DataType = None) -> None:
+        self.heard = self._clock()
+        self._take(data, datatype)
 
     def _shut(self) -> None:
         self.is_open = False
