@@ -35,6 +35,7 @@ _FORM = 1
 
 _WORKS = r"""
 cd /
+unset PYTHONPATH
 works() {
   [ -x "$1/bin/python" ] && "$1/bin/python" -c '
 import cloudpickle, dill, msgspec, psutil, xxhash
@@ -44,7 +45,8 @@ assert find_spec("IPython") and find_spec("threadpoolctl")' >/dev/null 2>&1 </de
 """
 """Whether an environment is whole: some machines remove files that were not read for a while.
 
-Python would import what lies in the folder it is started in: no module of anybody lies in `/`.
+Python would import what lies in the folder it is started in: no module of anybody lies in `/`. Ranks
+have a PYTHONPATH of their own.
 """
 
 _SEE = f"""{_WORKS}

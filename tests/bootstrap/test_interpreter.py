@@ -63,6 +63,12 @@ def test_what_it_lacks_is_named_with_the_line_to_install_it(shell, bare):
     assert {*shlex.split(line)[5:]} == {*RUNNING}
 
 
+def test_what_is_on_a_path_that_ranks_do_not_have_does_not_count(tmp_path, bare):
+    everything = str(Path(pytest.__file__).parents[1])
+    shell = shell_at(tmp_path / "home", PYTHONPATH=everything)
+    assert "lacks what ranks need: msgspec" in refused(shell, Image(interpreter=str(bare)))
+
+
 def test_versions_and_packages_of_the_image_are_looked_at(shell):
     text = refused(
         shell,

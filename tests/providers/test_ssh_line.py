@@ -154,6 +154,49 @@ def test_a_script_that_nobody_waits_for_any_more(far, tmp_path):
         end.touch()
 
 
+def test_a_script_that_is_let_go_as_it_begins_leaves_no_session_behind(far, server, listener):
+    """At whatever step: the one session that there may be is free again."""
+
+    async def let_go_after(steps, work):
+        task = asyncio.ensure_future(work)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        (left,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(left, socket.socket):
+            left.close()
+
+    far.run("true")
+    for steps in range(1, 12):
+        far.do(let_go_after(steps, far.line.run("true")))
+        assert far.run("echo on").out == b"on\n"
+        far.do(let_go_after(steps, far.line.stream(listener.getsockname())))
+    near, there = opened(far, listener)
+    near.close()
+    there.close()
+    assert server.logged("Accepted publickey") == 1
+
+
+def test_a_host_that_refuses_us_is_not_asked_again_and_again(far, server, listener, monkeypatch):
+    far.run("true")
+    known = server.authorized.read_text()
+    server.authorized.write_text("")
+    near, there = opened(far, listener)
+    server.cut()
+    assert near.recv(1) == b""
+    near.close()
+    there.close()
+    before = server.logged("Connection from")
+    for _ in range(5):
+        with pytest.raises(OSError, match="does not let"):
+            far.do(far.line.stream(listener.getsockname()))
+    assert server.logged("Connection from") == before + 1
+    server.authorized.write_text(known)
+    monkeypatch.setattr(far.line, "_refused_until", 0.0)
+    near = far.do(far.line.stream(listener.getsockname()))
+    near.close()
+
+
 def test_a_script_that_does_not_read_its_stdin(far):
     ran = far.run("exit 3", data=bytes(20_000_000))
     assert ran.code == 3

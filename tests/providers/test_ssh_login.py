@@ -101,12 +101,12 @@ def test_an_unknown_host_key_is_shown_and_how_to_accept_it(server):
     fingerprint = line.stdout.split()[1]
     assert raised.value.fingerprint == fingerprint
     assert fingerprint in raised.value.why
-    command = re.search(r"`(ssh -F [^`]*) true`", raised.value.why)[1]
+    command = re.search(r"`(ssh [^`]*) true`", raised.value.why)[1]
     assert command.split()[1:] == [
-        "-F", str(server.client_config), "-p", str(server.port), server.address,
+        "-o", "StrictHostKeyChecking=ask", "-F", str(server.client_config), "-p", str(server.port), server.address,
     ]  # fmt: skip
     # The command that it names is one that OpenSSH understands; here it is told not to ask.
-    accept = [*command.split(), "-o", "StrictHostKeyChecking=accept-new", "true"]
+    accept = [*command.replace("=ask", "=accept-new").split(), "true"]
     subprocess.run(accept, check=True, stdin=subprocess.DEVNULL, capture_output=True)
     assert log_in(access(server)) == server.user
 
@@ -344,6 +344,23 @@ def test_what_is_no_sshd(server):
 def test_config_that_cannot_be_read(server):
     server.client_config.write_text("Port twenty\n")
     with pytest.raises(Unreachable, match=r"config cannot be read: .*line 1"):
+        log_in(access(server))
+
+
+def test_hosts_on_the_way_that_are_none_are_told_of_the_host_they_are_for(server):
+    server.say("Host odd", "ProxyJump gate:twenty")
+    with pytest.raises(Unreachable, match=r"`ProxyJump gate:twenty` .* names no hosts") as raised:
+        log_in(access(server, "odd"))
+    assert raised.value.host == "odd"
+    assert log_in(access(server)) == server.user
+
+
+def test_who_has_no_name_here(server, monkeypatch):
+    def no_name():
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr("getpass.getuser", no_name)
+    with pytest.raises(Unreachable, match=r"has no name on this machine.*set USER"):
         log_in(access(server))
 
 

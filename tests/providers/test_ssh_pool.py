@@ -22,7 +22,7 @@ from sshds import lacks, sshd
 from skyward_nb.api.nodelogs import logs_elsewhere, node_logs
 from skyward_nb.pool import registry
 from skyward_nb.providers.folders import pool_folders, runtime_root
-from skyward_nb.providers.ssh import readying
+from skyward_nb.providers.ssh import choosing, readying
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
 from skyward_nb.words.events import Output, Phase, Step
@@ -370,6 +370,22 @@ def test_healthy_hosts_are_picked_and_the_others_told(ssh, server):
             assert f"not {name}: nothing listens on" in login.text
     finally:
         again.close()
+
+
+def test_a_host_whose_probe_hangs_holds_up_no_others(ssh, tmp_path, monkeypatch):
+    """As where a driver does: what hangs there would not end before the pool is up."""
+    end, really = tmp_path / "end", choosing.probe
+
+    async def probe(line):
+        if line.name == "bad":
+            await line.run(f"trap '' TERM; while [ ! -e {end} ]; do sleep 0.1; done")
+        return await really(line)
+
+    monkeypatch.setattr(choosing, "probe", probe)
+    try:
+        assert names(ssh("bad", "good", nodes=1)) == ["good"]
+    finally:
+        end.touch()
 
 
 def test_too_few_hosts_are_an_error_with_each_of_them(ssh):

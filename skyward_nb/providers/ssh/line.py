@@ -27,13 +27,15 @@ from skyward_nb.bootstrap.shell import (
     untold,
 )
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
-from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.ssh.faults import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.offer import offered_at
-from skyward_nb.providers.ssh.stream import Gate, forward
+from skyward_nb.providers.ssh.stream import Gate, forward, whole
 from skyward_nb.words.hosts import Host
 
 _CHUNK = 256 << 10
 _AGAIN = 5.0
+_REFUSED = 30.0
+_MOST_REFUSED = 300.0
 _END_LIMIT = 1.0
 _FREED = 0.005
 _MOST_FREED = 1.0
@@ -51,6 +53,9 @@ class HostLine:
         self._dialing = asyncio.Lock()
         self._session = asyncio.Lock()
         self._is_closed = False
+        self._refusal: Unreachable | None = None
+        self._refused_for = _REFUSED
+        self._refused_until = 0.0
         self._again = _AGAIN
         """Seconds that a login is given when the line was lost."""
         self.number: int = 0
@@ -87,16 +92,25 @@ class HostLine:
     async def _dialed(self, *, again: bool) -> asyncssh.SSHClientConnection:
         """A new connection; a login to a host that takes long over it is given longer each time."""
         began = time.monotonic()
+        if again and self._refusal is not None and began < self._refused_until:
+            raise self._refusal.with_traceback(None)
         try:
             if again:
                 connection = await self._dialer.dial(self.host, self._again, 1)
             else:
                 connection = await self._dialer.dial(self.host)
+        except (LoginRefused, UnknownKey) as refusal:
+            # A host may shut out whoever asks again and again.
+            self._refusal = refusal
+            self._refused_until = time.monotonic() + self._refused_for
+            self._refused_for = min(2 * self._refused_for, _MOST_REFUSED)
+            raise
         except Unreachable:
             self._again = min(2 * self._again, LOGIN_LIMIT)
             raise
         took = time.monotonic() - began
         self._again = min(max(_AGAIN, 2 * took), LOGIN_LIMIT)
+        self._refusal, self._refused_for = None, _REFUSED
         return connection
 
     def drop(self) -> None:
@@ -268,9 +282,10 @@ class HostLine:
         pause = _FREED
         while True:
             try:
-                return await connection.create_process(
+                opening = connection.create_process(
                     LINE, encoding=None, request_pty=False, x11_forwarding=False
                 )
+                return await whole(opening, asyncssh.SSHClientProcess.close)
             except asyncssh.ChannelOpenError as error:
                 # Where sshd allows one session, the one before may count for a moment more.
                 if connection.is_closed() or pause > _MOST_FREED:

@@ -97,7 +97,9 @@ class SSHMachine:
         try:
             ran = await self._host(words, _START_LIMIT)
         except (ShellGone, TimeoutError) as error:
-            raise StartError(self._pool, f"no agent was started on {self.name}: {error}") from error
+            raise StartError(
+                self._pool, f"no agent was started on {self.name}: {_why(error)}"
+            ) from error
         try:
             answer = msgspec.json.decode(_said(ran)[0], type=Started | Failed)
         except msgspec.MsgspecError:
@@ -171,7 +173,7 @@ class SSHMachine:
         try:
             ran = await self._line.run(script, limit=_LOOK_LIMIT)
         except (ShellGone, TimeoutError) as error:
-            raise ConnectionError(str(error)) from error
+            raise ConnectionError(_why(error)) from error
         if ran.code == GONE:
             raise AgentGone
         text, folder = _said(ran)
@@ -217,7 +219,9 @@ class SSHMachine:
         """Let the agent live on, and hang up."""
         self._store.close()
         if self._loop is not None:
-            self._soon(self._line.close(), _LEAVE_LIMIT)
+            # One that takes its time goes on with that by itself.
+            with contextlib.suppress(TimeoutError):
+                self._soon(self._line.close(), _LEAVE_LIMIT)
 
     async def release(self) -> None:
         """Wait until the agent, told to stop, is gone; see that nothing of it is left there."""
@@ -230,7 +234,7 @@ class SSHMachine:
         except AgentGone:
             """Nothing is left there."""
         except (ShellGone, OSError, TimeoutError) as error:
-            self._warn(str(error))
+            self._warn(_why(error))
         else:
             if ran.code:
                 self._warn(ran.err.strip()[-_LAST_WORDS:])
@@ -259,6 +263,10 @@ class SSHMachine:
     def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit)
+
+
+def _why(error: Exception) -> str:
+    return str(error) or "it did not answer in time"
 
 
 def _said(ran: Ran) -> tuple[bytes, bytes]:

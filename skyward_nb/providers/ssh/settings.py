@@ -13,6 +13,7 @@ from asyncssh.config import ConfigParseError, SSHClientConfig, SSHConfig
 
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.trust import Place, known_files
+from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import Host, parse_host
 from skyward_nb.words.ssh import SSHAccess
 
@@ -55,11 +56,12 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
     port = host.port or (None if is_jump else access.port)
     key = None if is_jump else access.key
     files = (access.config,) if access.config else _files()
+    own = _own_name(host)
     try:
         config = SSHClientConfig.load(
-            None, list(files), False, False, False, getpass.getuser(), user or (), host.name, port or ()
-        )  # fmt: skip
-        jumps = () if _is_same(config, host) else _jumps(config)
+            None, list(files), False, False, False, own, user or (), host.name, port or ()
+        )
+        jumps = () if _is_same(config, host) else _jumps(config, host)
     except (ConfigParseError, OSError, UnicodeError) as error:
         raise Unreachable(str(host), f"OpenSSH's config cannot be read: {error}") from error
     named: dict[str, Any] = {}
@@ -76,7 +78,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
         host=host,
         files=files,
         place=_place(access, config, host, user, port, key),
-        user=str(config.get("User", getpass.getuser())),
+        user=str(config.get("User", own)),
         jumps=jumps,
         known=tuple(
             known_files(config.get("UserKnownHostsFile"), config.get("GlobalKnownHostsFile"))
@@ -88,6 +90,18 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
         named=named,
         says=frozenset(word for word in ("Ciphers", "ConnectTimeout") if config.get(word)),
     )
+
+
+def _own_name(host: Host) -> str:
+    """Who we are here, as OpenSSH's config has it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:
+        why = (
+            f"user {os.getuid()} has no name on this machine, which OpenSSH's config needs: set USER "
+            "in the environment of the notebook or script"
+        )
+        raise Unreachable(str(host), why) from error
 
 
 def _files() -> tuple[str, ...]:
@@ -118,7 +132,7 @@ def _place(
 
 def _is_same(config: SSHConfig, host: Host) -> bool:
     """Whether a host is on the way to itself, as `Host *` with a ProxyJump has it."""
-    jumps = _jumps(config)
+    jumps = _jumps(config, host)
     if not jumps:
         return False
     names = (host.name, config.get("Hostname"))
@@ -126,6 +140,10 @@ def _is_same(config: SSHConfig, host: Host) -> bool:
     return jumps[0].name in names and (jumps[0].port or _STANDARD_PORT) == port
 
 
-def _jumps(config: SSHConfig) -> tuple[Host, ...]:
-    jump = config.get("ProxyJump")
-    return tuple(parse_host(text) for text in str(jump).split(",")) if jump else ()
+def _jumps(config: SSHConfig, host: Host) -> tuple[Host, ...]:
+    jump = str(config.get("ProxyJump") or "")
+    try:
+        return tuple(parse_host(text) for text in jump.split(",")) if jump else ()
+    except OptionError as error:
+        why = f"`ProxyJump {jump}` in OpenSSH's config names no hosts: write [user@]host[:port]"
+        raise Unreachable(str(host), why) from error

@@ -10,7 +10,7 @@ import asyncio
 import select
 import socket
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 import asyncssh
@@ -35,6 +35,10 @@ _BEAT = 5.0
 _SOON = 0.5
 _MISSED = 4
 _BEAT_FRAME = frame(Beat(_MISSED * _BEAT))
+
+
+def _left(_opened: object) -> None:
+    """Leave what was opened to itself."""
 
 
 class Gate:
@@ -295,6 +299,21 @@ class Beating(Stream):
         super().connection_lost(exc)
 
 
+async def whole(opening: Awaitable[T], undo: Callable[[T], object] = _left) -> T:
+    """What opening a channel comes to; one that is cancelled meanwhile is opened, and then undone.
+
+    Left in the middle it would be there, and count for sshd, until the connection ends.
+    """
+    task = asyncio.ensure_future(opening)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(
+            lambda task: task.cancelled() or task.exception() or undo(task.result())
+        )
+        raise
+
+
 async def forward(
     connection: asyncssh.SSHClientConnection, path: str, gate: Gate | None = None
 ) -> socket.socket:
@@ -309,12 +328,20 @@ async def forward(
     window = _WINDOW if gate is None else _BULK_WINDOW
     packet = _CHUNK if gate is None else _BULK_PACKET
     stream = Beating(theirs) if gate is None else Stream(theirs, gate)
+
+    async def opened() -> None:
+        try:
+            await connection.create_unix_connection(
+                lambda: stream, path, window=window, max_pktsize=packet
+            )
+        except BaseException:
+            theirs.close()
+            raise
+
     try:
-        await connection.create_unix_connection(
-            lambda: stream, path, window=window, max_pktsize=packet
-        )
+        # Where nobody waits for it any more, it closes as it finds this side closed.
+        await whole(opened())
     except BaseException:
         ours.close()
-        theirs.close()
         raise
     return ours

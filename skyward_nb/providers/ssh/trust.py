@@ -74,15 +74,13 @@ def _entries(text: str) -> NamedKeys:
 class Place:
     """Where a host key is looked for: a `name` (or the alias of one) and a `port`.
 
-    `host` is how the person wrote it, `login` the words of an `ssh` that goes there, `via` says by
-    which other host, in words.
+    `host` is how the person wrote it, `login` the words of an `ssh` that goes there.
     """
 
     host: str
     name: str
     port: int
     login: str
-    via: str = ""
 
     @property
     def entry(self) -> str:
@@ -124,7 +122,7 @@ class HostKeys(asyncssh.SSHClient):
         del host, addr, port
         place = self._place
         why = (
-            f"its host key{place.via} is certified by {_spell(key)}, which is not among the "
+            f"its host key is certified by {_spell(key)}, which is not among the "
             f"@cert-authority lines of known_hosts for {place.entry}"
         )
         self.fault = UnknownKey(place.host, why, key.get_fingerprint())
@@ -177,11 +175,16 @@ def _spell(key: asyncssh.SSHKey) -> str:
 
 def _unknown(place: Place, key: asyncssh.SSHKey) -> str:
     return (
-        f"its host key{place.via} is not known here: {_spell(key)}. Compare it with what "
+        f"its host key is not known here: {_spell(key)}. Compare it with what "
         "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says there, or ask who keeps the host. "
-        f"To accept it: `{place.login} true`, which asks. Or trust=first takes the first key that a "
+        f"To accept it: `{_asking(place.login)} true`, which asks. Or trust=first takes the first key that a "
         "host shows, and pins it."
     )
+
+
+def _asking(login: str) -> str:
+    """The words of an `ssh` that asks whether a host key is to be taken, whatever config says."""
+    return login.replace("ssh", "ssh -o StrictHostKeyChecking=ask", 1)
 
 
 def _changed(place: Place, key: asyncssh.SSHKey, known: list[asyncssh.SSHKey]) -> str:
@@ -190,7 +193,7 @@ def _changed(place: Place, key: asyncssh.SSHKey, known: list[asyncssh.SSHKey]) -
     is_pinned = any(each in known for each in keys_of(read_known([pins]), place))
     remove = f"ssh-keygen -R '{place.entry}'" + (f" -f '{pins}'" if is_pinned else "")
     return (
-        f"its host key{place.via} has changed: it shows {_spell(key)}, and known is {had}. Either "
+        f"its host key has changed: it shows {_spell(key)}, and known is {had}. Either "
         "the host was made anew, or somebody else answers in its place. If who keeps the host says "
         f"that the key is new: `{remove}`, and try again."
     )
