@@ -14,6 +14,7 @@ from pools import found, request, values
 
 from skyward_nb.pool import meeting, registry, stores
 from skyward_nb.pool.doors import Apart
+from skyward_nb.providers.fake import FakeMachine
 from skyward_nb.providers.folders import far_root
 from skyward_nb.wire.blobs import digest_of
 from skyward_nb.wire.payload import unpack
@@ -91,6 +92,20 @@ def test_a_large_value_goes_over_one_line(fake):
     big = np.frombuffer(os.urandom(8_000_000), "u1")
     assert values(pool, "int(big[-1])", {"big": big}) == [big[-1]] * 4
     assert sum(machine.carried for machine in machines(pool)) - before < 1.05 * big.nbytes
+
+
+def test_all_machines_whose_agents_do_not_start_are_told_of(fake, monkeypatch):
+    start = FakeMachine.start_agent
+
+    async def start_one(machine, *args):
+        if machine.name == "fake1":
+            return await start(machine, *args)
+        raise StartError("main", f"{machine.name} is full", f"words of {machine.name}")
+
+    monkeypatch.setattr(FakeMachine, "start_agent", start_one)
+    with pytest.raises(StartError, match="fake0 is full; fake2 is full") as raised:
+        fake()
+    assert raised.value.detail == "words of fake0\nwords of fake2"
 
 
 def test_machines_that_do_not_reach_one_another_may_stand_alone(fake, monkeypatch):
