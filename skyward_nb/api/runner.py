@@ -291,6 +291,8 @@ class Runner:
         self, job: Job, outcome: Outcome, display: RunDisplay, *, ends: bool = True
     ) -> RankResults[Any]:
         try:
+            if job.feeds.error is None and not outcome.failed:
+                self._bring(outcome, display)
             with self._stage.locked():
                 if job.feeds.error is not None:
                     display.end("failed", f"a generator among the arguments of {job.name}() failed")
@@ -301,6 +303,17 @@ class Runner:
             if not self.pool.closed:
                 self.pool.seen()
             self.pool.clean(outcome)
+
+    def _bring(self, outcome: Outcome, display: RunDisplay) -> None:
+        """Have what ranks sent home here, while others show what they have."""
+
+        def watch(event: Event | None) -> None:
+            with self._stage.locked():
+                display.watch(event)
+
+        values = {rank: end.value for rank, end in outcome.done.items() if end.value is not None}
+        with contextlib.suppress(OSError):  # what hinders it is told of at the run's end
+            self.pool.bring(values, watch)
 
     def _most_bytes(self, ranks: int) -> int:
         """The most that a value may have to come back: over a network 256 MB, else what memory holds."""

@@ -47,6 +47,8 @@ from skyward_nb.wire.values import (
 SOCKET = "values.sock"
 _STEP = 1 << 20
 _TICK = 0.1
+_SILENT = 300.0
+"""Seconds without a word after which whoever it was is taken for gone: nobody may tell."""
 _numbers = itertools.count(1)
 _ABANDONED = 600.0
 """Seconds after which what has come of a value is given up, if nothing of it came any more."""
@@ -105,6 +107,7 @@ class Values:
     ) -> None:
         self._streams.add(connection)
         stream = Stream(connection, ASKS)
+        stream.patience = _SILENT
         room = memoryview(bytearray(_STEP))
         try:
             while True:

@@ -132,6 +132,19 @@ class PlainPlugin:
         return {}
 
 
+def nccl_kept_to(interface: str) -> dict[str, str]:
+    """NCCL kept to a network interface, where there is one that others reach."""
+    # The sign means: this one, and not any whose name begins so.
+    return {"NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
+
+
+def own_interface(info: InstanceInfo) -> str:
+    """The interface at which other machines reach this one; "" where all are one machine."""
+    if all(peer.address.startswith("127.") for peer in info.peers):
+        return ""
+    return next(peer.interface for peer in info.peers if peer.node == info.node)
+
+
 def check_mesh(spec: PoolSpec, places: int, what: str) -> None:
     """Raise `OptionError` where a mesh is asked for that has not as many places as there are.
 

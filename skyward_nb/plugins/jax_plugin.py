@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
+from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh, nccl_kept_to, own_interface
 from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
 from skyward_nb.plugins.wires import Wires, await_listener, past_proxies
 from skyward_nb.runtime.groups import entered
@@ -72,7 +72,7 @@ class JaxPlugin(PlainPlugin):
             "JAX_LOCAL_DEVICE_COUNT": devices,
         }
         on_cpu = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": devices}
-        return env | (on_cpu if "cpus" in options else {})
+        return env | (on_cpu if "cpus" in options else nccl_kept_to(own_interface(info)))
 
     @contextmanager
     def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh
+from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh, nccl_kept_to, own_interface
 from skyward_nb.plugins.torch_ddp import groups_go_last
 from skyward_nb.plugins.torch_forming import Forming, distributed
 from skyward_nb.plugins.wires import Wires, await_listener
@@ -60,9 +60,8 @@ class TorchPlugin(PlainPlugin):
         del options
         if all(peer.address.startswith("127.") for peer in info.peers):
             return {"GLOO_SOCKET_IFNAME": "lo"}
-        own = next(peer.interface for peer in info.peers if peer.node == info.node)
-        # The sign means: this one, and not any whose name begins so.
-        return {"GLOO_SOCKET_IFNAME": own, "NCCL_SOCKET_IFNAME": f"={own}"} if own else {}
+        own = own_interface(info)
+        return {"GLOO_SOCKET_IFNAME": own, **nccl_kept_to(own)} if own else {}
 
     @contextmanager
     def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:

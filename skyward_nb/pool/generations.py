@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.pool.conductor import Conductor
+from skyward_nb.pool.doors import Apart
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.pool.meeting import meet
@@ -30,6 +31,10 @@ from skyward_nb.words.spec import PoolSpec
 
 _REFORM_LIMIT = 10.0
 _CUT_LIMIT = 2.0
+_ADVICE = (
+    "Ranks of a pool talk to one another directly: open the firewall between these machines, or "
+    "put them into one private network. With sky.Options(cluster=False) each machine stands alone"
+)
 _SOON = 1.0
 """Seconds after a run in which an interrupt may still have been meant for that."""
 
@@ -57,8 +62,10 @@ class Generations:
 
     @property
     def homes(self) -> dict[str, str]:
-        """By machine, the address at which the others reach it."""
-        return {name: address for name, (address, _) in self._homes.items()}
+        """By machine, the address at which the others reach it; "" where they do not."""
+        return {
+            name: address if interface else "" for name, (address, interface) in self._homes.items()
+        }
 
     def ready_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
         """The next generation is readied so."""
@@ -173,12 +180,21 @@ class Generations:
             self._lines.tell(link, order)
 
     def _meet(self, watch: Watch) -> None:
-        """Note where each machine is reached; one alone stays on loopback."""
+        """Note where each machine is reached; one that stands alone may stay on loopback.
+
+        Raises `StartError` where machines do not reach one another whose ranks are one world.
+        """
         names = [machine.name for machine in self.machines]
+        self._homes = dict.fromkeys(names, (LOOPBACK, ""))
         if len(names) == 1:
-            self._homes = {names[0]: (LOOPBACK, "")}
             return
-        doors = meet(self._spec.name, names, self._lines, watch)
+        try:
+            doors = meet(names, self._lines, watch)
+        except Apart as apart:
+            if self._spec.cluster:
+                self._homes = {}
+                raise StartError(self._spec.name, f"{apart}. {_ADVICE}") from None
+            return
         places = ((door.address, door.interface) for door in doors)
         self._homes = dict(zip(names, places, strict=True))
 

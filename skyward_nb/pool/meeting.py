@@ -12,28 +12,21 @@ from skyward_nb.pool.doors import Apart, meeting_places
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.runtime.reach import WORD
 from skyward_nb.words.commands import Knock, Meet
-from skyward_nb.words.errors import StartError
 from skyward_nb.words.events import Knocked, Met, Phase
 from skyward_nb.words.findings import Reached
 from skyward_nb.words.meeting import Door
 
 _LIMIT = 20.0
 _MOST_DOORS = 1000
-_ADVICE = (
-    "Ranks of a pool talk to one another directly: open the firewall between these machines, or "
-    "put them into one private network"
-)
 
 
-def meet(pool: str, names: Sequence[str], lines: Lines, watch: Watch) -> tuple[Door, ...]:
-    """The address of each machine that the others reach; raises `StartError` naming those that do not."""
+def meet(names: Sequence[str], lines: Lines, watch: Watch) -> tuple[Door, ...]:
+    """The address of each machine that the others reach; raises `Apart` naming those that do not."""
     watch(Phase("finding out where machines reach one another"))
     try:
         with contextlib.suppress(Apart):  # they are one machine in truth
             return _try(names, lines, watch, loopback=True)
         return _try(names, lines, watch, loopback=False)
-    except Apart as apart:
-        raise StartError(pool, f"{apart}. {_ADVICE}") from None
     finally:
         watch(Phase(""))
 

@@ -456,14 +456,26 @@ class Pool:
             watch(Step(machine.nodes, "agent", done=True))
 
     async def _start_agents(self, preload: list[str]) -> None:
-        """Start all agents side by side; returns when all have come to an end of that."""
+        """Start all agents side by side; returns when all have come to an end of that.
+
+        Raises `StartError` that tells of all that did not start.
+        """
         idle, ttl = self.spec.idle, self.spec.ttl or 0
         starts = [
             self._start_agent(each, idle, ttl, preload) for each in self._generations.machines
         ]
+        failed: list[StartError] = []
         for error in await asyncio.gather(*starts, return_exceptions=True):
-            if isinstance(error, BaseException):
+            if isinstance(error, StartError):
+                failed.append(error)
+            elif error is not None:
                 raise error
+        if len(failed) == 1:
+            raise failed[0]
+        if failed:
+            details = filter(None, (each.detail for each in failed))
+            why = "; ".join(each.why for each in failed)
+            raise StartError(self.spec.name, why, "\n".join(details))
 
     async def _start_agent(
         self, machine: Machine, idle: float, ttl: float, preload: list[str]

@@ -28,7 +28,8 @@ _LOST_FOR = 60.0
 class Fan:
     """The machines of one pool, and where they can be reached by each other.
 
-    `homes` are, by name, the addresses at which they have met; without any, all private ones.
+    `homes` are, by name, the addresses at which they have met; without any, all private ones. "" is
+    one that others do not reach.
     """
 
     def __init__(self, stores: Sequence[RemoteStore], homes: Mapping[str, str]) -> None:
@@ -55,7 +56,8 @@ class Fan:
         def meet(store: RemoteStore, tick: Callable[[], None]) -> None:
             try:
                 home = self._homes.get(store.name)
-                met[store.name] = store.meet(key, (home,) if home else (), tick)
+                hosts = (home,) if home else ()
+                met[store.name] = () if home == "" else store.meet(key, hosts, tick)
             except OSError:
                 met[store.name] = ()  # what hinders it hinders putting values there, which tells it
 

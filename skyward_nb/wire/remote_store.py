@@ -341,7 +341,7 @@ class RemoteStore:
         """A stream; what was told to be forgotten is so before anything is said on it."""
         with self._order:
             with self._lock:
-                line = self._idle.pop() if self._idle else None
+                line = self._rested()
                 owing = [each for each in self._idle if each.owed]
                 self._idle = [each for each in self._idle if not each.owed]
             while owing:
@@ -370,6 +370,15 @@ class RemoteStore:
                 self._unsaid.clear()
         return line or Stream(self._open_stream(), ANSWERS)
 
+    def _rested(self) -> Line | None:
+        """A stream that nobody uses; those that were hung up on meanwhile are no more."""
+        while self._idle:
+            line = self._idle.pop()
+            if line.owed or not line.has_more():
+                return line
+            line.close()
+        return None
+
     def _back(self, line: Line) -> None:
         with self._lock:
             if not self._closed and len(self._idle) < _MOST_STREAMS:
@@ -389,7 +398,7 @@ class RemoteStore:
         """Ask for what nobody waits for: now where there is a stream for it, else before the next ask."""
         with self._order:
             with self._lock:
-                line = self._idle.pop() if self._idle else None
+                line = self._rested()
                 if line is None:
                     self._unsaid.append(ask)
                     return

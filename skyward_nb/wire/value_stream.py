@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -29,7 +30,7 @@ class StreamLost(OSError):
 class Stream(Generic[M]):
     """A stream socket, or one with TLS, whose other end says messages `M`.
 
-    `tick` is called while it waits.
+    `tick` is called while it waits, and after `patience` seconds in which nothing comes or goes it is lost.
     """
 
     def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[M]) -> None:
@@ -40,6 +41,7 @@ class Stream(Generic[M]):
         self._poll_in.register(connection, select.POLLIN)
         self._poll_out.register(connection, select.POLLOUT)
         self.tick: Callable[[], None] = no_tick
+        self.patience: float | None = None
         self.owed: int = 0
         """Answers that have not been waited for."""
 
@@ -146,8 +148,18 @@ class Stream(Generic[M]):
             return count
 
     def _wait(self, poll: select.poll) -> None:
-        """Wait until there is something to do, or to tick; for good where there is no tick."""
-        poll.poll(None if self.tick is no_tick else _TICK)
+        """Wait until there is something to do; raises `StreamLost` where nothing comes of it."""
+        began = time.monotonic()
+        while not poll.poll(self._slice()):
+            self.tick()
+            if self.patience is not None and time.monotonic() - began > self.patience:
+                raise StreamLost(f"nothing came or went for {self.patience:g} s")
+
+    def _slice(self) -> float | None:
+        """How many milliseconds to wait at once: for good where nothing is to be done meanwhile."""
+        if self.tick is not no_tick:
+            return _TICK
+        return None if self.patience is None else 1000 * self.patience
 
     def has_more(self) -> bool:
         """Whether something has come that was not taken, or the other end has hung up."""

@@ -153,11 +153,12 @@ class RuntimeFolderError(PoolError):
 
 
 class StartError(PoolError):
-    """A pool did not come up; `detail` holds the last words of what failed."""
+    """A pool did not come up; `why`, and in `detail` the last words of what failed."""
 
     def __init__(self, pool: str, message: str, detail: str = "") -> None:
         text = f"pool {pool!r} did not start: {message}"
         super().__init__(pool, f"{text}\n{detail}" if detail else text)
+        self.why = message
         self.detail = detail
 
 

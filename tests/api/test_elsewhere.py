@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import skyward_nb as sky
 from skyward_nb.api import arguments
+from skyward_nb.wire.remote_store import RemoteStore
 
 np = pytest.importorskip("numpy")
 
@@ -43,6 +46,25 @@ def test_calls_with_large_arguments_and_values(compute):
     assert [set(each) for each in filled(400_000) @ compute] == [{0}, {1}, {2}]
     futures = [total(np.full(100_000, i)) > compute for i in range(8)]
     assert [future.result() for future in futures] == [i * 100_000 for i in range(8)]
+
+
+def test_others_go_on_while_a_large_value_comes(compute, monkeypatch):
+    comes, others_went_on = threading.Event(), threading.Event()
+    waited = []
+    fetched = RemoteStore._fetched
+
+    def late(store, digest, tick):
+        comes.set()
+        waited.append(others_went_on.wait(60))
+        return fetched(store, digest, tick)
+
+    monkeypatch.setattr(RemoteStore, "_fetched", late)
+    future = filled(400_000) > compute
+    assert comes.wait(60)
+    assert total(np.ones(3)) >> compute == 3
+    others_went_on.set()
+    assert len(future.result()) == 400_000
+    assert waited == [True]
 
 
 def test_arguments_of_a_call_that_waits_are_as_they_were(compute):

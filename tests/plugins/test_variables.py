@@ -11,6 +11,9 @@ import sys
 import pytest
 from kernels import ready
 
+from skyward_nb.plugins.base import find_plugin
+from skyward_nb.words.info import InstanceInfo, Peer
+
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
@@ -137,3 +140,12 @@ def test_the_place_is_true_in_every_field_also_of_a_later_generation(notebook):
     assert same == job
     assert last not in (port, later)
     assert notebook.run("%sky down pool=two").status == "ok"
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_nccl_is_kept_to_the_interface_that_others_reach(framework):
+    peers = (Peer(0, "10.0.0.11", interface="eth0"), Peer(1, "10.0.0.12", interface="eno1"))
+    plugin = find_plugin(framework)
+    there = InstanceInfo(node=1, total_nodes=2, accelerators=8, peers=peers)
+    assert plugin.env(there, {})["NCCL_SOCKET_IFNAME"] == "=eno1"
+    assert "NCCL_SOCKET_IFNAME" not in plugin.env(InstanceInfo(accelerators=8), {})

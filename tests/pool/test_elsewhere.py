@@ -12,14 +12,15 @@ import psutil
 import pytest
 from pools import found, request, values
 
-from skyward_nb.pool import registry, stores
+from skyward_nb.pool import meeting, registry, stores
+from skyward_nb.pool.doors import Apart
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.fake import FakeProvider
+from skyward_nb.providers.fake import FakeMachine, FakeProvider
 from skyward_nb.providers.folders import far_root
 from skyward_nb.wire.blobs import digest_of
 from skyward_nb.wire.payload import unpack
 from skyward_nb.wire.remote_store import RemoteStore
-from skyward_nb.words.errors import MissingDependency, PayloadError, PoolError
+from skyward_nb.words.errors import MissingDependency, PayloadError, PoolError, StartError
 from skyward_nb.words.events import Output, Phase
 from skyward_nb.words.spec import PoolSpec
 
@@ -93,6 +94,36 @@ def test_a_large_value_goes_over_one_line(fake):
     big = np.frombuffer(os.urandom(8_000_000), "u1")
     assert values(pool, "int(big[-1])", {"big": big}) == [big[-1]] * 4
     assert sum(machine.carried for machine in machines(pool)) - before < 1.05 * big.nbytes
+
+
+def test_all_machines_whose_agents_do_not_start_are_told_of(fake, monkeypatch):
+    start = FakeMachine.start_agent
+
+    async def start_one(machine, *args):
+        if machine.name == "fake1":
+            return await start(machine, *args)
+        raise StartError("main", f"{machine.name} is full", f"words of {machine.name}")
+
+    monkeypatch.setattr(FakeMachine, "start_agent", start_one)
+    with pytest.raises(StartError, match="fake0 is full; fake2 is full") as raised:
+        fake()
+    assert raised.value.detail == "words of fake0\nwords of fake2"
+
+
+def test_machines_that_do_not_reach_one_another_may_stand_alone(fake, monkeypatch):
+    def never(*_):
+        raise Apart("gpu2 has no address of a private network")
+
+    monkeypatch.setattr(meeting, "meeting_places", never)
+    with pytest.raises(StartError, match=r"no address of a private .*Options\(cluster=False\)"):
+        fake(nodes=2)
+    pool = fake(nodes=2, cluster=False)
+    assert values(pool, "import os\nos.environ['WORLD_SIZE']") == ["1", "1"]
+    before = [machine.carried for machine in machines(pool)]
+    big = np.frombuffer(os.urandom(3_000_000), "u1")
+    assert values(pool, "int(big[-1])", {"big": big}) == [big[-1]] * 2
+    after = [machine.carried for machine in machines(pool)]
+    assert all(late - early > big.nbytes for early, late in zip(before, after, strict=True))
 
 
 def test_what_is_for_some_ranks_goes_to_their_machines_alone(fake):

@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -140,6 +141,22 @@ def test_what_is_forgotten_is_so_before_what_is_said_next(near, far):
     for _ in range(200):
         assert near.put(digest, [b"value"])
         near.drop([digest])
+
+
+def test_a_stream_on_which_nothing_comes_is_closed_and_nothing_is_lost(near, far, monkeypatch):
+    monkeypatch.setattr(service, "_SILENT", 0.2)
+    digests = [digest_of([word]) for word in (b"one", b"two")]
+    stuck = far.open()
+    stuck.sendall(b"\x00\x00")  # half a message
+    stuck.settimeout(30)
+    near.put(digests[0], [b"one"])
+    assert stuck.recv(1) == b"", "it was hung up on"
+    stuck.close()
+    while far.values._streams:
+        time.sleep(0.05)
+    near.drop(digests[:1])
+    near.put(digests[1], [b"two"])
+    assert far.files() == digests[1:]
 
 
 @pytest.mark.parametrize("streams", [1, 5])
