@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import socket
 
+import psutil
+
 from skyward_nb.words.parts import Client
+
+_DRIFT = 5.0
+"""Seconds by which a clock that is set may shift when a process is said to have started."""
+
+
+def is_running(client: Client) -> bool:
+    """Whether it is a process of this machine that is there."""
+    if client.host != socket.gethostname():
+        return False
+    try:
+        return abs(psutil.Process(client.pid).create_time() - client.since) < _DRIFT
+    except psutil.Error:
+        return False
 
 
 def spell_client(client: Client) -> str:
