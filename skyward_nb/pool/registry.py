@@ -58,7 +58,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_here(self) -> bool:
         """Whether its agent and folders are on this machine."""
-        return self.spec.provider == "local"
+        return not self.spec.is_elsewhere
 
 
 def enter(entry: Entry) -> None:
