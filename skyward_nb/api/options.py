@@ -236,7 +236,7 @@ OPTIONS: tuple[Option, ...] = (
         "idle",
         "pool",
         "10m",
-        "the pool ends itself after so long without a client (10m, on other machines 30m)",
+        "it ends so long after its last client (10m, elsewhere 30m)",
         read_duration,
     ),
     Option(

@@ -5,7 +5,6 @@ import pytest
 from skyward_nb.api.specs import check_fits, spec_of
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError, PoolError
-from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
 from skyward_nb.words.spec import PoolSpec
 
@@ -115,10 +114,3 @@ def test_slices_and_variables_are_had_by_nodes_that_stand_alone():
         cluster=False, accelerator=Accelerator("A100"), mig="3g.40gb", simulate=True, env={"A": "1"}
     )
     assert (made.cluster, made.world_size) == (False, 2)
-
-
-def test_a_pool_on_other_machines_lives_on_for_longer():
-    assert spec().idle == 600
-    assert spec(hosts=parse_hosts(["gpu1"])).idle == 1800
-    assert spec(hosts=parse_hosts(["gpu1"]), idle=60.0).idle == 60
-    assert spec_of(spec(hosts=parse_hosts(["gpu1"]), idle=60.0), {"nodes": 1}).idle == 60
