@@ -297,6 +297,15 @@ def test_another_python_is_refused_before_anything_is_asked(shell):
     assert shell.rounds == 1
 
 
+def test_a_disk_that_has_clearly_too_little_room_is_told_before_anything_is_sent(shell, tmp_path):
+    facts = replace(facts_of(shell), disk_free=20_000_000)
+    error = refused(shell, Image(), facts)
+    assert "20 MB is free for" in error and "SKYWARD_CACHE_DIR" in error
+    assert folders(envs(tmp_path).parent) == []
+    # One that is there needs none.
+    assert make_ready(shell, Image(interpreter=sys.executable), facts)[0].python == sys.executable
+
+
 @pytest.fixture
 def small(tmp_path):
     """Makes disks of a few megabytes."""
@@ -318,7 +327,8 @@ def small(tmp_path):
 def test_a_full_disk_leaves_nothing_half_made(host, small, tmp_path, size):
     cache = tmp_path / "home/.cache/skyward_nb"
     small(cache, size)
-    text = refused(host, Image(), facts_of(host))
+    # There was room as it was asked.
+    text = refused(host, Image(), facts_of(host, disk_free=10**9))
     assert "the disk is full" in text
     assert f"is free for {cache}" in text
     assert "symbolic link" in text
@@ -329,7 +339,7 @@ def test_a_full_disk_leaves_nothing_half_made(host, small, tmp_path, size):
 def test_a_disk_too_small_for_uv(host, small, tmp_path):
     cache = tmp_path / "home/.cache/skyward_nb"
     small(cache, "8m")
-    text = refused(host, Image(), facts_of(host, uvs=()))
+    text = refused(host, Image(), facts_of(host, uvs=(), disk_free=10**9))
     assert "uv, which makes its environment, did not get there: the disk is full" in text
     assert [each for each in cache.rglob("*") if each.is_file() and each.stat().st_size] == []
 

@@ -11,6 +11,6 @@ from skyward_nb.words.spec import PoolSpec
 def test_accelerators_that_are_not_here_are_named_with_the_ways_on(monkeypatch):
     monkeypatch.setattr(local, "gpus", list)
     spec = PoolSpec(accelerator=Accelerator("A100"))
-    with pytest.raises(AcceleratorError, match="`simulate` .* hosts=") as told:
+    with pytest.raises(AcceleratorError, match=r"`simulate` .* hosts=") as told:
         local.LocalProvider().check(spec)
     assert "only" not in str(told.value)
