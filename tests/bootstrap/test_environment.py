@@ -17,6 +17,7 @@ from pools import values
 from skyward_nb.bootstrap import locks, needs
 from skyward_nb.bootstrap.environment import ready
 from skyward_nb.bootstrap.facts import Tool, probe
+from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.uv import version as uv_version
 from skyward_nb.words.errors import HostNotReady, OptionError
 from skyward_nb.words.image import Image
@@ -159,6 +160,25 @@ def test_the_same_without_flock(host, index, tmp_path):
     assert make_ready(alone[0], Image(), facts)[0] == one
     assert Path(one.python).exists()
     assert not held.exists()
+
+
+def test_a_lock_of_another_host_is_waited_for_with_a_word(tmp_path):
+    """Whether its holder lives cannot be seen from here."""
+    held = tmp_path / ".held-env"
+    held.mkdir()
+    (held / "by").write_text("17 elsewhere\n")
+    script = f"PATH={tmp_path}:$PATH\nflock() {{ return 1; }}\nfinal={tmp_path}/env\n{LOCK}\nlock\necho mine"
+    command = ["/bin/sh", "-c", script]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as waits:
+        said = ""
+        while "rm -r" not in said:
+            said = waits.stderr.readline()
+        assert f"process 17 on elsewhere makes {tmp_path}/env: waiting" in said
+        assert f"rm -r {held}" in said
+        shutil.rmtree(held)
+        assert waits.stdout.read() == "mine\n"
 
 
 def test_one_that_lost_its_python_is_made_anew(host, tmp_path):
