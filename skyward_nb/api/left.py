@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.pool.clients import NOTICED, has_ended, spell_client
-from skyward_nb.pool.registry import Entry, conditions, entries
+from skyward_nb.pool.registry import Entry, conditions, entries, give_up
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.events import Condition
 from skyward_nb.words.ranks import count_ranks
@@ -83,10 +83,15 @@ def others(
 def silent(there: Collection[Left], mine: Collection[str] = ()) -> list[Entry]:
     """Pools elsewhere that are neither `there` nor these: their machines did not answer just now.
 
-    One whose machines said that it is gone is not listed any more.
+    One that somebody here conducts is none of them, and one whose machines said that it is gone is
+    not listed any more.
     """
     heard = {left.entry.pool_id for left in there}.union(mine)
-    return [entry for entry in entries() if not entry.is_here and entry.pool_id not in heard]
+    return [
+        entry
+        for entry in entries()
+        if not entry.is_here and not entry.is_used and entry.pool_id not in heard
+    ]
 
 
 def choose(
@@ -124,6 +129,40 @@ def choose(
     return min(free, key=lambda left: _rank(left, notebook))
 
 
+def forget(name: str, there: Collection[Left]) -> Entry | None:
+    """Forget the pool of this name or id that does not answer, if there is one; what can be reached ends.
+
+    Raises `PoolError` where several could be meant.
+    """
+    if any(name in (left.entry.spec.name, left.entry.pool_id) for left in there):
+        return None
+    meant = [entry for entry in silent(there) if name in (entry.spec.name, entry.pool_id)]
+    if len(meant) > 1:
+        ids = " or ".join(f"pool={entry.pool_id}" for entry in meant)
+        raise PoolError(name, f"several pools of this name do not answer: say {ids}")
+    for entry in meant:
+        give_up(entry)
+        return entry
+    return None
+
+
+def forgotten(entry: Entry) -> str:
+    """What to say of a pool that was forgotten."""
+    return (
+        f"pool {entry.spec.name} is forgotten: not all of its machines answered. What is there still "
+        f"ends itself when nobody has been there for {clock(entry.spec.idle)}"
+    )
+
+
+def unanswered(there: Collection[Left]) -> list[str]:
+    """A line on each pool elsewhere that does not answer."""
+    return [
+        f"pool {entry.spec.name!r} ({entry.spec}) does not answer: it is forgotten when it must have "
+        f"ended itself, and %sky down pool={entry.pool_id} forgets it now"
+        for entry in silent(there)
+    ]
+
+
 def _rank(left: Left, notebook: str) -> tuple[bool, bool, float]:
     is_ours = bool(notebook) and left.entry.notebook == notebook
     return not is_ours, left.condition.unseen is None, -left.entry.started
@@ -150,6 +189,6 @@ def announcement(notebook: str) -> str:
         f"pool {entry.spec.name!r} ({entry.spec}) was left on machines elsewhere: if it is still "
         f"alive, %sky attach pool={entry.pool_id} goes on with it"
         for entry in entries()
-        if not entry.is_here
+        if not entry.is_here and not entry.is_used
     ]
     return "\n".join(lines)

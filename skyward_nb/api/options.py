@@ -233,7 +233,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("apt", "pool", '"ffmpeg git"', "packages of Debian that nodes have", _packages),
     Option("env", "pool", "K=V,...", "environment variables of the ranks", _env),
     Option(
-        "idle", "pool", "10m", "the pool ends itself after so long without a client", read_duration
+        "idle",
+        "pool",
+        "10m",
+        "it ends so long after its last client (10m, elsewhere 30m)",
+        read_duration,
     ),
     Option(
         "ttl", "pool", "4h", "the pool ends itself after so long, whatever it does", read_duration

@@ -22,7 +22,7 @@ from skyward_nb.words.image import Image, checked_env
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.masking import masked
 from skyward_nb.words.mesh import spell_mesh
-from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.spec import IDLE_ELSEWHERE, PoolSpec
 
 _OF_IMAGES = ("image", "python", "pip", "apt")
 
@@ -31,6 +31,8 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     """`base` with what is asked for; raises `OptionError` where options contradict one another."""
     fields = {**_fields(asked), **access_fields(base, asked)}
     spec = replace(base, **fields, image=image_of(base.image, asked))
+    if "idle" not in asked and spec.is_elsewhere and not base.is_elsewhere:
+        spec = replace(spec, idle=IDLE_ELSEWHERE)
     checked_env(spec.env)
     _check_alone(spec)
     spec = replace(spec, framework=settled(spec.framework, spec.variables))

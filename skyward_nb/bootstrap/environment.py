@@ -17,7 +17,14 @@ from skyward_nb.bootstrap import interpreter, locks, package, uv
 from skyward_nb.bootstrap.apt import LIST, install_packages
 from skyward_nb.bootstrap.egress import WayOut
 from skyward_nb.bootstrap.facts import Facts, Tool
-from skyward_nb.bootstrap.failures import failure, host_of, is_full, is_unsolved, unreached_address
+from skyward_nb.bootstrap.failures import (
+    check_room,
+    failure,
+    host_of,
+    is_full,
+    is_unsolved,
+    unreached_address,
+)
 from skyward_nb.bootstrap.needs import RUNNING, check_minor, minor, requirements
 from skyward_nb.bootstrap.scripts import LOCK, settled
 from skyward_nb.bootstrap.shell import Ran, Shell
@@ -220,6 +227,7 @@ async def _environment(
     if found:
         tell("environment", "as before", True)
         return
+    check_room(shell.name, facts)
     tell("environment", f"Python {minor()}, {len(wanted.requirements)} packages", False)
 
     def heard(text: str) -> None:

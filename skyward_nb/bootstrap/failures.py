@@ -28,6 +28,21 @@ du -sk "$cache" 2>/dev/null | sed 's/^\\([0-9]*\\).*/used=\\1/'
 """
 
 
+_LEAST = 32 << 20
+"""Bytes that any environment takes, and more, also where its packages are there and only linked."""
+
+
+def check_room(host: str, facts: Facts) -> None:
+    """Raise `HostNotReady` where no environment can be made, before any of it is sent or got."""
+    if 0 < facts.disk_free < _LEAST:
+        raise HostNotReady(
+            host,
+            f"there is no room for an environment: {spell_size(facts.disk_free)} is free for "
+            f"{facts.cache}. Make room, or name a folder on a larger disk there by the variable "
+            "SKYWARD_CACHE_DIR.",
+        )
+
+
 async def failure(
     shell: Shell, facts: Facts, ran: Ran, what: str, no_way: str = ""
 ) -> HostNotReady:

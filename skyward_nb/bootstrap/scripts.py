@@ -15,12 +15,16 @@ lock() {
     echo "another one makes $final: waiting" >&2
     flock 9 2>/dev/null && return
   fi
+  said=
   until mkdir "$folder/.held-$name" 2>/dev/null; do
     [ -d "$folder/.held-$name" ] || exit 3
     read -r pid host <"$folder/.held-$name/by" 2>/dev/null || pid=
     if [ -n "$pid" ] && [ "$host" = "$(uname -n)" ] && ! kill -0 "$pid" 2>/dev/null; then
       rm -rf "$folder/.held-$name"
     else
+      # Whether one of another host lives cannot be seen here.
+      [ -n "$said" ] || echo "process ${pid:-?} on ${host:-another host} makes $final: waiting. If it is gone: rm -r $folder/.held-$name" >&2
+      said=1
       sleep 1
     fi
   done

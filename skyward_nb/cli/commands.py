@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skyward_nb.api.left import Left, choose, others
+from skyward_nb.api.left import Left, choose, forget, forgotten, others, unanswered
 from skyward_nb.api.options import Asked
 from skyward_nb.cli.words import at_terminal
 from skyward_nb.words.errors import OptionError, PoolError, spell_size
@@ -126,7 +126,13 @@ def down(asked: Asked, _rest: list[str], as_json: bool) -> int:
 
     ended: list[EndedPool] = []
     kept: list[KeptPool] = []
-    for left in _meant(asked):
+    there = others(())
+    names = [*asked.rest, *([asked.pool["pool"]] if "pool" in asked.pool else [])]
+    for entry in filter(None, [forget(name, there) for name in names]):
+        ended.append(EndedPool(entry.spec.name, entry.pool_id, entry.spec.world_size))
+        names = [each for each in names if each not in (entry.spec.name, entry.pool_id)]
+        print(forgotten(entry), file=sys.stderr if as_json else sys.stdout)
+    for left in [] if ended and not names else _meant(names, there):
         spec, pool_id = left.entry.spec, left.entry.pool_id
         try:
             if not left.is_free:
@@ -147,10 +153,8 @@ def down(asked: Asked, _rest: list[str], as_json: bool) -> int:
     return 1 if kept else 0
 
 
-def _meant(asked: Asked) -> list[Left]:
+def _meant(names: list[str], there: list[Left]) -> list[Left]:
     """The pools to take down: those that are named, all, or the only one that is free."""
-    there = others(())
-    names = [*asked.rest, *([asked.pool["pool"]] if "pool" in asked.pool else [])]
     if names == ["all"]:
         return there
     if not names:
@@ -170,6 +174,8 @@ def sweep(_asked: Asked, _rest: list[str], as_json: bool) -> int:
         show(Sweep(swept.folders, swept.values, swept.processes))
     else:
         print(swept)
+    for said in unanswered(others(())):
+        print(at_terminal(said), file=sys.stderr)
     return 0
 
 

@@ -422,7 +422,7 @@ class Agent:
             if each is not None:
                 each.close()
         self._held_ports.clear()
-        self._reserved = _hold_port(order.address)
+        self._reserved = _hold_port(order.address, order.port)
         peers = tuple(
             Peer(node, order.address, self._hold_for(order), order.interface)
             for node in order.nodes
@@ -656,11 +656,22 @@ class Agent:
         self._gone.set()
 
 
-def _hold_port(address: str) -> socket.socket:
-    """A free port, without listening there: who sets SO_REUSEADDR may bind it, too, and listen."""
+def _hold_port(address: str, wanted: int = 0) -> socket.socket:
+    """The port that is wanted, or a free one, without listening there.
+
+    Who sets SO_REUSEADDR may bind it, too, and listen.
+    """
     held = socket.socket(family_of(address))
+    try:
+        # Not before it is bound: it would be given one that another pool holds so.
+        held.bind((address, wanted))
+    except OSError:
+        if not wanted:
+            held.close()
+            raise
+        held.close()
+        return _hold_port(address)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind((address, 0))
     return held
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from skyward_nb.api.check import standing, standing_lines, subjects
 from skyward_nb.api.help import CHECKS, VERBS, help_text
-from skyward_nb.api.left import choose, notebook_of
+from skyward_nb.api.left import choose, forget, forgotten, notebook_of, unanswered
 from skyward_nb.api.logs import print_log, save_log, spell_run
 from skyward_nb.api.nodelogs import (
     check_alone,
@@ -28,6 +28,7 @@ from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.registry import Entry
 from skyward_nb.providers.folders import sweep
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Variable
@@ -91,6 +92,9 @@ def down(session: Session, line: str) -> None:
         raise OptionError(asked.rest[0], f"%sky down {asked.rest[0]}: write pool=NAME, or all")
     if asked.rest or not asked.pool:
         names = list(session.pools)
+    elif (entry := _forgotten(session, asked.pool["pool"])) is not None:
+        print(forgotten(entry))
+        return
     else:
         names = [_take_in(session, asked.pool["pool"])]
     if not names:
@@ -289,10 +293,12 @@ def attach(session: Session, line: str) -> object:
     return session.attach(asked.pool.get("pool"), detach=asked.cell.get("detach", False))
 
 
-def sweep_up(_session: Session, line: str) -> None:
-    """Remove what pools that are gone have left, and end their processes."""
+def sweep_up(session: Session, line: str) -> None:
+    """Remove what pools that are gone have left, and end their processes; tell which do not answer."""
     _only({**parse(line, scopes=("pool",)).pool})
     print(sweep(thoroughly=True))
+    for said in unanswered(session.pools.others()):
+        print(said)
 
 
 def config(session: Session, line: str) -> None:
@@ -325,6 +331,13 @@ def _need(session: Session, name: str) -> Pool:
         hint = f"pools that are up: {there}" if there else "%sky up or a first cell makes one"
         raise PoolError(name, f"there is no pool {name!r}; {hint}")
     return pool
+
+
+def _forgotten(session: Session, name: str) -> Entry | None:
+    """The pool of this name or id that was forgotten now, as it does not answer."""
+    if session.pools.live(name) is not None or session.pools.with_id(name) is not None:
+        return None
+    return forget(name, session.pools.others())
 
 
 def _take_in(session: Session, name: str) -> str:

@@ -10,16 +10,23 @@ from skyward_nb.words.parts import Client
 
 NOTICED = 20.0
 """Seconds after which machines elsewhere miss a client whose line was cut."""
+_DRIFT = 5.0
+"""Seconds by which a clock that is set may shift when a process is said to have started."""
+
+
+def is_running(client: Client) -> bool:
+    """Whether it is a process of this machine that is there."""
+    if client.host != socket.gethostname():
+        return False
+    try:
+        return abs(psutil.Process(client.pid).create_time() - client.since) < _DRIFT
+    except psutil.Error:
+        return False
 
 
 def has_ended(client: Client) -> bool:
     """Whether it was a process of this machine, which is no more."""
-    if client.host != socket.gethostname():
-        return False
-    try:
-        return psutil.Process(client.pid).create_time() != client.since
-    except psutil.NoSuchProcess:
-        return True
+    return client.host == socket.gethostname() and not is_running(client)
 
 
 def spell_client(client: Client) -> str:

@@ -35,6 +35,8 @@ _ADVICE = (
     "Ranks of a pool talk to one another directly: open the firewall between these machines, or "
     "put them into one private network. With sky.Options(cluster=False) each machine stands alone"
 )
+_PORT = 29500
+"""Of the rendezvous on machines of their own, where firewalls and scripts may know it from torchrun."""
 _SOON = 1.0
 """Seconds after a run in which an interrupt may still have been meant for that."""
 
@@ -174,9 +176,10 @@ class Generations:
             peer.node: {name: held for name, held in peer.ports.items() if name in staying}
             for peer in before
         }
+        slots, port = self._spec.slots, _PORT if self._spec.is_elsewhere else 0
         for machine, link in zip(self.machines, self._lines.links, strict=True):
             where = self._homes[machine.name]
-            order = Reserve(self.number, machine.nodes, self._spec.slots, servers, *where)
+            order = Reserve(self.number, machine.nodes, slots, servers, *where, port)
             self._lines.tell(link, order)
 
     def _meet(self, watch: Watch) -> None:

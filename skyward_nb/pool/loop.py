@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
+
+from skyward_nb.providers.base import Machine
 
 T = TypeVar("T")
 _GIVE_UP = 2.0
@@ -58,3 +60,9 @@ class LoopThread:
 
 
 LOOP = LoopThread()
+
+
+def release(machines: Collection[Machine]) -> None:
+    """Have machines let go of a pool, side by side; returns when they have."""
+    for work in [LOOP.start(machine.release()) for machine in machines]:
+        work.future.result()

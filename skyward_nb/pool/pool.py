@@ -40,7 +40,7 @@ from skyward_nb.pool.ledger import (
     results_in_store,
 )
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.loop import LOOP
+from skyward_nb.pool.loop import release
 from skyward_nb.pool.nodelog import AgentLog, NodeLog, agent_logs
 from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pace import Pace
@@ -293,7 +293,13 @@ class Pool:
             notebook=self._client.notebook,
             started=self.started,
             program=self._client.program,
+            client=self._known_client,
         )
+
+    @property
+    def _known_client(self) -> Client:
+        """Ourselves, but for what lets us go on."""
+        return replace(self._client, key="")
 
     def _readied_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
         self.spec, self._plugins = spec, plugins
@@ -311,7 +317,8 @@ class Pool:
                 hellos = self._greet(watch)
         except AgentGone:
             self.leave()
-            registry.remove(self.entry)
+            # Of several machines the others may be there: it is forgotten once none is.
+            registry.condition(self.entry)
             raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
         except OSError as error:
             self.leave()
@@ -331,6 +338,7 @@ class Pool:
         self.ledger.adopt(self._runs)
         self._ready = self._generations.adopt(hellos)
         self.unseen, self._never_begun = unseen_of(hellos)
+        registry.conducted(self.entry, self._known_client)
 
     def leave(self) -> None:
         """Hang up, and let the pool live on for its lease."""
@@ -344,6 +352,7 @@ class Pool:
                 self._stores.close()
             for machine in self._generations.machines:
                 machine.leave()
+            registry.left(self.entry, self._known_client)
 
     def check_free(self) -> None:
         """Raise `PoolError` while a run goes on."""
@@ -409,7 +418,7 @@ class Pool:
                 with contextlib.suppress(PoolError):
                     self._lines.deliver(_STOP_LIMIT)
                 try:
-                    _release(self._generations.machines)
+                    release(self._generations.machines)
                 finally:
                     registry.remove(self.entry)
                 self._lines.close()
@@ -422,7 +431,7 @@ class Pool:
             self._is_cut_off = False
             # Their lines were hung up on: these are new ones.
             with contextlib.suppress(AgentGone):
-                _release(self._provider.find(self.spec, self.pool_id))
+                release(self._provider.find(self.spec, self.pool_id))
             registry.remove(self.entry)
 
     def _connect(self, watch: Watch) -> None:
@@ -1167,12 +1176,6 @@ class Pool:
         self._why_closed = f"{self.gone}. The next cell makes a new one."
         self.close()
         raise PoolError(name, self._why_closed)
-
-
-def _release(machines: Collection[Machine]) -> None:
-    """Have machines let go of a pool, side by side; returns when they have."""
-    for release in [LOOP.start(machine.release()) for machine in machines]:
-        release.future.result()
 
 
 def _in_store(call: Bundle | None, plan: Plan) -> frozenset[str]:

@@ -2,27 +2,32 @@
 
 The entry of a pool on this machine lives in the pool's own folder and goes with it: what is listed is
 alive, for its agent holds the folder's lock. Of one elsewhere there is a file here, and whether it is
-alive is found out by asking it.
+alive is found out by asking it. It is forgotten once it has been silent for longer than it may be
+without a client.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import socket
+import time
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from skyward_nb.pool.clients import is_running
 from skyward_nb.providers.folders import far_root, is_gone, runtime_root
 from skyward_nb.providers.remains import is_ours
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.wire.stores import AgentGone
 from skyward_nb.words.commands import Inspect, Look
 from skyward_nb.words.events import Condition, Event, Stack
+from skyward_nb.words.parts import Client
 from skyward_nb.words.spec import PoolSpec
 
 _FILE = "pool.json"
@@ -42,15 +47,23 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     notebook: str
     started: float
     program: str = ""
+    client: Client | None = None
+    """Who conducts it, if it is elsewhere: it may not answer whoever asks. Without the key."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a process of this machine conducts it, though it is elsewhere."""
+        return self.client is not None and is_running(self.client)
 
     @property
     def is_here(self) -> bool:
         """Whether its agent and folders are on this machine."""
-        return self.spec.provider == "local"
+        return not self.spec.is_elsewhere
 
 
 def enter(entry: Entry) -> None:
     """List a pool whose agents have started; raises OSError where that cannot be written."""
+    _answers(entry)
     path = _path(entry)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
@@ -62,7 +75,34 @@ def enter(entry: Entry) -> None:
 def remove(entry: Entry) -> None:
     """A pool is no more; one that was here took its entry with it."""
     if not entry.is_here:
+        _answers(entry)
         _path(entry).unlink(missing_ok=True)
+
+
+def conducted(entry: Entry, client: Client) -> None:
+    """Somebody goes on with a pool that is listed."""
+    for there in _read(_path(entry)):
+        if not entry.is_here:
+            enter(replace(there, client=client))
+
+
+def left(entry: Entry, client: Client) -> None:
+    """Whoever conducted a pool does so no more."""
+    for there in _read(_path(entry)):
+        if there.client == client and not entry.is_here:
+            enter(replace(there, client=None))
+
+
+def give_up(entry: Entry) -> None:
+    """End what can be reached of a pool elsewhere, and forget it."""
+    from skyward_nb.pool.loop import release
+    from skyward_nb.providers.table import PROVIDERS
+
+    try:
+        with contextlib.suppress(AgentGone):
+            release(PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id))
+    finally:
+        remove(entry)
 
 
 def _path(entry: Entry) -> Path:
@@ -71,8 +111,36 @@ def _path(entry: Entry) -> Path:
     return far_root() / f"{entry.pool_id}.json"
 
 
+def _silence(entry: Entry) -> Path:
+    """The file that is there since a pool elsewhere did not answer, for as long as it does not."""
+    return far_root() / f"{entry.pool_id}.silent"
+
+
+def _answers(entry: Entry) -> None:
+    if not entry.is_here:
+        _silence(entry).unlink(missing_ok=True)
+
+
+def _is_silent(entry: Entry) -> None:
+    """Note since when a pool that nobody here conducts does not answer."""
+    if not entry.is_here and not entry.is_used and _path(entry).exists():
+        os.close(os.open(_silence(entry), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _is_over(entry: Entry) -> bool:
+    """Whether a pool elsewhere must have ended itself: it was silent for too long, or its time is over."""
+    if entry.is_used:
+        return False
+    since = [(_silence(entry), entry.spec.idle), (_path(entry), entry.spec.ttl)]
+    for path, most in since:
+        with contextlib.suppress(FileNotFoundError):
+            if most and time.time() - path.stat().st_mtime > most:
+                return True
+    return False
+
+
 def entries() -> list[Entry]:
-    """The pools of this user that are alive, the youngest first; of those elsewhere, that were.
+    """The pools of this user that are alive, the youngest first; of those elsewhere, that may be.
 
     Where all may make folders, one of another user's may look like a pool: whoever went on with
     that would unpickle what he says.
@@ -82,7 +150,11 @@ def entries() -> list[Entry]:
         if is_ours(path.parent) and not is_gone(path.parent):
             found += _read(path)
     if is_ours(far_root()):
-        found += [entry for path in far_root().glob("*.json") for entry in _read(path)]
+        for entry in itertools.chain(*map(_read, far_root().glob("*.json"))):
+            if _is_over(entry):
+                remove(entry)
+            else:
+                found.append(entry)
     return sorted(found, key=lambda entry: -entry.started)
 
 
@@ -101,7 +173,9 @@ def condition(entry: Entry) -> Condition | None:
             answers = _ask(connection, frame(Look()))
             found += itertools.islice((e for e in answers if isinstance(e, Condition)), 1)
         if len(found) == len(connections):
+            _answers(entry)
             return _as_one(found)
+    _is_silent(entry)
     return None
 
 
@@ -163,15 +237,19 @@ def _connected(entry: Entry) -> Generator[list[socket.socket]]:
         from skyward_nb.pool.loop import LOOP
         from skyward_nb.providers.table import PROVIDERS
 
-        try:
-            machines = PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id)
-            for machine in machines:
+        connections: list[socket.socket] = []
+        opening: list[Future[socket.socket]] = []
+        with contextlib.suppress(AgentGone):
+            for machine in PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id):
                 opened.callback(machine.leave)
-            opening = [LOOP.start(machine.connect()).future for machine in machines]
-            connections = [opened.enter_context(each.result(_REACH)) for each in opening]
-        except AgentGone:
+                opening.append(LOOP.start(machine.connect()).future)
+        for each in opening:
+            with contextlib.suppress(AgentGone):
+                connections.append(opened.enter_context(each.result(_REACH)))
+        if not connections:
             remove(entry)
-            raise ConnectionError("its agents are gone") from None
+        if not opening or len(connections) < len(opening):
+            raise ConnectionError("agents of it are gone")
         for connection in connections:
             connection.settimeout(_ANSWER)
         yield connections

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from skyward_nb.providers.folders import (
     sweep,
 )
 from skyward_nb.providers.local import LocalMachine
+from skyward_nb.providers.logind import ends_what_is_left
 from skyward_nb.words.errors import PoolError, StartError
 
 GONE = 3
@@ -40,9 +42,13 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """An agent runs; `runtime` is the folder of its sockets, and of its log."""
+    """An agent runs; `runtime` is the folder of its sockets, and of its log.
+
+    `ends_with_login` says whether the host ends it when nobody is logged in any more.
+    """
 
     runtime: str
+    ends_with_login: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -69,7 +75,14 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started 
         return Failed("its agent did not start", error.detail)
     except PoolError as error:
         return Failed(error.message)
-    return Started(str(folders.runtime))
+    return Started(str(folders.runtime), ends_what_is_left(_user()))
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def end(pool_id: str, *, at_once: bool) -> None:

@@ -211,8 +211,8 @@ class LocalProvider:
                 here,
                 f"accelerator={asked} nodes={spec.nodes} needs {asked.count * spec.nodes} × "
                 f"{asked.name}, and this machine has {here}. Two ways on: `simulate` runs the "
-                "same ranks here on CPU; another provider brings machines that have it "
-                "(this version has provider=local only).",
+                "same ranks here on CPU; hosts=NAME,NAME takes machines that you can log in to and "
+                "that have it.",
             )
 
     async def acquire(

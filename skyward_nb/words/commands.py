@@ -70,8 +70,8 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     """To an agent: hold a port for the rendezvous of a new generation, should the head be there.
 
     And on each of `nodes`, for every framework in `servers`, one for each of its `slots` ranks. To
-    the head's rank it brings the socket of the rendezvous. All that at `address`, where the other
-    machines reach this one, by way of this `interface`.
+    the head's rank it brings the socket of the rendezvous, which has this `port` where it is free. All
+    that at `address`, where the other machines reach this one, by way of this `interface`.
     """
 
     generation: int
@@ -80,6 +80,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     servers: tuple[str, ...] = ()
     address: str = LOOPBACK
     interface: str = ""
+    port: int = 0
 
 
 class PluginUse(msgspec.Struct, frozen=True):

@@ -11,6 +11,9 @@ from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.ssh import SSHAccess
 
+IDLE_ELSEWHERE = 1800.0
+"""Seconds that a pool on other machines lives on without a client, unless it is said otherwise."""
+
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Shape of a pool: `nodes` × `ranks_per_node` ranks; times in seconds.
@@ -47,6 +50,11 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return masked_repr(self)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it lives on other machines than this one."""
+        return self.provider != "local"
 
     @property
     def variables(self) -> dict[str, str]:

@@ -141,3 +141,12 @@ def test_what_speaks_ssh_is_not_imported_before_it_is_used():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_a_pool_on_hosts_lives_on_for_longer_without_a_client():
+    assert spec("nodes=2").idle == 600
+    assert spec("hosts=gpu1").idle == 1800
+    assert spec("hosts=gpu1 idle=10m").idle == 600
+    assert spec("hosts=gpu1", Default("idle", "1m", "a file")).idle == 60
+    assert spec_of(spec("hosts=gpu1 idle=60s"), {"nodes": 1}).idle == 60
+    assert spec_for({"provider": sky.SSH(hosts=["gpu1"])}, (), "name").idle == 1800

@@ -17,6 +17,7 @@ from pools import values
 from skyward_nb.bootstrap import locks, needs
 from skyward_nb.bootstrap.environment import ready
 from skyward_nb.bootstrap.facts import Tool, probe
+from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.uv import version as uv_version
 from skyward_nb.words.errors import HostNotReady, OptionError
 from skyward_nb.words.image import Image
@@ -161,6 +162,25 @@ def test_the_same_without_flock(host, index, tmp_path):
     assert not held.exists()
 
 
+def test_a_lock_of_another_host_is_waited_for_with_a_word(tmp_path):
+    """Whether its holder lives cannot be seen from here."""
+    held = tmp_path / ".held-env"
+    held.mkdir()
+    (held / "by").write_text("17 elsewhere\n")
+    script = f"PATH={tmp_path}:$PATH\nflock() {{ return 1; }}\nfinal={tmp_path}/env\n{LOCK}\nlock\necho mine"
+    command = ["/bin/sh", "-c", script]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as waits:
+        said = ""
+        while "rm -r" not in said:
+            said = waits.stderr.readline()
+        assert f"process 17 on elsewhere makes {tmp_path}/env: waiting" in said
+        assert f"rm -r {held}" in said
+        shutil.rmtree(held)
+        assert waits.stdout.read() == "mine\n"
+
+
 def test_one_that_lost_its_python_is_made_anew(host, tmp_path):
     facts = facts_of(host)
     made, _ = make_ready(host, Image(), facts)
@@ -297,6 +317,15 @@ def test_another_python_is_refused_before_anything_is_asked(shell):
     assert shell.rounds == 1
 
 
+def test_a_disk_that_has_clearly_too_little_room_is_told_before_anything_is_sent(shell, tmp_path):
+    facts = replace(facts_of(shell), disk_free=20_000_000)
+    error = refused(shell, Image(), facts)
+    assert "20 MB is free for" in error and "SKYWARD_CACHE_DIR" in error
+    assert folders(envs(tmp_path).parent) == []
+    # One that is there needs none.
+    assert make_ready(shell, Image(interpreter=sys.executable), facts)[0].python == sys.executable
+
+
 @pytest.fixture
 def small(tmp_path):
     """Makes disks of a few megabytes."""
@@ -318,7 +347,8 @@ def small(tmp_path):
 def test_a_full_disk_leaves_nothing_half_made(host, small, tmp_path, size):
     cache = tmp_path / "home/.cache/skyward_nb"
     small(cache, size)
-    text = refused(host, Image(), facts_of(host))
+    # There was room as it was asked.
+    text = refused(host, Image(), facts_of(host, disk_free=10**9))
     assert "the disk is full" in text
     assert f"is free for {cache}" in text
     assert "symbolic link" in text
@@ -329,7 +359,7 @@ def test_a_full_disk_leaves_nothing_half_made(host, small, tmp_path, size):
 def test_a_disk_too_small_for_uv(host, small, tmp_path):
     cache = tmp_path / "home/.cache/skyward_nb"
     small(cache, "8m")
-    text = refused(host, Image(), facts_of(host, uvs=()))
+    text = refused(host, Image(), facts_of(host, uvs=(), disk_free=10**9))
     assert "uv, which makes its environment, did not get there: the disk is full" in text
     assert [each for each in cache.rglob("*") if each.is_file() and each.stat().st_size] == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 import time
 
@@ -389,3 +390,22 @@ def test_what_is_installed_here_counts_for_this_machine_alone(monkeypatch):
         Pool(spec, Here(), lambda _: None).start(lambda _: None)
     with pytest.raises(Checked):
         Pool(spec, Elsewhere(), lambda _: None).start(lambda _: None)
+
+
+PORT = "import os\nint(os.environ['MASTER_PORT'])"
+
+
+def test_the_port_of_the_rendezvous_is_the_usual_one_where_it_is_free(fake):
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind(("127.0.0.1", 29500))
+        except OSError:
+            pytest.skip("somebody here has port 29500")
+    first = fake(nodes=1)
+    assert values(first, PORT) == [29500]
+    second = fake(nodes=1, name="second")
+    (other,) = values(second, PORT)
+    assert other not in (0, 29500)
+    bound = "s = __import__('socket').socket()\ns.setsockopt(1, 2, 1)\ns.bind(('127.0.0.1', 29500))\ns.listen()\n1"
+    assert values(first, bound) == [1]

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from skyward_nb.api.nodelogs import logs_elsewhere, node_logs
 from skyward_nb.pool import registry
 from skyward_nb.providers.folders import pool_folders, runtime_root
 from skyward_nb.providers.ssh import choosing, readying
+from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
 from skyward_nb.words.events import Output, Phase, Step
@@ -589,3 +591,17 @@ def test_what_an_agent_logged_before_it_died_is_kept(ssh):
     with pytest.raises(PoolError, match="is gone"):
         values(pool, "1")
     assert [w.text for w in kept_of(pool.pool_id) if w.part == "agent.log"] == ["its last words"]
+
+
+def test_a_host_that_ends_what_a_login_leaves_is_told(ssh, monkeypatch):
+    run = HostLine.run
+
+    async def said_so(line, script, **options):
+        ran = await run(line, script, **options)
+        return replace(
+            ran, out=ran.out.replace(b'"ends_with_login":false', b'"ends_with_login":true')
+        )
+
+    monkeypatch.setattr(HostLine, "run", said_so)
+    with pytest.warns(UserWarning, match="one ends what a login leaves"):
+        assert values(ssh("one"), "1") == [1]

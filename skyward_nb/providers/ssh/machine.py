@@ -110,6 +110,12 @@ class SSHMachine:
             raise StartError(self._pool, f"{self.name}: {answer.message}", answer.detail)
         self._runtime = answer.runtime
         self._found_over = self._line.number
+        if answer.ends_with_login:
+            warnings.warn(
+                f"{self.name} ends what a login leaves (KillUserProcesses=yes in its logind.conf): pool "
+                f"{self._pool!r} is lost with a line that is cut. KillExcludeUsers= there spares a user.",
+                stacklevel=2,
+            )
 
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.
