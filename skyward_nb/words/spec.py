@@ -24,7 +24,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `env` has variables beside those of the `image`; without `cluster`, each node stands alone.
     `ssh` says how the hosts of provider=ssh are reached, `aws` where those of provider=aws are rented:
     machines with so many `cpus` and GB of `memory`, for at most `max_cost` dollars in all; over
-    `confirm_above` dollars an hour, a person is asked. `on_preempt` is what happens to a node that is
+    `confirm_above` dollars an hour (None: whatever they cost), a person is asked. `on_preempt` is what happens to a node that is
     taken back: it is told, or another takes its place.
     """
 
@@ -41,7 +41,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory: Need | None = None
     spot: Spot = "no"
     max_cost: float | None = None
-    confirm_above: float = 5.0
+    confirm_above: float | None = 5.0
     on_preempt: OnPreempt = "tell"
     simulate: bool = False
     framework: tuple[str, ...] = ()
