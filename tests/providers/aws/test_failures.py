@@ -1,5 +1,7 @@
 """What refusals of EC2 mean, and where a launch goes on."""
 
+import itertools
+
 import pytest
 
 from skyward_nb.providers.aws.failures import (
@@ -128,6 +130,6 @@ def test_each_step_has_its_words():
         offer("p4d.24xlarge", spot=True), offer("p4d.24xlarge"),
         offer("p4de.24xlarge"), offer("p4de.24xlarge", "eu-west-1", ("eu-west-1a",)),
     )]  # fmt: skip
-    assert [spell_way(*pair) for pair in zip(tries, tries[1:], strict=False)] == [
+    assert [spell_way(*pair) for pair in itertools.pairwise(tries)] == [
         "on demand instead of spot", "next type", "next region",
     ]  # fmt: skip
