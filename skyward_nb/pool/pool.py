@@ -65,6 +65,7 @@ from skyward_nb.words.events import (
     Event,
     Hello,
     Phase,
+    Priced,
     RankDone,
     RankLost,
     Spread,
@@ -399,7 +400,7 @@ class Pool:
     def _connect(self, watch: Watch) -> None:
         asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
         preload = list(dict.fromkeys(itertools.chain(*asked)))
-        said = deque[Phase | Step]()
+        said = deque[Phase | Step | Priced]()
 
         def hear(event: Event | None) -> None:
             while said:
@@ -450,7 +451,7 @@ class Pool:
                 early.append(event)
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
 
-    async def _acquire(self, tell: Callable[[Phase | Step], None]) -> None:
+    async def _acquire(self, tell: Callable[[Phase | Step | Priced], None]) -> None:
         """Get the machines; here, so that an interrupt cannot lose them between two threads."""
         self._generations.machines = await self._provider.acquire(self.spec, self.pool_id, tell)
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from skyward_nb.wire.stores import AgentGone as AgentGone
 from skyward_nb.wire.stores import ContentStore
-from skyward_nb.words.events import Phase, Step
+from skyward_nb.words.events import Phase, Priced, Step
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -63,9 +63,9 @@ class Provider(Protocol):
         ...
 
     async def acquire(
-        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
+        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step | Priced], None]
     ) -> tuple[Machine, ...]:
-        """The machines of a pool, head first, all or none; `tell` hears what goes on meanwhile."""
+        """The machines of a pool, head first, all or none; `tell` hears what goes on, and what they cost."""
         ...
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
