@@ -153,8 +153,8 @@ class Launch:
                 )
             except AWSFault as fault:
                 if not fault.is_unknown and way_on(fault) is not Way.AGAIN:
-                    # It is known that nothing came of it, unless an earlier one was not answered.
-                    self._entry.attempt(replace(attempt, over=left == _AGAINS - 1))
+                    # With this token nothing was launched: else that would have been answered.
+                    self._entry.attempt(replace(attempt, over=True))
                     raise
                 if not left:
                     raise
