@@ -61,11 +61,11 @@ $(STAMPS)/demo: pyproject.toml constraints.txt | $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test]'
+	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test,aws-test]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test,lint]'
+	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test,aws-test,lint]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/chromium: .ci/chromium | $(BIN)/python

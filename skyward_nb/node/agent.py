@@ -30,6 +30,7 @@ from skyward_nb.node.deaths import Deaths
 from skyward_nb.node.doors import Doors, knock
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.journal import Journal
+from skyward_nb.node.lease import Lease, lease_of
 from skyward_nb.node.rankline import RankLine
 from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.node.stackpipe import STACK_SIGNAL
@@ -133,6 +134,7 @@ class Agent:
         self._received = 0
         self._reader = event_frames()
         self._lease: asyncio.TimerHandle | None = None
+        self._machine_lease: Lease | None = None
         self._imported = asyncio.Event()
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
@@ -163,11 +165,14 @@ class Agent:
         self._loop.add_signal_handler(signal.SIGINT, lambda: None)
         self._list_processes()
         self._renew_lease()
+        self._machine_lease = lease_of(lambda: self._line is not None or bool(self._running))
         if self._terms.ttl:
             why = f"its time is over (ttl={self._terms.ttl:g}s)"
             self._loop.call_later(self._terms.ttl, self._leave, why)
         self._say_ready()
         await self._gone.wait()
+        if self._machine_lease is not None:
+            self._machine_lease.close()
         server.close()
         self._values.close(self._loop)
         await self._end_forge()
@@ -473,6 +478,8 @@ class Agent:
             return
         self._line, self._client = line, client
         self._renew_lease()
+        if self._machine_lease is not None:
+            self._machine_lease.renew()
         offset = command.offset
         if offset is None:
             start = self._journal.start_of(self._run.run) if self._run else None

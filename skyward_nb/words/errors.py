@@ -14,7 +14,8 @@
     │   ├── BudgetSpent            it has cost what it may cost
     │   ├── RuntimeFolderError     no folder to keep sockets and values in
     │   └── StartError             machines, agent or ranks did not come up
-    │       └── HostError              too few hosts could be logged in to
+    │       ├── HostError              too few hosts could be logged in to
+    │       └── LaunchError            no machines could be rented
     ├── RunGoesOn              a run in the background has not ended yet
     ├── RankDied               a rank's process ended under a run
     ├── RunTimeout             a run took longer than its `timeout`; a TimeoutError, too
@@ -25,7 +26,7 @@ A user's own exception is never wrapped in one of these: it is raised as itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -211,6 +212,15 @@ class HostError(StartError):
             there = f"{len(hosts)} of {of} hosts cannot be used, and {nodes} are needed"
             super().__init__(pool, f"{there}\n{lines}")
         self.hosts: dict[str, str] = dict(hosts)
+
+
+class LaunchError(StartError):
+    """No machines could be rented; `tried` has what was asked for, and why it could not be had."""
+
+    def __init__(self, pool: str, tried: Sequence[tuple[str, str]], more: str = "") -> None:
+        lines = "\n".join(f"  {what}: {why}" for what, why in tried)
+        super().__init__(pool, f"no machines could be had, and none is left\n{lines}", more)
+        self.tried: tuple[tuple[str, str], ...] = tuple(tried)
 
 
 class PoolBusy(PoolError):

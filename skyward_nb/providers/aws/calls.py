@@ -148,12 +148,16 @@ class Cloud:
 def fault_of(operation: str, error: Exception) -> AWSFault | None:
     """An error of botocore as ours, or None where it is none of its own."""
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     if isinstance(error, ClientError):
-        said = error.response.get("Error", {})
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        response: Answer = getattr(error, "response", {})
+        said = response.get("Error", {})
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         code, message = str(said.get("Code", "Unknown")), str(said.get("Message", ""))
         return AWSFault(code, message, operation, is_unknown=status >= _BROKEN)
+    if isinstance(error, ResponseParserError):
+        return AWSFault("Unreadable", str(error), operation, is_unknown=True)
     if not isinstance(error, BotoCoreError):
         return None
     kinds = {each.__name__ for each in type(error).__mro__}

@@ -8,8 +8,8 @@ import random
 import shlex
 import socket
 import warnings
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -48,8 +48,11 @@ exit {gone}
 class SSHMachine:
     """A host of a pool, as its node number `node`; what it has of the pool lies below `folder_id` there.
 
-    Without an `environment` it is one where the pool's agent runs already.
+    Without an `environment` it is one where the pool's agent runs already; `variables` are for what
+    is run there.
     """
+
+    variables: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
@@ -193,8 +196,9 @@ class SSHMachine:
         assert self._environment is not None
         command = [self._environment.python, "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
+        own = "".join(f"{key}={shlex.quote(value)} " for key, value in self.variables.items())
         # In a folder of which nothing is imported.
-        script = f"cd /; PYTHONPATH={path} exec {shlex.join(command)}"
+        script = f"cd /; {own}PYTHONPATH={path} exec {shlex.join(command)}"
         return await self._line.run(script, limit=limit)
 
     def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:

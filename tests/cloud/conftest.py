@@ -1,0 +1,59 @@
+"""A cloud for a test, empty at first; afterwards nothing of it is left."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from cloud.sky import Cloud
+from cluster.box import why_no_boxes
+
+_why_no_boxes = cache(why_no_boxes)
+_NEEDED = ("boto3", "moto", "flask", "flask_cors")
+
+
+def why_no_cloud() -> str:
+    """Why no API can be played here; empty if it can."""
+    lacks = [each for each in _NEEDED if importlib.util.find_spec(each) is None]
+    return (
+        f"{', '.join(lacks)} is not installed: pip install 'skyward-nb[aws-test]'" if lacks else ""
+    )
+
+
+@pytest.fixture(scope="session")
+def cloud_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """One process for all tests: it takes seconds to start."""
+    if why := why_no_cloud():
+        pytest.skip(why)
+    made = Cloud(tmp_path_factory.mktemp("cloud"))
+    yield made
+    made.close()
+
+
+def _used(
+    server: Cloud, monkeypatch: pytest.MonkeyPatch, own: Path, *, machines: bool
+) -> Iterator[Cloud]:
+    server.reset(machines=machines)
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in server.env(own).items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.reset(machines=False)
+
+
+@pytest.fixture
+def api(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
+    """The API of AWS without machines: what is launched is words alone."""
+    yield from _used(cloud_server, monkeypatch, tmp_path, machines=False)
+
+
+@pytest.fixture
+def cloud(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
+    """The API of AWS, and a machine that one can log in to for each instance."""
+    if why := _why_no_boxes():
+        pytest.skip(why)
+    yield from _used(cloud_server, monkeypatch, tmp_path, machines=True)
