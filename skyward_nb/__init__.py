@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from skyward_nb import plugins
     from skyward_nb.api import integrations
     from skyward_nb.api.accelerators import NVIDIA, Accelerator, accelerators
-    from skyward_nb.api.arguments import SSH, Local
+    from skyward_nb.api.arguments import AWS, SSH, Local
     from skyward_nb.api.compute import Compute
     from skyward_nb.api.compute import Compute as ComputePool
     from skyward_nb.api.failures import RankFailure
@@ -33,9 +33,13 @@ if TYPE_CHECKING:
     from skyward_nb.runtime.sync import barrier, data_place, mesh
     from skyward_nb.words.errors import (
         AcceleratorError,
+        AccountError,
+        BudgetSpent,
         HostError,
         HostNotReady,
         MissingDependency,
+        NotAgreed,
+        NothingFits,
         OptionError,
         PayloadError,
         PoolError,
@@ -58,8 +62,11 @@ _ALIASES = {"ComputePool": "Compute", "compute": "function"}
 """The words of an older dialect of this API, and what they are called here."""
 
 _HOMES = {
+    "AWS": "api.arguments",
+    "AccountError": "words.errors",
     "Accelerator": "api.accelerators",
     "AcceleratorError": "words.errors",
+    "BudgetSpent": "words.errors",
     "Compute": "api.compute",
     "Local": "api.arguments",
     "DistributedSampler": "runtime.sampler",
@@ -69,6 +76,8 @@ _HOMES = {
     "InstanceInfo": "words.info",
     "MissingDependency": "words.errors",
     "NVIDIA": "api.accelerators",
+    "NotAgreed": "words.errors",
+    "NothingFits": "words.errors",
     "OptionError": "words.errors",
     "Options": "words.options",
     "PayloadError": "words.errors",
@@ -109,10 +118,13 @@ _MODULES = {"integrations": "api.integrations", "plugins": "plugins"}
 
 # All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [
+    "AWS",
     "NVIDIA",
     "SSH",
     "Accelerator",
     "AcceleratorError",
+    "AccountError",
+    "BudgetSpent",
     "Compute",
     "ComputePool",
     "HostError",
@@ -121,6 +133,8 @@ __all__ = [
     "InstanceInfo",
     "Local",
     "MissingDependency",
+    "NotAgreed",
+    "NothingFits",
     "OptionError",
     "Options",
     "PayloadError",

@@ -13,8 +13,9 @@ from skyward_nb.api.check import standing, standing_lines, subjects
 from skyward_nb.api.help import CHECKS, VERBS, help_text
 from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.logs import print_log, save_log, spell_run
-from skyward_nb.api.options import TAKES, parse, parse_settings
-from skyward_nb.api.status import balance, own_row, row_lines, row_of
+from skyward_nb.api.options import TAKES, parse, parse_settings, unknown_option
+from skyward_nb.api.renting import dry_lines
+from skyward_nb.api.status import balance, cost_row, cost_words, own_row, row_lines, row_of
 from skyward_nb.api.survey import survey, survey_lines
 from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
@@ -40,6 +41,7 @@ def do(session: Session, line: str) -> object:
         "up": up,
         "down": down,
         "status": status,
+        "cost": cost,
         "vars": list_vars,
         "push": push,
         "pull": pull,
@@ -59,8 +61,18 @@ def do(session: Session, line: str) -> object:
 
 
 def up(session: Session, line: str) -> None:
-    """Bring a pool up."""
-    asked = parse(line, scopes=("pool",))
+    """Bring a pool up, or tell what that would cost."""
+    asked = parse(line, scopes=("pool", "cell"))
+    for option in asked.cell:
+        if option != "dry_run":
+            raise OptionError(option, unknown_option(option, ("pool",)))
+    if asked.cell.get("dry_run"):
+        pool, spec, notes = session.resolve(asked)
+        is_up = pool is not None
+        print(f"pool {spec.name} is up: {spec}" if is_up else f"a pool would be started: {spec}")
+        for said in [*notes, *([] if is_up else dry_lines(spec))]:
+            print(said)
+        return
     display = session.display()
     try:
         pool, spec = session.find(asked, display)
@@ -88,8 +100,11 @@ def down(session: Session, line: str) -> None:
     if not names:
         print("no pool is up")
     for name in names:
+        paid = len(session.pools.paid)
         count = session.pools.take_down(name)
-        print(f"pool {name} is down: {count} rank{'s' * (count != 1)} ended, nothing left running")
+        costs = "".join(f"; it has cost {each}" for each in session.pools.paid[paid:])
+        ranks = f"{count} rank{'s' * (count != 1)}"
+        print(f"pool {name} is down: {ranks} ended, nothing left running{costs}")
 
 
 def status(session: Session, line: str) -> None:
@@ -113,6 +128,29 @@ def status(session: Session, line: str) -> None:
             print(said)
     for left in there:
         print(next(row_lines(row_of(left))))
+
+
+def cost(session: Session, line: str) -> None:
+    """Print what pools cost, and have cost that were taken down."""
+    asked = parse(line, scopes=("pool",))
+    _only(asked.pool, *TAKES["cost"])
+    only = asked.pool.get("pool")
+    names = [name for name in session.pools if session.pools.live(name) and only in (None, name)]
+    bills = [(name, bill) for name in names if (bill := session.pools[name].bill)]
+    entries = [left.entry for left in session.pools.others()]
+    bills += [
+        (entry.spec.name, entry.bill)
+        for entry in entries
+        if entry.bill and only in (None, entry.spec.name)
+    ]
+    for name, bill in bills:
+        words = f"{name}: {cost_words(cost_row(bill))}"
+        print(" · ".join(filter(None, (words, bill.what, bill.source))))
+    paid = [each for each in session.pools.paid if only in (None, each.name)]
+    for each in paid:
+        print(f"{each.name}: is down, and has cost {each} · {each.bill.what}")
+    if not bills and not paid:
+        print("no pool that is up costs anything")
 
 
 def push(session: Session, line: str) -> None:

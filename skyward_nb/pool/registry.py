@@ -23,6 +23,7 @@ from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.wire.stores import AgentGone
 from skyward_nb.words.commands import Inspect, Look
 from skyward_nb.words.events import Condition, Event, Stack
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
 _FILE = "pool.json"
@@ -34,7 +35,7 @@ _REACH = 20.0
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A pool that is alive; `started` in seconds since 1970, `notebook` is the one that made it.
 
-    `program` says what made it where that was no notebook.
+    `program` says what made it where that was no notebook, `bill` what its machines cost.
     """
 
     pool_id: str
@@ -42,6 +43,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     notebook: str
     started: float
     program: str = ""
+    bill: Bill | None = None
 
     @property
     def is_here(self) -> bool:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
 
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.times import clock
+
+_WARN = 0.8
+"""The part of `max_cost` from which on a person is warned."""
+
 Arch = Literal["x86_64", "arm64"]
 Spot = Literal["no", "yes", "auto"]
 OnPreempt = Literal["tell", "replace"]
+
+
+def spell_dollars(dollars: float) -> str:
+    """Dollars as a person reads them: `$21.96`, `$0.084`."""
+    return f"${dollars:,.2f}" if dollars >= 1 or not dollars else f"${dollars:.3f}"
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -23,6 +35,22 @@ class Need(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.amount:g}{'+' * self.more}"
+
+
+_NEED = re.compile(r"(\d+(?:\.\d+)?)\s*(?:g|gb|gib)?(\+?)", re.IGNORECASE)
+
+
+def parse_need(option: str, text: str) -> Need:
+    """Read `8` or `8+`, and for memory `32GB+`; raises `OptionError` for anything else."""
+    found = _NEED.fullmatch(text.strip())
+    is_plain = found is not None and (option == "memory" or text.strip()[-1] in "0123456789+")
+    if found is None or not is_plain or not float(found[1]):
+        what = "GB" if option == "memory" else "of them"
+        raise OptionError(
+            option,
+            f"{option}={text}: write {option}=8+ for 8 {what} or more, {option}=8 for just 8",
+        )
+    return Need(float(found[1]), more=bool(found[2]))
 
 
 class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +131,27 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
         if self.dollars is None:
             return None
         return self.before + self.dollars * max(0.0, now - self.began) / 3600
+
+    def rate_words(self) -> str:
+        """What it costs an hour, in words."""
+        return "price unknown" if self.dollars is None else f"{spell_dollars(self.dollars)} / h"
+
+    def words(self, now: float) -> str:
+        """What it costs an hour, and has cost, in words."""
+        spent = self.spent(now)
+        so_far = "" if spent is None else f", {spell_dollars(spent)} so far"
+        return f"{self.rate_words()}{so_far}"
+
+    def warning(self, now: float) -> str:
+        """What to say once most of `max_cost` is spent; nothing before, and nothing without one."""
+        spent, end = self.spent(now), self.ends()
+        if self.max_cost is None or spent is None or end is None or spent < _WARN * self.max_cost:
+            return ""
+        left = max(0.0, end - now)
+        return (
+            f"{spell_dollars(spent)} of max_cost={self.max_cost:g} are spent: the machines end in "
+            f"{clock(left)}; bring home what is needed"
+        )
 
     def ends(self) -> float | None:
         """When `max_cost` is reached, in seconds since 1970; None where it never is, or is not known."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from skyward_nb.providers.aws.failures import AWSFault
+from skyward_nb.providers.aws.failures import AWSFault, is_refusal
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import MissingDependency
 
@@ -155,7 +155,8 @@ def fault_of(operation: str, error: Exception) -> AWSFault | None:
         said = response.get("Error", {})
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         code, message = str(said.get("Code", "Unknown")), str(said.get("Message", ""))
-        return AWSFault(code, message, operation, is_unknown=status >= _BROKEN)
+        is_unknown = status >= _BROKEN and not is_refusal(code)
+        return AWSFault(code, message, operation, is_unknown=is_unknown)
     if isinstance(error, ResponseParserError):
         return AWSFault("Unreadable", str(error), operation, is_unknown=True)
     if not isinstance(error, BotoCoreError):

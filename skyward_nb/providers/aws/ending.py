@@ -53,6 +53,13 @@ async def end(
     Groups cannot go before their machines have ended for good: that is waited for `wait` seconds, and
     is a later call's to do. What AWS refuses, is in what is left.
     """
+    try:
+        return await _end(cloud, entry, told, wait)
+    except FileNotFoundError:
+        return Left()  # another process has come to the end of it, and forgotten it
+
+
+async def _end(cloud: Cloud, entry: Entry, told: Callable[[str], None], wait: float) -> Left:
     if entry.record.state != "ending":
         entry.note(state="ending")
     until = time.monotonic() + wait

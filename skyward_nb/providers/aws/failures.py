@@ -61,6 +61,13 @@ _QUOTAS = {
     "x": ("X", "L-7295265B", "L-E3A00192"),
 }
 
+_THROTTLED = {
+    "RequestLimitExceeded",
+    "Throttling",
+    "ThrottlingException",
+    "RequestThrottled",
+    "TooManyRequestsException",
+}
 _WAYS = {
     Way.ZONE: {
         "InsufficientInstanceCapacity",
@@ -82,11 +89,7 @@ _WAYS = {
         "OptInRequired",
     },
     Way.AGAIN: {
-        "RequestLimitExceeded",
-        "Throttling",
-        "ThrottlingException",
-        "RequestThrottled",
-        "TooManyRequestsException",
+        *_THROTTLED,
         "InternalError",
         "InternalFailure",
         "ServiceUnavailable",
@@ -132,6 +135,11 @@ def way_on(fault: AWSFault) -> Way:
     if fault.is_unknown:
         return Way.AGAIN
     return _BY_CODE.get(fault.code, Way.STOP)
+
+
+def is_refusal(code: str) -> bool:
+    """Whether nothing was done for sure, whatever HTTP says: a lack of capacity is a 500 in EC2."""
+    return code in _THROTTLED or _BY_CODE.get(code, Way.AGAIN) is not Way.AGAIN
 
 
 def family_of(name: str) -> str:

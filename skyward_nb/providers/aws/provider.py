@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from skyward_nb.words.events import Phase, Step
+from skyward_nb.words.events import Phase, Priced, Step
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
     from skyward_nb.providers.aws.machine import AWSMachine
-    from skyward_nb.words.offers import Offer
 
 
 class AWSProvider:
@@ -26,19 +25,17 @@ class AWSProvider:
         check_minor(spec.image)
 
     async def acquire(
-        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
+        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step | Priced], None]
     ) -> tuple[AWSMachine, ...]:
         """Rent machines and make them ready, all or none; raises a `SkyError`, with none left."""
+        from skyward_nb.providers.aws.quoting import quote_of
         from skyward_nb.providers.aws.renting import rent
 
-        return await rent(spec, pool_id, await self.offers(spec), tell)
+        quote = await quote_of(spec)
+        return await rent(spec, pool_id, quote.offers, tell)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
         """The machines of a pool that was made before; raises `AgentGone` where they were given back."""
         from skyward_nb.providers.aws.renting import find
 
         return find(spec, pool_id)
-
-    async def offers(self, spec: PoolSpec) -> tuple[Offer, ...]:
-        """What may be had, in the order in which it is tried."""
-        raise NotImplementedError

@@ -21,7 +21,9 @@ from skyward_nb.providers.aws.ledger import Entry, Made, Used
 _LATE = 300.0
 """Seconds that a machine may live beyond its deadline before somebody else ends it."""
 _ABROAD = 86400.0
-"""Seconds after which a record that another machine began is nobody's."""
+"""Seconds after which what another machine began to launch is nobody's."""
+_UNSEEN = 3600.0
+"""Seconds in which EC2 tells of machines that have ended."""
 
 
 @dataclass
@@ -73,22 +75,18 @@ async def sweep(told: Callable[[str], None] = lambda _: None) -> Found:
 
 
 async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
-    """End what a record has, where its maker is gone and nobody may come for it. Raises `AWSFault`."""
+    """End what a record has, where it was to end, or nobody brings it up any more. Raises `AWSFault`."""
     record = entry.record
-    if record.maker.may_live and not _is_from_elsewhere(entry):
+    if record.state == "launching" and record.maker.may_live and not _is_forgotten(entry):
         return
+    states: dict[str, str] = {}
+    for region in record.regions:
+        states |= await ending.states_of(cloud, region, record.pool_id)
+    alive = [name for name, state in states.items() if ending.is_alive(state)]
     if record.state == "up" and not _is_late(entry):
-        states: dict[str, str] = {}
-        for region in record.regions:
-            states |= await ending.states_of(cloud, region, record.pool_id)
-        if any(map(ending.is_alive, states.values())):
+        unseen = {each.instance for each in record.machines} - states.keys()
+        if alive or (unseen and ledger.age_of(record) < _UNSEEN):
             return
-    alive = [
-        name
-        for region in record.regions
-        for name, state in (await ending.states_of(cloud, region, record.pool_id)).items()
-        if ending.is_alive(state)
-    ]
     left = await ending.end(cloud, entry)
     if left:
         found.left.append(f"{left} of pool {record.pool_id}")
@@ -97,11 +95,10 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
         found.records.append(record.pool_id)
 
 
-def _is_from_elsewhere(entry: Entry) -> bool:
-    """Whether another machine began it, and so long ago that it has forgotten it."""
-    return entry.record.maker != ledger.Maker.this() and (
-        entry.record.state != "up" and ledger.age_of(entry.record) > _ABROAD
-    )
+def _is_forgotten(entry: Entry) -> bool:
+    """Whether another machine began it, so long ago that it will not go on."""
+    is_here = entry.record.maker.host == ledger.Maker.this().host
+    return not is_here and ledger.age_of(entry.record) > _ABROAD
 
 
 def _is_late(entry: Entry) -> bool:
