@@ -12,9 +12,9 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 import warnings
-from pathlib import Path
 from typing import Any
 
 import asyncssh  # noqa: F401 - imported for those that are forked
@@ -42,9 +42,12 @@ def pool(
     user: str | None = None,
     answers_within: float | None = None,
     body: str = "import os\nos.environ['RANK']",
-    waits: bool = False,
+    skew: float = 0.0,
 ) -> None:
-    """Up, run, down; with `waits`, down when somebody says so."""
+    """Up, run, down; with a clock that is wrong by `skew` seconds."""
+    if skew:
+        right = time.time
+        time.time = lambda: right() + skew
 
     if answers_within is not None:
         boot._LIMIT = answers_within
@@ -59,11 +62,6 @@ def pool(
     say("up")
     try:
         say("ran", values(made, body))
-        if waits:
-            go = Path(os.environ["SKYWARD_STATE_DIR"], "go")
-            while not go.exists():
-                signal.sigtimedwait([], 0.1)
-            say("ran", values(made, body))
     finally:
         made.close()
         say("down")

@@ -92,7 +92,7 @@ class Layer:
             self.calls.append(noted)
             if how == "before":
                 noted["code"] = how
-                rules.kill(rules.caller(int(environ["REMOTE_PORT"])))
+                rules.kill(_caller(environ))
                 return _hang_up(environ, start)
             is_error = how not in ("", "lost", *rules.KILLS)
             answer = None
@@ -106,10 +106,10 @@ class Layer:
             if how in ("sent", "lost"):
                 noted["code"] = how
                 if how == "sent":
-                    rules.kill(rules.caller(int(environ["REMOTE_PORT"])))
+                    rules.kill(_caller(environ))
                 return _hang_up(environ, start)
         if how == "answered" and rule:
-            pid = rules.caller(int(environ["REMOTE_PORT"]))
+            pid = _caller(environ)
             return _then(_send(answer, start), lambda: _kill_soon(pid, rule.delay))
         return _send(answer, start)
 
@@ -393,6 +393,10 @@ def _hang_up(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[byt
 def _then(chunks: Iterable[bytes], after: Callable[[], None]) -> Iterator[bytes]:
     yield from chunks
     after()
+
+
+def _caller(environ: dict[str, Any]) -> int:
+    return rules.caller(int(environ["REMOTE_PORT"]), int(environ["SERVER_PORT"]))
 
 
 def _kill_soon(pid: int, delay: float) -> None:
