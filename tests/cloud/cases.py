@@ -26,7 +26,6 @@ CALLS = {
     "CreateSecurityGroup": ("ec2", 1),
     "AuthorizeSecurityGroupIngress": ("ec2", 1),
     "AuthorizeSecurityGroupEgress": ("ec2", 1),
-    "DescribePlacementGroups": ("ec2", 1),
     "CreatePlacementGroup": ("ec2", 1),
     "RunInstances": ("ec2", 1),
     "DescribeInstances": ("ec2", 3),
@@ -37,7 +36,7 @@ CALLS = {
 """By action: its service, and how often it is made at least. Placement groups are for `placed` alone."""
 
 ORDERS = ("leases first", "sweep first")
-_PLACED = {"DescribePlacementGroups", "CreatePlacementGroup", "DeletePlacementGroup"}
+_PLACED = {"CreatePlacementGroup", "DeletePlacementGroup"}
 _CHANGES = {each for each in CALLS if not each.startswith(("Describe", "Get"))}
 _KILLS = ("before", "sent", "answered")
 # docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html, and CommonErrors of the others.
