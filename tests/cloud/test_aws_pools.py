@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import time
 import warnings
@@ -218,3 +220,18 @@ def until(what, seconds=60):
     while not what():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize("step", ["launch", "boot", "environment"])
+def test_an_interrupt_leaves_nothing(offered, step):
+    sent = []
+
+    def watch(event):
+        if isinstance(event, Step) and event.name == step and not sent:
+            sent.append(event)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        started(watch)
+    assert ledger.entries() == [] and offered.left() == {}
+    offered.nothing_left()
