@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/.stamps
 
-.PHONY: demo test check format lint types imports schema notebooks bench faults minors clean
+.PHONY: demo test check format lint types imports schema notebooks bench faults cloud-faults minors clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -43,6 +43,9 @@ bench: $(BIN)/python  ## the speeds, side by side with the peers, in one run and
 
 faults: $(STAMPS)/test  ## every fault at every moment, and a line cut at every byte; writes the table
 	$(BIN)/python -m pytest tests/faults --faults-table=tests/faults/README.md
+
+cloud-faults: $(STAMPS)/test $(STAMPS)/sshd  ## every call of AWS that comes to grief; writes the table
+	$(BIN)/python -m pytest tests/cloud/test_leftovers.py --cloud-faults=tests/cloud/README.md
 
 minors:  ## the base package and its tests without frameworks, on every supported minor found
 	.ci/minors

@@ -135,13 +135,17 @@ def _meant(asked: Asked) -> list[Left]:
 
 def sweep(_asked: Asked, _rest: list[str], as_json: bool) -> int:
     """Remove what pools that are gone have left."""
-    from skyward_nb.providers.folders import sweep as swept_of
+    from skyward_nb.api.sweeping import clean_up
 
-    swept = swept_of(thoroughly=True)
+    swept = clean_up()
+    here, rented = swept.here, swept.rented
     if as_json:
         from skyward_nb.cli.documents import Sweep, show
 
-        show(Sweep(swept.folders, swept.values, swept.processes))
+        found = (
+            (rented.machines, rented.others, rented.left, rented.foreign) if rented else [()] * 4
+        )
+        show(Sweep(here.folders, here.values, here.processes, *map(tuple, found)))
     else:
         print(swept)
     return 0

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from cloud import table
+from cloud.cases import all_cases
 from cloud.sky import Cloud
 from cluster.box import why_no_boxes
 
@@ -60,3 +62,44 @@ def cloud(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
     if why := _why_no_boxes():
         pytest.skip(why)
     yield from _used(cloud_server, monkeypatch, tmp_path, machines=True)
+
+
+# ── faults ──────────────────────────────────────────────────────────────────────────────
+
+RESULTS = pytest.StashKey[list]()
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--cloud-faults",
+        metavar="PATH",
+        help="play every case of a call of AWS that goes wrong, not a sample, and write what came of it",
+    )
+
+
+def pytest_configure(config):
+    config.stash[RESULTS] = []
+
+
+def pytest_sessionfinish(session, exitstatus):
+    path = session.config.getoption("--cloud-faults", default=None)
+    found = session.config.stash[RESULTS]
+    # A table of some of them would pass for one of all.
+    if path and len(found) == len(all_cases()):
+        Path(path).write_text(table.written(found))
+
+
+@pytest.fixture(scope="session")
+def cloud_results(request) -> list:
+    """What came of the cases so far."""
+    return request.config.stash[RESULTS]
+
+
+@pytest.fixture(scope="module")
+def shared_cloud(cloud_server) -> Iterator[Cloud]:
+    """A cloud that tests of a module use one after another, each of which leaves nothing in it."""
+    if why := _why_no_boxes():
+        pytest.skip(why)
+    cloud_server.reset()
+    yield cloud_server
+    cloud_server.reset(machines=False)

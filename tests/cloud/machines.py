@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ class Machines:
         self._powered_off = powered_off
         self._street: Street | None = None
         self._places: dict[str, int] = {}
+        # Those of machines that are gone are had again late: neighbours remember them for a while.
+        self._all_places = itertools.cycle(range(_FIRST, _LAST))
         self._lock = threading.RLock()
         self._busy: list[threading.Thread] = []
         self._failed: set[str] = set()
@@ -43,7 +46,7 @@ class Machines:
         """The public and the private address that an instance has from now on."""
         with self._lock:
             taken = set(self._places.values())
-            place = next(each for each in range(_FIRST, _LAST) if each not in taken)
+            place = next(each for each in self._all_places if each not in taken)
             self._places[instance] = place
             return self.street.address("front", place), self.street.address("back", place)
 

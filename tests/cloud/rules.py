@@ -36,6 +36,8 @@ class Rule:
     """The error comes although the call was carried out."""
     delay: float = 0.0
     """Seconds from the answer until whoever called is killed."""
+    since: str = ""
+    """It counts only after another rule has had a call of this action."""
     had: int = 0
 
     def takes(self, call: Call, zone: str) -> bool:
@@ -66,8 +68,16 @@ class Rules:
     def add(self, **what: object) -> None:
         self._rules.append(Rule(**what))
 
+    def calm(self) -> int:
+        """There are none any more; how many calls they have had."""
+        had = sum(max(0, each.had - each.skip) for each in self._rules)
+        self._rules.clear()
+        return had
+
     def take(self, call: Call, zone: Callable[[], str]) -> Rule | None:
-        return next((each for each in self._rules if each.takes(call, zone())), None)
+        begun = {each.action for each in self._rules if each.had > each.skip}
+        counting = [each for each in self._rules if each.since in ("", *begun)]
+        return next((each for each in counting if each.takes(call, zone())), None)
 
 
 def caller(port: int) -> int:

@@ -64,6 +64,10 @@ class Server:
     def rule(self, **what: Any) -> None:
         self._layer.rules.add(**what)
 
+    def calm(self) -> int:
+        """Nothing goes wrong any more; how often something did."""
+        return self._layer.rules.calm()
+
     def calls(self, since: int) -> list[dict[str, Any]]:
         return self._layer.calls[since:]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -69,6 +70,20 @@ class CloudMachine(Inside):
     def asked(self) -> list[str]:
         """What of its metadata was asked for."""
         return self._cloud.ask("asked", instance=self.instance)
+
+    def pass_time(self, seconds: float) -> None:
+        """Its time since it was booted goes on by this at once, and what sleeps there has slept.
+
+        From here on, `/proc/uptime` goes on by such steps alone.
+        """
+        own = self.file("/run/uptime")
+        is_first = not own.exists()
+        own.write_text(f"{float(self.sh('cat /proc/uptime').split()[0]) + seconds:.2f} 0.00\n")
+        if is_first:
+            self.sh("mount --bind /run/uptime /proc/uptime")
+        for pid, words in self.processes().items():
+            if words.startswith("sleep "):
+                self.run("kill", str(pid), check=False)
 
     def notice(self, action: str = "terminate", seconds: float = 120) -> None:
         """EC2 wants it back: its metadata says so from here on, and when."""
@@ -162,6 +177,23 @@ class Cloud:
     def lose(self, action: str, **how: Any) -> None:
         """The call is carried out, and never answered."""
         self.ask("rule", action=action, how="lost", **how)
+
+    def calm(self) -> int:
+        """Nothing goes wrong any more; returns how often something did."""
+        return self.ask("calm")
+
+    def leases_run_out(self, seconds: float = _SOON) -> None:
+        """Time goes on for all machines, until those that nobody needs have ended by themselves."""
+
+        def none_left() -> bool | None:
+            self.ask("settled")
+            for each in self.machines:
+                # It may be ending just now.
+                with contextlib.suppress(RuntimeError, OSError, ValueError, IndexError):
+                    each.pass_time(7200)
+            return True if not self.machines else None
+
+        _until(none_left, seconds)
 
     def capacity(self, kind: str, zone: str, count: int) -> None:
         """How many more machines of a type a zone has."""

@@ -8,6 +8,7 @@ import time
 import pytest
 from cloud.sky import Cloud
 
+from skyward_nb.api.sweeping import clean_up
 from skyward_nb.providers.aws import calls, ending, keys, ledger, sweep
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.words.aws import AWSAccess
@@ -373,3 +374,22 @@ def test_credentials_that_are_over_leave_a_record(api, renter):
     assert "aws sso login" in left.why
     (entry,) = ledger.entries()
     assert entry.record.state == "ending"
+
+
+# ── a person looks ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_person_is_told_what_a_sweep_has_ended(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.forget()
+    said = str(clean_up())
+    assert "AWS: ended what was left: 2 machines" in said
+    assert all(each.instance in said for each in made.machines)
+    clean_up()
+    assert api.left() == {}
+
+
+def test_a_sweep_of_who_never_rented_asks_nobody(api):
+    assert str(clean_up()) == "nothing is left over"
+    assert api.calls == []

@@ -12,14 +12,13 @@ from pools import found, values
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.aws import boot, launch, ledger, sweep
-from skyward_nb.providers.aws.provider import AWSProvider
+from skyward_nb.providers.aws import boot, launch, ledger, quoting, sweep
 from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import AccountError, HostError, StartError
 from skyward_nb.words.events import Step
 from skyward_nb.words.image import Image
-from skyward_nb.words.offers import InstanceType, Offer, Price
+from skyward_nb.words.offers import InstanceType, Offer, Price, Quote
 from skyward_nb.words.spec import PoolSpec
 
 pytestmark = pytest.mark.timeout(300)
@@ -32,10 +31,10 @@ OFFER = Offer(
 
 @pytest.fixture
 def offered(cloud, monkeypatch):
-    async def offers(self, spec):
-        return (OFFER,)
+    async def quote_of(spec):
+        return Quote(nodes=spec.nodes, offers=(OFFER,))
 
-    monkeypatch.setattr(AWSProvider, "offers", offers)
+    monkeypatch.setattr(quoting, "quote_of", quote_of)
     return cloud
 
 
@@ -118,7 +117,9 @@ def test_each_step_is_told(offered):
         if isinstance(event, Step):
             steps.append(event)
 
-    pool = started(watch)
+    pool = started(watch, max_cost=2)
+    assert pool.bill.dollars == 0.085 and pool.bill.what == "1 × c6i.large in us-east-1a"
+    assert pool.bill.max_cost == 2
     pool.close()
     done = [each.name for each in steps if each.done]
     assert done[:3] == ["launch", "boot", "login"]

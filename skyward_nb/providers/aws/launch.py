@@ -87,6 +87,8 @@ class Launch:
         self._images: dict[tuple[str, str, bool], MachineImage] = {}
         self._callers: tuple[str, ...] | None = None
         self.user = ""
+        self.chosen: Try | None = None
+        """What could be had."""
 
     async def run(self, offers: Sequence[Offer]) -> tuple[Launched, ...]:
         """The machines of the first offer that can be had.
@@ -111,6 +113,7 @@ class Launch:
                 walk.refuse(Way.STOP if way is Way.AGAIN else way, why)
                 continue
             self._step(f"{len(found)} × {now}", done=True)
+            self.chosen = now
             return found
         tried = [(str(each), why) for each, why in walk.refused]
         raise LaunchError(self._spec.name, tried, _other_ways(self._spec))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from skyward_nb.words.events import Phase, Step
+from skyward_nb.words.events import Phase, Priced, Step
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class AWSProvider:
         check_minor(spec.image)
 
     async def acquire(
-        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
+        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step | Priced], None]
     ) -> tuple[AWSMachine, ...]:
         """Rent machines and make them ready, all or none; raises a `SkyError`, with none left."""
         from skyward_nb.providers.aws.renting import rent
@@ -40,5 +40,7 @@ class AWSProvider:
         return find(spec, pool_id)
 
     async def offers(self, spec: PoolSpec) -> tuple[Offer, ...]:
-        """What may be had, in the order in which it is tried."""
-        raise NotImplementedError
+        """What was quoted for a spec, in the order in which it is tried; raises what quoting raises."""
+        from skyward_nb.providers.aws.quoting import quote_of
+
+        return (await quote_of(spec)).offers

@@ -13,16 +13,17 @@ from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.ledger import Entry, Maker, Record
 from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of
 from skyward_nb.providers.aws.sweep import sweep
+from skyward_nb.providers.aws.walk import Try
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.readying import made_ready
-from skyward_nb.words.errors import AccountError
-from skyward_nb.words.events import Phase, Step
-from skyward_nb.words.offers import Offer
+from skyward_nb.words.errors import AccountError, StartError
+from skyward_nb.words.events import Phase, Priced, Step
+from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec
 
-Tell = Callable[[Phase | Step], None]
+Tell = Callable[[Phase | Step | Priced], None]
 
 
 async def rent(
@@ -33,6 +34,7 @@ async def rent(
     Raises `LaunchError`, `StartError`, `AccountError`.
     """
     assert spec.aws is not None
+    offers = _affordable(spec, offers)
     cloud = Cloud.of(spec.aws)
     sweeping = asyncio.ensure_future(_swept(spec, tell))
     entry: Entry | None = None
@@ -70,9 +72,34 @@ async def _rented(
     launch = Launch(spec, cloud, entry, pair, host, tell)
     launched = await launch.run(offers)
     entry.note(machines=launched, user=launch.user)
+    assert launch.chosen is not None
+    tell(Priced(_bill(spec, entry, launch.chosen)))
     lines = await boot.log_in(cloud, entry, launched, tell)
     rental = Rental(cloud, entry.record.pool_id)
     return machines_of(spec.name, entry.record.pool_id, rental, await made_ready(spec, lines, tell))
+
+
+def _affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
+    """The offers that a budget can be kept with; raises `StartError` where there are none."""
+    if spec.max_cost is None:
+        return offers
+    known = [offer for offer in offers if offer.price is not None]
+    if not known:
+        why = "the price of no machine is known, so max_cost= cannot be kept: ttl= ends a pool after a time"
+        raise StartError(spec.name, why)
+    return known
+
+
+def _bill(spec: PoolSpec, entry: Entry, chosen: Try) -> Bill:
+    """What the machines cost since they were asked for."""
+    price = chosen.offer.price
+    return Bill(
+        dollars=None if price is None else price.dollars * spec.nodes,
+        began=entry.record.attempts[-1].at,
+        what=f"{spec.nodes} × {chosen}",
+        source="" if price is None else price.source,
+        max_cost=spec.max_cost,
+    )
 
 
 def find(spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:

@@ -1,0 +1,136 @@
+"""A person's process, which may be killed at any moment: a pool up, a cell run, the pool down.
+
+`main` is a process that others are forked from, so that what takes long to import is imported once. On
+stdin come lines of JSON: what to do, with what, in which environment, and where to write what is said.
+It answers what the process ended with, as `subprocess` has it. It ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import asyncssh  # noqa: F401 - imported for those that are forked
+import boto3  # noqa: F401
+from pools import start, values
+
+from skyward_nb.providers.aws import boot, renting  # noqa: F401
+from skyward_nb.providers.aws import sweep as sweeping
+from skyward_nb.providers.aws.provider import AWSProvider
+from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.errors import SkyError
+from skyward_nb.words.image import Image
+from skyward_nb.words.offers import InstanceType, Offer, Price
+
+_KINDS = {
+    "c6i.large": InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4),
+    "c5n.18xlarge": InstanceType(name="c5n.18xlarge", arch="x86_64", cpus=72, memory=192, efa=True),
+}
+_ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+_MOST = 170
+"""Seconds that a process may take."""
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def offers(kind: str, *, spot: bool) -> tuple[Offer, ...]:
+    """The same ones in each run: which there are is shown elsewhere."""
+    markets = (True, False) if spot else (False,)
+    price = Price(dollars=0.5, source="a test")
+    return tuple(
+        Offer(type=_KINDS[kind], region="us-east-1", zones=_ZONES, spot=each, price=price)
+        for each in markets
+    )
+
+
+def pool(
+    nodes: int = 1,
+    kind: str = "c6i.large",
+    spot: bool = False,
+    user: str | None = None,
+    answers_within: float | None = None,
+    body: str = "import os\nos.environ['RANK']",
+    waits: bool = False,
+) -> None:
+    """Up, run, down; with `waits`, down when somebody says so."""
+
+    async def own(self: AWSProvider, spec: object) -> tuple[Offer, ...]:
+        return offers(kind, spot=spot)
+
+    AWSProvider.offers = own
+    if answers_within is not None:
+        boot._LIMIT = answers_within
+    made = start(
+        provider="aws",
+        aws=AWSAccess(region="us-east-1", user=user),
+        nodes=nodes,
+        idle=3.0,
+        image=Image(interpreter=sys.executable),
+    )
+    say("up")
+    try:
+        say("ran", values(made, body))
+        if waits:
+            go = Path(os.environ["SKYWARD_STATE_DIR"], "go")
+            while not go.exists():
+                signal.sigtimedwait([], 0.1)
+            say("ran", values(made, body))
+    finally:
+        made.close()
+        say("down")
+
+
+def sweep() -> None:
+    """Look for what was left, and end it."""
+    say(asyncio.run(sweeping.sweep()))
+
+
+# ── forking ─────────────────────────────────────────────────────────────────────────────
+
+
+def _begin(task: dict[str, Any]) -> int:
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        said = os.open(task["said"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        signal.alarm(_MOST)
+        os.environ.update(task["env"])
+        warnings.simplefilter("default")
+        {"pool": pool, "sweep": sweep}[task["what"]](**task["how"])
+        code = 0
+    except SkyError as error:
+        say(f"{type(error).__name__}: {error}")
+        code = 3
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        task = json.loads(line)
+        if "pid" in task:
+            code = os.waitstatus_to_exitcode(os.waitpid(task["pid"], 0)[1])
+            print(code, flush=True)
+        else:
+            print(_begin(task), flush=True)
+
+
+if __name__ == "__main__":
+    main()
