@@ -18,6 +18,10 @@ POOLS = {
     "spot": {"nodes": 1, "spot": True},
 }
 CALLS = {
+    "DescribeInstanceTypes": ("ec2", 1),
+    "DescribeInstanceTypeOfferings": ("ec2", 1),
+    "DescribeSpotPriceHistory": ("ec2", 1),
+    "GetProducts": ("pricing", 1),
     "GetCallerIdentity": ("sts", 1),
     "DescribeSubnets": ("ec2", 1),
     "GetParameter": ("ssm", 1),
@@ -34,10 +38,17 @@ CALLS = {
     "DeleteSecurityGroup": ("ec2", 1),
     "DeletePlacementGroup": ("ec2", 1),
 }
-"""By action: its service, and how often it is made at least. Placement groups are for `placed` alone."""
+"""By action: its service, and how often it is made at least, by those pools that make it."""
 
 ORDERS = ("leases first", "sweep first")
-_PLACED = {"DescribePlacementGroups", "CreatePlacementGroup", "DeletePlacementGroup"}
+_ONLY = {
+    "DescribeInstanceTypes": "placed",  # all others are in the table that ships
+    "DescribeSpotPriceHistory": "spot",
+    "DescribePlacementGroups": "placed",
+    "CreatePlacementGroup": "placed",
+    "DeletePlacementGroup": "placed",
+}
+"""Calls that pools of one kind alone make."""
 _CHANGES = {each for each in CALLS if not each.startswith(("Describe", "Get"))}
 _KILLS = ("before", "sent", "answered")
 # docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html, and CommonErrors of the others.
@@ -46,6 +57,12 @@ _COMMON = {
     "ssm": (
         "ThrottlingException",
         "InternalServerError",
+        "AccessDeniedException",
+        "ExpiredTokenException",
+    ),
+    "pricing": (
+        "ThrottlingException",
+        "InternalErrorException",
         "AccessDeniedException",
         "ExpiredTokenException",
     ),
@@ -112,6 +129,11 @@ class Case:
         return self.how in _KILLS
 
 
+def calls_of(pool: str) -> set[str]:
+    """The actions that a pool of this kind makes."""
+    return {each for each in CALLS if _ONLY.get(each, pool) == pool}
+
+
 def is_common(case: Case) -> bool:
     """Whether its error is one that any call of its service may get."""
     return case.how in _COMMON[CALLS[case.action][0]]
@@ -123,7 +145,7 @@ def all_cases() -> list[Case]:
     made: list[Case] = []
 
     def add(action: str, skip: int, how: str, order: str = "", pool: str = "", **more) -> None:
-        own = "placed" if action in _PLACED else chance.choice(("one", "two"))
+        own = _ONLY.get(action) or chance.choice(("one", "two"))
         order = order or chance.choice(ORDERS)
         delay = round(chance.random() * 0.3, 2) if how == "answered" else 0.0
         made.append(Case(pool or own, action, skip, how, order, delay=delay, **more))
@@ -131,7 +153,7 @@ def all_cases() -> list[Case]:
     for action, (service, times) in CALLS.items():
         for skip in range(times):
             for how in _KILLS:
-                for order in ORDERS:
+                for order in ORDERS if action in _CHANGES else ("",):
                     add(action, skip, how, order)
             add(action, skip, "lost")
             for code in _COMMON[service]:

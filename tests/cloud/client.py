@@ -21,35 +21,18 @@ import asyncssh  # noqa: F401 - imported for those that are forked
 import boto3  # noqa: F401
 from pools import start, values
 
-from skyward_nb.providers.aws import boot, renting  # noqa: F401
+from skyward_nb.providers.aws import boot, quoting, renting  # noqa: F401 - the same
 from skyward_nb.providers.aws import sweep as sweeping
-from skyward_nb.providers.aws.provider import AWSProvider
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import SkyError
 from skyward_nb.words.image import Image
-from skyward_nb.words.offers import InstanceType, Offer, Price
 
-_KINDS = {
-    "c6i.large": InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4),
-    "c5n.18xlarge": InstanceType(name="c5n.18xlarge", arch="x86_64", cpus=72, memory=192, efa=True),
-}
-_ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 _MOST = 170
 """Seconds that a process may take."""
 
 
 def say(*words: object) -> None:
     print(*words, flush=True)
-
-
-def offers(kind: str, *, spot: bool) -> tuple[Offer, ...]:
-    """The same ones in each run: which there are is shown elsewhere."""
-    markets = (True, False) if spot else (False,)
-    price = Price(dollars=0.5, source="a test")
-    return tuple(
-        Offer(type=_KINDS[kind], region="us-east-1", zones=_ZONES, spot=each, price=price)
-        for each in markets
-    )
 
 
 def pool(
@@ -63,15 +46,12 @@ def pool(
 ) -> None:
     """Up, run, down; with `waits`, down when somebody says so."""
 
-    async def own(self: AWSProvider, spec: object) -> tuple[Offer, ...]:
-        return offers(kind, spot=spot)
-
-    AWSProvider.offers = own
     if answers_within is not None:
         boot._LIMIT = answers_within
     made = start(
         provider="aws",
-        aws=AWSAccess(region="us-east-1", user=user),
+        aws=AWSAccess(region="us-east-1", instance_type=kind, user=user),
+        spot="auto" if spot else "no",
         nodes=nodes,
         idle=3.0,
         image=Image(interpreter=sys.executable),

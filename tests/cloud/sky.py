@@ -162,6 +162,7 @@ class Cloud:
             "AWS_SHARED_CREDENTIALS_FILE": str(own / "aws_credentials"),
             "SKYWARD_CHECKIP_URL": f"{self.url}/checkip",
             "SKYWARD_STATE_DIR": str(own / "state"),
+            "XDG_CACHE_HOME": str(own / "cache"),
         }
 
     # ── what goes wrong ─────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from cloud.cases import CALLS, POOLS, Case, all_cases, sample
+from cloud.cases import CALLS, POOLS, Case, all_cases, calls_of, sample
 from cloud.people import People
 
 pytestmark = pytest.mark.timeout(200)
@@ -64,7 +64,7 @@ def test_the_calls_are_those_that_cases_are_made_of(name, shared_cloud, people):
     ended = people.person().does("pool", **POOLS[name])
     assert ended.code == 0 and "ran" in ended.said, ended
     made = [each.action for each in shared_cloud.calls[before:]]
-    wanted = {each for each in CALLS if name == "placed" or "Placement" not in each}
+    wanted = calls_of(name)
     assert set(made) == wanted
     assert all(made.count(each) >= CALLS[each][1] for each in wanted), made
     shared_cloud.nothing_left()
