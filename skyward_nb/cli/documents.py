@@ -31,11 +31,12 @@ class Log(LogRow, frozen=True, kw_only=True):
 
 
 class EndedPool(msgspec.Struct, frozen=True):
-    """A pool that is down, and how many ranks it had."""
+    """A pool that is down, how many ranks it had, and dollars that it has cost, where it cost any."""
 
     name: str
     id: str
     ranks: int
+    cost: float | None = None
 
 
 class KeptPool(msgspec.Struct, frozen=True):
