@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from skyward_nb.runtime.accumulate import accumulate
     from skyward_nb.runtime.here import instance_info, is_head
     from skyward_nb.runtime.parallelize import full_state, parallelize
+    from skyward_nb.runtime.preempt import on_preempt
     from skyward_nb.runtime.progress import log, progress
     from skyward_nb.runtime.sampler import DistributedSampler as DistributedSampler
     from skyward_nb.runtime.shard import shard
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         BudgetSpent,
         HostError,
         HostNotReady,
+        LaunchError,
         MissingDependency,
         NotAgreed,
         NothingFits,
@@ -68,6 +70,7 @@ _HOMES = {
     "AcceleratorError": "words.errors",
     "BudgetSpent": "words.errors",
     "Compute": "api.compute",
+    "LaunchError": "words.errors",
     "Local": "api.arguments",
     "DistributedSampler": "runtime.sampler",
     "HostError": "words.errors",
@@ -106,6 +109,7 @@ _HOMES = {
     "is_head": "runtime.here",
     "log": "runtime.progress",
     "mesh": "runtime.sync",
+    "on_preempt": "runtime.preempt",
     "parallelize": "runtime.parallelize",
     "progress": "runtime.progress",
     "shard": "runtime.shard",
@@ -131,6 +135,7 @@ __all__ = [
     "HostNotReady",
     "Image",
     "InstanceInfo",
+    "LaunchError",
     "Local",
     "MissingDependency",
     "NotAgreed",
@@ -165,6 +170,7 @@ __all__ = [
     "load_ipython_extension",
     "log",
     "mesh",
+    "on_preempt",
     "parallelize",
     "plugins",
     "progress",

@@ -37,7 +37,10 @@ VERBS = {
         "devices, versions, reach, all-reduce; hang: where ranks of a run are",
     ),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
-    "sweep": ("", "remove what pools that are gone have left: folders, values, processes"),
+    "sweep": (
+        "",
+        "remove what pools that are gone have left: processes, values, machines",
+    ),
     "config": (
         "[option=value ...]",
         "defaults of this session; alone, all defaults and their places",

@@ -131,6 +131,7 @@ def quote_lines(spec: PoolSpec, quote: Quote) -> list[str]:
     if (more := len(quote.offers) - len(shown)) > 0:
         lines.append(f"and {more} more, for at most {hourly_words(quote)}")
     lines += quote.remarks
+    lines.append("Prices are those of machines; their disks, addresses and traffic come on top.")
     if spec.max_cost is not None and quote.first:
         lasts = clock(3600 * spec.max_cost / quote.first)
         lines.append(

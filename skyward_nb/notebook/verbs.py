@@ -17,11 +17,11 @@ from skyward_nb.api.options import TAKES, parse, parse_settings, unknown_option
 from skyward_nb.api.renting import dry_lines
 from skyward_nb.api.status import balance, cost_row, cost_words, own_row, row_lines, row_of
 from skyward_nb.api.survey import survey, survey_lines
+from skyward_nb.api.sweeping import clean_up
 from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.folders import sweep
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Variable
 from skyward_nb.words.masking import masked_text
@@ -298,9 +298,9 @@ def attach(session: Session, line: str) -> object:
 
 
 def sweep_up(_session: Session, line: str) -> None:
-    """Remove what pools that are gone have left, and end their processes."""
+    """Remove what pools that are gone have left, and end their processes and machines."""
     _only({**parse(line, scopes=("pool",)).pool})
-    print(sweep(thoroughly=True))
+    print(clean_up())
 
 
 def config(session: Session, line: str) -> None:

@@ -200,8 +200,8 @@ class LocalProvider:
                 here,
                 f"accelerator={asked} nodes={spec.nodes} needs {asked.count * spec.nodes} × "
                 f"{asked.name}, and this machine has {here}. Two ways on: `simulate` runs the "
-                "same ranks here on CPU; another provider brings machines that have it "
-                "(this version has provider=local only).",
+                "same ranks here on CPU; provider=aws rents machines that have it, for money that it "
+                "tells of first.",
             )
 
     async def acquire(

@@ -30,7 +30,6 @@ CALLS = {
     "CreateSecurityGroup": ("ec2", 1),
     "AuthorizeSecurityGroupIngress": ("ec2", 1),
     "AuthorizeSecurityGroupEgress": ("ec2", 1),
-    "DescribePlacementGroups": ("ec2", 1),
     "CreatePlacementGroup": ("ec2", 1),
     "RunInstances": ("ec2", 1),
     "DescribeInstances": ("ec2", 3),
@@ -44,7 +43,6 @@ ORDERS = ("leases first", "sweep first")
 _ONLY = {
     "DescribeInstanceTypes": "placed",  # all others are in the table that ships
     "DescribeSpotPriceHistory": "spot",
-    "DescribePlacementGroups": "placed",
     "CreatePlacementGroup": "placed",
     "DeletePlacementGroup": "placed",
 }

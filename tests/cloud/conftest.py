@@ -13,6 +13,8 @@ from cloud.cases import all_cases
 from cloud.sky import Cloud
 from cluster.box import why_no_boxes
 
+from skyward_nb.providers.aws.quoting import forget
+
 _why_no_boxes = cache(why_no_boxes)
 _NEEDED = ("boto3", "moto", "flask", "flask_cors")
 
@@ -39,6 +41,7 @@ def _used(
     server: Cloud, monkeypatch: pytest.MonkeyPatch, own: Path, *, machines: bool
 ) -> Iterator[Cloud]:
     server.reset(machines=machines)
+    forget()
     for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     for name, value in server.env(own).items():

@@ -60,7 +60,8 @@ class Prices:
         asked = {each["Field"]: each["Value"] for each in call.data.get("Filters", ())}
         region = asked.get("regionCode", "us-east-1")
         sizes = self._sizes(region)
-        kinds = [asked["instanceType"]] if "instanceType" in asked else sorted(sizes)
+        # A filter of ANY_OF has values with commas between them.
+        kinds = asked["instanceType"].split(",") if "instanceType" in asked else sorted(sizes)
         found = [json.dumps(_product(kind, sizes[kind], region)) for kind in kinds if kind in sizes]
         begin = int(call.data.get("NextToken") or 0)
         most = int(call.data.get("MaxResults") or _PAGE)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
 from cloud.sky import Cloud
 
+from skyward_nb.api.sweeping import clean_up
 from skyward_nb.providers.aws import calls, ending, keys, ledger, sweep
 from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
 from skyward_nb.words.events import Step
@@ -309,6 +312,16 @@ def gone(entry):
     entry.note(maker=ledger.Maker(entry.record.maker.pid, 1.0, entry.record.maker.host))
 
 
+@contextlib.contextmanager
+def listed(pool_id):
+    """As if the pool's agents were there to be attached to."""
+    path = far_root() / f"{pool_id}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    yield
+    path.unlink()
+
+
 @pytest.mark.parametrize("state", ["launching", "ending"])
 def test_what_a_process_that_has_ended_began_is_ended(api, renter, state):
     made = renter()
@@ -325,7 +338,8 @@ def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter)
     made.launch()
     made.entry.note(state="up")
     gone(made.entry)
-    assert not asyncio.run(sweep.sweep())
+    with listed("default-abc"):
+        assert not asyncio.run(sweep.sweep())
     asyncio.run(made.cloud.ask(
         "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
     ))  # fmt: skip
@@ -333,12 +347,23 @@ def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter)
     assert api.left() == {} and not ledger.entries()
 
 
+def test_a_pool_that_nobody_can_attach_is_ended(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.note(state="up")
+    assert not asyncio.run(sweep.sweep()), "whoever made it is there"
+    gone(made.entry)
+    assert len(asyncio.run(sweep.sweep()).machines) == 2
+    assert api.left() == {}
+
+
 def test_a_pool_that_has_outlived_its_time_is_ended(api, renter):
     made = renter()
     made.launch()
     made.entry.note(state="up", deadline=time.time() - 3600)
     gone(made.entry)
-    assert len(asyncio.run(sweep.sweep()).machines) == 2
+    with listed("default-abc"):
+        assert len(asyncio.run(sweep.sweep()).machines) == 2
     assert api.left() == {}
 
 
@@ -373,3 +398,22 @@ def test_credentials_that_are_over_leave_a_record(api, renter):
     assert "aws sso login" in left.why
     (entry,) = ledger.entries()
     assert entry.record.state == "ending"
+
+
+# ── a person looks ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_person_is_told_what_a_sweep_has_ended(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.forget()
+    said = str(clean_up())
+    assert "AWS: ended what was left: 2 machines" in said
+    assert all(each.instance in said for each in made.machines)
+    clean_up()
+    assert api.left() == {}
+
+
+def test_a_sweep_of_who_never_rented_asks_nobody(api):
+    assert str(clean_up()) == "nothing is left over"
+    assert api.calls == []

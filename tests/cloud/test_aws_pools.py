@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import pytest
-from pools import found, values
+from pools import found, request, values
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.aws import boot, launch, ledger, quoting, sweep
 from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.wire.payload import unpack
 from skyward_nb.words.aws import AWSAccess
-from skyward_nb.words.errors import AccountError, HostError, StartError
-from skyward_nb.words.events import Step
+from skyward_nb.words.errors import AccountError, HostError, PoolError, StartError
+from skyward_nb.words.events import Output, Step
 from skyward_nb.words.image import Image
 from skyward_nb.words.offers import InstanceType, Offer, Price, Quote
 from skyward_nb.words.spec import PoolSpec
@@ -218,3 +222,67 @@ def until(what, seconds=60):
     while not what():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize("step", ["launch", "boot", "environment"])
+def test_an_interrupt_leaves_nothing(offered, step):
+    sent = []
+
+    def watch(event):
+        if isinstance(event, Step) and event.name == step and not sent:
+            sent.append(event)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        started(watch)
+    assert ledger.entries() == [] and offered.left() == {}
+    offered.nothing_left()
+
+
+# ── taken back ──────────────────────────────────────────────────────────────────────────
+
+WAITS = """
+import os, skyward_nb as sky, time
+kept = []
+@sky.on_preempt
+def save():
+    kept.append("saved")
+until = time.monotonic() + 30
+while not kept and time.monotonic() < until:
+    time.sleep(0.05)
+kept
+"""
+
+
+def test_a_notice_is_shown_and_what_is_to_be_saved_is_saved(cloud, rented, monkeypatch):
+    spot = Offer(type=KIND, region="us-east-1", zones=ZONES, spot=True, price=OFFER.price)
+
+    async def quote_of(spec):
+        return Quote(nodes=spec.nodes, offers=(spot,))
+
+    monkeypatch.setattr(quoting, "quote_of", quote_of)
+    pool = rented(spot="yes")
+    (machine,) = cloud.machines
+    heard = []
+
+    def watch(event):
+        if isinstance(event, Output):
+            heard.append(event.text)
+
+    machine.notice()
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, WAITS), watch)
+    (end,) = outcome.done.values()
+    assert unpack(end.value, pool.store) == ["saved"]
+    assert "EC2 takes this machine back at" in "".join(heard)
+
+
+def test_a_machine_that_was_taken_back_is_missed_soon(cloud, rented):
+    pool = rented()
+    (machine,) = cloud.machines
+    machine.reclaim()
+    until(lambda: not Path(f"/proc/{machine.pid}").exists())
+    # Not only when it could not be reached for as long as `idle`.
+    with pytest.raises(PoolError, match="is gone"):
+        values(pool, "1")
+    cloud.nothing_left()

@@ -14,7 +14,12 @@ _POLICY = Path(__file__).parents[2] / "docs/aws-policy.json"
 _NEEDS_NONE = {"GetCallerIdentity"}
 # docs.aws.amazon.com/AWSEC2/latest/UserGuide/supported-iam-actions-tagging.html
 _NO_CALL = {"ec2:CreateTags"}
-_SELDOM = {"GetServiceQuota": "servicequotas", "GetConsoleOutput": "ec2"}
+_SELDOM = {
+    "DescribePlacementGroups": "ec2",
+    "GetConsoleOutput": "ec2",
+    "GetServiceQuota": "servicequotas",
+}
+"""Calls of a sweep, of a boot that fails, of a launch that a quota refuses."""
 _MARKED = {"TerminateInstances", "DeleteSecurityGroup", "DeletePlacementGroup", "GetConsoleOutput"}
 
 
@@ -52,9 +57,12 @@ def test_calls_that_are_made_seldom_are_made(cloud):
         ended = people.person().does("pool", spot=True)
         assert ended.code == 0, ended
         assert "GetServiceQuota" in cloud.actions()
-        ended = people.person().does("pool", user="nobody-here")
+        person = people.person()
+        ended = person.does("pool", user="nobody-here")
         assert ended.code == 3, ended
         assert "GetConsoleOutput" in cloud.actions()
+        assert person.does("sweep").code == 0
+        assert "DescribePlacementGroups" in cloud.actions()
     finally:
         people.close()
     cloud.nothing_left()

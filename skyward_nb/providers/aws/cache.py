@@ -23,11 +23,16 @@ class Said(msgspec.Struct, frozen=True):
     answer: msgspec.Raw
 
 
+def _folder() -> Path:
+    state = os.environ.get("SKYWARD_STATE_DIR")
+    return Path(state) / "market" if state else platformdirs.user_cache_path("skyward_nb") / "aws"
+
+
 class Cache:
     """Answers by what was asked, of one account's view; a file that cannot be read or written is none."""
 
     def __init__(self, view: str, folder: Path | None = None) -> None:
-        self._folder = folder or platformdirs.user_cache_path("skyward_nb") / "aws"
+        self._folder = folder or _folder()
         self._view = view
 
     def find(

@@ -164,7 +164,7 @@ class Entry:
 
 def pool_ids() -> set[str]:
     """The pools that have a record, even one that this version cannot read."""
-    return {path.parent.name for path in _root().glob(f"*/{_RECORD}")}
+    return {path.parent.name for path in _place().glob(f"*/{_RECORD}")}
 
 
 def token_of(pool_id: str, number: int) -> str:
@@ -177,13 +177,13 @@ def token_of(pool_id: str, number: int) -> str:
 
 def entries() -> list[Entry]:
     """What there are records of."""
-    found = (_read(path) for path in sorted(_root().glob(f"*/{_RECORD}")))
+    found = (_read(path) for path in sorted(_place().glob(f"*/{_RECORD}")))
     return [each for each in found if each is not None]
 
 
 def find(pool_id: str) -> Entry | None:
     """The record of a pool, if there is one."""
-    return _read(_root() / pool_id / _RECORD)
+    return _read(_place() / pool_id / _RECORD)
 
 
 def owner() -> str:
@@ -205,7 +205,7 @@ def used() -> list[Used]:
     """Where something was made, ever: that is where to look for what nobody knows of."""
     found: dict[Used, None] = {}
     with contextlib.suppress(FileNotFoundError):
-        for line in (_root() / _USED).read_bytes().splitlines():
+        for line in (_place() / _USED).read_bytes().splitlines():
             with contextlib.suppress(msgspec.MsgspecError):
                 found[msgspec.json.decode(line, type=Used)] = None
     return list(found)
@@ -251,11 +251,16 @@ def _read(path: Path) -> Entry | None:
     return None
 
 
-def _root() -> Path:
+def _place() -> Path:
+    """Where records lie, `SKYWARD_STATE_DIR` or the user's own, whether there are any or not."""
     asked = os.environ.get("SKYWARD_STATE_DIR")
-    state = (
+    own = (
         Path(asked).expanduser().absolute() if asked else platformdirs.user_state_path("skyward_nb")
     )
-    root = state / "aws"
+    return own / "aws"
+
+
+def _root() -> Path:
+    root = _place()
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return root

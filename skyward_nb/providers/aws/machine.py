@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import time
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.shell import ShellGone
@@ -14,11 +15,13 @@ from skyward_nb.providers.aws import ending, ledger
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault
 from skyward_nb.providers.aws.user_data import LEASE
+from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.words.errors import MissingDependency
 
 _GROUPS_WAIT = 60.0
+_ASK_AGAIN = 5.0
 _OFF_LIMIT = 10.0
 _OFF = (
     'if [ "$(id -u)" = 0 ]; then p=; else p="sudo -n"; fi; '
@@ -34,10 +37,26 @@ class Rental:
         self._pool_id = pool_id
         self._ending: asyncio.Task[None] | None = None
         self._lines: list[HostLine] = []
+        self._asked = float("-inf")
+        self._states: dict[str, str] = {}
 
     def has(self, line: HostLine) -> None:
         """A line by which one of the machines is reached."""
         self._lines.append(line)
+
+    async def has_ended(self, instance: str) -> bool:
+        """Whether EC2 says that a machine is gone; False where it does not say."""
+        now = time.monotonic()
+        if now - self._asked > _ASK_AGAIN:
+            self._asked = now
+            entry = ledger.find(self._pool_id)
+            if entry is None:
+                return True
+            with contextlib.suppress(AWSFault):
+                for region in {each.region for each in entry.record.machines}:
+                    self._states |= await ending.states_of(self._cloud, region, self._pool_id)
+        state = self._states.get(instance)
+        return state is not None and not ending.is_alive(state)
 
     async def give_back(self) -> None:
         """End all machines, and see that they end; whoever asks, it is done once."""
@@ -68,8 +87,6 @@ class Rental:
 class AWSMachine(SSHMachine):
     """A machine of a rental, with an agent that renews its lease."""
 
-    variables: ClassVar[Mapping[str, str]] = {"SKYWARD_LEASE_FILE": LEASE}
-
     def __init__(
         self,
         pool: str,
@@ -78,10 +95,22 @@ class AWSMachine(SSHMachine):
         line: HostLine,
         rental: Rental,
         environment: Environment | None = None,
+        *,
+        spot: bool = False,
     ) -> None:
         super().__init__(pool, folder_id, node, line, environment)
+        self.variables = {"SKYWARD_LEASE_FILE": LEASE} | ({"SKYWARD_NOTICES": "1"} if spot else {})
         self._rental = rental
         rental.has(line)
+
+    async def connect(self) -> socket.socket:
+        """A stream to the agent; raises `AgentGone` also where EC2 says that the machine has ended."""
+        try:
+            return await super().connect()
+        except OSError:
+            if await self._rental.has_ended(self._line.name):
+                raise AgentGone from None
+            raise
 
     async def release(self) -> None:
         """End the machine with all others of its pool: what runs there goes with it."""
@@ -93,13 +122,18 @@ class AWSMachine(SSHMachine):
 
 
 def machines_of(
-    pool: str, pool_id: str, rental: Rental, lines: Sequence[tuple[HostLine, Environment | None]]
+    pool: str,
+    pool_id: str,
+    rental: Rental,
+    lines: Sequence[tuple[HostLine, Environment | None]],
+    *,
+    spot: bool = False,
 ) -> tuple[AWSMachine, ...]:
     """Machines of these lines, head first."""
     from skyward_nb.providers.ssh.readying import folder_of
 
     return tuple(
-        AWSMachine(pool, folder_of(pool_id, node), node, line, rental, environment)
+        AWSMachine(pool, folder_of(pool_id, node), node, line, rental, environment, spot=spot)
         for node, (line, environment) in enumerate(lines)
     )
 

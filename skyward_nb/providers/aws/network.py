@@ -7,7 +7,6 @@ nothing else. It goes with the pool.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import ipaddress
 import os
@@ -96,15 +95,19 @@ async def group_in(
     entry.make(Made("group", region, name))
     group = await find_group(cloud, region, name)
     if group is None:
-        said = await cloud.ask(
-            "CreateSecurityGroup",
-            region,
-            GroupName=name,
-            Description="skyward_nb: SSH from who made it, everything between its members",
-            VpcId=vpc,
-            TagSpecifications=tagged(["security-group"], entry.record),
-        )
-        group = str(said["GroupId"])
+        try:
+            said = await cloud.ask(
+                "CreateSecurityGroup",
+                region,
+                GroupName=name,
+                Description="skyward_nb: SSH from who made it, everything between its members",
+                VpcId=vpc,
+                TagSpecifications=tagged(["security-group"], entry.record),
+            )
+            group = str(said["GroupId"])
+        except AWSFault as fault:
+            # A first answer was lost, and boto3 asked again.
+            group = await _made_before(cloud, region, name, fault)
     # Also what EFA asks for: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html.
     members = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     login = {
@@ -117,6 +120,16 @@ async def group_in(
     login = {key: value for key, value in login.items() if value != []}
     await _allow(cloud, region, "AuthorizeSecurityGroupIngress", group, [members, login])
     await _allow(cloud, region, "AuthorizeSecurityGroupEgress", group, [members])
+    return group
+
+
+async def _made_before(cloud: Cloud, region: str, name: str, fault: AWSFault) -> str:
+    """The group that a call says is there already; raises `fault` where that is not what it says."""
+    group = (
+        await find_group(cloud, region, name) if fault.code == "InvalidGroup.Duplicate" else None
+    )
+    if group is None:
+        raise fault
     return group
 
 
@@ -163,16 +176,18 @@ async def placement_in(cloud: Cloud, entry: Entry, region: str) -> str:
     """The pool's placement group in a region, made if need be; raises `AWSFault`."""
     name = f"sky-{entry.record.pool_id}"
     entry.make(Made("placement", region, name))
-    with contextlib.suppress(AWSFault):
-        await cloud.ask("DescribePlacementGroups", region, GroupNames=[name])
-        return name
-    await cloud.ask(
-        "CreatePlacementGroup",
-        region,
-        GroupName=name,
-        Strategy="cluster",
-        TagSpecifications=tagged(["placement-group"], entry.record),
-    )
+    try:
+        await cloud.ask(
+            "CreatePlacementGroup",
+            region,
+            GroupName=name,
+            Strategy="cluster",
+            TagSpecifications=tagged(["placement-group"], entry.record),
+        )
+    except AWSFault as fault:
+        # No other pool has this name: a try before made it, or a first answer was lost.
+        if fault.code != "InvalidPlacementGroup.Duplicate":
+            raise
     return name
 
 

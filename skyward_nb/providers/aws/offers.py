@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -27,6 +27,8 @@ _MOST = 12
 """Offers of one region that are worth trying, of each kind."""
 _DEARER = 2.0
 """Types that cost so many times as much as the cheapest are no equivalents of it."""
+_CONTINENT = 3
+"""Letters that regions have in common that are near one another: `eu-`."""
 _SIZE = re.compile(r"-(\d+)GB$")
 _THROTTLED = re.compile(r"t\d|[a-z0-9]+-flex\.")
 """Types whose processors are not theirs all the time."""
@@ -204,11 +206,15 @@ def _models(types: Iterable[InstanceType]) -> str:
 
 
 def offers(
-    spec: PoolSpec, types: Sequence[InstanceType], stocks: Sequence[Stock]
+    spec: PoolSpec,
+    types: Sequence[InstanceType],
+    stocks: Sequence[Stock],
+    elsewhere: Callable[[str], Sequence[str]] = lambda _: (),
 ) -> tuple[Offer, ...]:
     """What to try, one after the other: spot before on demand, region after region, the cheapest first.
 
-    Raises `NothingFits` where no zone that is allowed offers any of the types.
+    Raises `NothingFits` where no zone that is allowed offers any of the types, and names regions that
+    do, as `elsewhere` tells by the name of a type.
     """
     zones = spec.aws.zones if spec.aws else ()
     found: list[Offer] = []
@@ -219,7 +225,7 @@ def offers(
         for stock in stocks:
             found += _cheapest(_plain_offers(types, stock, zones))
     if not found:
-        raise _nowhere(types, stocks, zones)
+        raise _nowhere(types, stocks, zones, elsewhere)
     return tuple(found)
 
 
@@ -279,7 +285,10 @@ def _dollars(price: Price | None) -> float:
 
 
 def _nowhere(
-    types: Sequence[InstanceType], stocks: Sequence[Stock], zones: tuple[str, ...]
+    types: Sequence[InstanceType],
+    stocks: Sequence[Stock],
+    zones: tuple[str, ...],
+    elsewhere: Callable[[str], Sequence[str]],
 ) -> NothingFits:
     names = ", ".join(each.name for each in types[:4])
     regions = ", ".join(stock.region for stock in stocks)
@@ -296,4 +305,14 @@ def _nowhere(
             f"zones={','.join(zones)}: {names} can be had in {', '.join(offered)}, and not in those",
             nearest=tuple(offered),
         )
-    return NothingFits(f"{names} cannot be had in {regions}: region= names another", nearest=())
+    others = sorted(
+        {region for each in types for region in elsewhere(each.name)},
+        key=lambda region: (not region.startswith(stocks[0].region[:_CONTINENT]), region),
+    )
+    if not others:
+        return NothingFits(f"{names} cannot be had in {regions}: region= names another")
+    return NothingFits(
+        f"{names} cannot be had in {regions}. Of other regions {', '.join(others[:5])} had it: "
+        f"region={others[0]}",
+        nearest=tuple(others),
+    )

@@ -10,6 +10,7 @@ from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
     from skyward_nb.providers.aws.machine import AWSMachine
+    from skyward_nb.words.offers import Offer
 
 
 class AWSProvider:
@@ -28,14 +29,18 @@ class AWSProvider:
         self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step | Priced], None]
     ) -> tuple[AWSMachine, ...]:
         """Rent machines and make them ready, all or none; raises a `SkyError`, with none left."""
-        from skyward_nb.providers.aws.quoting import quote_of
         from skyward_nb.providers.aws.renting import rent
 
-        quote = await quote_of(spec)
-        return await rent(spec, pool_id, quote.offers, tell)
+        return await rent(spec, pool_id, await self.offers(spec), tell)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
         """The machines of a pool that was made before; raises `AgentGone` where they were given back."""
         from skyward_nb.providers.aws.renting import find
 
         return find(spec, pool_id)
+
+    async def offers(self, spec: PoolSpec) -> tuple[Offer, ...]:
+        """What was quoted for a spec, in the order in which it is tried; raises what quoting raises."""
+        from skyward_nb.providers.aws.quoting import quote_of
+
+        return (await quote_of(spec)).offers

@@ -14,7 +14,12 @@ from skyward_nb.providers.aws.calls import Cloud, fault_of
 from skyward_nb.providers.aws.failures import spell_fault
 from skyward_nb.providers.aws.market import Market
 from skyward_nb.providers.aws.offers import Stock, fitting, offers
-from skyward_nb.providers.aws.shipped import shipped_prices, shipped_types, usual_prices
+from skyward_nb.providers.aws.shipped import (
+    shipped_prices,
+    shipped_regions,
+    shipped_types,
+    usual_prices,
+)
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import AccountError, NothingFits
 from skyward_nb.words.offers import Arch, InstanceType, Quote
@@ -31,7 +36,7 @@ async def quote_of(spec: PoolSpec) -> Quote:
     Raises `AccountError` where AWS cannot be asked, `NothingFits` where there is no such machine.
     """
     key = msgspec.json.encode(
-        (spec.aws, spec.accelerator, spec.cpus, spec.memory, spec.spot, spec.nodes)
+        (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.spot, spec.nodes)
     )
     at, quote = _quotes.get(key, (0.0, None))
     if quote is None or time.monotonic() - at > _HOLDS:
@@ -83,7 +88,7 @@ async def _asked(spec: PoolSpec) -> Quote:
     wanted = _regions(access, region)
     is_spot = spec.spot != "no"
     asking = [market.stock(each, fit.types, spot=is_spot) for each in wanted]
-    found = offers(spec, fit.types, await asyncio.gather(*asking))
+    found = offers(spec, fit.types, await asyncio.gather(*asking), shipped_regions)
     remarks = (*fit.remarks, *dict.fromkeys(market.remarks))
     return Quote(nodes=spec.nodes, offers=found, remarks=remarks)
 

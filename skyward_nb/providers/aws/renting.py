@@ -76,7 +76,9 @@ async def _rented(
     tell(Priced(_bill(spec, entry, launch.chosen)))
     lines = await boot.log_in(cloud, entry, launched, tell)
     rental = Rental(cloud, entry.record.pool_id)
-    return machines_of(spec.name, entry.record.pool_id, rental, await made_ready(spec, lines, tell))
+    readied = await made_ready(spec, lines, tell)
+    spot = launched[0].spot
+    return machines_of(spec.name, entry.record.pool_id, rental, readied, spot=spot)
 
 
 def _affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:

@@ -19,11 +19,13 @@ _Row = tuple[str, Arch, int, float, str | None, int, float, bool, int, float]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """The file: rows of types with the `types_fields`, dollars an hour by region and type."""
+    """The file: rows of types with the `types_fields`, regions by family, dollars an hour by region and type."""
 
     types_source: str
     types_fields: tuple[str, ...]
     types: tuple[_Row, ...]
+    regions_source: str
+    regions: dict[str, tuple[str, ...]]
     prices_source: str
     prices_date: str
     prices: dict[str, dict[str, float]]
@@ -40,6 +42,11 @@ def shipped_types() -> tuple[InstanceType, ...]:
     table = _table()
     fields = [dict(zip(table.types_fields, row, strict=True)) for row in table.types]
     return tuple(msgspec.convert(each, InstanceType) for each in fields)
+
+
+def shipped_regions(name: str) -> tuple[str, ...]:
+    """The regions that had a type with GPUs; none where that is not known."""
+    return _table().regions.get(name.partition(".")[0], ())
 
 
 def shipped_prices(region: str) -> Mapping[str, Price]:

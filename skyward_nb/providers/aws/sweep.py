@@ -17,6 +17,7 @@ from skyward_nb.providers.aws import ending, ledger, tags
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
 from skyward_nb.providers.aws.ledger import Entry, Made, Used
+from skyward_nb.providers.folders import far_root
 
 _LATE = 300.0
 """Seconds that a machine may live beyond its deadline before somebody else ends it."""
@@ -85,7 +86,8 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
     alive = [name for name, state in states.items() if ending.is_alive(state)]
     if record.state == "up" and not _is_late(entry):
         unseen = {each.instance for each in record.machines} - states.keys()
-        if alive or (unseen and ledger.age_of(record) < _UNSEEN):
+        may_be_used = record.maker.may_live or _is_listed(record.pool_id)
+        if (alive and may_be_used) or (unseen and ledger.age_of(record) < _UNSEEN):
             return
     left = await ending.end(cloud, entry)
     if left:
@@ -93,6 +95,11 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
     found.machines += [name for name in alive if name not in left.machines]
     if not left:
         found.records.append(record.pool_id)
+
+
+def _is_listed(pool_id: str) -> bool:
+    """Whether somebody may attach to a pool: it is listed as long as its agents are there."""
+    return (far_root() / f"{pool_id}.json").exists()
 
 
 def _is_forgotten(entry: Entry) -> bool:

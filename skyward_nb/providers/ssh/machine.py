@@ -9,7 +9,8 @@ import shlex
 import socket
 import warnings
 from collections.abc import Coroutine, Mapping
-from typing import Any, ClassVar, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -52,7 +53,7 @@ class SSHMachine:
     is run there.
     """
 
-    variables: ClassVar[Mapping[str, str]] = {}
+    variables: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,

@@ -5,7 +5,12 @@ import pytest
 from skyward_nb.api.options import parse
 from skyward_nb.api.specs import spec_of
 from skyward_nb.providers.aws.offers import Stock, fitting, offers
-from skyward_nb.providers.aws.shipped import shipped_prices, shipped_types, usual_prices
+from skyward_nb.providers.aws.shipped import (
+    shipped_prices,
+    shipped_regions,
+    shipped_types,
+    usual_prices,
+)
 from skyward_nb.words.errors import NothingFits
 from skyward_nb.words.offers import Price
 from skyward_nb.words.spec import PoolSpec
@@ -167,6 +172,8 @@ def test_where_a_zone_or_region_has_none_that_is_said():
         offers(spec("accelerator=A100:8 zones=us-east-1f"), types, there)
     with pytest.raises(NothingFits, match=r"cannot be had in us-east-1: region="):
         offers(spec("accelerator=A100:8"), types, [stock("us-east-1", types, ())])
+    with pytest.raises(NothingFits, match=r"cannot be had in eu-west-3\. .*eu-west-1.* had it"):
+        offers(spec("accelerator=A100:8"), types, [stock("eu-west-3", types, ())], shipped_regions)
 
 
 def test_where_zones_are_not_known_a_region_is_tried_as_it_is():
