@@ -103,11 +103,13 @@ class Machines:
         with self._lock:
             self._busy = [each for each in self._busy if each.is_alive()]
             self._busy.append(thread)
-        thread.start()
+            thread.start()
 
     def settled(self) -> None:
         """Wait until what has begun to come up or to end has done so."""
-        for each in list(self._busy):
+        with self._lock:
+            busy = list(self._busy)
+        for each in busy:
             each.join()
 
     def __iter__(self) -> Iterator[str]:
