@@ -235,6 +235,10 @@ class Pool:
             with self._lines.interrupts():
                 self._connect(watch)
                 self._new_generation(watch)
+        except AgentGone as gone:
+            self.close()
+            why = f"its agents ended before they were reached: nobody came for idle={self.spec.idle:g} s"
+            raise StartError(self.spec.name, why) from gone
         except BaseException:
             self.close()
             raise

@@ -23,35 +23,52 @@ import psutil
 from msgspec.structs import replace
 
 from skyward_nb.providers.aws.launched import Launched
+from skyward_nb.wire import processes
 
 _RECORD = "record.json"
 _USED = "used.jsonl"
 _OWNER = "owner"
 _TOKEN_LIMIT = 64
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 State = Literal["launching", "up", "ending"]
 Kind = Literal["group", "placement"]
 
 
 class Maker(msgspec.Struct, frozen=True):
-    """The process that brings a pool up."""
+    """The process that brings a pool up; `since` by no clock that may be set, where there is such a one."""
 
     pid: int
     since: float
     host: str
+    boot: str = ""
 
     @classmethod
     def this(cls) -> Maker:
         """This process."""
-        return cls(os.getpid(), psutil.Process().create_time(), socket.gethostname())
+        return cls(os.getpid(), _started(os.getpid()), socket.gethostname(), _boot())
 
     @property
     def may_live(self) -> bool:
         """Whether it is there, as far as can be told from here."""
         if self.host != socket.gethostname():
             return True
+        if _BOOT.exists():
+            own = processes.Known(self.pid, round(self.since))
+            return self.boot == _boot() and processes.lives(own)
         with contextlib.suppress(psutil.Error):
             return abs(psutil.Process(self.pid).create_time() - self.since) < 1
         return False
+
+
+def _started(pid: int) -> float:
+    """When a process was started: since the boot where the system tells that, else since 1970."""
+    known = processes.known(pid)
+    return psutil.Process(pid).create_time() if known is None else float(known.started)
+
+
+def _boot() -> str:
+    """Which boot of this machine this is; "" where it does not tell."""
+    return _BOOT.read_text().strip() if _BOOT.exists() else ""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -109,8 +109,10 @@ def _is_forgotten(entry: Entry) -> bool:
 
 
 def _is_late(entry: Entry) -> bool:
+    """Whether its machines should have ended; a clock that was set is not to end what is in use."""
     deadline = entry.record.deadline
-    return deadline is not None and time.time() > deadline + _LATE
+    is_over = deadline is not None and time.time() > deadline + _LATE
+    return is_over and not entry.record.maker.may_live
 
 
 def _view(entry: Entry) -> tuple[str | None, str | None]:
