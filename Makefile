@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/.stamps
 
-.PHONY: demo test check format lint types imports schema notebooks bench faults minors clean
+.PHONY: demo test check format lint types imports schema notebooks bench faults cloud-faults minors clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -44,6 +44,9 @@ bench: $(BIN)/python  ## the speeds, side by side with the peers, in one run and
 faults: $(STAMPS)/test  ## every fault at every moment, and a line cut at every byte; writes the table
 	$(BIN)/python -m pytest tests/faults --faults-table=tests/faults/README.md
 
+cloud-faults: $(STAMPS)/test $(STAMPS)/sshd  ## every call of AWS that comes to grief; writes the table
+	$(BIN)/python -m pytest tests/cloud/test_leftovers.py --cloud-faults=tests/cloud/README.md
+
 minors:  ## the base package and its tests without frameworks, on every supported minor found
 	.ci/minors
 
@@ -61,11 +64,11 @@ $(STAMPS)/demo: pyproject.toml constraints.txt | $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test]'
+	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test,aws-test]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test,lint]'
+	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test,aws-test,lint]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/chromium: .ci/chromium | $(BIN)/python

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from skyward_nb import plugins
     from skyward_nb.api import integrations
     from skyward_nb.api.accelerators import NVIDIA, Accelerator, accelerators
-    from skyward_nb.api.arguments import SSH, Local
+    from skyward_nb.api.arguments import AWS, SSH, Local
     from skyward_nb.api.compute import Compute
     from skyward_nb.api.compute import Compute as ComputePool
     from skyward_nb.api.failures import RankFailure
@@ -27,15 +27,21 @@ if TYPE_CHECKING:
     from skyward_nb.runtime.accumulate import accumulate
     from skyward_nb.runtime.here import instance_info, is_head
     from skyward_nb.runtime.parallelize import full_state, parallelize
+    from skyward_nb.runtime.preempt import on_preempt
     from skyward_nb.runtime.progress import log, progress
     from skyward_nb.runtime.sampler import DistributedSampler as DistributedSampler
     from skyward_nb.runtime.shard import shard
     from skyward_nb.runtime.sync import barrier, data_place, mesh
     from skyward_nb.words.errors import (
         AcceleratorError,
+        AccountError,
+        BudgetSpent,
         HostError,
         HostNotReady,
+        LaunchError,
         MissingDependency,
+        NotAgreed,
+        NothingFits,
         OptionError,
         PayloadError,
         PoolError,
@@ -58,9 +64,13 @@ _ALIASES = {"ComputePool": "Compute", "compute": "function"}
 """The words of an older dialect of this API, and what they are called here."""
 
 _HOMES = {
+    "AWS": "api.arguments",
+    "AccountError": "words.errors",
     "Accelerator": "api.accelerators",
     "AcceleratorError": "words.errors",
+    "BudgetSpent": "words.errors",
     "Compute": "api.compute",
+    "LaunchError": "words.errors",
     "Local": "api.arguments",
     "DistributedSampler": "runtime.sampler",
     "HostError": "words.errors",
@@ -69,6 +79,8 @@ _HOMES = {
     "InstanceInfo": "words.info",
     "MissingDependency": "words.errors",
     "NVIDIA": "api.accelerators",
+    "NotAgreed": "words.errors",
+    "NothingFits": "words.errors",
     "OptionError": "words.errors",
     "Options": "words.options",
     "PayloadError": "words.errors",
@@ -97,6 +109,7 @@ _HOMES = {
     "is_head": "runtime.here",
     "log": "runtime.progress",
     "mesh": "runtime.sync",
+    "on_preempt": "runtime.preempt",
     "parallelize": "runtime.parallelize",
     "progress": "runtime.progress",
     "shard": "runtime.shard",
@@ -109,18 +122,24 @@ _MODULES = {"integrations": "api.integrations", "plugins": "plugins"}
 
 # All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [
+    "AWS",
     "NVIDIA",
     "SSH",
     "Accelerator",
     "AcceleratorError",
+    "AccountError",
+    "BudgetSpent",
     "Compute",
     "ComputePool",
     "HostError",
     "HostNotReady",
     "Image",
     "InstanceInfo",
+    "LaunchError",
     "Local",
     "MissingDependency",
+    "NotAgreed",
+    "NothingFits",
     "OptionError",
     "Options",
     "PayloadError",
@@ -151,6 +170,7 @@ __all__ = [
     "load_ipython_extension",
     "log",
     "mesh",
+    "on_preempt",
     "parallelize",
     "plugins",
     "progress",

@@ -51,6 +51,7 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ["SKYWARD_RUNTIME_DIR"] = str(root)
     os.environ["SKYWARD_LOG_DIR"] = str(tmp_path_factory.mktemp("logs"))
     os.environ["IPYTHONDIR"] = str(tmp_path_factory.mktemp("ipython"))
+    os.environ["SKYWARD_STATE_DIR"] = str(tmp_path_factory.mktemp("state"))
     yield root
     for left in root.glob("*"):
         raise AssertionError(f"left behind: {left}")

@@ -40,8 +40,8 @@ def access_fields(base: PoolSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
     Raises `OptionError` for files that are not there, and for options that lack hosts.
     """
     given = [option for option in OF_ACCESS if option in asked]
-    if asked.get("provider", base.provider) != "ssh":
-        if given and "provider" not in asked:
+    if (provider := asked.get("provider", base.provider)) != "ssh":
+        if given and "provider" not in asked and provider != "aws":
             raise OptionError(
                 given[0], f"{given[0]}= is about hosts to log in to: name them, hosts=gpu1,gpu2"
             )

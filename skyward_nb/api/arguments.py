@@ -17,6 +17,7 @@ from skyward_nb.api.options import BY_NAME, Asked, read_option
 from skyward_nb.api.plugins import fields_of
 from skyward_nb.api.specs import spec_of
 from skyward_nb.plugins.choices import PluginChoice
+from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.options import Options
@@ -51,6 +52,30 @@ class SSH(msgspec.Struct, frozen=True, kw_only=True):
     name = "ssh"
 
 
+class AWS(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines of EC2, rented by credentials that boto3 finds, which stay on this machine.
+
+    `regions` are others that a pool may go to, `zones` the only ones it may be in. `user` is who logs in
+    to the image `ami`. What is left out, AWS's configuration says, or the cheapest that fits is taken.
+    With `placement="no"` nodes are not put side by side; `disk` has GB, `endpoint` is another server.
+    """
+
+    region: str | None = None
+    regions: Sequence[str] | str = ()
+    zones: Sequence[str] | str = ()
+    instance_type: str | None = None
+    ami: str | None = None
+    user: str | None = None
+    subnet: str | None = None
+    security_group: str | None = None
+    profile: str | None = None
+    placement: Literal["auto", "no"] = "auto"
+    disk: int = 100
+    endpoint: str | None = None
+
+    name = "aws"
+
+
 def spec_for(
     given: Mapping[str, Any],
     plugins: Iterable[PluginChoice | Callable[[], PluginChoice]],
@@ -62,23 +87,21 @@ def spec_for(
     """
     asked = fields_of(plugins, given.get("accelerator"))
     for option, value in given.items():
-        if option != "accelerator" and option not in _FREE:
+        if option != "accelerator":
             asked |= _read(option, value, asked)
     known = defaults(Path.cwd(), os.environ, {})
     whole = with_defaults(Asked(pool=asked), [each for each in known if each.option != "pool"]).pool
     if whole.get("framework") == "auto":
         whole.pop("framework")  # plugins and integrations say it
-    spec = spec_of(PoolSpec(), {"pool": name, **whole})
-    for option in _FREE:
-        if option in given:
-            _check_free(option, given[option], spec.provider)
-    return spec
+    return spec_of(PoolSpec(), {"pool": name, **whole})
 
 
 def _read(option: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
     """An argument as options of `spec_of`."""
     if isinstance(value, SSH):
         return _access(value)
+    if isinstance(value, AWS):
+        return {"provider": "aws", "aws": _rented(value)}
     if option == "env":
         return {option: {**asked.get(option, {}), **_env(value)}}
     if option == "options":
@@ -123,18 +146,41 @@ def _host(value: Any) -> str:
     return value
 
 
-_FREE = {
-    "spot": (("no", False, "auto"), "has no spot machines"),
-    "max_cost": ((), "costs nothing: give a sum of dollars of 0 or more"),
-}
-"""What concerns paid machines alone, with values that a machine of one's own keeps to by itself."""
+def _rented(aws: AWS) -> AWSAccess:
+    """`sky.AWS(...)` as one value of ours; each part is read as on an option line."""
+    fields: dict[str, Any] = {}
+    for name in AWS.__struct_fields__:
+        value: Any = getattr(aws, name)
+        if value is None or value == ():
+            continue
+        if name in ("regions", "zones") and isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        fields[name] = _part(name, value)
+    regions = tuple(each for each in fields.get("regions", ()) if each != fields.get("region"))
+    return AWSAccess().having(**{**fields, "regions": regions})
 
 
-def _check_free(option: str, value: Any, provider: str) -> None:
-    values, why = _FREE[option]
-    is_sum = option == "max_cost" and isinstance(value, int | float) and value >= 0
-    if not is_sum and value not in values:
-        raise OptionError(option, f"{option}={value!r}: provider={provider} {why}")
+def _part(name: str, value: Any) -> Any:
+    if name == "disk":
+        if not isinstance(value, int) or isinstance(value, bool) or value < _LEAST_DISK:
+            raise OptionError(name, f"sky.AWS(disk={value!r}): give GB of {_LEAST_DISK} or more")
+        return value
+    if not isinstance(value, str):
+        raise OptionError(name, f"sky.AWS({name}={value!r}): write it as text")
+    if name == "placement" and value not in ("auto", "no"):
+        raise OptionError(name, f"sky.AWS(placement={value!r}): there is 'auto' and 'no'")
+    if name in ("profile", "placement", "endpoint"):
+        return value
+    option = "region" if name == "regions" else name
+    read = _of_text(name, option, value)
+    if name != "region":
+        return read
+    if len(read) != 1:
+        raise OptionError(name, f"sky.AWS(region={value!r}): name one; others are regions=[...]")
+    return read[0]
+
+
+_LEAST_DISK = 30
 
 
 def _as_text(option: str, value: Any) -> str:
@@ -146,16 +192,28 @@ def _as_text(option: str, value: Any) -> str:
             return ",".join(f"{name}:{size}" for name, size in value.items())
         case "mesh", list() | tuple():
             return msgspec.json.encode(value).decode()
-        case "simulate", bool():
+        case (("simulate" | "spot" | "yes"), bool()):
             return "yes" if value else "no"
-        case (("nodes" | "ranks_per_node" | "ttl" | "idle" | "grace"), int() | float()) if (
-            not isinstance(value, bool)
-        ):
+        case option, int() | float() if option in _NUMBERS and not isinstance(value, bool):
             return str(value)
         case _, str():
             return value
         case _:
             raise OptionError(option, f"{option}= cannot be {value!r}")
+
+
+_NUMBERS = {
+    "nodes",
+    "ranks_per_node",
+    "ttl",
+    "idle",
+    "grace",
+    "cpus",
+    "memory",
+    "max_cost",
+    "confirm_above",
+}
+"""Arguments that are numbers, or texts of them."""
 
 
 def _of_text(option: str, name: str, text: str) -> Any:

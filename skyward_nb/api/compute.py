@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast, o
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.api.arguments import SSH, AcceleratorLike, Local, MeshLike, TimeLike, spec_for
+from skyward_nb.api.arguments import AWS, SSH, AcceleratorLike, Local, MeshLike, TimeLike, spec_for
 from skyward_nb.api.function import PendingFunction, streams
 from skyward_nb.api.futures import PoolFuture, Workers, joined
 from skyward_nb.api.marks import marks_of
 from skyward_nb.api.namespaces import namespace_of
+from skyward_nb.api.renting import make_sure
 from skyward_nb.api.runner import Runner
 from skyward_nb.api.sources import source_finder
 from skyward_nb.api.stage import Stage
@@ -163,7 +164,7 @@ class Compute(Ranks):
     def __init__(
         self,
         *,
-        provider: Local | SSH | str | None = None,
+        provider: Local | SSH | AWS | str | None = None,
         nodes: int | None = None,
         accelerator: AcceleratorLike | None = None,
         image: Image | None = None,
@@ -175,11 +176,16 @@ class Compute(Ranks):
         pip: str | Sequence[str] | None = None,
         apt: str | Sequence[str] | None = None,
         env: Mapping[str, str] | None = None,
+        cpus: float | str | None = None,
+        memory: float | str | None = None,
         spot: Literal["auto", "yes", "no"] | bool | None = None,
+        on_preempt: Literal["tell", "replace"] | None = None,
         ttl: TimeLike | None = None,
         idle: TimeLike | None = None,
         grace: TimeLike | None = None,
         max_cost: float | None = None,
+        confirm_above: float | None = None,
+        yes: bool | None = None,
         name: str | None = None,
         simulate: bool | None = None,
         quiet: bool = False,
@@ -196,11 +202,16 @@ class Compute(Ranks):
             "pip": pip,
             "apt": apt,
             "env": env,
+            "cpus": cpus,
+            "memory": memory,
             "spot": spot,
+            "on_preempt": on_preempt,
             "ttl": ttl,
             "idle": idle,
             "grace": grace,
             "max_cost": max_cost,
+            "confirm_above": confirm_above,
+            "yes": yes,
             "name": name,
             "simulate": simulate,
         }
@@ -305,6 +316,7 @@ class Compute(Ranks):
         display = self._stage.display(f"Starting {self.spec}")
         display.change(awaited=self.spec.world_size)
         try:
+            make_sure(self._spec, display)
             pool.start(display.watch)
         except BaseException as error:
             _here.discard(self)

@@ -21,6 +21,7 @@ import platformdirs
 
 from skyward_nb.api.access import implied
 from skyward_nb.api.options import BY_NAME, Asked, read_option, unknown_option
+from skyward_nb.api.rented import heeded
 from skyward_nb.words.errors import OptionError
 
 _PREFIX = "SKYWARD_"
@@ -63,9 +64,8 @@ def with_defaults(asked: Asked, known: list[Default]) -> Asked:
             values[option.scope][option.name] = read_option(option, default.text)
         except OptionError as error:
             raise OptionError(option.name, f"{error} (from {default.source})") from None
-    return Asked(
-        {**values["pool"], **implied(asked.pool)}, {**values["cell"], **asked.cell}, asked.rest
-    )
+    pool = heeded({**values["pool"], **implied(asked.pool)}, asked.pool)
+    return Asked(pool, {**values["cell"], **asked.cell}, asked.rest)
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -8,13 +8,20 @@ from skyward_nb.api.options import BY_NAME, OPTIONS, TAKES, Option
 from skyward_nb.words.errors import OptionError
 
 VERBS = {
-    "up": ("[pool option ...]", "bring a pool up before the first cell needs it"),
+    "up": (
+        "[pool option ...]",
+        "bring a pool up before a cell needs it; dry_run: tell what it costs",
+    ),
     "down": ("[pool=NAME] [all]", "take a pool down: ranks, values and files are gone after"),
     "status": (
         "",
         "pools of this notebook with their ranks, and others alive",
     ),
     "vars": ("[ranks=]", "the names on the ranks: type, size, and what bound them"),
+    "cost": (
+        "[pool=NAME]",
+        "what pools cost an hour and so far, and have cost",
+    ),
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
     "logs": (
@@ -30,7 +37,10 @@ VERBS = {
         "devices, versions, reach, all-reduce; hang: where ranks of a run are",
     ),
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
-    "sweep": ("", "remove what pools that are gone have left: folders, values, processes"),
+    "sweep": (
+        "",
+        "remove what pools that are gone have left: processes, values, machines",
+    ),
     "config": (
         "[option=value ...]",
         "defaults of this session; alone, all defaults and their places",

@@ -24,6 +24,7 @@ from skyward_nb.words.image import read_python
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.mesh import parse_mesh
 from skyward_nb.words.mig import MODELS, parse_mig
+from skyward_nb.words.offers import parse_need
 from skyward_nb.words.reading import near_words, read_duration, read_size
 
 Scope = Literal["pool", "cell", "verb"]
@@ -139,7 +140,42 @@ def _pool_name(option: str, text: str) -> str:
     return text
 
 
-_PROVIDERS = ("local", "ssh")
+def _dollars(option: str, text: str) -> float:
+    found = re.fullmatch(r"\$?(\d+(?:\.\d+)?)", text)
+    if found is None:
+        raise OptionError(option, f"{option}={text}: give a sum of dollars, such as {option}=5")
+    return float(found[1])
+
+
+def _regions(option: str, text: str) -> tuple[str, ...]:
+    return _written(option, text, r"[a-z]{2,3}(-[a-z]+)+-\d", "us-east-1")
+
+
+def _zones(option: str, text: str) -> tuple[str, ...]:
+    return _written(option, text, r"[a-z]{2,3}(-[a-z0-9]+)+-\d[a-z]", "us-east-1a")
+
+
+def _written(option: str, text: str, form: str, such_as: str) -> tuple[str, ...]:
+    """Names with commas between them, each of a form."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if not re.fullmatch(form, name):
+            raise OptionError(option, f"{option}={text}: {name!r} is no such name as {such_as}")
+    return names
+
+
+def _called(form: str, such_as: str) -> Callable[[str, str], str]:
+    """Reads a name that AWS has given."""
+
+    def read(option: str, text: str) -> str:
+        return _written(option, text.replace(",", ";"), form, such_as)[0]
+
+    return read
+
+
+_PROVIDERS = ("local", "ssh", "aws")
+_SPOTS = ("no", "yes", "auto")
+_PREEMPTS = ("tell", "replace")
 _TRUSTS = ("known", "first")
 _BACKENDS = ("auto", "gloo", "nccl")
 _ON_ERROR = ("stop", "wait")
@@ -171,7 +207,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "provider",
         "pool",
-        "local|ssh",
+        "local|ssh|aws",
         "where nodes come from (ssh with hosts=, else local)",
         _choice(*_PROVIDERS),
         _PROVIDERS,
@@ -189,6 +225,74 @@ OPTIONS: tuple[Option, ...] = (
         _choice(*_TRUSTS),
         _TRUSTS,
     ),
+    Option(
+        "cpus", "pool", "8|8+", "processors of a machine that is rented; +: or more", parse_need
+    ),
+    Option("memory", "pool", "32|32+", "GB of memory of a machine that is rented", parse_need),
+    Option(
+        "region",
+        "pool",
+        "us-east-1,...",
+        "where machines are rented; the next, where else (AWS's own)",
+        _regions,
+    ),
+    Option("zones", "pool", "us-east-1a,...", "zones that they may be in, the best first", _zones),
+    Option(
+        "instance_type",
+        "pool",
+        "g6.xlarge",
+        "the type of machines, instead of the cheapest that fits",
+        _called(r"[a-z][a-z0-9\-]*\.[a-z0-9\-]+", "g6.xlarge"),
+    ),
+    Option(
+        "spot",
+        "pool",
+        "no|yes|auto",
+        "what may be taken back, for less; auto: if there is any (no)",
+        _choice(*_SPOTS),
+        _SPOTS,
+    ),
+    Option(
+        "on_preempt",
+        "pool",
+        "tell|replace",
+        "when one is taken back; replace: another comes (tell)",
+        _choice(*_PREEMPTS),
+        _PREEMPTS,
+    ),
+    Option(
+        "max_cost", "pool", "5", "the pool ends itself when it has cost so many dollars", _dollars
+    ),
+    Option(
+        "confirm_above",
+        "pool",
+        "5",
+        "dollars an hour above which you are asked first (5)",
+        _dollars,
+    ),
+    Option("yes", "pool", "", "rent machines without asking"),
+    Option(
+        "ami",
+        "pool",
+        "ami-...",
+        "image of the machines (Ubuntu; with GPUs for deep learning)",
+        _called(r"ami-[0-9a-f]{8,17}", "ami-0123456789abcdef0"),
+    ),
+    Option(
+        "subnet",
+        "pool",
+        "subnet-...",
+        "where in a network of your own they are (the default one)",
+        _called(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0"),
+    ),
+    Option(
+        "security_group",
+        "pool",
+        "sg-...",
+        "who reaches them (you by SSH, and they each other)",
+        _called(r"sg-[0-9a-f]{8,17}", "sg-0123456789abcdef0"),
+    ),
+    Option("aws_profile", "pool", "NAME", "of AWS's configuration (as AWS_PROFILE says)"),
     Option(
         "framework",
         "pool",
@@ -315,6 +419,7 @@ TAKES = {
     "attach": ("pool", "detach"),
     "logs": ("run", "rank", "node", "lines", "save", "pool"),
     "check": ("pool",),
+    "cost": ("pool",),
 }
 """Options of the verbs of `%sky` that take others than those that shape a pool."""
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from skyward_nb.api.access import OF_ACCESS, access_fields, access_of
 from skyward_nb.api.frameworks import Choice
 from skyward_nb.api.plugins import fields_of
+from skyward_nb.api.rented import NOT_OF_SPEC, OF_AWS, aws_fields, aws_of
 from skyward_nb.plugins.base import find_plugin, uses_of
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.keras_plugin import settled
@@ -29,7 +30,7 @@ _OF_IMAGES = ("image", "python", "pip", "apt")
 
 def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
     """`base` with what is asked for; raises `OptionError` where options contradict one another."""
-    fields = {**_fields(asked), **access_fields(base, asked)}
+    fields = {**_fields(asked), **access_fields(base, asked), **aws_fields(base, asked)}
     spec = replace(base, **fields, image=image_of(base.image, asked))
     if "idle" not in asked and spec.is_elsewhere and not base.is_elsewhere:
         spec = replace(spec, idle=IDLE_ELSEWHERE)
@@ -170,18 +171,22 @@ def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {
         ("name" if key == "pool" else key): value
         for key, value in asked.items()
-        if key not in (*_OF_IMAGES, *OF_ACCESS)
+        if key not in (*_OF_IMAGES, *OF_ACCESS, *NOT_OF_SPEC)
     }
 
 
 def check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
     """Raise `PoolError` where a pool that is up is not what is asked for."""
     for field, wanted in _fields(asked).items():
+        if field == "confirm_above":
+            continue  # it costs what it costs
         have = getattr(spec, field)
         if have != wanted and not (field == "framework" and meant(wanted, have)):
             option = "pool" if field == "name" else field
-            raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
+            said = f"{option}={_spell(wanted, option)} was asked for"
+            raise _differs(spec, option, have, said)
     _check_access(spec, asked)
+    _check_rented(spec, asked)
     if not {*_OF_IMAGES} & {*asked}:
         return
     wanted = image_of(Image(), asked)
@@ -190,13 +195,25 @@ def check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
 
 
 def _check_access(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
-    if not {*OF_ACCESS} & {*asked}:
+    if not {*OF_ACCESS} & {*asked} or spec.aws is not None:
         return
     access = access_of(spec.ssh, asked)
     for option in OF_ACCESS:
         have, wanted = getattr(spec.ssh, option, None), getattr(access, option, None)
         if option == "hosts" and have and wanted and {*have} == {*wanted}:
             continue  # the order is that of the nodes
+        if have != wanted:
+            raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
+
+
+def _check_rented(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
+    given = [option for option in (*OF_AWS, "user") if option in asked]
+    if not given or (spec.aws is None and given == ["user"]):
+        return
+    access = aws_of(spec.aws, asked)
+    for option in given:
+        field = "profile" if option == "aws_profile" else option
+        have, wanted = getattr(spec.aws, field, None), getattr(access, field)
         if have != wanted:
             raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
 
@@ -215,13 +232,13 @@ def check_choice(spec: PoolSpec, choice: Choice) -> str:
 def _differs(spec: PoolSpec, option: str, have: object, wanted: str) -> PoolError:
     return PoolError(
         spec.name,
-        f"pool {spec.name!r} is up with {option}={_spell(have)}, and {wanted}. "
+        f"pool {spec.name!r} is up with {option}={_spell(have, option)}, and {wanted}. "
         f"Either `%sky down pool={spec.name}` first, or take another: pool=NAME. Left out, the "
         "pool is used as it is.",
     )
 
 
-def _spell(value: object) -> str:
+def _spell(value: object, option: str = "") -> str:
     match value:
         case None | ():
             return "none"
@@ -231,6 +248,8 @@ def _spell(value: object) -> str:
             return ",".join(map(str, value))
         case dict():
             return ",".join(f"{key}={item}" for key, item in masked(value).items()) or "none"
+        case float() if option == "max_cost":
+            return f"{value:g}"
         case float():
             return f"{value:g}s"
         case _:

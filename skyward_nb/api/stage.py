@@ -115,7 +115,13 @@ class Stage:
                 run = f"{pool.pool_id}/{number}"
                 shown = among or ranks
                 display.running(
-                    shown, title, self._about, run=run, number=number, nodes=self._nodes
+                    shown,
+                    title,
+                    self._about,
+                    run=run,
+                    number=number,
+                    nodes=self._nodes,
+                    bill=pool.bill,
                 )
                 pictures.begin(display)
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skyward_nb.api.left import Left
+from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.times import clock
 
 if TYPE_CHECKING:
     from skyward_nb.pool.pool import Pool
     from skyward_nb.pool.view import View
     from skyward_nb.words.events import RankLost
+    from skyward_nb.words.offers import Bill
     from skyward_nb.words.spec import PoolSpec
 
 
@@ -45,11 +47,22 @@ class RunRow(msgspec.Struct, frozen=True):
     running: tuple[int, ...]
 
 
+class CostRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pool's machines cost, in dollars: an hour, so far, and at most; None where nobody knows."""
+
+    hourly: float | None
+    so_far: float | None
+    most: float | None
+    machines: str
+    source: str
+
+
 class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
     """A pool that is alive; `started` in seconds since 1970, `ends_in` in seconds from now.
 
     It ends by itself only where no `client` is. `where` says in words who has it, empty for whoever
-    asks; `doing` what goes on there; `remarks` how its ranks keep up with one another.
+    asks; `doing` what goes on there; `remarks` how its ranks keep up with one another. What costs
+    nothing has no `cost`.
     """
 
     name: str
@@ -72,6 +85,7 @@ class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
     doing: str = ""
     ranks: tuple[RankRow, ...] = ()
     remarks: tuple[str, ...] = ()
+    cost: CostRow | None = None
 
 
 def row_of(left: Left) -> PoolRow:
@@ -93,6 +107,7 @@ def row_of(left: Left) -> PoolRow:
         ranks=tuple(
             RankRow(rank, rank // spec.slots, now.pids.get(rank)) for rank in sorted(now.ranks)
         ),
+        cost=entry.bill and cost_row(entry.bill),
     )
 
 
@@ -113,7 +128,29 @@ def own_row(pool: Pool, gone: Mapping[int, RankLost], remarks: tuple[str, ...]) 
             for info in pool.infos
         ),
         remarks=remarks,
+        cost=pool.bill and cost_row(pool.bill),
     )
+
+
+def cost_row(bill: Bill) -> CostRow:
+    """What a pool costs, as it is now."""
+    spent = bill.spent(time.time())
+    return CostRow(
+        hourly=bill.dollars,
+        so_far=None if spent is None else round(spent, 4),
+        most=bill.max_cost,
+        machines=bill.what,
+        source=bill.source,
+    )
+
+
+def cost_words(row: CostRow) -> str:
+    """What a pool costs, in words."""
+    if row.hourly is None:
+        return "price unknown"
+    so_far = f", {spell_dollars(row.so_far)} so far" if row.so_far is not None else ""
+    most = f" of at most {spell_dollars(row.most)}" if row.most is not None else ""
+    return f"{spell_dollars(row.hourly)} / h{so_far}{most}"
 
 
 def _shape(spec: PoolSpec) -> dict[str, Any]:
@@ -133,7 +170,8 @@ def row_lines(row: PoolRow) -> Iterator[str]:
     """A line on the pool, and one for each of its ranks."""
     age = clock(max(0.0, time.time() - row.started))
     how = (row.where, row.doing) if row.where else (f"up {age}", f"generation {row.generation}")
-    yield " · ".join((f"{row.name}: {row.spec}", *how))
+    costs = (cost_words(row.cost),) if row.cost is not None else ()
+    yield " · ".join((f"{row.name}: {row.spec}", *how, *costs))
     for each in row.ranks:
         how = f"process {each.process or '-'}"
         if each.lost:

@@ -10,6 +10,7 @@ from typing import Any, cast
 from skyward_nb.api.defaults import Default, with_defaults
 from skyward_nb.api.left import Left, choose, others
 from skyward_nb.api.options import Asked
+from skyward_nb.api.renting import make_sure
 from skyward_nb.api.specs import check_fits, spec_of
 from skyward_nb.cell.source import own_cell
 from skyward_nb.pool.outcome import RunRequest
@@ -48,7 +49,9 @@ class Visit:
         nodes = {info.rank: info.node for info in pool.infos}
         title = title or f"Running on {spell_result(request.ranks, pool.spec.world_size)}"
         about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
-        display.running(request.ranks, title, about, run=run, number=number, nodes=nodes)
+        display.running(
+            request.ranks, title, about, run=run, number=number, nodes=nodes, bill=pool.bill
+        )
         display.change(logs=f"skyward-nb logs {run}")
         pictures.begin(display)
         try:
@@ -127,6 +130,7 @@ def visit(
     there: Visit | None = None
     try:
         if left is None:
+            make_sure(pool.spec, display)
             display.change(title=f"Starting {pool.spec}", awaited=pool.spec.world_size)
             pool.start(display.watch)
         else:
@@ -194,7 +198,7 @@ def _found(left: Left, program: str) -> Pool:
     entry = left.entry
     provider = PROVIDERS[entry.spec.provider]()
     pool = Pool(entry.spec, provider, lambda _: None, program=program, pool_id=entry.pool_id)
-    pool.started = entry.started
+    pool.started, pool.bill = entry.started, entry.bill
     return pool
 
 

@@ -16,6 +16,7 @@ from skyward_nb.api.left import Left, choose, forget, forgotten, others, unanswe
 from skyward_nb.api.options import Asked
 from skyward_nb.cli.words import at_terminal
 from skyward_nb.words.errors import OptionError, PoolError, spell_size
+from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.ranks import parse_ranks
 
 if TYPE_CHECKING:
@@ -142,10 +143,13 @@ def down(asked: Asked, _rest: list[str], as_json: bool) -> int:
             kept.append(KeptPool(spec.name, pool_id, error.message))
             print(f"skyward-nb: {error.message}", file=sys.stderr)
             continue
-        ended.append(EndedPool(spec.name, pool_id, spec.world_size))
+        bill = left.entry.bill
+        spent = bill.spent(time.time()) if bill is not None else None
+        ended.append(EndedPool(spec.name, pool_id, spec.world_size, spent))
         if not as_json:
             ranks = f"{spec.world_size} rank{'s' * (spec.world_size != 1)}"
-            print(f"pool {spec.name} is down: {ranks} ended, nothing left running")
+            costs = f"; it has cost {spell_dollars(spent)}" if spent is not None else ""
+            print(f"pool {spec.name} is down: {ranks} ended, nothing left running{costs}")
     if as_json:
         show(Down(tuple(ended), tuple(kept)))
     elif not ended and not kept:
@@ -165,13 +169,17 @@ def _meant(names: list[str], there: list[Left]) -> list[Left]:
 
 def sweep(_asked: Asked, _rest: list[str], as_json: bool) -> int:
     """Remove what pools that are gone have left."""
-    from skyward_nb.providers.folders import sweep as swept_of
+    from skyward_nb.api.sweeping import clean_up
 
-    swept = swept_of(thoroughly=True)
+    swept = clean_up()
+    here, rented = swept.here, swept.rented
     if as_json:
         from skyward_nb.cli.documents import Sweep, show
 
-        show(Sweep(swept.folders, swept.values, swept.processes))
+        found = (
+            (rented.machines, rented.others, rented.left, rented.foreign) if rented else [()] * 4
+        )
+        show(Sweep(here.folders, here.values, here.processes, *map(tuple, found)))
     else:
         print(swept)
     for said in unanswered(others(())):

@@ -44,11 +44,12 @@ class Nodes(msgspec.Struct, frozen=True):
 
 
 class EndedPool(msgspec.Struct, frozen=True):
-    """A pool that is down, and how many ranks it had."""
+    """A pool that is down, how many ranks it had, and dollars that it has cost, where it cost any."""
 
     name: str
     id: str
     ranks: int
+    cost: float | None = None
 
 
 class KeptPool(msgspec.Struct, frozen=True):
@@ -66,12 +67,20 @@ class Down(msgspec.Struct, frozen=True):
     kept: tuple[KeptPool, ...]
 
 
-class Sweep(msgspec.Struct, frozen=True):
-    """What was left of pools that are gone, and is gone, too, now: `values` in bytes."""
+class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was left of pools that are gone, and is gone, too, now: `values` in bytes.
+
+    Of what was rented: `machines` and `groups` that were ended, what is `left` although it should not
+    be, and why, and machines of `others`.
+    """
 
     folders: int
     values: int
     processes: int
+    machines: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 class Check(msgspec.Struct, frozen=True):

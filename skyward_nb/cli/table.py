@@ -45,7 +45,7 @@ COMMANDS = {
         ("pool",),
         most_words=sys.maxsize,
     ),
-    "sweep": Command("", "remove what dead pools have left: folders, values, processes"),
+    "sweep": Command("", "remove what dead pools have left: processes, values, machines"),
     "check": Command(
         "[hang] [option ...]",
         "devices, versions, reach, all-reduce; hang: where ranks are",

@@ -23,12 +23,13 @@ from typing import IO, Any
 
 import msgspec
 
-from skyward_nb.node import forge
+from skyward_nb.node import forge, notices
 from skyward_nb.node.clientline import ClientLine
 from skyward_nb.node.deaths import ENDED, Deaths
 from skyward_nb.node.doors import Doors, knock
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.journal import Journal
+from skyward_nb.node.lease import Lease, lease_of
 from skyward_nb.node.rankline import RankLine
 from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.node.stackpipe import STACK_SIGNAL
@@ -62,6 +63,7 @@ from skyward_nb.words.commands import (
     Sample,
     Seen,
     Stop,
+    TakenBack,
 )
 from skyward_nb.words.events import (
     Aside,
@@ -135,6 +137,8 @@ class Agent:
         self._received = 0
         self._reader = event_frames()
         self._lease: asyncio.TimerHandle | None = None
+        self._machine_lease: Lease | None = None
+        self._notice: TakenBack | None = None
         self._imported = asyncio.Event()
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
@@ -166,11 +170,16 @@ class Agent:
         self._list_processes()
         self._staying.begin(self._loop)
         self._renew_lease()
+        if notices.are_wanted():
+            self._begin_task(notices.watch_notices(self._taken_back))
+        self._machine_lease = lease_of(lambda: self._line is not None or bool(self._running))
         if self._terms.ttl:
             why = f"its time is over (ttl={self._terms.ttl:g}s)"
             self._loop.call_later(self._terms.ttl, self._leave, why)
         self._say_ready()
         await self._gone.wait()
+        if self._machine_lease is not None:
+            self._machine_lease.close()
         server.close()
         self._staying.end()
         self._values.close(self._loop)
@@ -297,6 +306,12 @@ class Agent:
         how, asked = line.how or "it ended", line.asked_to_end
         self._tell(RankLost(line.generation, line.rank, how, asked, crash))
 
+    def _taken_back(self, notice: TakenBack) -> None:
+        """Tell all ranks that the machine will be gone, also those that are born later."""
+        self._notice = notice
+        for line in self._lines.values():
+            line.rescue(frame(notice))
+
     def _kill(self, ranks: tuple[int, ...]) -> None:
         for rank in ranks:
             if (line := self._lines.get(rank)) is not None:
@@ -342,6 +357,8 @@ class Agent:
             line.place = place
             self._lines[place.rank] = line
             resources = await line.open()
+            if self._notice is not None:
+                line.rescue(frame(self._notice))
             env = environment(place) | _devices(place, {each.node for each in order.places})
             for use in uses[place.node]:
                 env |= find_plugin(use.name).env(place, use.options)
@@ -476,6 +493,8 @@ class Agent:
             return
         self._line, self._client = line, client
         self._renew_lease()
+        if self._machine_lease is not None:
+            self._machine_lease.renew()
         offset = command.offset
         if offset is None:
             start = self._journal.start_of(self._run.run) if self._run else None
@@ -588,8 +607,8 @@ class Agent:
                 self._journal.forget(offset)
             case Stop():
                 self._leave("it was told to stop")
-            case Attach() | Beat() | Look() | Ping() | Inspect():
-                """What the line has seen to itself."""
+            case Attach() | Beat() | Look() | Ping() | Inspect() | TakenBack():
+                """What the line has seen to itself, and what nobody but an agent says."""
 
     def _here(self, ranks: tuple[int, ...]) -> list[int]:
         """Those of these ranks that are not another machine's."""

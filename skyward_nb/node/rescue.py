@@ -17,8 +17,9 @@ from types import FrameType
 
 from skyward_nb.plugins.base import Plugin
 from skyward_nb.plugins.collectives import called_at, frames_of_thread, waits_in
+from skyward_nb.runtime import preempt
 from skyward_nb.wire.frames import FrameError, command_frames
-from skyward_nb.words.commands import Command, Cut, Inspect, Reserve
+from skyward_nb.words.commands import Command, Cut, Inspect, Reserve, TakenBack
 from skyward_nb.words.events import Event, WasCut
 
 _LARGEST = 1 << 16
@@ -114,6 +115,8 @@ class Rescue:
             self._emit(self._answer(command))
         elif isinstance(command, Inspect):
             os.write(self._stacks, self._other_threads())
+        elif isinstance(command, TakenBack):
+            preempt.taken_back(command)
         elif isinstance(command, Reserve) and descriptors:
             with self._arrived:
                 if self._rendezvous is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from IPython.core.interactiveshell import InteractiveShell
 
 from skyward_nb.api.left import Left, notebook_of, others, silent
+from skyward_nb.api.renting import make_sure
 from skyward_nb.notebook.background import Background
 from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.pool import Pool
@@ -21,7 +22,9 @@ from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pictures import Pictures
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.events import RankLost
+from skyward_nb.words.offers import Bill, spell_dollars
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.times import clock
 
 _RESTART_COMES = 0.1
 
@@ -40,6 +43,20 @@ class Lost:
         return f"%sky restart{which}, or its next cell, makes it anew"
 
 
+@dataclass(frozen=True)
+class Paid:
+    """What a pool has cost that was taken down, `ended` in seconds since 1970."""
+
+    name: str
+    bill: Bill
+    ended: float
+
+    def __str__(self) -> str:
+        spent = self.bill.spent(self.ended)
+        words = "a price that nobody knows" if spent is None else spell_dollars(spent)
+        return f"{words} in {clock(max(0.0, self.ended - self.bill.began))}"
+
+
 class Pools:
     """The pools of one IPython shell, by name; `sources` finds the text of its cells."""
 
@@ -52,6 +69,8 @@ class Pools:
         self._ids: dict[str, list[str]] = {}
         self.background: dict[str, Background] = {}
         """Runs in the background, by the names of their pools."""
+        self.paid: list[Paid] = []
+        """What pools have cost that were taken down here."""
         atexit.register(self.close)
 
     def __iter__(self) -> Iterator[str]:
@@ -131,6 +150,8 @@ class Pools:
             self.look(pool)
         pool.close()
         pool.give_up()
+        if pool.bill is not None:
+            self.paid.append(Paid(name, pool.bill, time.time()))
         self._abandon(name, _was_closed(name), is_shown=True)
         self.pictures(pool).renew()
         return pool.spec.world_size
@@ -181,7 +202,8 @@ class Pools:
         return silent(there, self._mine())
 
     def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
-        """Bring a pool up under `display`."""
+        """Bring a pool up under `display`; raises `NotAgreed` where nobody agrees to what it costs."""
+        make_sure(spec, display)
         display.change(title=f"Starting {spec}", awaited=spec.world_size)
         pool = Pool(
             spec,
@@ -210,7 +232,7 @@ class Pools:
         notebook = notebook_of(self._shell.user_ns)
         provider = PROVIDERS[entry.spec.provider]()
         pool = Pool(entry.spec, provider, self._sources, notebook=notebook, pool_id=entry.pool_id)
-        pool.started = entry.started
+        pool.started, pool.bill = entry.started, entry.bill
         return pool
 
     def _enter(self, pool: Pool) -> None:

@@ -27,6 +27,7 @@ from skyward_nb.api.handle import RunHandle
 from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.namespaces import Names
 from skyward_nb.api.options import Asked
+from skyward_nb.api.renting import dry_lines
 from skyward_nb.api.results import RankResults
 from skyward_nb.api.sources import is_own
 from skyward_nb.api.specs import check_choice, check_fits, check_profile, spec_of
@@ -261,7 +262,9 @@ class Session:
         """Have a display show a run."""
         nodes = {info.rank: info.node for info in pool.infos}
         run = f"{pool.pool_id}/{number}"
-        display.running(ranks, title, _about(pool), run=run, number=number, nodes=nodes)
+        display.running(
+            ranks, title, _about(pool), run=run, number=number, nodes=nodes, bill=pool.bill
+        )
         pictures = self.pools.pictures(pool)
         pictures.begin(display, replayed=number if is_told_again else 0)
         return pictures
@@ -446,7 +449,7 @@ class Session:
         if pool is not None and not has_names:
             notes.insert(0, "ranks are gone: all would be started anew first")
         if pool is None:
-            notes.insert(0, f"a pool would be started first: {spec}")
+            notes[:0] = [f"a pool would be started first: {spec}", *dry_lines(spec)]
         if request.cell is not None and request.cell.names.blind:
             blind = ", ".join(request.cell.names.blind)
             notes.append(f"not followed, so names that only this reads would be missing: {blind}")

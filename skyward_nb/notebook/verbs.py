@@ -21,15 +21,16 @@ from skyward_nb.api.nodelogs import (
     save_nodes,
     which_pool,
 )
-from skyward_nb.api.options import TAKES, parse, parse_settings
-from skyward_nb.api.status import balance, own_row, row_lines, row_of
+from skyward_nb.api.options import TAKES, parse, parse_settings, unknown_option
+from skyward_nb.api.renting import dry_lines
+from skyward_nb.api.status import balance, cost_row, cost_words, own_row, row_lines, row_of
 from skyward_nb.api.survey import survey, survey_lines
+from skyward_nb.api.sweeping import clean_up
 from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.registry import Entry
-from skyward_nb.providers.folders import sweep
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Variable
 from skyward_nb.words.masking import masked_text
@@ -49,6 +50,7 @@ def do(session: Session, line: str) -> object:
         "up": up,
         "down": down,
         "status": status,
+        "cost": cost,
         "vars": list_vars,
         "push": push,
         "pull": pull,
@@ -68,8 +70,18 @@ def do(session: Session, line: str) -> object:
 
 
 def up(session: Session, line: str) -> None:
-    """Bring a pool up."""
-    asked = parse(line, scopes=("pool",))
+    """Bring a pool up, or tell what that would cost."""
+    asked = parse(line, scopes=("pool", "cell"))
+    for option in asked.cell:
+        if option != "dry_run":
+            raise OptionError(option, unknown_option(option, ("pool",)))
+    if asked.cell.get("dry_run"):
+        pool, spec, notes = session.resolve(asked)
+        is_up = pool is not None
+        print(f"pool {spec.name} is up: {spec}" if is_up else f"a pool would be started: {spec}")
+        for said in [*notes, *([] if is_up else dry_lines(spec))]:
+            print(said)
+        return
     display = session.display()
     try:
         pool, spec = session.find(asked, display)
@@ -100,8 +112,11 @@ def down(session: Session, line: str) -> None:
     if not names:
         print("no pool is up")
     for name in names:
+        paid = len(session.pools.paid)
         count = session.pools.take_down(name)
-        print(f"pool {name} is down: {count} rank{'s' * (count != 1)} ended, nothing left running")
+        costs = "".join(f"; it has cost {each}" for each in session.pools.paid[paid:])
+        ranks = f"{count} rank{'s' * (count != 1)}"
+        print(f"pool {name} is down: {ranks} ended, nothing left running{costs}")
 
 
 def status(session: Session, line: str) -> None:
@@ -125,6 +140,29 @@ def status(session: Session, line: str) -> None:
             print(said)
     for left in there:
         print(next(row_lines(row_of(left))))
+
+
+def cost(session: Session, line: str) -> None:
+    """Print what pools cost, and have cost that were taken down."""
+    asked = parse(line, scopes=("pool",))
+    _only(asked.pool, *TAKES["cost"])
+    only = asked.pool.get("pool")
+    names = [name for name in session.pools if session.pools.live(name) and only in (None, name)]
+    bills = [(name, bill) for name in names if (bill := session.pools[name].bill)]
+    entries = [left.entry for left in session.pools.others()]
+    bills += [
+        (entry.spec.name, entry.bill)
+        for entry in entries
+        if entry.bill and only in (None, entry.spec.name)
+    ]
+    for name, bill in bills:
+        words = f"{name}: {cost_words(cost_row(bill))}"
+        print(" · ".join(filter(None, (words, bill.what, bill.source))))
+    paid = [each for each in session.pools.paid if only in (None, each.name)]
+    for each in paid:
+        print(f"{each.name}: is down, and has cost {each} · {each.bill.what}")
+    if not bills and not paid:
+        print("no pool that is up costs anything")
 
 
 def push(session: Session, line: str) -> None:
@@ -294,9 +332,9 @@ def attach(session: Session, line: str) -> object:
 
 
 def sweep_up(session: Session, line: str) -> None:
-    """Remove what pools that are gone have left, and end their processes; tell which do not answer."""
+    """Remove what pools that are gone have left, and end their processes and machines; tell which do not answer."""
     _only({**parse(line, scopes=("pool",)).pool})
-    print(sweep(thoroughly=True))
+    print(clean_up())
     for said in unanswered(session.pools.others()):
         print(said)
 

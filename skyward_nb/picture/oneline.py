@@ -34,6 +34,7 @@ def one_line(view: View) -> str:
         row = bar_row([view.bar], "running", 0.0)
         words.insert(1, f"{_drawn([view.bar], row.part or 0.0)} {row.words}")
     words += _of_ranks(view) if view.ranks else _of_nodes(view)
+    words.append(view.bill.rate_words() if view.bill is not None else "")
     return " · ".join(word for word in words if word)
 
 

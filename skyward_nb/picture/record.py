@@ -113,8 +113,21 @@ class StepRecord(msgspec.Struct, frozen=True):
     done: bool
 
 
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pool's machines cost in dollars: an hour, so far, at most; null where not known or not said.
+
+    `machines` says which they are, `source` who says what they cost.
+    """
+
+    hourly: float | None
+    so_far: float | None
+    most: float | None
+    machines: str
+    source: str
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One run as it is or was; `seconds` since it began."""
+    """One run as it is or was; `seconds` since it began. What costs nothing has no `cost`."""
 
     version: Literal[1] = 1
     run: str
@@ -123,6 +136,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     seconds: float
     over: bool
+    cost: Cost | None
     steps: tuple[StepRecord, ...]
     ranks: tuple[RankRecord, ...]
     remarks: tuple[str, ...]
@@ -142,6 +156,7 @@ def record_of(view: View) -> Record:
         about=view.about,
         seconds=round(view.took, 3),
         over=view.ended is not None,
+        cost=_cost(view),
         steps=tuple(
             StepRecord(
                 nodes,
@@ -162,6 +177,19 @@ def record_of(view: View) -> Record:
             Name(row.name, row.status, row.type_name, row.size, round(row.seconds, 4))
             for row in view.manifest
         ),
+    )
+
+
+def _cost(view: View) -> Cost | None:
+    if (bill := view.bill) is None:
+        return None
+    spent = bill.spent(view.wall + (view.now if view.ended is None else view.ended))
+    return Cost(
+        hourly=bill.dollars,
+        so_far=None if spent is None else round(spent, 4),
+        most=bill.max_cost,
+        machines=bill.what,
+        source=bill.source,
     )
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from skyward_nb.picture.scales import compact
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.stragglers import behind, current, imbalance
-from skyward_nb.pool.view import MOST_METRICS, RankView, View
+from skyward_nb.pool.view import MOST_METRICS, RankView, View, cost_words
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.events import Gpu, Progress
 from skyward_nb.words.ranks import spell_ranks
@@ -66,17 +66,18 @@ def _stages(view: View) -> str:
 
 
 def time_words(view: View) -> str:
-    """How long it took, or has taken, and how long it may still take."""
+    """How long it took, or has taken, how long it may still take, and what the pool costs."""
     going = [
         (now, bar)
         for now in view.ranks.values()
         if now.state == "running" and (bar := current(now)) and bar.total and bar.done > 0
     ]
+    costs = [cost_words(view)] if view.bill is not None else []
     left = [bar.seconds / bar.done * (bar.total - bar.done) for _, bar in going if bar.total]
     stuck = any(_rests(bar, view.now - now.told) for now, bar in going)
     if view.ended is None and not stuck and left and max(left) >= 1:
-        return f"{clock(view.took)} · about {clock(max(left))} left"
-    return clock(view.took)
+        return " · ".join((clock(view.took), f"about {clock(max(left))} left", *costs))
+    return " · ".join((clock(view.took), *costs))
 
 
 @lru_cache(maxsize=4096)

@@ -15,6 +15,7 @@ from skyward_nb.words.events import (
     Metrics,
     Output,
     Phase,
+    Priced,
     Progress,
     RankDone,
     RankLost,
@@ -75,6 +76,7 @@ class _Folding:
         self._points: dict[int, dict[str, list[tuple[int, float]]]] = {}
         self._steps = dict(view.steps)
         self._phase = view.phase
+        self._bill = view.bill
         self._ready = view.ready
 
     def view(self) -> View:
@@ -83,7 +85,12 @@ class _Folding:
         self._draw_series()
         view = _with(self._before, self._board)
         return replace(
-            view, phase=self._phase, steps=self._steps, ready=self._ready, ranks=self._ranks
+            view,
+            phase=self._phase,
+            bill=self._bill,
+            steps=self._steps,
+            ready=self._ready,
+            ranks=self._ranks,
         )
 
     def take(self, event: Event) -> None:
@@ -108,6 +115,8 @@ class _Folding:
         match event:
             case Phase(text=text):
                 self._phase = text
+            case Priced(bill=bill):
+                self._bill = bill
             case Stage(rank=rank, text=text):
                 self._set(rank, stage=text)
             case Step():

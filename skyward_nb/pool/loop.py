@@ -14,7 +14,8 @@ from typing import Any, Generic, TypeVar
 from skyward_nb.providers.base import Machine
 
 T = TypeVar("T")
-_GIVE_UP = 2.0
+_GIVE_UP = 30.0
+"""Seconds that work which is cancelled may take to put away what it had begun: machines, say."""
 
 
 class Work(Generic[T]):

@@ -61,6 +61,7 @@ from skyward_nb.words.commands import (
     Stop,
 )
 from skyward_nb.words.errors import (
+    BudgetSpent,
     HostError,
     HostNotReady,
     PoolBusy,
@@ -74,6 +75,7 @@ from skyward_nb.words.events import (
     Event,
     Hello,
     Phase,
+    Priced,
     RankDone,
     RankLost,
     Spread,
@@ -84,6 +86,7 @@ from skyward_nb.words.events import (
 )
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.nodes import NodeWord
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.parts import Client, Packed, RunCard
 from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
@@ -163,6 +166,9 @@ class Pool:
         """Why this pool is no more, and what was lost with it, in words; empty as long as it is."""
         self.instead_of: str = ""
         """What became of the pool that this one stands for, in words: the next run tells it."""
+        self.bill: Bill | None = None
+        """What its machines cost, where they cost anything."""
+        self._warned_of_cost = False
         self.before_close: list[Callable[[], None]] = []
 
     @property
@@ -240,6 +246,14 @@ class Pool:
             with self._lines.interrupts():
                 self._connect(watch)
                 self._new_generation(watch)
+        except AgentGone as gone:
+            why = f"its agents ended before they were reached: nobody came for idle={self.spec.idle:g} s"
+            error = StartError(self.spec.name, why)
+            try:
+                self._note(error)
+            finally:
+                self.close()
+            raise error from gone
         except BaseException as error:
             try:
                 if isinstance(error, SkyError):
@@ -294,6 +308,7 @@ class Pool:
             started=self.started,
             program=self._client.program,
             client=self._known_client,
+            bill=self.bill,
         )
 
     @property
@@ -437,9 +452,9 @@ class Pool:
     def _connect(self, watch: Watch) -> None:
         asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
         preload = list(dict.fromkeys(itertools.chain(*asked)))
-        said = deque[Phase | Step]()
+        said = deque[Phase | Step | Priced]()
 
-        def tell(word: Phase | Step | NodeWord) -> None:
+        def tell(word: Phase | Step | Priced | NodeWord) -> None:
             if isinstance(word, NodeWord):
                 self._nodelog.write(word)
             else:
@@ -447,7 +462,10 @@ class Pool:
 
         def hear(event: Event | None) -> None:
             while said:
-                watch(said.popleft())
+                first = said.popleft()
+                if isinstance(first, Priced):
+                    self.bill = first.bill
+                watch(first)
             watch(event)
 
         self._lines.wait_for(self._acquire(tell), hear)
@@ -600,8 +618,9 @@ class Pool:
 
         From then on, while `calm` is open, an interrupt waits for who listens: none comes between.
         Until it is finished nothing else runs on its ranks. Raises what `run` raises before anything is sent,
-        and `PoolError` where something runs there, or anywhere if it is a cell.
+        and `PoolError` where something runs there, or anywhere if it is a cell, or where no money is left.
         """
+        self._check_budget(request)
         with contextlib.ExitStack() as shortly:
             # Not at the helm: it may take long, and others have something to hear.
             call = shortly.enter_context(self._call_there(request, watch))
@@ -682,6 +701,15 @@ class Pool:
             self.check_free()
         elif any(set(going.ranks) & set(request.ranks) for going in self._goings.values()):
             self._busy()
+
+    def _check_budget(self, request: RunRequest) -> None:
+        """Raise `BudgetSpent` for new work once the pool has cost what it may; names still move."""
+        bill, is_work = self.bill, request.cell is not None or request.call is not None
+        if bill is None or bill.max_cost is None or request.aside or not is_work:
+            return
+        spent = bill.spent(time.time())
+        if spent is not None and spent >= bill.max_cost:
+            raise BudgetSpent(self.spec.name, spent, bill.max_cost)
 
     def closed_error(self) -> PoolError:
         """What to raise for a use of the pool after its end."""
@@ -798,9 +826,11 @@ class Pool:
         return was_reformed, is_lost or was_reformed < is_torn
 
     def told_once(self) -> tuple[str, ...]:
-        """What there is to tell of the pool that this one stands for, the first time it is asked."""
+        """What there is to tell of the pool that this one stands for, and of its cost, told once."""
         words, self.instead_of = self.instead_of, ""
-        return (words,) if words else ()
+        costs = "" if self._warned_of_cost or self.bill is None else self.bill.warning(time.time())
+        self._warned_of_cost = self._warned_of_cost or bool(costs)
+        return tuple(each for each in (words, costs) if each)
 
     def _pack(
         self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]

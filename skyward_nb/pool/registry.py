@@ -27,6 +27,7 @@ from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.wire.stores import AgentGone
 from skyward_nb.words.commands import Inspect, Look
 from skyward_nb.words.events import Condition, Event, Stack
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.parts import Client
 from skyward_nb.words.spec import PoolSpec
 
@@ -39,7 +40,7 @@ _REACH = 20.0
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A pool that is alive; `started` in seconds since 1970, `notebook` is the one that made it.
 
-    `program` says what made it where that was no notebook.
+    `program` says what made it where that was no notebook, `bill` what its machines cost.
     """
 
     pool_id: str
@@ -49,6 +50,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
     client: Client | None = None
     """Who conducts it, if it is elsewhere: it may not answer whoever asks. Without the key."""
+
+    bill: Bill | None = None
 
     @property
     def is_used(self) -> bool:

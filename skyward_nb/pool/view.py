@@ -16,6 +16,7 @@ from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.series import Series
 from skyward_nb.pool.terminal import Screen, seen
 from skyward_nb.words.events import Progress, Telemetry
+from skyward_nb.words.offers import Bill
 
 MOST_TEXT = 256_000
 """Bytes of text that are kept of a run unless it is told otherwise."""
@@ -84,7 +85,8 @@ class View(msgspec.Struct, frozen=True):
 
     `bar` is how far the whole of it is, where that is no rank's. `nodes` says which node a rank lives on. `text_size` bytes of text are in `entries`, of at most
     `most_text`; `cut` lines of ranks were left out before entry `gap`, and `logs` says how to get
-    them; `shown` displays are there, and `unshown` were left out. `screens` hold what is not ended yet, by
+    them; `shown` displays are there, and `unshown` were left out. What the pool costs stands in `bill`,
+    whose clock is `wall` seconds ahead of this one. `screens` hold what is not ended yet, by
     rank and stream. The cell itself began at `ran_from`.
     """
 
@@ -95,6 +97,8 @@ class View(msgspec.Struct, frozen=True):
     state: RunState = "starting"
     phase: str = ""
     bar: Progress | None = None
+    bill: Bill | None = None
+    wall: float = 0.0
     steps: dict[tuple[int, ...], tuple[StepView, ...]] = {}
     awaited: int = 0
     ready: int = 0
@@ -125,6 +129,12 @@ class View(msgspec.Struct, frozen=True):
     def took(self) -> float:
         """Seconds from the beginning until now, or until it ended."""
         return (self.now if self.ended is None else self.ended) - self.began
+
+
+def cost_words(view: View) -> str:
+    """What the pool costs an hour and has cost, in words; empty where it costs nothing."""
+    now = view.now if view.ended is None else view.ended
+    return view.bill.words(view.wall + now) if view.bill is not None else ""
 
 
 def open_lines(view: View) -> list[Line]:

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from skyward_nb.wire.stores import AgentGone as AgentGone
 from skyward_nb.wire.stores import ContentStore
-from skyward_nb.words.events import Phase, Step
+from skyward_nb.words.events import Phase, Priced, Step
 from skyward_nb.words.nodes import NodeWord
 from skyward_nb.words.spec import PoolSpec
 
-Tell = Callable[[Phase | Step | NodeWord], None]
+Tell = Callable[[Phase | Step | Priced | NodeWord], None]
 """Hears what goes on while machines are readied: steps are shown, words on a node are kept."""
 
 
@@ -71,7 +71,7 @@ class Provider(Protocol):
         ...
 
     async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[Machine, ...]:
-        """The machines of a pool, head first, all or none; `tell` hears what goes on meanwhile."""
+        """The machines of a pool, head first, all or none; `tell` hears what goes on, and what they cost."""
         ...
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:

@@ -210,9 +210,9 @@ class LocalProvider:
                 str(asked),
                 here,
                 f"accelerator={asked} nodes={spec.nodes} needs {asked.count * spec.nodes} × "
-                f"{asked.name}, and this machine has {here}. Two ways on: `simulate` runs the "
+                f"{asked.name}, and this machine has {here}. Three ways on: `simulate` runs the "
                 "same ranks here on CPU; hosts=NAME,NAME takes machines that you can log in to and "
-                "that have it.",
+                "that have it, and provider=aws rents such, for money that it tells of first.",
             )
 
     async def acquire(

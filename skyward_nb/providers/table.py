@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skyward_nb.providers.aws.provider import AWSProvider
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.fake import FakeProvider
 from skyward_nb.providers.local import LocalProvider
@@ -10,6 +11,7 @@ from skyward_nb.providers.ssh.provider import SSHProvider
 PROVIDERS: dict[str, type[Provider]] = {
     "local": LocalProvider,
     "ssh": SSHProvider,
+    "aws": AWSProvider,
     "fake": FakeProvider,
 }
 """`fake` is for tests alone: no option names it."""

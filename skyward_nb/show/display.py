@@ -17,6 +17,7 @@ from skyward_nb.pool.ledger import Plan
 from skyward_nb.pool.view import Line, RankView, RunState, Shown, View
 from skyward_nb.show.canvas import Canvas
 from skyward_nb.words.events import Display, Event, Output, Phase, Progress
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.ranks import spell_ranks
 
 _FIRST = 0.2
@@ -49,7 +50,9 @@ class RunDisplay:
         self._shown: dict[str, frozenset[int]] = {}
         self._waiting: list[Event] = []
         self._size = 0
-        self._view = View(title=title, about=about, began=now, ran_from=now, now=now)
+        self._view = View(
+            title=title, about=about, began=now, ran_from=now, now=now, wall=time.time() - now
+        )
         self.drawn: bool = False
         self.keep: Callable[[Output | Display], None] = lambda _: None
         """Hears all that ranks print and display."""
@@ -98,8 +101,9 @@ class RunDisplay:
         run: str,
         number: int,
         nodes: Mapping[int, int],
+        bill: Bill | None = None,
     ) -> None:
-        """The pool is up, and the cell begins on these ranks as run `number`."""
+        """The pool is up, and the cell begins on these ranks as run `number`; what the pool costs."""
         self.first_run = number
         self.change(
             state="running",
@@ -109,6 +113,7 @@ class RunDisplay:
             nodes={rank: nodes.get(rank, 0) for rank in ranks},
             title=title,
             about=about,
+            bill=bill,
             ran_from=time.monotonic(),
         )
 

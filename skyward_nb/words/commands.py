@@ -253,6 +253,13 @@ class Inspect(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...]
 
 
+class TakenBack(msgspec.Struct, frozen=True, tag=True):
+    """From an agent to its ranks: their machine is taken back `at` that time, and what becomes of it."""
+
+    action: str
+    at: str
+
+
 class Sample(msgspec.Struct, frozen=True, tag=True):
     """To an agent: say once how its ranks are doing, by `Telemetry`."""
 
@@ -281,5 +288,6 @@ Command = (
     | Kill
     | Inspect
     | Sample
+    | TakenBack
     | Stop
 )

@@ -4,13 +4,18 @@
     ├── OptionError            an option, its value, or a verb is not one we know
     ├── MissingDependency      a package that the work needs is not installed
     ├── AcceleratorError       the accelerator asked for is not here
+    ├── AccountError           the account of a cloud cannot be used: credentials, region, rights
+    ├── NothingFits            no machine that can be rented is what is asked for
+    ├── NotAgreed              nobody has agreed to what machines would cost
     ├── HostNotReady           a machine that one logs in to cannot be made ready
     ├── PayloadError           a value cannot travel
     │   └── ResultTooLarge         a value of a rank is over the limit of what comes back
     ├── PoolError              a pool could not be made, or is not there
+    │   ├── BudgetSpent            it has cost what it may cost
     │   ├── RuntimeFolderError     no folder to keep sockets and values in
     │   └── StartError             machines, agent or ranks did not come up
-    │       └── HostError              too few hosts could be logged in to
+    │       ├── HostError              too few hosts could be logged in to
+    │       └── LaunchError            no machines could be rented
     ├── RunGoesOn              a run in the background has not ended yet
     ├── RankDied               a rank's process ended under a run
     ├── RunTimeout             a run took longer than its `timeout`; a TimeoutError, too
@@ -21,7 +26,7 @@ A user's own exception is never wrapped in one of these: it is raised as itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -67,6 +72,26 @@ class AcceleratorError(SkyError):
         super().__init__(message)
         self.asked = asked
         self.found = found
+
+
+class AccountError(SkyError):
+    """The account of a cloud cannot be used as it is; the text has the command or option that helps."""
+
+
+class NothingFits(SkyError):
+    """No machine that can be rented is what is asked for; `nearest` names those that come near."""
+
+    def __init__(self, message: str, nearest: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+
+
+class NotAgreed(SkyError):
+    """Machines would cost `dollars` an hour, which nobody has agreed to; None: the price is not known."""
+
+    def __init__(self, dollars: float | None, message: str) -> None:
+        super().__init__(message)
+        self.dollars = dollars
 
 
 class HostNotReady(SkyError):
@@ -140,6 +165,20 @@ class PoolError(SkyError):
         self.pool = pool
 
 
+class BudgetSpent(PoolError):
+    """A pool has cost `spent` dollars, and may cost `max_cost`: it runs nothing new."""
+
+    def __init__(self, pool: str, spent: float, max_cost: float) -> None:
+        super().__init__(
+            pool,
+            f"pool {pool!r} has cost ${spent:.2f}, and max_cost={max_cost:g}: it runs nothing new. "
+            f"What ranks have can still be brought (%sky pull), then `%sky down pool={pool}`; a pool "
+            "made with a larger max_cost= goes on.",
+        )
+        self.spent = spent
+        self.max_cost = max_cost
+
+
 class RuntimeFolderError(PoolError):
     """The folder for sockets or values cannot be made or written; `folder` says which."""
 
@@ -174,6 +213,15 @@ class HostError(StartError):
             there = f"{len(hosts)} of {of} hosts cannot be used, and {nodes} are needed"
             super().__init__(pool, f"{there}\n{lines}")
         self.hosts: dict[str, str] = dict(hosts)
+
+
+class LaunchError(StartError):
+    """No machines could be rented; `tried` has what was asked for, and why it could not be had."""
+
+    def __init__(self, pool: str, tried: Sequence[tuple[str, str]], more: str = "") -> None:
+        lines = "\n".join(f"  {what}: {why}" for what, why in tried)
+        super().__init__(pool, f"no machines could be had, and none is left\n{lines}", more)
+        self.tried: tuple[tuple[str, str], ...] = tuple(tried)
 
 
 class PoolBusy(PoolError):

@@ -7,6 +7,7 @@ import msgspec
 from skyward_nb.words.findings import Reached
 from skyward_nb.words.info import InstanceInfo, Peer
 from skyward_nb.words.meeting import Door
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.parts import Client, Packed, RunCard
 
 
@@ -119,6 +120,12 @@ class Step(msgspec.Struct, frozen=True, tag=True):
     name: str
     text: str = ""
     done: bool = False
+
+
+class Priced(msgspec.Struct, frozen=True, tag=True):
+    """What the pool's machines cost from now on."""
+
+    bill: Bill
 
 
 class Stage(msgspec.Struct, frozen=True, tag=True):
@@ -409,6 +416,7 @@ Event = (
     | Reserved
     | Phase
     | Step
+    | Priced
     | Stage
     | RankReady
     | RankRefused

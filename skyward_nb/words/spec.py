@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
+from skyward_nb.words.offers import Need, OnPreempt, Spot
 from skyward_nb.words.ssh import SSHAccess
 
 IDLE_ELSEWHERE = 1800.0
@@ -23,17 +25,27 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `framework` has words of `frameworks.WORDS`; `collective_timeout` None leaves that to it. `mig` is
     the profile of the slices that ranks get instead of whole accelerators, which `partition` cuts.
     `env` has variables beside those of the `image`; without `cluster`, each node stands alone.
-    `ssh` says how the hosts of provider=ssh are reached.
+    `ssh` says how the hosts of provider=ssh are reached, `aws` where those of provider=aws are rented:
+    machines with so many `cpus` and GB of `memory`, for at most `max_cost` dollars in all; over
+    `confirm_above` dollars an hour (None: whatever they cost), a person is asked. `on_preempt` is what happens to a node that is
+    taken back: it is told, or another takes its place.
     """
 
     name: str = "default"
     provider: str = "local"
     ssh: SSHAccess | None = None
+    aws: AWSAccess | None = None
     nodes: int = 1
     ranks_per_node: int | None = None
     accelerator: Accelerator | None = None
     mig: str | None = None
     partition: bool = False
+    cpus: Need | None = None
+    memory: Need | None = None
+    spot: Spot = "no"
+    max_cost: float | None = None
+    confirm_above: float | None = 5.0
+    on_preempt: OnPreempt = "tell"
     simulate: bool = False
     framework: tuple[str, ...] = ()
     backend: str = "auto"

@@ -78,7 +78,7 @@ def test_read(line, pool, cell):
         ("framework=torhc", "did you mean torch"),
         ("framework=mxnet", "there is torch"),
         ("backend=mpi", "there is auto, gloo, nccl"),
-        ("provider=aws", "there is local, ssh"),
+        ("provider=slurm", "there is local, ssh, aws"),
         ("out=a,b", "one name"),
         ("out=3x", "no name of a variable"),
         ("pull=a-b", "no name of a variable"),

@@ -21,33 +21,12 @@ class NoBox(Exception):
     """This machine makes no namespaces; says why."""
 
 
-class Box:
-    """One set of namespaces. Without `fresh` folders it has all files of this machine."""
+class Inside:
+    """What is in a box, for whoever knows the number of its process 1."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        fresh: Mapping[str, str] | None = None,
-        kept: Sequence[str] = (),
-        files: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, name: str, pid: int) -> None:
         self.name = name
-        plan = {"name": name, "fresh": dict(fresh or {}), "kept": list(kept), "files": files or {}}
-        self._first = subprocess.Popen(
-            [sys.executable, "-I", str(_INSIDE), json.dumps(plan)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert self._first.stdout is not None
-        pid, ready = self._first.stdout.readline(), self._first.stdout.readline()
-        if ready != "ready\n":
-            _, said = self._first.communicate()
-            raise NoBox(f"{name}: {said.strip()}")
-        self.pid = int(pid)
+        self.pid = pid
         """Of process 1 of the box, as this machine counts."""
 
     @property
@@ -85,6 +64,46 @@ class Box:
             ):
                 found[int(pid)] = words
         return found
+
+
+class Box(Inside):
+    """One set of namespaces. Without `fresh` folders it has all files of this machine.
+
+    What it writes in `overlaid` folders is its own; `closed`, it can write nowhere else of this machine.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        fresh: Mapping[str, str] | None = None,
+        kept: Sequence[str] = (),
+        files: Mapping[str, str] | None = None,
+        overlaid: Sequence[str] = (),
+        closed: bool = False,
+    ) -> None:
+        plan = {
+            "name": name,
+            "fresh": dict(fresh or {}),
+            "kept": list(kept),
+            "files": files or {},
+            "overlaid": list(overlaid),
+            "closed": closed,
+        }
+        self._first = subprocess.Popen(
+            [sys.executable, "-I", str(_INSIDE), json.dumps(plan)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._first.stdout is not None
+        pid, ready = self._first.stdout.readline(), self._first.stdout.readline()
+        if ready != "ready\n":
+            _, said = self._first.communicate()
+            raise NoBox(f"{name}: {said.strip()}")
+        super().__init__(name, int(pid))
 
     def close(self) -> None:
         """End all that runs in the box."""

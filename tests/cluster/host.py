@@ -57,7 +57,7 @@ def _users(login: str) -> dict[str, str]:
     return {"/etc/passwd": passwd, "/etc/group": group, "/etc/shadow": shadow}
 
 
-def _needed(python: str | None) -> list[str]:
+def needed(python: str | None) -> list[str]:
     """Folders that hosts need of this machine, and that lie where each has its own."""
     asked = {sys.prefix: 0, sys.base_prefix: 0}
     if python is not None:
@@ -106,7 +106,7 @@ class Host:
                 "/root": "mode=755,size=16m",
                 "/home": f"mode=755,size={disk}",
             },
-            kept=_needed(python),
+            kept=needed(python),
             files={
                 "/etc/hosts": f"127.0.0.1 localhost\n::1 localhost\n{self._named}",
                 "/etc/hostname": f"{name}\n",

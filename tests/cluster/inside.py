@@ -2,7 +2,8 @@
 
 Run as a script of its own, which knows nothing of the tests: one argument, a plan as JSON, with
 `name` (the host's), `fresh` (folders that are empty here, with mount options), `kept` (folders that
-can be read here where they are, although they lie in a fresh one) and `files` (path to text).
+can be read here where they are, although they lie in a fresh one), `files` (path to text), `overlaid`
+(folders in which what is written stays here), and `closed` (whether all else can only be read).
 It says its process id, then `ready`, and ends, with all that runs in the box, when stdin does.
 """
 
@@ -18,15 +19,27 @@ from pathlib import Path
 
 _NEW = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 """CLONE_NEWNS, NEWUTS, NEWIPC, NEWPID and NEWNET."""
+_FILES = ("btrfs", "ext4", "overlay", "tmpfs", "xfs", "zfs")
 
 
 def mount(*words: str) -> None:
     subprocess.run(["mount", *words], check=True, stdin=subprocess.DEVNULL)
 
 
+def close() -> None:
+    """Files of this machine can be read from here on, and not changed."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, options, *_ = line.split()
+        is_ours = kind in _FILES and not place.startswith(("/proc", "/sys", "/dev"))
+        if is_ours and "ro" not in options.split(","):
+            mount("-o", "remount,bind,ro", place)
+
+
 def furnish(plan: dict) -> None:
     """The mounts of the box: nothing of them is seen outside."""
     mount("--make-rprivate", "/")
+    if plan["closed"]:
+        close()
     mount("-t", "proc", "proc", "/proc")
     mount("-t", "sysfs", "-o", "ro", "sysfs", "/sys")
     mount("-t", "tmpfs", "kept", "/mnt")
@@ -40,6 +53,12 @@ def furnish(plan: dict) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         mount("--rbind", f"/mnt/{number}", folder)
         mount("-o", "remount,bind,ro", folder)
+    for number, folder in enumerate(plan["overlaid"]):
+        upper, work = Path(f"/mnt/upper-{number}"), Path(f"/mnt/work-{number}")
+        upper.mkdir(mode=0o755)
+        work.mkdir()
+        layers = f"lowerdir={folder},upperdir={upper},workdir={work}"
+        mount("-t", "overlay", "-o", layers, "overlay", folder)
     subprocess.run(["umount", "--lazy", "/mnt"], check=True)
     for number, (path, text) in enumerate(plan["files"].items()):
         real = Path(os.path.realpath(path))

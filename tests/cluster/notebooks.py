@@ -21,12 +21,11 @@ here = sky.Image(interpreter=sys.executable)
 
 
 class Notebook:
-    """A kernel, and cells that it runs on a town."""
+    """A kernel, and cells that it runs on a pool."""
 
-    def __init__(self, running: Kernel, town: Town) -> None:
+    def __init__(self, running: Kernel, options: str) -> None:
         self.kernel = running
-        self.town = town
-        self.options = f"hosts={','.join(town.names)} config={town.config} image=here"
+        self.options = options
         """What says which pool it is; a test may change it before it begins."""
 
     def code(self, body: str, more: str = "") -> str:
@@ -75,15 +74,23 @@ def nothing_left(town: Town, seconds: float = 20) -> None:
     assert not left, left
 
 
+class TownNotebook(Notebook):
+    """A kernel, and cells that it runs on a town."""
+
+    def __init__(self, running: Kernel, town: Town) -> None:
+        super().__init__(running, f"hosts={','.join(town.names)} config={town.config} image=here")
+        self.town = town
+
+
 @contextmanager
-def notebook(town: Town, *, leaves: bool = False, **env: str) -> Iterator[Notebook]:
+def notebook(town: Town, *, leaves: bool = False, **env: str) -> Iterator[TownNotebook]:
     """A kernel for a town; when its pools are down nothing is left of them, here or there.
 
     With `leaves`, hosts may be gone or full, and keep what they have.
     """
     with leaves_nothing(), kernel(**env) as running:
         assert running.run(START).status == "ok"
-        yield Notebook(running, town)
+        yield TownNotebook(running, town)
         down = running.run("%sky down all", 60)
         assert down.status == "ok", down.traceback
     if not leaves:

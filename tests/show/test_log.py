@@ -341,7 +341,9 @@ def test_of_many_ranks_that_end_differently_some_have_rows():
 
 def test_what_waits_is_drawn_though_nothing_more_comes(monkeypatch):
     clock = 100.0
-    monkeypatch.setattr(displays, "time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr(
+        displays, "time", SimpleNamespace(monotonic=lambda: clock, time=lambda: clock)
+    )
     console = Kept()
     display = RunDisplay(LogCanvas(console), "")
     display.running((0, 1), "Running", "", run="a/1", number=1, nodes={})

@@ -8,7 +8,8 @@ import random
 import shlex
 import socket
 import warnings
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -63,8 +64,11 @@ _STRANGE = 4
 class SSHMachine:
     """A host of a pool, as its node number `node`; what it has of the pool lies below `folder_id` there.
 
-    Without an `environment` it is one where the pool's agent runs already.
+    Without an `environment` it is one where the pool's agent runs already; `variables` are for what
+    is run there.
     """
+
+    variables: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -262,8 +266,9 @@ class SSHMachine:
         command = [self._environment.python, "-P", "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
         login = f'{logins.FOLDER}="$HOME" {logins.UMASK}="$login_umask"'
+        own = "".join(f"{key}={shlex.quote(value)} " for key, value in self.variables.items())
         # In a folder of which nothing is imported.
-        script = f"cd /; {login} PYTHONPATH={path} exec {shlex.join(command)}"
+        script = f"cd /; {own}{login} PYTHONPATH={path} exec {shlex.join(command)}"
         return await self._line.run(script, limit=limit)
 
     def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:

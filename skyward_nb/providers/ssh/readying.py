@@ -32,6 +32,19 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine,
     assert spec.ssh is not None
     dialer = Dialer(spec.ssh)
     lines = [HostLine(host, dialer) for host in spec.ssh.hosts]
+    return tuple(
+        SSHMachine(spec.name, folder_of(pool_id, node), node, line, environment)
+        for node, (line, environment) in enumerate(await made_ready(spec, lines, tell))
+    )
+
+
+async def made_ready(
+    spec: PoolSpec, lines: list[HostLine], tell: Tell
+) -> list[tuple[HostLine, Environment]]:
+    """Those of these hosts that a pool lives on, ready for its agents; the other lines are closed.
+
+    Raises `HostError` or `HostNotReady`.
+    """
     kept: list[HostLine] = []
     try:
         healthy, faults = await choose(spec, lines, tell)
@@ -39,10 +52,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine,
         kept = [each.line for each, _ in chosen]
     finally:
         await asyncio.gather(*(line.close() for line in lines if line not in kept))
-    return tuple(
-        SSHMachine(spec.name, folder_of(pool_id, node), node, each.line, environment)
-        for node, (each, environment) in enumerate(chosen)
-    )
+    return [(each.line, environment) for each, environment in chosen]
 
 
 def find(spec: PoolSpec, pool_id: str) -> tuple[SSHMachine, ...]:

@@ -1,0 +1,156 @@
+"""From machines that run to machines that are logged in to: by a host key known before, changed after.
+
+What a machine was launched with any process on it may read, the host key too: so the first thing that
+is done there is to make another one, which nobody but the machine has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.providers.aws import ending, keys
+from skyward_nb.providers.aws.calls import Cloud
+from skyward_nb.providers.aws.failures import AWSFault
+from skyward_nb.providers.aws.launched import Launched
+from skyward_nb.providers.aws.ledger import Entry
+from skyward_nb.providers.aws.user_data import HOST_KEY
+from skyward_nb.providers.base import Tell
+from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.faults import Unreachable
+from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.words.errors import HostError, StartError
+from skyward_nb.words.events import Step
+
+_LIMIT = 600.0
+_PAUSE = 0.25
+_MOST_PAUSE = 5.0
+_LOOK = 15.0
+_LAST_WORDS = 2000
+_ROOT = 'root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }; set -e; '
+_NEW = (
+    f"{_ROOT}root rm -f {HOST_KEY}.next {HOST_KEY}.next.pub; "
+    f"root ssh-keygen -q -t ed25519 -N '' -C '' -f {HOST_KEY}.next; root cat {HOST_KEY}.next.pub"
+)
+_TAKE = (
+    f"{_ROOT}root mv -f {HOST_KEY}.next {HOST_KEY}; root mv -f {HOST_KEY}.next.pub {HOST_KEY}.pub; "
+    "root systemctl reload ssh 2> /dev/null || root systemctl reload sshd"
+)
+
+
+async def log_in(
+    cloud: Cloud, entry: Entry, launched: Sequence[Launched], tell: Tell
+) -> list[HostLine]:
+    """Lines to all machines, in order, each by a host key of its own; raises `StartError`."""
+    dialer = Dialer(keys.access_to(entry.folder, entry.record.user, launched))
+    lines = [HostLine(host, dialer) for host in keys.access_of(entry.folder, launched).hosts]
+    try:
+        await _reach(cloud, entry, lines, tell)
+        await _change_keys(cloud, entry, lines, launched, tell)
+    except BaseException:
+        await asyncio.gather(*(line.close() for line in lines))
+        raise
+    return lines
+
+
+async def _reach(cloud: Cloud, entry: Entry, lines: list[HostLine], tell: Tell) -> None:
+    """Log in to all as they come up, or give up when one ends, or none answers any more."""
+    faults: dict[str, str] = {}
+    nodes = tuple(range(len(lines)))
+    until = time.monotonic() + _LIMIT
+    waiting = {asyncio.ensure_future(_reach_one(line, until, faults)) for line in lines}
+    try:
+        while waiting:
+            there = len(lines) - len(waiting)
+            tell(Step(nodes, "boot", f"{there} of {len(lines)} machines can be logged in to"))
+            done, waiting = await asyncio.wait(
+                waiting, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                each.result()
+            if not done:
+                await _see_that_they_run(cloud, entry, lines)
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    if faults:
+        await _see_that_they_run(cloud, entry, lines)
+        raise HostError(entry.record.name, faults, len(lines), len(lines))
+    tell(Step(nodes, "boot", ", ".join(line.name for line in lines), done=True))
+
+
+async def _reach_one(line: HostLine, until: float, faults: dict[str, str]) -> None:
+    """Try to log in until it is done, or too late; `faults` has why it is not."""
+    pause = _PAUSE
+    while True:
+        try:
+            await line.connect()
+        except Unreachable as fault:
+            # Until its script has run, it may refuse, or show a key that is not the pool's.
+            faults[line.name] = fault.why
+        else:
+            faults.pop(line.name, None)
+            return
+        if time.monotonic() > until:
+            return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _MOST_PAUSE)
+
+
+async def _see_that_they_run(cloud: Cloud, entry: Entry, lines: list[HostLine]) -> None:
+    """Raise `StartError` where a machine has ended, with its last words."""
+    record = entry.record
+    region = record.machines[0].region
+    states = await ending.states_of(cloud, region, record.pool_id)
+    for line in lines:
+        state = states.get(line.name)
+        if state is not None and not ending.is_alive(state):
+            why = f"{line.name} ended before it could be logged in to: what it is told at its boot failed"
+            raise StartError(record.name, why, await _console(cloud, region, line.name))
+
+
+async def _console(cloud: Cloud, region: str, instance: str) -> str:
+    """The end of what a machine wrote while it booted; "" where that cannot be had."""
+    try:
+        said = await cloud.ask("GetConsoleOutput", region, InstanceId=instance)
+    except AWSFault:
+        return ""
+    return str(said.get("Output") or "")[-_LAST_WORDS:].strip()
+
+
+async def _change_keys(
+    cloud: Cloud, entry: Entry, lines: list[HostLine], launched: Sequence[Launched], tell: Tell
+) -> None:
+    """Have each machine show a host key that no other has, from the next login on."""
+    pool = entry.record.name
+    try:
+        new = await asyncio.gather(*(_run(line, _NEW) for line in lines))
+        old = [each.host_key for each in launched]
+        names = [each.instance for each in launched]
+        # Whoever is killed in between finds one of the two.
+        both = zip(names, zip(old, new, strict=True), strict=True)
+        keys.know(entry.folder, dict(both))
+        await asyncio.gather(*(_run(line, _TAKE) for line in lines))
+    except (ShellGone, TimeoutError) as error:
+        raise StartError(
+            pool, f"a machine could not be given a host key of its own: {error}"
+        ) from error
+    keys.know(entry.folder, {name: (key,) for name, key in zip(names, new, strict=True)})
+    entry.note(
+        machines=tuple(replace(each, host_key=key) for each, key in zip(launched, new, strict=True))
+    )
+    for line in lines:
+        line.drop()
+    await _reach(cloud, entry, lines, lambda _: None)
+
+
+async def _run(line: HostLine, script: str) -> str:
+    ran = await line.run(script)
+    if ran.code:
+        raise ShellGone(f"{line.name}: {ran.err.strip()[-_LAST_WORDS:]}")
+    return ran.out.decode().strip()

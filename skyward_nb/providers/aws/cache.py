@@ -1,0 +1,66 @@
+"""What AWS said, kept on disk with its date, so that it is not asked again at every start."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import platformdirs
+
+T = TypeVar("T")
+_KEPT = 30 * 86400.0
+
+
+class Said(msgspec.Struct, frozen=True):
+    """An answer, and when it was given, in seconds since 1970."""
+
+    at: float
+    answer: msgspec.Raw
+
+
+def _folder() -> Path:
+    state = os.environ.get("SKYWARD_STATE_DIR")
+    return Path(state) / "market" if state else platformdirs.user_cache_path("skyward_nb") / "aws"
+
+
+class Cache:
+    """Answers by what was asked, of one account's view; a file that cannot be read or written is none."""
+
+    def __init__(self, view: str, folder: Path | None = None) -> None:
+        self._folder = folder or _folder()
+        self._view = view
+
+    def find(
+        self, asked: tuple[object, ...], kind: type[T], within: float
+    ) -> tuple[float, T] | None:
+        """(when it was said, the answer), where that is not longer ago than so many seconds."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            said = msgspec.json.decode(self._path(asked).read_bytes(), type=Said)
+            if 0 <= time.time() - said.at <= within:
+                return said.at, msgspec.json.decode(said.answer, type=kind)
+        return None
+
+    def keep(self, asked: tuple[object, ...], answer: object) -> None:
+        """Note an answer that was given now."""
+        path = self._path(asked)
+        said = Said(time.time(), msgspec.Raw(msgspec.json.encode(answer)))
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._forget_old()
+            new = path.with_name(f"{path.name}.{os.getpid()}.new")
+            new.write_bytes(msgspec.json.encode(said))
+            new.rename(path)
+
+    def _forget_old(self) -> None:
+        for each in self._folder.iterdir():
+            if time.time() - each.stat().st_mtime > _KEPT:
+                each.unlink(missing_ok=True)
+
+    def _path(self, asked: tuple[object, ...]) -> Path:
+        words = msgspec.json.encode((self._view, *asked))
+        return self._folder / f"{hashlib.sha256(words).hexdigest()[:32]}.json"

@@ -1,0 +1,205 @@
+"""Calls of AWS by boto3, which is imported when the first one is made; each on a thread.
+
+Credentials are boto3's own affair: its chain of variables, profiles, SSO and roles. What goes wrong
+is an `AWSFault`, whoever said it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from skyward_nb.providers.aws.failures import AWSFault, is_refusal
+from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.errors import MissingDependency
+
+T = TypeVar("T")
+Answer = dict[str, Any]
+_CONNECT_LIMIT = 10.0
+_READ_LIMIT = 60.0
+_TRIES = 5
+_NO_KEYS = {
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "CredentialRetrievalError",
+    "ProfileNotFound",
+}
+_NO_LOGIN = {"SSOTokenLoadError", "UnauthorizedSSOTokenError", "TokenRetrievalError"}
+_NOT_SENT = {"EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError", "SSLError"}
+_LOST = {"ConnectionClosedError", "ReadTimeoutError", "HTTPClientError", "ResponseStreamingError"}
+_BROKEN = 500
+
+
+class Cloud:
+    """What one person may do with AWS: a session of boto3, and its clients by service and region."""
+
+    def __init__(self, profile: str | None = None, endpoint: str | None = None) -> None:
+        self.profile = profile
+        self.endpoint = endpoint
+        self._lock = threading.Lock()
+        self._session: Any = None
+        self._clients: dict[tuple[str, str, bool], Any] = {}
+
+    @classmethod
+    def of(cls, access: AWSAccess) -> Cloud:
+        """The one that a pool's spec means."""
+        return cls(access.profile, access.endpoint)
+
+    async def ask(
+        self,
+        operation: str,
+        region: str,
+        *,
+        service: str = "ec2",
+        once: bool = False,
+        heard: Callable[[Answer], None] = lambda _: None,
+        **words: Any,
+    ) -> Answer:
+        """Make a call, named as AWS does; `once`, it is not made again when it fails.
+
+        `heard` gets the answer on the call's own thread, also where it is waited for no more.
+        Raises `AWSFault`.
+        """
+
+        def call() -> Answer:
+            answer = self._ask(operation, region, service, once=once, words=words)
+            heard(answer)
+            return answer
+
+        return await on_thread(call)
+
+    async def ask_all(
+        self, operation: str, region: str, *, service: str = "ec2", **words: Any
+    ) -> Answer:
+        """Make a call whose answer comes in pages; raises `AWSFault`."""
+        return await on_thread(
+            functools.partial(self._ask_all, operation, region, service, words=words)
+        )
+
+    def region(self) -> str | None:
+        """The region that AWS's own configuration names."""
+        return self._began().region_name
+
+    def _ask(
+        self, operation: str, region: str, service: str, *, once: bool, words: dict[str, Any]
+    ) -> Answer:
+        return self._translated(
+            operation,
+            lambda: getattr(self._client(service, region, once), _name(operation))(**words),
+        )
+
+    def _ask_all(
+        self, operation: str, region: str, service: str, *, words: dict[str, Any]
+    ) -> Answer:
+        def pages() -> Answer:
+            pager = self._client(service, region, False).get_paginator(_name(operation))
+            return pager.paginate(**words).build_full_result()
+
+        return self._translated(operation, pages)
+
+    def _translated(self, operation: str, call: Callable[[], Answer]) -> Answer:
+        """What a call answers, or its error as ours."""
+        try:
+            return call()
+        except MissingDependency:
+            raise
+        except Exception as error:
+            fault = fault_of(operation, error)
+            if fault is None:
+                raise
+            raise fault from error
+
+    def _client(self, service: str, region: str, once: bool) -> Any:
+        from botocore.config import Config
+
+        key = service, region, once
+        with self._lock:
+            if key not in self._clients:
+                retries: Any = {"total_max_attempts": 1 if once else _TRIES, "mode": "standard"}
+                self._clients[key] = self._began().client(
+                    service,
+                    region_name=region,
+                    endpoint_url=self.endpoint,
+                    config=Config(
+                        retries=retries,
+                        connect_timeout=_CONNECT_LIMIT,
+                        read_timeout=_READ_LIMIT,
+                        user_agent_extra="skyward_nb",
+                    ),
+                )
+            return self._clients[key]
+
+    def _began(self) -> Any:
+        if self._session is None:
+            try:
+                import boto3
+            except ImportError as error:
+                raise MissingDependency(
+                    "boto3", "provider=aws", "pip install 'skyward-nb[aws]'"
+                ) from error
+            self._session = boto3.Session(profile_name=self.profile)
+        return self._session
+
+
+def fault_of(operation: str, error: Exception) -> AWSFault | None:
+    """An error of botocore as ours, or None where it is none of its own."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, ClientError):
+        response: Answer = getattr(error, "response", {})
+        said = response.get("Error", {})
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        code, message = str(said.get("Code", "Unknown")), str(said.get("Message", ""))
+        is_unknown = status >= _BROKEN and not is_refusal(code)
+        return AWSFault(code, message, operation, is_unknown=is_unknown)
+    if isinstance(error, ResponseParserError):
+        return AWSFault("Unreadable", str(error), operation, is_unknown=True)
+    if not isinstance(error, BotoCoreError):
+        return None
+    kinds = {each.__name__ for each in type(error).__mro__}
+    if kinds & _NO_LOGIN:
+        return AWSFault("ExpiredToken", str(error), operation)
+    if kinds & _NO_KEYS:
+        return AWSFault("NoCredentials", str(error), operation)
+    if kinds & _NOT_SENT:
+        return AWSFault("Unreachable", str(error), operation)
+    if kinds & _LOST:
+        return AWSFault("Unreachable", str(error), operation, is_unknown=True)
+    return AWSFault(type(error).__name__, str(error), operation)
+
+
+async def on_thread(call: Callable[[], T]) -> T:
+    """What a call that waits comes to; once begun it is not left alone: a cancel comes after its end."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the call is waited for
+            done.set_exception(error)
+
+    try:
+        # No executor: at the interpreter's exit there is none any more.
+        threading.Thread(target=run, name="skyward-aws", daemon=True).start()
+    except RuntimeError:
+        run()
+    waiting = asyncio.ensure_future(asyncio.wrap_future(done))
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        # What it has made must be known before anybody tidies up.
+        await asyncio.wait([waiting])
+        if not waiting.cancelled():
+            waiting.exception()
+        raise
+
+
+def _name(operation: str) -> str:
+    from botocore import xform_name
+
+    return xform_name(operation)

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Ends this machine when nobody needs it any more. Powered off, it is terminated, and costs nothing.
+#
+# It needs no credentials, no network, and no right clock: time is counted since the machine was booted.
+#
+#   deadman.sh LEASE BOOT IDLE DEADLINE EVERY
+#
+# LEASE     a file whose time of change changes while somebody needs the machine
+# BOOT      seconds that it may take until that happens for the first time
+# IDLE      seconds that may pass without a change afterwards
+# DEADLINE  the end in any case, in seconds since this was armed; 0: none
+# EVERY     seconds between two looks
+lease=$1 boot=$2 idle=$3 deadline=$4 every=$5
+state=${SKYWARD_DEADMAN_STATE:-/var/lib/skyward}
+
+uptime() {
+  read -r up rest < /proc/uptime
+  echo "${up%.*}"
+}
+
+off() {
+  echo "skyward: $1; this machine ends"
+  # By hand at first, so that what runs may end well; then by force.
+  systemctl poweroff 2>/dev/null || poweroff 2>/dev/null || shutdown -h now 2>/dev/null
+  sleep 60
+  systemctl poweroff --force --force 2>/dev/null || poweroff -f 2>/dev/null
+  sleep 10
+}
+
+# A boot after the first one: what ran here is gone, and so is who would have renewed the lease.
+this=$(cat /proc/sys/kernel/random/boot_id)
+mkdir -p "$state"
+if [ -s "$state/boot" ]; then
+  read -r first armed < "$state/boot"
+else
+  first=$this armed=$(uptime)
+  echo "$first $armed" > "$state/boot"
+fi
+
+seen=$(stat -c '%y' "$lease" 2>/dev/null)
+since=$(uptime) patience=$boot
+while :; do
+  now=$(uptime)
+  [ "$first" = "$this" ] || off "it was booted again"
+  last=$(stat -c '%y' "$lease" 2>/dev/null)
+  if [ "$last" != "$seen" ] && [ -n "$last" ]; then
+    seen=$last since=$now patience=$idle
+  fi
+  [ $((now - since)) -lt "$patience" ] || off "nobody has needed it for $((now - since)) s"
+  [ "$deadline" -eq 0 ] || [ $((now - armed)) -lt "$deadline" ] || off "its time is over"
+  sleep "$every"
+done

@@ -1,0 +1,103 @@
+"""What EC2 and the price list answer, as our words: types, zones, prices. Pure.
+
+Answers are those of https://docs.aws.amazon.com/AWSEC2/latest/APIReference (DescribeInstanceTypes,
+DescribeInstanceTypeOfferings, DescribeSpotPriceHistory), and of GetProducts in
+https://docs.aws.amazon.com/aws-cost-management/latest/APIReference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from skyward_nb.words.catalogue import canonical, kind_of
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.offers import InstanceType, Price
+
+_MIB = 1024
+
+
+def now() -> datetime:
+    """From when on prices of spot are asked for: EC2 gives those that hold then."""
+    return datetime.now(UTC)
+
+
+def types_of(answers: Iterable[Mapping[str, Any]]) -> tuple[InstanceType, ...]:
+    """Types as described; those with a part of a GPU, or with several kinds, are left out."""
+    found = (_type_of(each) for each in answers)
+    return tuple(each for each in found if each is not None)
+
+
+def _type_of(said: Mapping[str, Any]) -> InstanceType | None:
+    gpus = said.get("GpuInfo", {}).get("Gpus", [])
+    whole = [gpu for gpu in gpus if gpu.get("Count") and gpu.get("GpuPartitionSize", 1) >= 1]
+    if len(whole) != len(gpus) or len(gpus) > 1:
+        return None
+    gpu = whole[0] if whole else {}
+    name = _gpu_name(gpu["Name"]) if gpu else None
+    network = said.get("NetworkInfo", {})
+    archs = said.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
+    return InstanceType(
+        name=said["InstanceType"],
+        arch="arm64" if "arm64" in archs else "x86_64",
+        cpus=said["VCpuInfo"]["DefaultVCpus"],
+        memory=round(said["MemoryInfo"]["SizeInMiB"] / _MIB, 2),
+        gpu=name,
+        gpus=gpu.get("Count", 0),
+        gpu_memory=round(gpu.get("MemoryInfo", {}).get("SizeInMiB", 0) / _MIB, 2),
+        efa=network.get("EfaSupported", False),
+        network_cards=network.get("MaximumNetworkCards", 1),
+        nvme=said.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
+    )
+
+
+def _gpu_name(said: str) -> str:
+    """The catalogue's name of what EC2 calls `T4g` or `RTX PRO Server 6000`."""
+    name = said.replace(" Server ", " ")
+    kind = kind_of(name)
+    if kind is not None:
+        return kind.name
+    try:
+        return canonical(name)
+    except OptionError:  # nearly one that is known, and yet EC2's own name
+        return name.replace(" ", "-")
+
+
+def zones_of(answers: Iterable[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
+    """By type, the zones that offer it."""
+    found: dict[str, set[str]] = {}
+    for each in answers:
+        found.setdefault(each["InstanceType"], set()).add(each["Location"])
+    return {name: tuple(sorted(zones)) for name, zones in found.items()}
+
+
+def spot_prices_of(answers: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Price]]:
+    """By type and zone, the latest price as spot."""
+    latest: dict[tuple[str, str], tuple[datetime, float]] = {}
+    for each in answers:
+        key, at = (each["InstanceType"], each["AvailabilityZone"]), each["Timestamp"]
+        if key not in latest or latest[key][0] < at:
+            latest[key] = at, float(each["SpotPrice"])
+    found: dict[str, dict[str, Price]] = {}
+    for (name, zone), (at, dollars) in latest.items():
+        source = f"spot price of {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        found.setdefault(name, {})[zone] = Price(dollars=dollars, source=source, spot=True)
+    return found
+
+
+def list_prices_of(answers: Iterable[str]) -> dict[str, Price]:
+    """By type, what an hour on demand costs, of products as GetProducts gives them; free ones are none."""
+    found: dict[str, Price] = {}
+    for text in answers:
+        product = json.loads(text)
+        name = product.get("product", {}).get("attributes", {}).get("instanceType")
+        date = product.get("publicationDate", "")[:10]
+        for term in product.get("terms", {}).get("OnDemand", {}).values():
+            for dimension in term.get("priceDimensions", {}).values():
+                dollars = float(dimension.get("pricePerUnit", {}).get("USD", 0))
+                if name and dollars > 0:
+                    source = f"list price of {date}" if date else "list price"
+                    found[name] = Price(dollars=dollars, source=source)
+    return found

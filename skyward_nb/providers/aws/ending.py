@@ -1,0 +1,209 @@
+"""What a pool has with AWS comes to an end here: machines first, and it is seen that they end.
+
+It may be done any number of times, by any process that has the pool's record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from skyward_nb.providers.aws.calls import Cloud
+from skyward_nb.providers.aws.failures import AWSFault, spell_fault
+from skyward_nb.providers.aws.ledger import Attempt, Entry, Made, Record
+from skyward_nb.providers.aws.network import find_group
+from skyward_nb.providers.aws.tags import of_pool
+
+_SEEN_LATE = 120.0
+"""Seconds within which EC2 may not yet tell of a machine that it has launched."""
+_LOOKS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds between looks whether machines end."""
+_PAUSE = 1.0
+_MOST_PAUSE = 8.0
+_ENDING = ("shutting-down", "terminated")
+_ALIVE = ("pending", "running", "stopping", "stopped")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is not known to be gone, in words; `machines` are those that cost."""
+
+    machines: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    why: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.machines or self.others)
+
+    def __str__(self) -> str:
+        parts = [*self.machines, *self.others]
+        return f"{', '.join(parts)}{': ' * bool(self.why)}{self.why}"
+
+
+async def end(
+    cloud: Cloud, entry: Entry, told: Callable[[str], None] = lambda _: None, *, wait: float = 0.0
+) -> Left:
+    """End all that a pool has, and forget its record when nothing is left.
+
+    Groups cannot go before their machines have ended for good: that is waited for `wait` seconds, and
+    is a later call's to do. What AWS refuses, is in what is left.
+    """
+    try:
+        return await _end(cloud, entry, told, wait)
+    except FileNotFoundError:
+        return Left()  # another process has come to the end of it, and forgotten it
+
+
+async def _end(cloud: Cloud, entry: Entry, told: Callable[[str], None], wait: float) -> Left:
+    if entry.record.state != "ending":
+        entry.note(state="ending")
+    until = time.monotonic() + wait
+    machines: list[str] = []
+    others: list[str] = []
+    whys: list[str] = []
+    for region in entry.record.regions:
+        try:
+            told(f"ending the machines of {region}")
+            machines += await end_machines(cloud, entry, region)
+            others += await _end_others(cloud, entry, region, until, told)
+        except AWSFault as fault:
+            made = [
+                f"{each.kind} {each.name}" for each in entry.record.made if each.region == region
+            ]
+            alive = _unended(entry.record, region) or _known(entry.record, region)
+            machines += alive or (
+                [] if _is_over(entry.record, region) else [f"what runs in {region}"]
+            )
+            others += made
+            whys.append(spell_fault(fault))
+    left = Left(tuple(machines), tuple(others), "; ".join(dict.fromkeys(whys)))
+    if not left:
+        entry.forget()
+    return left
+
+
+async def end_machines(cloud: Cloud, entry: Entry, region: str) -> list[str]:
+    """End a pool's machines in a region; returns those that may still come to run. Raises `AWSFault`.
+
+    When it returns, all others are shutting down, or gone.
+    """
+    record = entry.record
+    lacking = set(_known(record, region))
+    alive: list[str] = []
+    seen: set[str] = set()
+    for pause in (*_LOOKS, 0.0):
+        told = await _asked(cloud, region, record.pool_id)
+        found = _states(told)
+        seen |= {str(each.get("ClientToken")) for each in told}
+        lacking -= found.keys()
+        if alive := [name for name, state in found.items() if state not in _ENDING]:
+            await cloud.ask("TerminateInstances", region, InstanceIds=alive)
+        elif not (lacking and _may_appear(record, region)):
+            break
+        await asyncio.sleep(pause)
+    else:
+        return [*alive, *lacking]
+    late = [token for token in _unended(record, region) if token not in seen]
+    for each in record.attempts:
+        if each.region == region and each.token not in late:
+            entry.attempt(replace(each, over=True))
+    return [f"what attempt {each} may have launched in {region}" for each in late]
+
+
+async def states_of(cloud: Cloud, region: str, pool_id: str) -> dict[str, str]:
+    """The machines of a pool that EC2 tells of, and how they are; raises `AWSFault`."""
+    return _states(await _asked(cloud, region, pool_id))
+
+
+async def _asked(cloud: Cloud, region: str, pool_id: str) -> list[dict[str, Any]]:
+    said = await cloud.ask_all("DescribeInstances", region, Filters=[of_pool(pool_id)])
+    return list(instances_in(said))
+
+
+def _states(told: Iterable[dict[str, Any]]) -> dict[str, str]:
+    return {str(each["InstanceId"]): str(each["State"]["Name"]) for each in told}
+
+
+def instances_in(said: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """The instances of an answer."""
+    for reservation in said.get("Reservations", []):
+        yield from reservation.get("Instances", [])
+
+
+def is_alive(state: str) -> bool:
+    """Whether a machine in this state costs, or will."""
+    return state in _ALIVE
+
+
+def _known(record: Record, region: str) -> list[str]:
+    """The machines that were launched there, as far as an answer told of them."""
+    attempts = [each for each in record.attempts if each.region == region and not each.over]
+    return [name for each in attempts for name in each.instances]
+
+
+def _unended(record: Record, region: str) -> list[str]:
+    """Attempts whose answer nobody has heard, and so lately that machines of theirs may come."""
+    return [
+        each.token
+        for each in record.attempts
+        if each.region == region and not each.over and not each.instances and _is_late(each)
+    ]
+
+
+def _may_appear(record: Record, region: str) -> bool:
+    return any(_is_late(each) for each in record.attempts if each.region == region)
+
+
+def _is_late(attempt: Attempt) -> bool:
+    # A clock that was set back makes it young for longer, which does no harm.
+    return time.time() - attempt.at < _SEEN_LATE
+
+
+def _is_over(record: Record, region: str) -> bool:
+    return all(each.over for each in record.attempts if each.region == region)
+
+
+# ── groups ──────────────────────────────────────────────────────────────────────────────
+
+
+async def _end_others(
+    cloud: Cloud, entry: Entry, region: str, until: float, told: Callable[[str], None]
+) -> list[str]:
+    """Remove a pool's groups in a region; returns those that are still in use. Raises `AWSFault`."""
+    pause = _PAUSE
+    while True:
+        left: list[Made] = []
+        for made in [each for each in entry.record.made if each.region == region]:
+            if await remove(cloud, made):
+                entry.gone(made)
+            else:
+                left.append(made)
+        if not left or time.monotonic() + pause > until:
+            return [f"{each.kind} {each.name} ({region})" for each in left]
+        told("waiting until the machines have ended, to remove their security group")
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _MOST_PAUSE)
+
+
+async def remove(cloud: Cloud, made: Made) -> bool:
+    """Remove a group; False while something is in it. Raises `AWSFault`."""
+    try:
+        if made.kind == "placement":
+            await cloud.ask("DeletePlacementGroup", made.region, GroupName=made.name)
+        elif (group := await find_group(cloud, made.region, made.name)) is not None:
+            await cloud.ask("DeleteSecurityGroup", made.region, GroupId=group)
+    except AWSFault as fault:
+        if fault.code in (
+            "DependencyViolation",
+            "InvalidPlacementGroup.InUse",
+            "InvalidGroup.InUse",
+        ):
+            return False
+        if fault.code not in ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown"):
+            raise
+    return True

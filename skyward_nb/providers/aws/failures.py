@@ -1,0 +1,186 @@
+"""What a refusal of EC2 means: where to go on, or what to do about it. Pure.
+
+Codes: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Way(Enum):
+    """Where a launch goes on after a refusal."""
+
+    AGAIN = auto()
+    """The same call, a little later: it was not understood, or its answer was lost."""
+    ZONE = auto()
+    """Another zone of the same type."""
+    TYPE = auto()
+    """Another type, or another market: no zone of this region has it."""
+    QUOTA = auto()
+    """Another region or market, or types that another quota counts."""
+    STOP = auto()
+    """Nowhere: a person has to do something."""
+
+
+class AWSFault(Exception):
+    """AWS refused a call, or cannot be reached; with `is_unknown` it may still have done it."""
+
+    def __init__(
+        self, code: str, message: str, operation: str, *, is_unknown: bool = False
+    ) -> None:
+        super().__init__(f"{operation}: {message} ({code})" if message else f"{operation}: {code}")
+        self.code = code
+        self.message = message
+        self.operation = operation
+        self.is_unknown = is_unknown
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A limit of vCPUs of running machines, in each region: its code and what it is called."""
+
+    code: str
+    name: str
+
+
+_STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
+# Codes: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-quotas.html and
+# .../using-spot-limits.html; what is not named here counts as standard.
+_QUOTAS = {
+    "dl": ("DL", "L-6E869C2A", "L-85EED4F7"),
+    "f": ("F", "L-74FC7D96", "L-88CF9481"),
+    "g": ("G and VT", "L-DB2E81BA", "L-3819A6DF"),
+    "gr": ("G and VT", "L-DB2E81BA", "L-3819A6DF"),
+    "vt": ("G and VT", "L-DB2E81BA", "L-3819A6DF"),
+    "inf": ("Inf", "L-1945791B", "L-B5D1601B"),
+    "p": ("P", "L-417A185B", "L-7212CCBC"),
+    "trn": ("Trn", "L-2C3B7624", "L-6B0D517C"),
+    "x": ("X", "L-7295265B", "L-E3A00192"),
+}
+
+_THROTTLED = {
+    "RequestLimitExceeded",
+    "Throttling",
+    "ThrottlingException",
+    "RequestThrottled",
+    "TooManyRequestsException",
+}
+_WAYS = {
+    Way.ZONE: {
+        "InsufficientInstanceCapacity",
+        "InsufficientCapacity",
+        "InsufficientHostCapacity",
+        "InsufficientReservedInstanceCapacity",
+        "UnfulfillableCapacity",
+        "Unsupported",
+        "SpotMaxPriceTooLow",
+        "InsufficientFreeAddressesInSubnet",
+        "InvalidAvailabilityZone",
+    },
+    Way.TYPE: {"InvalidInstanceType", "UnsupportedInstanceType", "UnsupportedOperation"},
+    Way.QUOTA: {
+        "VcpuLimitExceeded",
+        "InstanceLimitExceeded",
+        "MaxSpotInstanceCountExceeded",
+        "MaxSpotFleetRequestCountExceeded",
+        "OptInRequired",
+    },
+    Way.AGAIN: {
+        *_THROTTLED,
+        "InternalError",
+        "InternalFailure",
+        "ServiceUnavailable",
+        "Unavailable",
+        "RequestTimeout",
+        "Unreachable",
+        # What was made a moment ago is not seen everywhere yet.
+        "InvalidGroup.NotFound",
+        "InvalidPlacementGroup.Unknown",
+    },
+}
+_BY_CODE = {code: way for way, codes in _WAYS.items() for code in codes}
+
+_ADVICE = {
+    "NoCredentials": "no AWS credentials are found here: `aws configure sso`, or `aws configure`, "
+    "makes some; profile=NAME takes those of a profile",
+    "AuthFailure": "AWS does not take these credentials: `aws sts get-caller-identity` says whose "
+    "they are; a wrong clock of this machine is another cause",
+    "UnauthorizedOperation": "these credentials may not do that: README has the policy that suffices",
+    "AccessDenied": "these credentials may not do that: README has the policy that suffices",
+    "AccessDeniedException": "these credentials may not do that: README has the policy that suffices",
+    "ExpiredToken": "the credentials are over: `aws sso login`, then try again",
+    "ExpiredTokenException": "the credentials are over: `aws sso login`, then try again",
+    "RequestExpired": "the credentials are over, or this machine's clock is wrong: `aws sso login`, "
+    "and see that its time is right",
+    "InvalidClientTokenId": "AWS does not know these credentials: `aws configure` makes others",
+    "SignatureDoesNotMatch": "the secret key is wrong, or this machine's clock is",
+    "PendingVerification": "AWS still looks into the account; it will write to its owner",
+    "Blocked": "AWS has blocked the account; its support says why",
+    "InvalidAMIID.NotFound": "there is no such image in this region: ami= names another",
+    "InvalidAMIID.Malformed": "an image is written ami-0123456789abcdef0",
+    "InvalidSubnetID.NotFound": "there is no such subnet in this region: subnet= names another",
+    "VPCIdNotSpecified": "the account has no default VPC there: subnet=subnet-… says where to",
+    "MissingInput": "the account has no default VPC there: subnet=subnet-… says where to",
+    "VolumeLimitExceeded": "the account may have no more disks there: `%sky sweep`, or ask for more",
+    "Unreachable": "is there a way to the internet, and is the region's name right?",
+}
+_LIMIT = re.compile(r"vCPU limit of (\d+)")
+
+
+def way_on(fault: AWSFault) -> Way:
+    """Where a launch goes on after this refusal."""
+    if fault.is_unknown:
+        return Way.AGAIN
+    return _BY_CODE.get(fault.code, Way.STOP)
+
+
+def is_refusal(code: str) -> bool:
+    """Whether nothing was done for sure, whatever HTTP says: a lack of capacity is a 500 in EC2."""
+    return code in _THROTTLED or _BY_CODE.get(code, Way.AGAIN) is not Way.AGAIN
+
+
+def family_of(name: str) -> str:
+    """The letters that a type's name begins with: `p` of `p4d.24xlarge`, `trn` of `trn1.2xlarge`."""
+    found = re.match(r"[a-z]+(?=\d|-)", name)
+    return found.group() if found else ""
+
+
+def quota_of(name: str, *, spot: bool) -> Quota:
+    """Which quota counts machines of a type."""
+    kind, on_demand, of_spot = _QUOTAS.get(family_of(name), (_STANDARD, "L-1216C47A", "L-34B43A08"))
+    if spot:
+        return Quota(of_spot, f"All {kind} Spot Instance Requests")
+    return Quota(on_demand, f"Running On-Demand {kind} instances")
+
+
+def limit_in(message: str) -> int | None:
+    """The limit of vCPUs that a refusal names."""
+    found = _LIMIT.search(message)
+    return int(found.group(1)) if found else None
+
+
+def spell_quota(quota: Quota, region: str, now: float | None, needed: int) -> str:
+    """What a quota lacks, and the command that asks for more."""
+    have = "" if now is None else f" is {now:g} vCPUs now, and"
+    return (
+        f"the quota {quota.name!r} ({quota.code}) of {region}{have} {needed} are needed beside what "
+        f"runs: `aws service-quotas request-service-quota-increase --service-code ec2 --quota-code "
+        f"{quota.code} --desired-value {max(needed, int(now or 0) + needed)} --region {region}`"
+    )
+
+
+def advice_for(fault: AWSFault) -> str:
+    """What to do about a refusal, in words; "" where its own say it all."""
+    return _ADVICE.get(fault.code, "")
+
+
+def spell_fault(fault: AWSFault) -> str:
+    """A refusal, and what to do about it."""
+    advice = advice_for(fault)
+    said = " ".join(fault.message.split())
+    if not advice:
+        return f"{fault.operation}: {said or fault.code} ({fault.code})" if said else str(fault)
+    return f"{advice} ({fault.operation}: {fault.code})"

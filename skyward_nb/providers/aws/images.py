@@ -1,0 +1,70 @@
+"""Which image a machine boots: AWS's own for deep learning where there are GPUs, else Ubuntu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skyward_nb.providers.aws.calls import Cloud
+from skyward_nb.providers.aws.failures import AWSFault
+from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.offers import InstanceType
+
+# https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html; the open driver is for GPUs
+# from Turing on.
+_GPU = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
+# https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
+_CPU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
+_ARCHES = {"x86_64": "amd64", "arm64": "arm64"}
+_USERS = (("al2023", "ec2-user"), ("amzn", "ec2-user"), ("debian", "admin"), ("rhel", "ec2-user"))
+_OLD_GPUS = ("p3", "p3dn", "p2", "g3", "g3s")
+
+
+@dataclass(frozen=True)
+class MachineImage:
+    """An AMI: its root disk, that disk's least size in GB, and who logs in."""
+
+    ami: str
+    root: str
+    size: int
+    user: str
+
+
+def parameter_of(kind: InstanceType) -> str:
+    """The public parameter that names the newest image for a type."""
+    form = _GPU if kind.gpus else _CPU
+    return form.format(arch=kind.arch if kind.gpus else _ARCHES[kind.arch])
+
+
+async def image_for(
+    cloud: Cloud, access: AWSAccess, kind: InstanceType, region: str
+) -> MachineImage:
+    """The image that a type boots in a region; raises `AWSFault`."""
+    ami = access.ami
+    if ami is None:
+        if kind.gpus and kind.name.partition(".")[0] in _OLD_GPUS:
+            raise AWSFault(
+                "UnsupportedInstanceType",
+                f"AWS has no image whose driver knows the GPUs of {kind.name} any more: ami= names one",
+                "GetParameter",
+            )
+        name = parameter_of(kind)
+        said = await cloud.ask("GetParameter", region, service="ssm", Name=name)
+        ami = str(said["Parameter"]["Value"])
+    said = await cloud.ask("DescribeImages", region, ImageIds=[ami])
+    if not said["Images"]:
+        raise AWSFault("InvalidAMIID.NotFound", ami, "DescribeImages")
+    image = said["Images"][0]
+    root = str(image.get("RootDeviceName") or "/dev/sda1")
+    sizes = [
+        int(each.get("Ebs", {}).get("VolumeSize", 0))
+        for each in image.get("BlockDeviceMappings", [])
+        if each.get("DeviceName") == root
+    ]
+    return MachineImage(
+        ami, root, max(sizes, default=0), access.user or _user_of(str(image.get("Name", "")))
+    )
+
+
+def _user_of(name: str) -> str:
+    """Who logs in to an image of this name."""
+    return next((user for word, user in _USERS if word in name.lower()), "ubuntu")

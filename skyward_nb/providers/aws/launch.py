@@ -1,0 +1,361 @@
+"""From offers to machines that run: all of a pool in one zone, or none, and each step told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from skyward_nb.providers.aws import ending, ledger, network
+from skyward_nb.providers.aws.calls import Answer, Cloud
+from skyward_nb.providers.aws.failures import (
+    AWSFault,
+    Way,
+    limit_in,
+    quota_of,
+    spell_fault,
+    spell_quota,
+    way_on,
+)
+from skyward_nb.providers.aws.images import MachineImage, image_for
+from skyward_nb.providers.aws.keys import KeyPair
+from skyward_nb.providers.aws.launched import Launched
+from skyward_nb.providers.aws.ledger import Attempt, Entry
+from skyward_nb.providers.aws.tags import of_pool, tagged
+from skyward_nb.providers.aws.user_data import Lease, script_for
+from skyward_nb.providers.aws.walk import Try, Walk, spell_way
+from skyward_nb.providers.base import Tell
+from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.errors import AccountError, LaunchError
+from skyward_nb.words.events import Step
+from skyward_nb.words.offers import Offer
+from skyward_nb.words.spec import PoolSpec
+
+BOOT = 1800.0
+"""Seconds that a machine may take until an agent on it renews its lease for the first time."""
+SLACK = 60.0
+"""Seconds beyond `idle` in which an agent ends in order before its machine does."""
+_RUN_LIMIT = 300.0
+_AGAINS = 6
+_PAUSE = 0.5
+_MOST_PAUSE = 10.0
+_QUICK = 1.5
+_ACCOUNT = {
+    "NoCredentials",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "AuthFailure",
+    "UnauthorizedOperation",
+    "AccessDenied",
+    "AccessDeniedException",
+    "RequestExpired",
+    "InvalidClientTokenId",
+    "SignatureDoesNotMatch",
+    "NoCallerAddress",
+}
+
+
+def lease_for(spec: PoolSpec, price: float | None) -> Lease:
+    """When the machines of a pool that costs `price` dollars an hour end by themselves."""
+    ends = [spec.ttl] if spec.ttl else []
+    if spec.max_cost is not None and price:
+        ends.append(spec.max_cost / price * 3600)
+    return Lease(boot=BOOT, idle=spec.idle + SLACK, deadline=min(ends, default=0.0))
+
+
+class Launch:
+    """One pool on its way: `pair` lets in, `host` is what all machines show until the first login."""
+
+    def __init__(
+        self, spec: PoolSpec, cloud: Cloud, entry: Entry, pair: KeyPair, host: KeyPair, tell: Tell
+    ) -> None:
+        assert spec.aws is not None
+        self._spec = spec
+        self._access: AWSAccess = spec.aws
+        self._cloud = cloud
+        self._entry = entry
+        self._pair = pair
+        self._host = host
+        self._tell = tell
+        self._nodes = tuple(range(spec.nodes))
+        self._streets: dict[str, network.Street] = {}
+        self._groups: dict[str, str] = {}
+        self._images: dict[tuple[str, str, bool], MachineImage] = {}
+        self._callers: tuple[str, ...] | None = None
+        self.user = ""
+        self.chosen: Try | None = None
+        """What could be had."""
+
+    async def run(self, offers: Sequence[Offer]) -> tuple[Launched, ...]:
+        """The machines of the first offer that can be had.
+
+        Raises `LaunchError` with all that was tried, and `AccountError`.
+        """
+        walk = Walk(offers)
+        before: Try | None = None
+        while (now := walk.next) is not None:
+            if before is not None:
+                _, why = walk.refused[-1]
+                self._step(f"{spell_way(before, now)}: {now} (not {before}: {why})")
+            before = now
+            try:
+                found = await self._have(now)
+            except AWSFault as fault:
+                if fault.code in _ACCOUNT:
+                    raise AccountError(spell_fault(fault)) from fault
+                way = way_on(fault)
+                why = await self._why(fault, way, now)
+                # A call that nobody answers is answered nowhere else.
+                walk.refuse(Way.STOP if way is Way.AGAIN else way, why)
+                continue
+            self._step(f"{len(found)} × {now}", done=True)
+            self.chosen = now
+            return found
+        tried = [(str(each), why) for each, why in walk.refused]
+        raise LaunchError(self._spec.name, tried, _other_ways(self._spec))
+
+    async def _have(self, now: Try) -> tuple[Launched, ...]:
+        """The machines of one try, which run; raises `AWSFault`, with none of them left."""
+        self._step(f"{self._spec.nodes} × {now}: asking for them")
+        words = await self._words(now)
+        record = self._entry.record
+        attempt = Attempt(
+            token=ledger.token_of(record.pool_id, len(record.attempts)),
+            region=now.offer.region,
+            zone=now.zone,
+            type=now.offer.type.name,
+            spot=now.offer.spot,
+            at=time.time(),
+        )
+        self._entry.attempt(attempt)
+        try:
+            await self._send(attempt, words)
+            return await self._running(now)
+        except AWSFault as fault:
+            if await ending.end_machines(self._cloud, self._entry, now.offer.region):
+                # What it has launched must be gone before others are paid for.
+                raise AWSFault("Unended", f"not all of {now} is known to end", "Launch") from fault
+            raise
+
+    async def _send(self, attempt: Attempt, words: dict[str, Any]) -> None:
+        """Ask for machines until that is answered; the same token makes it one call. Raises `AWSFault`."""
+        pause = _PAUSE
+        for left in reversed(range(_AGAINS)):
+            try:
+                await self._cloud.ask(
+                    "RunInstances",
+                    attempt.region,
+                    once=True,
+                    heard=lambda answer: self._heard(attempt, answer),
+                    ClientToken=attempt.token,
+                    **words,
+                )
+            except AWSFault as fault:
+                if not fault.is_unknown and way_on(fault) is not Way.AGAIN:
+                    # With this token nothing was launched: else that would have been answered.
+                    self._entry.attempt(replace(attempt, over=True))
+                    raise
+                if not left:
+                    raise
+                self._step(f"{fault.code}: asking again in {pause:.0f} s")
+            else:
+                return
+            await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads, hides nothing
+            pause = min(2 * pause, _MOST_PAUSE)
+
+    def _heard(self, attempt: Attempt, said: Answer) -> None:
+        """Note what was launched, at once: also where nobody waits for the answer any more."""
+        names = tuple(str(each["InstanceId"]) for each in said["Instances"])
+        self._entry.attempt(replace(attempt, instances=names))
+
+    async def _running(self, now: Try) -> tuple[Launched, ...]:
+        """Wait until all machines run and have addresses; raises `AWSFault` where one ends."""
+        region, pool_id = now.offer.region, self._entry.record.pool_id
+        (names,) = [each.instances for each in self._entry.record.attempts[-1:]]
+        until, pause = time.monotonic() + _RUN_LIMIT, _PAUSE
+        while True:
+            said = await self._cloud.ask_all(
+                "DescribeInstances", region, Filters=[of_pool(pool_id)]
+            )
+            found = {str(each["InstanceId"]): each for each in ending.instances_in(said)}
+            mine = [found[name] for name in names if name in found]
+            for each in mine:
+                if not ending.is_alive(str(each["State"]["Name"])):
+                    raise _ended(each)
+            there = [each for each in mine if each["State"]["Name"] == "running"]
+            if len(there) == len(names) and all(self._address(each) for each in there):
+                return tuple(self._launched(each, now) for each in there)
+            if time.monotonic() > until:
+                why = f"{len(there)} of {len(names)} machines run after {_RUN_LIMIT:g} s"
+                raise AWSFault("InsufficientInstanceCapacity", why, "DescribeInstances")
+            self._step(f"{now}: {len(there)} of {len(names)} run")
+            await asyncio.sleep(pause)
+            pause = min(_QUICK * pause, _MOST_PAUSE)
+
+    def _address(self, instance: dict[str, Any]) -> str | None:
+        """Where a machine can be reached, once it can."""
+        is_public = self._streets[_region(instance)].is_public
+        return instance.get("PublicIpAddress" if is_public else "PrivateIpAddress")
+
+    def _launched(self, instance: dict[str, Any], now: Try) -> Launched:
+        price = now.offer.price
+        return Launched(
+            instance=str(instance["InstanceId"]),
+            region=now.offer.region,
+            zone=str(instance["Placement"]["AvailabilityZone"]),
+            type=now.offer.type.name,
+            spot=now.offer.spot,
+            price=None if price is None else price.dollars,
+            public=instance.get("PublicIpAddress") or None,
+            private=str(instance["PrivateIpAddress"]),
+            host_key=self._host.public,
+        )
+
+    # ── what the call says ──────────────────────────────────────────────────────────────
+
+    async def _words(self, now: Try) -> dict[str, Any]:
+        """The arguments of RunInstances for a try; makes what they name. Raises `AWSFault`."""
+        spec, kind, region = self._spec, now.offer.type, now.offer.region
+        if region not in self._streets:
+            self._streets[region] = await network.street_in(self._cloud, self._access, region)
+        street = self._streets[region]
+        zone = now.zone or next(iter(street.subnets))
+        if zone not in street.subnets:
+            why = f"the VPC has no default subnet in {zone}"
+            raise AWSFault("InvalidAvailabilityZone", why, "DescribeSubnets")
+        image, group = await asyncio.gather(self._image(now), self._group(region, street))
+        several = spec.nodes > 1 and self._access.placement != "no"
+        words: dict[str, Any] = {
+            "ImageId": image.ami,
+            "InstanceType": kind.name,
+            "MinCount": spec.nodes,
+            "MaxCount": spec.nodes,
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "MetadataOptions": {
+                "HttpEndpoint": "enabled",
+                "HttpTokens": "required",
+                "HttpPutResponseHopLimit": 1,
+            },
+            "BlockDeviceMappings": [
+                {
+                    "DeviceName": image.root,
+                    "Ebs": {
+                        "VolumeType": "gp3",
+                        "VolumeSize": max(self._access.disk, image.size),
+                        "Encrypted": True,
+                        "DeleteOnTermination": True,
+                    },
+                }
+            ],
+            "NetworkInterfaces": network.cards_for(
+                kind,
+                street.subnets[zone],
+                group,
+                efa=several and kind.efa,
+                is_public=street.is_public,
+            ),
+            "Placement": {"AvailabilityZone": zone},
+            "UserData": self._script(now, image),
+            "TagSpecifications": tagged(
+                ["instance", "volume", "network-interface"], self._entry.record
+            ),
+        }
+        if several and network.fits_side_by_side(kind):
+            name = await network.placement_in(self._cloud, self._entry, region)
+            words["Placement"]["GroupName"] = name
+        if now.offer.spot:
+            words["InstanceMarketOptions"] = {
+                "MarketType": "spot",
+                "SpotOptions": {
+                    "SpotInstanceType": "one-time",
+                    "InstanceInterruptionBehavior": "terminate",
+                },
+            }
+        self.user = image.user
+        return words
+
+    def _script(self, now: Try, image: MachineImage) -> str:
+        price = now.offer.price
+        lease = lease_for(self._spec, price.dollars * self._spec.nodes if price else None)
+        if lease.deadline:
+            self._entry.note(deadline=time.time() + lease.deadline + BOOT)
+        return script_for(
+            image.user,
+            lease,
+            authorized=self._pair.public,
+            private=self._host.private,
+            public=self._host.public,
+        )
+
+    async def _image(self, now: Try) -> MachineImage:
+        kind, region = now.offer.type, now.offer.region
+        key = region, kind.arch, kind.gpus > 0
+        if key not in self._images:
+            self._images[key] = await image_for(self._cloud, self._access, kind, region)
+        return self._images[key]
+
+    async def _group(self, region: str, street: network.Street) -> str:
+        if self._access.security_group:
+            return self._access.security_group
+        if region not in self._groups:
+            if self._callers is None:
+                self._callers = await network.caller_networks()
+            self._groups[region] = await network.group_in(
+                self._cloud, self._entry, region, street.vpc, self._callers
+            )
+        return self._groups[region]
+
+    # ── what is said ────────────────────────────────────────────────────────────────────
+
+    async def _why(self, fault: AWSFault, way: Way, now: Try) -> str:
+        """Why a try came to nothing, in words; of a quota, which, and what it is now."""
+        kind, region = now.offer.type, now.offer.region
+        if way is not Way.QUOTA:
+            return spell_fault(fault)
+        quota = quota_of(kind.name, spot=now.offer.spot)
+        limit: float | None = limit_in(fault.message)
+        if limit is None:
+            try:
+                said = await self._cloud.ask(
+                    "GetServiceQuota",
+                    region,
+                    service="service-quotas",
+                    ServiceCode="ec2",
+                    QuotaCode=quota.code,
+                )
+                limit = float(said["Quota"]["Value"])
+            except AWSFault:
+                limit = None  # who may not ask is told the code, at least
+        return spell_quota(quota, region, limit, kind.cpus * self._spec.nodes)
+
+    def _step(self, text: str, *, done: bool = False) -> None:
+        self._tell(Step(self._nodes, "launch", text, done=done))
+
+
+def _other_ways(spec: PoolSpec) -> str:
+    """What may be had where this was not."""
+    assert spec.aws is not None
+    ways = ["another accelerator= or instance_type=", "fewer nodes="]
+    if not spec.aws.regions:
+        ways.append("regions= it may go to")
+    if spec.aws.zones:
+        ways.append("more zones=")
+    if spec.spot == "yes":
+        ways.append("spot=auto, which takes machines on demand where there are no others")
+    return f"Other ways: {', '.join(ways)}."
+
+
+def _region(instance: dict[str, Any]) -> str:
+    return str(instance["Placement"]["AvailabilityZone"]).rstrip("abcdefghijklmnopqrstuvwxyz")
+
+
+def _ended(instance: dict[str, Any]) -> AWSFault:
+    """Why a machine ended before it could be used, as the refusal that this comes to."""
+    reason = instance.get("StateReason", {})
+    code = str(reason.get("Code", "Ended")).rpartition(".")[2]
+    message = f"{instance['InstanceId']} ended: {reason.get('Message', 'nobody says why')}"
+    return AWSFault(code, message, "RunInstances")

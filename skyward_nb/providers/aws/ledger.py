@@ -1,0 +1,283 @@
+"""What this person has rented, on disk: written, and safely there, before a call that makes something.
+
+Each pool has a folder with its `record.json` and its keys. It goes when all that the record names is
+known to be gone; a record that stays behind says what may be left, and where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import os
+import secrets
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import platformdirs
+import psutil
+from msgspec.structs import replace
+
+from skyward_nb.providers.aws.launched import Launched
+from skyward_nb.wire import processes
+
+_RECORD = "record.json"
+_USED = "used.jsonl"
+_OWNER = "owner"
+_TOKEN_LIMIT = 64
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+State = Literal["launching", "up", "ending"]
+Kind = Literal["group", "placement"]
+
+
+class Maker(msgspec.Struct, frozen=True):
+    """The process that brings a pool up; `since` by no clock that may be set, where there is such a one."""
+
+    pid: int
+    since: float
+    host: str
+    boot: str = ""
+
+    @classmethod
+    def this(cls) -> Maker:
+        """This process."""
+        return cls(os.getpid(), _started(os.getpid()), socket.gethostname(), _boot())
+
+    @property
+    def may_live(self) -> bool:
+        """Whether it is there, as far as can be told from here."""
+        if self.host != socket.gethostname():
+            return True
+        if _BOOT.exists():
+            own = processes.Known(self.pid, round(self.since))
+            return self.boot == _boot() and processes.lives(own)
+        with contextlib.suppress(psutil.Error):
+            return abs(psutil.Process(self.pid).create_time() - self.since) < 1
+        return False
+
+
+def _started(pid: int) -> float:
+    """When a process was started: since the boot where the system tells that, else since 1970."""
+    known = processes.known(pid)
+    return psutil.Process(pid).create_time() if known is None else float(known.started)
+
+
+def _boot() -> str:
+    """Which boot of this machine this is; "" where it does not tell."""
+    return _BOOT.read_text().strip() if _BOOT.exists() else ""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that may have launched machines: `token` makes it the same call however often it is sent.
+
+    `instances` are those that it is known to have launched; `over` when it is known that none runs.
+    """
+
+    token: str
+    region: str
+    zone: str
+    type: str
+    spot: bool = False
+    at: float = 0.0
+    instances: tuple[str, ...] = ()
+    over: bool = False
+
+
+class Made(msgspec.Struct, frozen=True):
+    """Something beside machines that a pool has in a region, found by its name."""
+
+    kind: Kind
+    region: str
+    name: str
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a pool has, or may have, with AWS; times in seconds since 1970.
+
+    `deadline` is when its machines end by themselves at the latest, where there is such a time.
+    """
+
+    pool_id: str
+    name: str
+    owner: str
+    maker: Maker
+    created: float
+    state: State = "launching"
+    account: str = ""
+    profile: str | None = None
+    endpoint: str | None = None
+    user: str = ""
+    deadline: float | None = None
+    attempts: tuple[Attempt, ...] = ()
+    made: tuple[Made, ...] = ()
+    machines: tuple[Launched, ...] = ()
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Where something of it may be."""
+        places = [*(each.region for each in self.attempts), *(each.region for each in self.made)]
+        return tuple(dict.fromkeys(places))
+
+
+class Used(msgspec.Struct, frozen=True):
+    """A region in which something was made once, and by which credentials."""
+
+    region: str
+    profile: str | None
+    endpoint: str | None
+
+
+class Entry:
+    """The folder of one pool, and its record; what is noted is on disk when `note` returns."""
+
+    def __init__(self, folder: Path, record: Record) -> None:
+        self.folder = folder
+        self.record = record
+
+    @classmethod
+    def begin(cls, record: Record) -> Entry:
+        """Begin a pool's record; raises OSError where it cannot be written."""
+        folder = _root() / record.pool_id
+        folder.mkdir(mode=0o700)
+        entry = cls(folder, record)
+        entry.note()
+        return entry
+
+    def note(self, **changes: Any) -> None:
+        """Write the record down with these changes."""
+        self.record = replace(self.record, **changes)
+        write(self.folder / _RECORD, msgspec.json.format(msgspec.json.encode(self.record)))
+
+    def attempt(self, attempt: Attempt) -> None:
+        """Note an attempt before its call is sent, or what became of it."""
+        attempts = {each.token: each for each in self.record.attempts}
+        if attempt.token not in attempts:
+            note_used(Used(attempt.region, self.record.profile, self.record.endpoint))
+        attempts[attempt.token] = attempt
+        self.note(attempts=tuple(attempts.values()))
+
+    def make(self, made: Made) -> None:
+        """Note what is about to be made."""
+        if made not in self.record.made:
+            note_used(Used(made.region, self.record.profile, self.record.endpoint))
+            self.note(made=(*self.record.made, made))
+
+    def gone(self, made: Made) -> None:
+        """Note that something is no more."""
+        self.note(made=tuple(each for each in self.record.made if each != made))
+
+    def forget(self) -> None:
+        """All of it is gone, and its keys open nothing any more."""
+        # The record last: as long as it is there, somebody looks after the pool.
+        for path in self.folder.glob("*"):
+            if path.name != _RECORD:
+                path.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def pool_ids() -> set[str]:
+    """The pools that have a record, even one that this version cannot read."""
+    return {path.parent.name for path in _place().glob(f"*/{_RECORD}")}
+
+
+def token_of(pool_id: str, number: int) -> str:
+    """The token of a pool's attempt of this number; at most 64 signs of ASCII."""
+    token = f"sky-{pool_id}-{number}"
+    if len(token) > _TOKEN_LIMIT or not token.isascii():
+        token = f"sky-{pool_id.encode().hex()[-48:]}-{number}"
+    return token
+
+
+def entries() -> list[Entry]:
+    """What there are records of."""
+    found = (_read(path) for path in sorted(_place().glob(f"*/{_RECORD}")))
+    return [each for each in found if each is not None]
+
+
+def find(pool_id: str) -> Entry | None:
+    """The record of a pool, if there is one."""
+    return _read(_place() / pool_id / _RECORD)
+
+
+def owner() -> str:
+    """Who rents, as tags say it: the person, the machine, and a mark of this state folder alone."""
+    path = _root() / _OWNER
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_text()
+    text = f"{getpass.getuser()}@{socket.gethostname()} {secrets.token_hex(6)}"
+    new = path.with_name(f"{_OWNER}.{os.getpid()}")
+    write(new, text.encode())
+    # Of two that begin at once, one is the owner.
+    with contextlib.suppress(FileExistsError):
+        path.hardlink_to(new)
+    new.unlink()
+    return path.read_text()
+
+
+def used() -> list[Used]:
+    """Where something was made, ever: that is where to look for what nobody knows of."""
+    found: dict[Used, None] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for line in (_place() / _USED).read_bytes().splitlines():
+            with contextlib.suppress(msgspec.MsgspecError):
+                found[msgspec.json.decode(line, type=Used)] = None
+    return list(found)
+
+
+def note_used(place: Used) -> None:
+    """Keep in mind that something is about to be made there."""
+    if place in used():
+        return
+    handle = os.open(_root() / _USED, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(msgspec.json.encode(place) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write a file all or nothing, and have it on disk."""
+    new = path.with_name(f"{path.name}.new")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def age_of(record: Record) -> float:
+    """Seconds since a pool was begun, by this machine's clock."""
+    return time.time() - record.created
+
+
+def _read(path: Path) -> Entry | None:
+    # One that another version wrote is nobody's to change.
+    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
+        return Entry(path.parent, msgspec.json.decode(path.read_bytes(), type=Record))
+    return None
+
+
+def _place() -> Path:
+    """Where records lie, `SKYWARD_STATE_DIR` or the user's own, whether there are any or not."""
+    asked = os.environ.get("SKYWARD_STATE_DIR")
+    own = (
+        Path(asked).expanduser().absolute() if asked else platformdirs.user_state_path("skyward_nb")
+    )
+    return own / "aws"
+
+
+def _root() -> Path:
+    root = _place()
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return root

@@ -1,0 +1,170 @@
+"""What EC2 says can be rented, where, and for how much: asked once, then kept on disk with its date."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from skyward_nb.providers.aws import described
+from skyward_nb.providers.aws.cache import Cache
+from skyward_nb.providers.aws.calls import Cloud
+from skyward_nb.providers.aws.failures import AWSFault, spell_fault
+from skyward_nb.providers.aws.offers import Stock
+from skyward_nb.providers.aws.shipped import shipped_prices
+from skyward_nb.words.errors import AccountError
+from skyward_nb.words.offers import InstanceType, Price
+
+T = TypeVar("T")
+_WEEK = 7 * 86400.0
+_DAY = 86400.0
+_SOON = 600.0
+"""Seconds for which types and zones, list prices, and prices as spot are taken for what they were."""
+_WITH_GPUS = ["p*", "g*"]
+_PRICES = "us-east-1"
+"""Where the price list of all regions is asked for."""
+_NO_WAY = {
+    "AuthFailure",
+    "Blocked",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidClientTokenId",
+    "NoCredentials",
+    "OptInRequired",
+    "PendingVerification",
+    "RequestExpired",
+    "SignatureDoesNotMatch",
+    "Unreachable",
+    "UnrecognizedClientException",
+}
+"""Refusals after which nothing can be rented; after others, what ships with us is gone by."""
+
+
+class Market:
+    """What one account sees; `remarks` gathers what could not be asked.
+
+    Each question raises `AccountError` where the account cannot be used at all.
+    """
+
+    def __init__(self, cloud: Cloud, cache: Cache) -> None:
+        self._cloud = cloud
+        self._cache = cache
+        self.remarks: list[str] = []
+
+    async def types_with_gpus(self, region: str) -> tuple[InstanceType, ...]:
+        """All types of a region that have GPUs; none where that cannot be asked."""
+        filters = [{"Name": "instance-type", "Values": _WITH_GPUS}]
+        return await self._types(region, Filters=filters)
+
+    async def type_named(self, region: str, name: str) -> tuple[InstanceType, ...]:
+        """The type of this name, if the region knows it."""
+        return await self._types(region, Filters=[{"Name": "instance-type", "Values": [name]}])
+
+    async def all_types(self, region: str) -> tuple[InstanceType, ...]:
+        """All types of a region that are not of an older generation, nor whole machines without a host."""
+        filters = [
+            {"Name": "current-generation", "Values": ["true"]},
+            {"Name": "bare-metal", "Values": ["false"]},
+        ]
+        return await self._types(region, Filters=filters)
+
+    async def _types(self, region: str, **words: Any) -> tuple[InstanceType, ...]:
+        asked = ("types", region, words)
+        if (kept := self._cache.find(asked, tuple[InstanceType, ...], _WEEK)) is not None:
+            return kept[1]
+        said = await self._ask("DescribeInstanceTypes", region, **words)
+        if said is None:
+            return ()
+        found = described.types_of(said.get("InstanceTypes", []))
+        self._cache.keep(asked, found)
+        return found
+
+    async def stock(self, region: str, types: Sequence[InstanceType], *, spot: bool) -> Stock:
+        """The zones and prices of some types in a region."""
+        names = sorted(each.name for each in types)
+        zones, listed, prices = await asyncio.gather(
+            self._zones(region, names),
+            self._listed(region, names),
+            self._spot(region, names) if spot else _nothing(),
+        )
+        return Stock(region=region, zones=zones, listed=listed, spot=prices)
+
+    async def _zones(self, region: str, names: list[str]) -> Mapping[str, tuple[str, ...]] | None:
+        asked = ("zones", region, names)
+        if (kept := self._cache.find(asked, dict[str, tuple[str, ...]], _WEEK)) is not None:
+            return kept[1]
+        said = await self._ask(
+            "DescribeInstanceTypeOfferings",
+            region,
+            LocationType="availability-zone",
+            Filters=[{"Name": "instance-type", "Values": names}],
+        )
+        if said is None:
+            return None
+        found = described.zones_of(said.get("InstanceTypeOfferings", []))
+        self._cache.keep(asked, found)
+        return found
+
+    async def _spot(self, region: str, names: list[str]) -> Mapping[str, Mapping[str, Price]]:
+        asked = ("spot", region, names)
+        if (kept := self._cache.find(asked, dict[str, dict[str, Price]], _SOON)) is not None:
+            return kept[1]
+        said = await self._ask(
+            "DescribeSpotPriceHistory",
+            region,
+            InstanceTypes=names,
+            ProductDescriptions=["Linux/UNIX"],
+            StartTime=described.now(),
+        )
+        if said is None:
+            return {}
+        found = described.spot_prices_of(said.get("SpotPriceHistory", []))
+        self._cache.keep(asked, found)
+        return found
+
+    async def _listed(self, region: str, names: list[str]) -> Mapping[str, Price]:
+        """List prices of AWS, or those that ship with us where it does not tell."""
+        shipped = shipped_prices(region)
+        of_table = {name: shipped[name] for name in names if name in shipped}
+        asked = ("listed", region, names)
+        if (kept := self._cache.find(asked, dict[str, Price], _DAY)) is not None:
+            return {**of_table, **kept[1]}
+        kind = "TERM_MATCH" if len(names) == 1 else "ANY_OF"
+        exact = {
+            "regionCode": region,
+            "operatingSystem": "Linux",
+            "tenancy": "Shared",
+            "preInstalledSw": "NA",
+            "capacitystatus": "Used",
+        }
+        filters = [{"Type": kind, "Field": "instanceType", "Value": ",".join(names)}]
+        filters += [{"Type": "TERM_MATCH", "Field": key, "Value": exact[key]} for key in exact]
+        try:
+            said = await self._cloud.ask(
+                "GetProducts",
+                _PRICES,
+                service="pricing",
+                once=True,  # what is not told at once, the table has
+                ServiceCode="AmazonEC2",
+                Filters=filters,
+            )
+        except AWSFault:
+            return of_table  # whose date is shown with each price
+        found = described.list_prices_of(said.get("PriceList", []))
+        if found:
+            self._cache.keep(asked, found)
+        return {**of_table, **found}
+
+    async def _ask(self, operation: str, region: str, **words: Any) -> dict[str, Any] | None:
+        """The answer, all pages of it; None where AWS does not tell, which is remarked."""
+        try:
+            return await self._cloud.ask_all(operation, region, **words)
+        except AWSFault as fault:
+            if fault.code in _NO_WAY:
+                raise AccountError(spell_fault(fault)) from fault
+            self.remarks.append(f"AWS did not tell all of {region}: {spell_fault(fault)}")
+            return None
+
+
+async def _nothing() -> Mapping[str, Mapping[str, Price]]:
+    return {}

@@ -1,0 +1,226 @@
+"""Where machines stand: subnets, the pool's security group, its placement group, its network cards.
+
+A pool has a group of its own: 22 from the caller's address, everything between its members, and
+nothing else. It goes with the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ipaddress
+import os
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from skyward_nb.providers.aws.calls import Cloud, on_thread
+from skyward_nb.providers.aws.failures import AWSFault, family_of
+from skyward_nb.providers.aws.ledger import Entry, Made
+from skyward_nb.providers.aws.tags import tagged
+from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.offers import InstanceType
+
+_ASK = "https://checkip.amazonaws.com"
+_ASK_LIMIT = 10.0
+_SSH = 22
+_NO_PLACEMENT = {"t2", "t3", "t3a", "t4g", "mac1", "mac2"}
+"""Families that no cluster placement group takes. Source: Amazon EC2 User Guide, "Placement groups"."""
+_SEEN_LIMIT = 5
+
+
+@dataclass(frozen=True)
+class Street:
+    """The subnets of a region that machines may stand in, by zone; `is_public` where they get addresses."""
+
+    vpc: str
+    subnets: dict[str, str]
+    is_public: bool = True
+
+
+async def street_in(cloud: Cloud, access: AWSAccess, region: str) -> Street:
+    """Those of the default VPC, or the one that is asked for; raises `AWSFault`."""
+    if access.subnet:
+        said = await cloud.ask("DescribeSubnets", region, SubnetIds=[access.subnet])
+    else:
+        only = [{"Name": "default-for-az", "Values": ["true"]}]
+        said = await cloud.ask("DescribeSubnets", region, Filters=only)
+    found = said["Subnets"]
+    if not found:
+        raise AWSFault("VPCIdNotSpecified", f"no default subnet in {region}", "DescribeSubnets")
+    return Street(
+        vpc=str(found[0]["VpcId"]),
+        subnets={str(each["AvailabilityZone"]): str(each["SubnetId"]) for each in found},
+        is_public=not access.subnet or bool(found[0].get("MapPublicIpOnLaunch")),
+    )
+
+
+# ── who may come in ─────────────────────────────────────────────────────────────────────
+
+
+async def caller_networks() -> tuple[str, ...]:
+    """Where this side is seen to come from: `SKYWARD_CALLER`, or what a service says.
+
+    That is https://checkip.amazonaws.com unless `SKYWARD_CHECKIP_URL` names another one. Raises
+    `AWSFault` where nobody says.
+    """
+    said = os.environ.get("SKYWARD_CALLER")
+    if said is None:
+        url = os.environ.get("SKYWARD_CHECKIP_URL", _ASK)
+        try:
+            said = await on_thread(functools.partial(_read, url))
+        except (OSError, ValueError) as error:
+            why = f"{url} does not say which address this machine has ({error}): SKYWARD_CALLER=1.2.3.4 does"
+            raise AWSFault("NoCallerAddress", why, "caller") from error
+    try:
+        return tuple(str(ipaddress.ip_network(each.strip())) for each in said.split(","))
+    except ValueError as error:
+        raise AWSFault(
+            "NoCallerAddress", f"{said!r} is no address of this machine", "caller"
+        ) from error
+
+
+def _read(url: str) -> str:
+    if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
+        raise ValueError("it is not asked over https")
+    with urllib.request.urlopen(url, timeout=_ASK_LIMIT) as answer:  # noqa: S310 - checked above
+        return answer.read(100).decode().strip()
+
+
+async def group_in(
+    cloud: Cloud, entry: Entry, region: str, vpc: str, callers: tuple[str, ...]
+) -> str:
+    """The pool's security group in a region, made if need be; raises `AWSFault`."""
+    name = f"sky-{entry.record.pool_id}"
+    entry.make(Made("group", region, name))
+    group = await find_group(cloud, region, name)
+    if group is None:
+        try:
+            said = await cloud.ask(
+                "CreateSecurityGroup",
+                region,
+                GroupName=name,
+                Description="skyward_nb: SSH from who made it, everything between its members",
+                VpcId=vpc,
+                TagSpecifications=tagged(["security-group"], entry.record),
+            )
+            group = str(said["GroupId"])
+        except AWSFault as fault:
+            # A first answer was lost, and boto3 asked again.
+            group = await _made_before(cloud, region, name, fault)
+    # Also what EFA asks for: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html.
+    members = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+    login = {
+        "IpProtocol": "tcp",
+        "FromPort": _SSH,
+        "ToPort": _SSH,
+        "IpRanges": [{"CidrIp": each} for each in callers if ":" not in each],
+        "Ipv6Ranges": [{"CidrIpv6": each} for each in callers if ":" in each],
+    }
+    login = {key: value for key, value in login.items() if value != []}
+    await _allow(cloud, region, "AuthorizeSecurityGroupIngress", group, [members, login])
+    await _allow(cloud, region, "AuthorizeSecurityGroupEgress", group, [members])
+    return group
+
+
+async def _made_before(cloud: Cloud, region: str, name: str, fault: AWSFault) -> str:
+    """The group that a call says is there already; raises `fault` where that is not what it says."""
+    group = (
+        await find_group(cloud, region, name) if fault.code == "InvalidGroup.Duplicate" else None
+    )
+    if group is None:
+        raise fault
+    return group
+
+
+async def _allow(
+    cloud: Cloud, region: str, operation: str, group: str, rules: list[dict[str, Any]]
+) -> None:
+    """Have a group allow something; a group made a moment ago may not be seen yet."""
+    for left in reversed(range(_SEEN_LIMIT)):
+        try:
+            await cloud.ask(operation, region, GroupId=group, IpPermissions=rules)
+        except AWSFault as fault:
+            if fault.code == "InvalidPermission.Duplicate":
+                return
+            if fault.code != "InvalidGroup.NotFound" or not left:
+                raise
+            await asyncio.sleep(1)
+        else:
+            return
+
+
+async def find_group(cloud: Cloud, region: str, name: str) -> str | None:
+    """The security group of this name."""
+    only = [{"Name": "group-name", "Values": [name]}]
+    said = await cloud.ask("DescribeSecurityGroups", region, Filters=only)
+    return str(said["SecurityGroups"][0]["GroupId"]) if said["SecurityGroups"] else None
+
+
+# ── side by side ────────────────────────────────────────────────────────────────────────
+
+
+def fits_side_by_side(kind: InstanceType) -> bool:
+    """Whether machines of a type are put in a cluster placement group: those with GPUs, or EFA.
+
+    Others could be, too, and gain little for being harder to find.
+    """
+    return (
+        (kind.efa or kind.gpus > 0)
+        and family_of(kind.name) != "t"
+        and (kind.name.partition(".")[0] not in _NO_PLACEMENT)
+    )
+
+
+async def placement_in(cloud: Cloud, entry: Entry, region: str) -> str:
+    """The pool's placement group in a region, made if need be; raises `AWSFault`."""
+    name = f"sky-{entry.record.pool_id}"
+    entry.make(Made("placement", region, name))
+    try:
+        await cloud.ask(
+            "CreatePlacementGroup",
+            region,
+            GroupName=name,
+            Strategy="cluster",
+            TagSpecifications=tagged(["placement-group"], entry.record),
+        )
+    except AWSFault as fault:
+        # No other pool has this name: a try before made it, or a first answer was lost.
+        if fault.code != "InvalidPlacementGroup.Duplicate":
+            raise
+    return name
+
+
+def cards_for(
+    kind: InstanceType, subnet: str, group: str, *, efa: bool, is_public: bool
+) -> list[dict[str, Any]]:
+    """The network interfaces of a machine, as RunInstances takes them.
+
+    EC2 gives a public address to machines with one interface alone, so those that need one have one
+    card. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html.
+    """
+    first: dict[str, Any] = {
+        "DeviceIndex": 0,
+        "SubnetId": subnet,
+        "Groups": [group],
+        "DeleteOnTermination": True,
+    }
+    if is_public:
+        first["AssociatePublicIpAddress"] = True
+    if not efa:
+        return [first]
+    first |= {"InterfaceType": "efa", "NetworkCardIndex": 0}
+    if is_public:
+        return [first]
+    rest = [
+        {
+            "DeviceIndex": 1,
+            "NetworkCardIndex": card,
+            "SubnetId": subnet,
+            "Groups": [group],
+            "InterfaceType": "efa-only",
+            "DeleteOnTermination": True,
+        }
+        for card in range(1, kind.network_cards)
+    ]
+    return [first, *rest]

@@ -1,0 +1,134 @@
+"""What a pool can be had as, and for how much: a spec made a `Quote`. What was quoted is what is launched."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import time
+
+import msgspec
+
+from skyward_nb.providers.aws.cache import Cache
+from skyward_nb.providers.aws.calls import Cloud, fault_of
+from skyward_nb.providers.aws.failures import spell_fault
+from skyward_nb.providers.aws.market import Market
+from skyward_nb.providers.aws.offers import Stock, fitting, offers
+from skyward_nb.providers.aws.shipped import (
+    shipped_prices,
+    shipped_regions,
+    shipped_types,
+    usual_prices,
+)
+from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.errors import AccountError, NothingFits
+from skyward_nb.words.offers import Arch, InstanceType, Quote
+from skyward_nb.words.spec import PoolSpec
+
+_HOLDS = 900.0
+"""Seconds for which a quote holds: who agreed to it is not surprised by another."""
+_quotes: dict[bytes, tuple[float, Quote]] = {}
+
+
+async def quote_of(spec: PoolSpec) -> Quote:
+    """What the nodes of this pool can be rented as, in the order in which that is tried.
+
+    Raises `AccountError` where AWS cannot be asked, `NothingFits` where there is no such machine.
+    """
+    key = msgspec.json.encode(
+        (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.spot, spec.nodes)
+    )
+    at, quote = _quotes.get(key, (0.0, None))
+    if quote is None or time.monotonic() - at > _HOLDS:
+        quote = await _asked(spec)
+        _quotes[key] = time.monotonic(), quote
+    return quote
+
+
+def offline_quote(spec: PoolSpec, region: str) -> Quote:
+    """The same by what ships with this package alone: no zones, and list prices of its date."""
+    fit = fitting(spec, shipped_types(), usual_prices(), _arch())
+    regions = _regions(spec.aws or AWSAccess(), region)
+    stocks = [Stock(region=r, zones=None, listed=shipped_prices(r), spot={}) for r in regions]
+    return Quote(nodes=spec.nodes, offers=offers(spec, fit.types, stocks), remarks=fit.remarks)
+
+
+def forget() -> None:
+    """What was quoted holds no longer."""
+    _quotes.clear()
+
+
+def region_of(access: AWSAccess) -> str:
+    """The region that is asked for, or else that of AWS's own configuration; raises `AccountError`."""
+    if access.region is not None:
+        return access.region
+    found = _configured(Cloud.of(access))
+    if found is None:
+        raise AccountError(
+            "no region is named: region=us-east-1, or `aws configure` sets one for all"
+        )
+    return found
+
+
+async def _asked(spec: PoolSpec) -> Quote:
+    access = spec.aws or AWSAccess()
+    cloud = Cloud.of(access)
+    region = await asyncio.to_thread(region_of, access)
+    profile = access.profile or os.environ.get("AWS_PROFILE", "")
+    endpoint = access.endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+    market = Market(cloud, Cache(f"{profile}@{endpoint}"))
+    types = await _types(spec, market, region)
+    try:
+        fit = fitting(spec, types, usual_prices(), _arch())
+    except NothingFits:
+        if spec.accelerator is not None or access.instance_type is not None:
+            raise
+        more = _united(types, await market.all_types(region))
+        fit = fitting(spec, more, usual_prices(), _arch())
+    wanted = _regions(access, region)
+    is_spot = spec.spot != "no"
+    asking = [market.stock(each, fit.types, spot=is_spot) for each in wanted]
+    found = offers(spec, fit.types, await asyncio.gather(*asking), shipped_regions)
+    remarks = (*fit.remarks, *dict.fromkeys(market.remarks))
+    return Quote(nodes=spec.nodes, offers=found, remarks=remarks)
+
+
+async def _types(spec: PoolSpec, market: Market, region: str) -> tuple[InstanceType, ...]:
+    """The types that may matter: those that ship with us, and those that are newer."""
+    known = shipped_types()
+    name = spec.aws.instance_type if spec.aws else None
+    if name is not None:
+        is_known = any(each.name == name for each in known)
+        return known if is_known else _united(known, await market.type_named(region, name))
+    if spec.accelerator is not None and not spec.simulate:
+        return _united(known, await market.types_with_gpus(region))
+    return known
+
+
+def _united(
+    known: tuple[InstanceType, ...], more: tuple[InstanceType, ...]
+) -> tuple[InstanceType, ...]:
+    return tuple({each.name: each for each in (*known, *more)}.values())
+
+
+def _regions(access: AWSAccess, region: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((region, *access.regions)))
+
+
+def _arch() -> Arch:
+    """This machine's: what is installed here is then what can be installed there."""
+    return "arm64" if platform.machine().lower() in ("arm64", "aarch64") else "x86_64"
+
+
+def _configured(cloud: Cloud) -> str | None:
+    try:
+        return cloud.region()
+    except Exception as error:
+        fault = fault_of("configuration", error) if _is_aws(error) else None
+        if fault is None:
+            raise
+        raise AccountError(spell_fault(fault)) from error
+
+
+def _is_aws(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in ("botocore", "boto3")

@@ -1,0 +1,139 @@
+"""From a spec to machines of a pool that were rented for it: all that `AWSProvider` does when it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from skyward_nb.providers.aws import boot, ending, keys, ledger
+from skyward_nb.providers.aws.calls import Cloud
+from skyward_nb.providers.aws.failures import AWSFault, spell_fault
+from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.aws.ledger import Entry, Maker, Record
+from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of
+from skyward_nb.providers.aws.sweep import sweep
+from skyward_nb.providers.aws.walk import Try
+from skyward_nb.providers.base import AgentGone, Tell
+from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.readying import made_ready
+from skyward_nb.words.errors import AccountError, StartError
+from skyward_nb.words.events import Phase, Priced, Step
+from skyward_nb.words.offers import Bill, Offer
+from skyward_nb.words.spec import PoolSpec
+
+
+async def rent(
+    spec: PoolSpec, pool_id: str, offers: Sequence[Offer], tell: Tell
+) -> tuple[AWSMachine, ...]:
+    """The machines of a new pool, head first, or none; what was begun for them is ended again.
+
+    Raises `LaunchError`, `StartError`, `AccountError`.
+    """
+    assert spec.aws is not None
+    offers = _affordable(spec, offers)
+    cloud = Cloud.of(spec.aws)
+    sweeping = asyncio.ensure_future(_swept(spec, tell))
+    entry: Entry | None = None
+    try:
+        account = await _account(cloud, offers[0].region)
+        entry = Entry.begin(
+            Record(
+                pool_id=pool_id,
+                name=spec.name,
+                owner=ledger.owner(),
+                maker=Maker.this(),
+                created=time.time(),
+                account=account,
+                profile=spec.aws.profile,
+                endpoint=spec.aws.endpoint,
+            )
+        )
+        machines = await _rented(spec, cloud, entry, offers, tell)
+        await sweeping
+    except BaseException:
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)
+        if entry is not None:
+            await asyncio.shield(_undone(cloud, entry, tell))
+        raise
+    entry.note(state="up")
+    return machines
+
+
+async def _rented(
+    spec: PoolSpec, cloud: Cloud, entry: Entry, offers: Sequence[Offer], tell: Tell
+) -> tuple[AWSMachine, ...]:
+    pair, host = keys.new_pair("skyward_nb"), keys.new_pair("")
+    keys.keep(entry.folder, pair)
+    launch = Launch(spec, cloud, entry, pair, host, tell)
+    launched = await launch.run(offers)
+    entry.note(machines=launched, user=launch.user)
+    assert launch.chosen is not None
+    tell(Priced(_bill(spec, entry, launch.chosen)))
+    lines = await boot.log_in(cloud, entry, launched, tell)
+    rental = Rental(cloud, entry.record.pool_id)
+    readied = await made_ready(spec, lines, tell)
+    spot = launched[0].spot
+    return machines_of(spec.name, entry.record.pool_id, rental, readied, spot=spot)
+
+
+def _affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
+    """The offers that a budget can be kept with; raises `StartError` where there are none."""
+    if spec.max_cost is None:
+        return offers
+    known = [offer for offer in offers if offer.price is not None]
+    if not known:
+        why = "the price of no machine is known, so max_cost= cannot be kept: ttl= ends a pool after a time"
+        raise StartError(spec.name, why)
+    return known
+
+
+def _bill(spec: PoolSpec, entry: Entry, chosen: Try) -> Bill:
+    """What the machines cost since they were asked for."""
+    price = chosen.offer.price
+    return Bill(
+        dollars=None if price is None else price.dollars * spec.nodes,
+        began=entry.record.attempts[-1].at,
+        what=f"{spec.nodes} × {chosen}",
+        source="" if price is None else price.source,
+        max_cost=spec.max_cost,
+    )
+
+
+def find(spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
+    """The machines of a pool that is up, as its record has them; raises `AgentGone` without one."""
+    entry = ledger.find(pool_id)
+    if entry is None or entry.record.state != "up":
+        raise AgentGone
+    record = entry.record
+    access = keys.access_of(entry.folder, record.machines)
+    dialer = Dialer(access)
+    rental = Rental(Cloud(record.profile, record.endpoint), pool_id)
+    lines = [(HostLine(host, dialer), None) for host in access.hosts]
+    return machines_of(spec.name, pool_id, rental, lines)
+
+
+async def _account(cloud: Cloud, region: str) -> str:
+    """Whose credentials these are; raises `AccountError` where they are nobody's."""
+    try:
+        return str((await cloud.ask("GetCallerIdentity", region, service="sts"))["Account"])
+    except AWSFault as fault:
+        raise AccountError(spell_fault(fault)) from fault
+
+
+async def _undone(cloud: Cloud, entry: Entry, tell: Tell) -> None:
+    """End what was begun; what cannot be ended now, its record keeps for the next sweep."""
+    left = await ending.end(cloud, entry, lambda text: tell(Phase(text)))
+    tell(Phase(""))
+    if left.machines:
+        text = f"{left}; they end by themselves, and `%sky sweep` looks again"
+        tell(Step((), "launch", text, done=True))
+
+
+async def _swept(spec: PoolSpec, tell: Tell) -> None:
+    """Look for what was left by others before, beside the launch."""
+    found = await sweep()
+    if found or found.left:
+        tell(Step(tuple(range(spec.nodes)), "sweep", str(found), done=True))

@@ -1,0 +1,175 @@
+"""Looks for what was left: records whose maker is gone, machines and groups that no record has.
+
+Only what this state folder has made is ended; what others have made is told of. Machines of a pool that
+somebody may still attach to are left to their own timers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from skyward_nb.providers.aws import ending, ledger, tags
+from skyward_nb.providers.aws.calls import Cloud
+from skyward_nb.providers.aws.failures import AWSFault, spell_fault
+from skyward_nb.providers.aws.ledger import Entry, Made, Used
+from skyward_nb.providers.folders import far_root
+
+_LATE = 300.0
+"""Seconds that a machine may live beyond its deadline before somebody else ends it."""
+_ABROAD = 86400.0
+"""Seconds after which what another machine began to launch is nobody's."""
+_UNSEEN = 3600.0
+"""Seconds in which EC2 tells of machines that have ended."""
+
+
+@dataclass
+class Found:
+    """What a sweep found and ended, and what it left: in words, with why."""
+
+    machines: list[str] = field(default_factory=list[str])
+    others: list[str] = field(default_factory=list[str])
+    records: list[str] = field(default_factory=list[str])
+    left: list[str] = field(default_factory=list[str])
+    foreign: list[str] = field(default_factory=list[str])
+    """Machines of other owners, which are not ended."""
+
+    def __bool__(self) -> bool:
+        return bool(self.machines or self.others or self.records)
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for names, one in (
+            (self.machines, "machine"),
+            (self.others, "group"),
+            (self.records, "record"),
+        ):
+            if names:
+                parts.append(f"{len(names)} {one}{'s' * (len(names) != 1)} ({', '.join(names)})")
+        text = f"ended what was left: {', '.join(parts)}" if parts else "nothing was left"
+        return f"{text}; still there: {', '.join(self.left)}" if self.left else text
+
+
+async def sweep(told: Callable[[str], None] = lambda _: None) -> Found:
+    """Look in all regions where something was ever made, and end what nobody has; never raises a fault."""
+    found = Found()
+    clouds = {
+        (each.profile, each.endpoint): Cloud(each.profile, each.endpoint) for each in ledger.used()
+    }
+    for entry in ledger.entries():
+        cloud = clouds.setdefault(_view(entry), Cloud(*_view(entry)))
+        told(f"looking after pool {entry.record.pool_id}")
+        try:
+            await _look_after(cloud, entry, found)
+        except AWSFault as fault:
+            found.left.append(f"pool {entry.record.pool_id} ({spell_fault(fault)})")
+    places = ledger.used()
+    told("looking for machines that no record has")
+    await asyncio.gather(
+        *(_look_in(clouds[each.profile, each.endpoint], each, found) for each in places)
+    )
+    return found
+
+
+async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
+    """End what a record has, where it was to end, or nobody brings it up any more. Raises `AWSFault`."""
+    record = entry.record
+    if record.state == "launching" and record.maker.may_live and not _is_forgotten(entry):
+        return
+    states: dict[str, str] = {}
+    for region in record.regions:
+        states |= await ending.states_of(cloud, region, record.pool_id)
+    alive = [name for name, state in states.items() if ending.is_alive(state)]
+    if record.state == "up" and not _is_late(entry):
+        unseen = {each.instance for each in record.machines} - states.keys()
+        may_be_used = record.maker.may_live or _is_listed(record.pool_id)
+        if (alive and may_be_used) or (unseen and ledger.age_of(record) < _UNSEEN):
+            return
+    left = await ending.end(cloud, entry)
+    if left:
+        found.left.append(f"{left} of pool {record.pool_id}")
+    found.machines += [name for name in alive if name not in left.machines]
+    if not left:
+        found.records.append(record.pool_id)
+
+
+def _is_listed(pool_id: str) -> bool:
+    """Whether somebody may attach to a pool: it is listed as long as its agents are there."""
+    return (far_root() / f"{pool_id}.json").exists()
+
+
+def _is_forgotten(entry: Entry) -> bool:
+    """Whether another machine began it, so long ago that it will not go on."""
+    is_here = entry.record.maker.host == ledger.Maker.this().host
+    return not is_here and ledger.age_of(entry.record) > _ABROAD
+
+
+def _is_late(entry: Entry) -> bool:
+    """Whether its machines should have ended; a clock that was set is not to end what is in use."""
+    deadline = entry.record.deadline
+    is_over = deadline is not None and time.time() > deadline + _LATE
+    return is_over and not entry.record.maker.may_live
+
+
+def _view(entry: Entry) -> tuple[str | None, str | None]:
+    return entry.record.profile, entry.record.endpoint
+
+
+# ── what no record has ──────────────────────────────────────────────────────────────────
+
+
+async def _look_in(cloud: Cloud, place: Used, found: Found) -> None:
+    """End what is marked as ours in a region, and has no record."""
+    try:
+        await _end_machines(cloud, place.region, found)
+        await _end_groups(cloud, place.region, found)
+    except AWSFault as fault:
+        found.left.append(f"what may be in {place.region} ({spell_fault(fault)})")
+
+
+async def _end_machines(cloud: Cloud, region: str, found: Found) -> None:
+    """End machines of ours that no record has. Raises `AWSFault`."""
+    only = [
+        tags.of_anybody(),
+        {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
+    ]
+    said = await cloud.ask_all("DescribeInstances", region, Filters=only)
+    # Read after that: a record is there before its machines are.
+    mine, known = ledger.owner(), ledger.pool_ids()
+    lost: list[str] = []
+    for each in ending.instances_in(said):
+        marks = tags.tags_in(each)
+        name = str(each["InstanceId"])
+        if marks.get(tags.OWNER) != mine:
+            found.foreign.append(f"{name} in {region} of {marks.get(tags.OWNER, 'nobody')}")
+        elif marks[tags.POOL] not in known:
+            lost.append(name)
+    if lost:
+        await cloud.ask("TerminateInstances", region, InstanceIds=lost)
+        found.machines += lost
+
+
+async def _end_groups(cloud: Cloud, region: str, found: Found) -> None:
+    """Remove groups of ours that no record has. Raises `AWSFault`."""
+    only = [{"Name": f"tag:{tags.OWNER}", "Values": [ledger.owner()]}]
+    groups = await cloud.ask("DescribeSecurityGroups", region, Filters=only)
+    there = [("group", each) for each in groups["SecurityGroups"]]
+    with contextlib.suppress(AWSFault):  # who may not use them has none
+        placed = await cloud.ask("DescribePlacementGroups", region, Filters=only)
+        there += [("placement", each) for each in placed["PlacementGroups"]]
+    known = ledger.pool_ids()
+    for kind, each in there:
+        if tags.tags_in(each).get(tags.POOL) not in known:
+            made = _made(kind, region, each)
+            if await ending.remove(cloud, made):
+                found.others.append(made.name)
+            else:
+                found.left.append(f"{made.kind} {made.name} ({region})")
+
+
+def _made(kind: str, region: str, said: dict[str, Any]) -> Made:
+    return Made("placement" if kind == "placement" else "group", region, str(said["GroupName"]))

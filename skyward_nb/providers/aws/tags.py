@@ -1,0 +1,55 @@
+"""The marks on all that we make with AWS, by which it is found again. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from skyward_nb.providers.aws.ledger import Record
+
+POOL = "skyward:pool"
+OWNER = "skyward:owner"
+CREATED = "skyward:created"
+EXPIRES = "skyward:expires"
+_MOST = 256
+
+
+def tags_of(record: Record) -> list[dict[str, str]]:
+    """The tags of what belongs to a pool, as EC2 takes them."""
+    expires = spell_time(record.deadline) if record.deadline else "when nobody needs it"
+    words = {
+        "Name": f"sky-{record.name}",
+        POOL: record.pool_id,
+        OWNER: record.owner,
+        CREATED: spell_time(record.created),
+        EXPIRES: expires,
+    }
+    return [{"Key": key, "Value": value[:_MOST]} for key, value in words.items()]
+
+
+def tagged(kinds: Sequence[str], record: Record) -> list[dict[str, Any]]:
+    """A `TagSpecifications` for these kinds of resources."""
+    tags = tags_of(record)
+    return [{"ResourceType": kind, "Tags": tags} for kind in kinds]
+
+
+def tags_in(resource: Mapping[str, Any]) -> dict[str, str]:
+    """The tags that a resource has."""
+    return {str(each["Key"]): str(each.get("Value", "")) for each in resource.get("Tags", [])}
+
+
+def of_pool(pool_id: str) -> dict[str, Any]:
+    """A filter for what belongs to a pool."""
+    return {"Name": f"tag:{POOL}", "Values": [pool_id]}
+
+
+def of_anybody() -> dict[str, Any]:
+    """A filter for what belongs to any pool of ours or of others."""
+    return {"Name": "tag-key", "Values": [POOL]}
+
+
+def spell_time(seconds: float) -> str:
+    """A time of day in UTC, as tags say it."""
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

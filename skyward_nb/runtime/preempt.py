@@ -1,0 +1,59 @@
+"""`sky.on_preempt`: what a rank still does when its machine is about to be taken back."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+from skyward_nb.words.commands import TakenBack
+
+F = TypeVar("F", bound=Callable[[], object])
+_lock = threading.Lock()
+_hooks: list[Callable[[], object]] = []
+_notice: TakenBack | None = None
+
+
+def on_preempt(function: F) -> F:
+    """Have `function` called, on each rank that registers it, when EC2 takes its spot machine back.
+
+    There are up to two minutes then. It is called once, in a thread beside what the cell does: it saves
+    what is needed to go on elsewhere. A function that is registered after the notice is called at once.
+    As a decorator it gives the function back.
+    """
+    with _lock:
+        _hooks.append(function)
+        is_late = _notice is not None
+    if is_late:
+        _call(function)
+    return function
+
+
+def taken_back(notice: TakenBack) -> None:
+    """Say so, and call what is registered, on a thread of its own."""
+    global _notice
+    with _lock:
+        if _notice is not None:
+            return
+        _notice, hooks = notice, list(_hooks)
+    threading.Thread(target=_go, args=(notice, hooks), name="skyward-preempt", daemon=True).start()
+
+
+def _go(notice: TakenBack, hooks: list[Callable[[], object]]) -> None:
+    saves = (
+        f"; {len(hooks)} function{'s' * (len(hooks) != 1)} of sky.on_preempt run" if hooks else ""
+    )
+    sys.stderr.write(f"EC2 takes this machine back at {notice.at} ({notice.action}){saves}\n")
+    sys.stderr.flush()
+    for hook in hooks:
+        _call(hook)
+
+
+def _call(hook: Callable[[], object]) -> None:
+    """Call one; what it raises is shown, and hinders no other."""
+    try:
+        hook()
+    except Exception:  # noqa: BLE001 - it is the user's own code, and is shown
+        traceback.print_exc()

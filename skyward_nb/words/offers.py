@@ -1,0 +1,160 @@
+"""What is wanted of a machine, what can be rented, and what that costs: needs, offers, bills. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.times import clock
+
+_WARN = 0.8
+"""The part of `max_cost` from which on a person is warned."""
+
+Arch = Literal["x86_64", "arm64"]
+Spot = Literal["no", "yes", "auto"]
+OnPreempt = Literal["tell", "replace"]
+
+
+def spell_dollars(dollars: float) -> str:
+    """Dollars as a person reads them: `$21.96`, `$0.084`."""
+    return f"${dollars:,.2f}" if dollars >= 1 or not dollars else f"${dollars:.3f}"
+
+
+class Need(msgspec.Struct, frozen=True):
+    """So much of something, or with `more` at least so much: `8`, `8+`."""
+
+    amount: float
+    more: bool = False
+
+    def met_by(self, have: float) -> bool:
+        """Whether a machine that has so much fits."""
+        return have >= self.amount if self.more else have == self.amount
+
+    def __str__(self) -> str:
+        return f"{self.amount:g}{'+' * self.more}"
+
+
+_NEED = re.compile(r"(\d+(?:\.\d+)?)\s*(?:g|gb|gib)?(\+?)", re.IGNORECASE)
+
+
+def parse_need(option: str, text: str) -> Need:
+    """Read `8` or `8+`, and for memory `32GB+`; raises `OptionError` for anything else."""
+    found = _NEED.fullmatch(text.strip())
+    is_plain = found is not None and (option == "memory" or text.strip()[-1] in "0123456789+")
+    if found is None or not is_plain or not float(found[1]):
+        what = "GB" if option == "memory" else "of them"
+        raise OptionError(
+            option,
+            f"{option}={text}: write {option}=8+ for 8 {what} or more, {option}=8 for just 8",
+        )
+    return Need(float(found[1]), more=bool(found[2]))
+
+
+class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
+    """A type of machines; memory in GiB (`gpu_memory`: of each GPU), `nvme` in GB of disks of its own.
+
+    `gpu` has the name of our catalogue, where it is known there.
+    """
+
+    name: str
+    arch: Arch
+    cpus: int
+    memory: float
+    gpu: str | None = None
+    gpus: int = 0
+    gpu_memory: float = 0.0
+    efa: bool = False
+    network_cards: int = 1
+    nvme: float = 0.0
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """Dollars an hour of one machine, and who says so: `list price of 2026-10-01`."""
+
+    dollars: float
+    source: str
+    spot: bool = False
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines of one type that can be rented in a region; its zones are the best ones first."""
+
+    type: InstanceType
+    region: str
+    zones: tuple[str, ...] = ()
+    spot: bool = False
+    price: Price | None = None
+
+
+class Quote(msgspec.Struct, frozen=True, kw_only=True):
+    """What the `nodes` of a pool can be had as, in the order in which it is tried, and remarks on that."""
+
+    nodes: int
+    offers: tuple[Offer, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> float | None:
+        """Dollars an hour of all nodes as the first offer; None where its price is not known."""
+        return self._of(self.offers[0])
+
+    @property
+    def most(self) -> float | None:
+        """Dollars an hour that it may come to; None where the price of one offer is not known."""
+        prices = [self._of(offer) for offer in self.offers]
+        known = [price for price in prices if price is not None]
+        return max(known) if len(known) == len(prices) else None
+
+    def _of(self, offer: Offer) -> float | None:
+        return offer.price.dollars * self.nodes if offer.price is not None else None
+
+
+class Bill(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pool's machines cost: `dollars` an hour of all of them since `began`, in seconds since 1970.
+
+    `what` says in words which machines, `source` who says so; `dollars` is None where nobody does.
+    `before` is what was spent until then, where machines were others; `max_cost` what may be, in all.
+    """
+
+    dollars: float | None
+    began: float
+    what: str = ""
+    source: str = ""
+    before: float = 0.0
+    max_cost: float | None = None
+
+    def spent(self, now: float) -> float | None:
+        """Dollars so far; None where the price is not known."""
+        if self.dollars is None:
+            return None
+        return self.before + self.dollars * max(0.0, now - self.began) / 3600
+
+    def rate_words(self) -> str:
+        """What it costs an hour, in words."""
+        return "price unknown" if self.dollars is None else f"{spell_dollars(self.dollars)} / h"
+
+    def words(self, now: float) -> str:
+        """What it costs an hour, and has cost, in words."""
+        spent = self.spent(now)
+        so_far = "" if spent is None else f", {spell_dollars(spent)} so far"
+        return f"{self.rate_words()}{so_far}"
+
+    def warning(self, now: float) -> str:
+        """What to say once most of `max_cost` is spent; nothing before, and nothing without one."""
+        spent, end = self.spent(now), self.ends()
+        if self.max_cost is None or spent is None or end is None or spent < _WARN * self.max_cost:
+            return ""
+        left = max(0.0, end - now)
+        return (
+            f"{spell_dollars(spent)} of max_cost={self.max_cost:g} are spent: the machines end in "
+            f"{clock(left)}; bring home what is needed"
+        )
+
+    def ends(self) -> float | None:
+        """When `max_cost` is reached, in seconds since 1970; None where it never is, or is not known."""
+        if self.max_cost is None or not self.dollars:
+            return None
+        return self.began + 3600 * max(0.0, self.max_cost - self.before) / self.dollars

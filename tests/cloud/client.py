@@ -1,0 +1,114 @@
+"""A person's process, which may be killed at any moment: a pool up, a cell run, the pool down.
+
+`main` is a process that others are forked from, so that what takes long to import is imported once. On
+stdin come lines of JSON: what to do, with what, in which environment, and where to write what is said.
+It answers what the process ended with, as `subprocess` has it. It ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from typing import Any
+
+import asyncssh  # noqa: F401 - imported for those that are forked
+import boto3  # noqa: F401
+from pools import start, values
+
+from skyward_nb.providers.aws import boot, quoting, renting  # noqa: F401 - the same
+from skyward_nb.providers.aws import sweep as sweeping
+from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.errors import SkyError
+from skyward_nb.words.image import Image
+
+_MOST = 170
+"""Seconds that a process may take."""
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def pool(
+    nodes: int = 1,
+    kind: str = "c6i.large",
+    spot: bool = False,
+    user: str | None = None,
+    answers_within: float | None = None,
+    body: str = "import os\nos.environ['RANK']",
+    skew: float = 0.0,
+) -> None:
+    """Up, run, down; with a clock that is wrong by `skew` seconds."""
+    if skew:
+        right = time.time
+        time.time = lambda: right() + skew
+
+    if answers_within is not None:
+        boot._LIMIT = answers_within
+    made = start(
+        provider="aws",
+        aws=AWSAccess(region="us-east-1", instance_type=kind, user=user),
+        spot="auto" if spot else "no",
+        nodes=nodes,
+        idle=3.0,
+        image=Image(interpreter=sys.executable),
+    )
+    say("up")
+    try:
+        say("ran", values(made, body))
+    finally:
+        made.close()
+        say("down")
+
+
+def sweep() -> None:
+    """Look for what was left, and end it."""
+    say(asyncio.run(sweeping.sweep()))
+
+
+# ── forking ─────────────────────────────────────────────────────────────────────────────
+
+
+def _begin(task: dict[str, Any]) -> int:
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        said = os.open(task["said"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        signal.alarm(_MOST)
+        os.environ.update(task["env"])
+        warnings.simplefilter("default")
+        {"pool": pool, "sweep": sweep}[task["what"]](**task["how"])
+        code = 0
+    except SkyError as error:
+        say(f"{type(error).__name__}: {error}")
+        code = 3
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        task = json.loads(line)
+        if "pid" in task:
+            code = os.waitstatus_to_exitcode(os.waitpid(task["pid"], 0)[1])
+            print(code, flush=True)
+        else:
+            print(_begin(task), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""A cloud for a test, empty at first; afterwards nothing of it is left."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from cloud import table
+from cloud.cases import all_cases
+from cloud.sky import Cloud
+from cluster.box import why_no_boxes
+
+from skyward_nb.providers.aws.quoting import forget
+
+_why_no_boxes = cache(why_no_boxes)
+_NEEDED = ("boto3", "moto", "flask", "flask_cors")
+
+
+def why_no_cloud() -> str:
+    """Why no API can be played here; empty if it can."""
+    lacks = [each for each in _NEEDED if importlib.util.find_spec(each) is None]
+    return (
+        f"{', '.join(lacks)} is not installed: pip install 'skyward-nb[aws-test]'" if lacks else ""
+    )
+
+
+@pytest.fixture(scope="session")
+def cloud_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """One process for all tests: it takes seconds to start."""
+    if why := why_no_cloud():
+        pytest.skip(why)
+    made = Cloud(tmp_path_factory.mktemp("cloud"))
+    yield made
+    made.close()
+
+
+def _used(
+    server: Cloud, monkeypatch: pytest.MonkeyPatch, own: Path, *, machines: bool
+) -> Iterator[Cloud]:
+    server.reset(machines=machines)
+    forget()
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in server.env(own).items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.reset(machines=False)
+
+
+@pytest.fixture
+def api(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
+    """The API of AWS without machines: what is launched is words alone."""
+    yield from _used(cloud_server, monkeypatch, tmp_path, machines=False)
+
+
+@pytest.fixture
+def cloud(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
+    """The API of AWS, and a machine that one can log in to for each instance."""
+    if why := _why_no_boxes():
+        pytest.skip(why)
+    yield from _used(cloud_server, monkeypatch, tmp_path, machines=True)
+
+
+# ── faults ──────────────────────────────────────────────────────────────────────────────
+
+RESULTS = pytest.StashKey[list]()
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--cloud-faults",
+        metavar="PATH",
+        help="play every case of a call of AWS that goes wrong, not a sample, and write what came of it",
+    )
+
+
+def pytest_configure(config):
+    config.stash[RESULTS] = []
+
+
+def pytest_sessionfinish(session, exitstatus):
+    path = session.config.getoption("--cloud-faults", default=None)
+    found = session.config.stash[RESULTS]
+    # A table of some of them would pass for one of all.
+    if path and len(found) == len(all_cases()):
+        Path(path).write_text(table.written(found))
+
+
+@pytest.fixture(scope="session")
+def cloud_results(request) -> list:
+    """What came of the cases so far."""
+    return request.config.stash[RESULTS]
+
+
+@pytest.fixture(scope="module")
+def shared_cloud(cloud_server) -> Iterator[Cloud]:
+    """A cloud that tests of a module use one after another, each of which leaves nothing in it."""
+    if why := _why_no_boxes():
+        pytest.skip(why)
+    cloud_server.reset()
+    yield cloud_server
+    cloud_server.reset(machines=False)

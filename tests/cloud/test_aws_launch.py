@@ -1,0 +1,419 @@
+"""From offers to machines, against the API alone: what is asked for, where it goes on, what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+from cloud.sky import Cloud
+
+from skyward_nb.api.sweeping import clean_up
+from skyward_nb.providers.aws import calls, ending, keys, ledger, sweep
+from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.folders import far_root
+from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.errors import AccountError, LaunchError
+from skyward_nb.words.events import Step
+from skyward_nb.words.offers import InstanceType, Offer, Price
+from skyward_nb.words.spec import PoolSpec
+
+CPU = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)
+OTHER = InstanceType(name="c5.large", arch="x86_64", cpus=2, memory=4)
+GPU = InstanceType(
+    name="p4d.24xlarge", arch="x86_64", cpus=96, memory=1152, gpu="A100", gpus=8, gpu_memory=40,
+    efa=True, network_cards=4,
+)  # fmt: skip
+
+
+def offer(kind=CPU, region="us-east-1", zones="ab", *, spot=False):
+    price = Price(dollars=0.1, source="a test", spot=spot)
+    names = tuple(region + letter for letter in zones)
+    return Offer(type=kind, region=region, zones=names, spot=spot, price=price)
+
+
+class Renter:
+    """Launches a pool as a provider does, and hears what is told."""
+
+    def __init__(self, pool_id: str = "default-abc", **options: object) -> None:
+        access = options.pop("aws", AWSAccess(region="us-east-1"))
+        self.spec = PoolSpec(provider="aws", aws=access, **{"nodes": 2, **options})
+        self.cloud = calls.Cloud()
+        self.told: list[str] = []
+        self.entry = ledger.Entry.begin(
+            ledger.Record(
+                pool_id=pool_id, name="default", owner=ledger.owner(), maker=ledger.Maker.this(),
+                created=time.time(),
+            )
+        )  # fmt: skip
+
+    def launch(self, *offers: Offer):
+        pair, host = keys.new_pair("skyward_nb"), keys.new_pair("")
+        work = Launch(self.spec, self.cloud, self.entry, pair, host, self._hear)
+        self.machines = asyncio.run(work.run(offers or (offer(),)))
+        self.entry.note(machines=self.machines)
+        return self.machines
+
+    def end(self) -> ending.Left:
+        return asyncio.run(ending.end(self.cloud, self.entry))
+
+    def _hear(self, said: object) -> None:
+        if isinstance(said, Step):
+            self.told.append(said.text)
+
+    def words(self) -> str:
+        return "\n".join(self.told)
+
+
+@pytest.fixture
+def renter(api: Cloud):
+    return Renter
+
+
+def launches(api: Cloud):
+    return [call for call in api.calls if call.action == "RunInstances"]
+
+
+def the(values):
+    (value,) = set(values)
+    return value
+
+
+# ── what is asked for ───────────────────────────────────────────────────────────────────
+
+
+def test_machines_are_asked_for_as_they_should_be(api, renter):
+    made = renter(nodes=2)
+    first, second = made.launch()
+    assert first.zone == second.zone == "us-east-1a" and first.price == 0.1
+    assert first.public and first.private != second.private
+    (call,) = launches(api)
+    asked = call.parameters
+    assert (asked["MinCount"], asked["MaxCount"]) == ("2", "2")
+    assert asked["ClientToken"] == "sky-default-abc-0"
+    assert asked["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert asked["MetadataOptions.HttpTokens"] == "required"
+    assert asked["MetadataOptions.HttpPutResponseHopLimit"] == "1"
+    disk = "BlockDeviceMapping.1.Ebs."
+    assert {
+        key.removeprefix(disk): value for key, value in asked.items() if key.startswith(disk)
+    } == {
+        "VolumeType": "gp3",
+        "VolumeSize": "100",
+        "Encrypted": "true",
+        "DeleteOnTermination": "true",
+    }
+    kinds = {value for key, value in asked.items() if key.endswith("ResourceType")}
+    assert kinds == {"instance", "volume", "network-interface"}
+    assert "skyward:pool" in asked.values() and made.entry.record.owner in asked.values()
+    assert not made.end()
+    assert api.left() == {} and not ledger.entries()
+
+
+def test_who_comes_in_is_the_caller_and_other_members(api, renter):
+    made = renter()
+    made.launch()
+    ways = {
+        call.action: call.parameters for call in api.calls if call.action.startswith("Authorize")
+    }
+    into = ways["AuthorizeSecurityGroupIngress"]
+    assert into["IpPermissions.2.IpRanges.1.CidrIp"] == "203.0.113.7/32"
+    assert (into["IpPermissions.2.FromPort"], into["IpPermissions.2.ToPort"]) == ("22", "22")
+    own = into["IpPermissions.1.Groups.1.GroupId"]
+    assert into["IpPermissions.1.IpProtocol"] == "-1"
+    out = ways["AuthorizeSecurityGroupEgress"]
+    assert out["IpPermissions.1.Groups.1.GroupId"] == own == out["GroupId"] == into["GroupId"]
+    assert not [value for value in into.values() if value == "0.0.0.0/0"]
+
+
+def test_machines_with_efa_stand_side_by_side(api, renter):
+    made = renter()
+    made.launch(offer(GPU, zones="b"))
+    asked = launches(api)[0].parameters
+    assert asked["Placement.GroupName"] == "sky-default-abc"
+    assert asked["NetworkInterface.1.InterfaceType"] == "efa"
+    assert asked["NetworkInterface.1.AssociatePublicIpAddress"] == "true"
+    assert "NetworkInterface.2.InterfaceType" not in asked
+    assert not made.end()
+    assert api.left() == {}
+
+
+@pytest.mark.parametrize(("nodes", "placement"), [(1, "auto"), (2, "no")])
+def test_one_machine_stands_where_it_likes(api, renter, nodes, placement):
+    made = renter(nodes=nodes, aws=AWSAccess(region="us-east-1", placement=placement))
+    made.launch(offer(GPU, zones="b"))
+    asked = launches(api)[0].parameters
+    assert "Placement.GroupName" not in asked
+    assert "NetworkInterface.1.InterfaceType" not in asked
+
+
+def test_more_machines_are_no_more_calls(api, renter):
+    counts = []
+    for nodes in (1, 8):
+        before = len(api.calls)
+        made = renter(f"pool-{nodes}", nodes=nodes)
+        made.launch()
+        assert not made.end()
+        counts.append(len(api.calls) - before)
+    assert the(counts)
+
+
+def test_what_is_asked_for_is_on_disk_before(api, renter, tmp_path):
+    api.fail("RunInstances", "UnauthorizedOperation")
+    made = renter()
+    with pytest.raises(AccountError, match="README"):
+        made.launch()
+    (found,) = ledger.entries()
+    (attempt,) = found.record.attempts
+    assert (attempt.token, attempt.region, attempt.over) == ("sky-default-abc-0", "us-east-1", True)
+    assert [each.kind for each in found.record.made] == ["group"]
+    assert not made.end()
+    assert api.left() == {}
+
+
+# ── where it goes on ────────────────────────────────────────────────────────────────────
+
+
+def test_a_zone_that_has_none_leads_to_the_next(api, renter):
+    api.capacity("c6i.large", "us-east-1a", 1)
+    made = renter(nodes=2)
+    assert the(each.zone for each in made.launch()) == "us-east-1b"
+    assert "next zone: c6i.large in us-east-1b" in made.words()
+    assert len({call.parameters["ClientToken"] for call in launches(api)}) == 2
+
+
+def test_then_the_next_type_and_the_next_region(api, renter):
+    for zone in "ab":
+        api.capacity("c6i.large", f"us-east-1{zone}", 0)
+        api.capacity("c5.large", f"us-east-1{zone}", 0)
+    made = renter()
+    offers = offer(), offer(OTHER), offer(CPU, "eu-west-1")
+    assert the(each.region for each in made.launch(*offers)) == "eu-west-1"
+    assert "next type: c5.large in us-east-1a" in made.words()
+    assert "next region: c6i.large in eu-west-1a" in made.words()
+    assert not made.end()
+    assert api.left() == {}
+
+
+def test_no_spot_leads_to_machines_on_demand(api, renter):
+    api.fail("RunInstances", "InsufficientInstanceCapacity", spot=True, times=0)
+    made = renter(spot="auto")
+    found = made.launch(offer(spot=True), offer())
+    assert not found[0].spot
+    assert "on demand instead of spot: c6i.large in us-east-1a" in made.words()
+
+
+def test_spot_machines_end_when_they_are_taken_back(api, renter):
+    made = renter(spot="yes")
+    assert the(each.spot for each in made.launch(offer(spot=True)))
+    asked = launches(api)[0].parameters
+    assert asked["InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior"] == "terminate"
+    assert asked["InstanceMarketOptions.SpotOptions.SpotInstanceType"] == "one-time"
+
+
+def test_a_quota_is_named_with_its_code(api, renter):
+    api.quota("L-1216C47A", 2)
+    made = renter(nodes=2)
+    with pytest.raises(LaunchError) as caught:
+        made.launch()
+    assert (
+        "L-1216C47A" in caught.value.message
+        and "is 2 vCPUs now, and 4 are needed" in caught.value.message
+    )
+    assert len(launches(api)) == 1
+
+
+def test_a_quota_of_one_region_is_not_that_of_another(api, renter):
+    api.quota("L-1216C47A", 2, region="us-east-1")
+    made = renter(nodes=2)
+    assert the(each.region for each in made.launch(offer(), offer(CPU, "eu-west-1"))) == "eu-west-1"
+
+
+def test_throttled_it_asks_again_with_the_same_token(api, renter):
+    api.fail("RunInstances", "RequestLimitExceeded", times=2)
+    made = renter()
+    made.launch()
+    assert the(call.parameters["ClientToken"] for call in launches(api)) == "sky-default-abc-0"
+    assert len(launches(api)) == 3
+    assert "asking again" in made.words()
+
+
+def test_an_answer_that_is_lost_costs_no_second_machine(api, renter):
+    api.lose("RunInstances")
+    made = renter(nodes=2)
+    found = made.launch()
+    assert len(found) == 2 and len(api.left()["machines"]) == 2
+    assert not made.end()
+    assert api.left() == {}
+
+
+def test_machines_that_are_seen_late_are_waited_for(api, renter):
+    api.late(2)
+    made = renter(nodes=2)
+    assert len(made.launch()) == 2
+
+
+def test_machines_that_are_not_seen_yet_are_ended_all_the_same(api, renter, monkeypatch):
+    api.late(3)
+    made = renter(nodes=2)
+    api.fail("DescribeInstances", "UnauthorizedOperation")
+    with pytest.raises(AccountError):
+        made.launch()
+    assert not made.end()
+    assert api.left() == {}
+
+
+def test_all_that_was_tried_is_told(api, renter):
+    api.fail("RunInstances", "InsufficientInstanceCapacity", times=0)
+    made = renter()
+    with pytest.raises(LaunchError) as caught:
+        made.launch(offer(), offer(OTHER))
+    assert [what for what, _ in caught.value.tried] == [
+        "c6i.large in us-east-1a", "c6i.large in us-east-1b",
+        "c5.large in us-east-1a", "c5.large in us-east-1b",
+    ]  # fmt: skip
+    assert "fewer nodes=" in caught.value.message
+
+
+# ── what is left ────────────────────────────────────────────────────────────────────────
+
+
+def test_a_group_that_is_still_used_is_left_to_the_next(api, renter):
+    made = renter()
+    made.launch()
+    api.lingering(1)
+    left = made.end()
+    assert not left.machines and "group sky-default-abc" in str(left)
+    assert [each.record.state for each in ledger.entries()] == ["ending"]
+    assert not made.end()
+    assert api.left() == {} and not ledger.entries()
+
+
+def test_a_machine_that_no_record_has_is_ended_by_the_next_sweep(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.forget()
+    found = asyncio.run(sweep.sweep())
+    assert sorted(found.machines) == sorted(each.instance for each in made.machines)
+    asyncio.run(sweep.sweep())
+    assert api.left() == {}
+
+
+def test_a_record_whose_maker_lives_is_left_alone(api, renter):
+    made = renter()
+    made.launch()
+    assert not asyncio.run(sweep.sweep())
+    assert len(api.left()["machines"]) == 2
+
+
+def gone(entry):
+    """As if the process that began it had ended."""
+    entry.note(maker=ledger.Maker(entry.record.maker.pid, 1.0, entry.record.maker.host))
+
+
+@contextlib.contextmanager
+def listed(pool_id):
+    """As if the pool's agents were there to be attached to."""
+    path = far_root() / f"{pool_id}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    yield
+    path.unlink()
+
+
+@pytest.mark.parametrize("state", ["launching", "ending"])
+def test_what_a_process_that_has_ended_began_is_ended(api, renter, state):
+    made = renter()
+    made.launch()
+    made.entry.note(state=state)
+    gone(made.entry)
+    found = asyncio.run(sweep.sweep())
+    assert found.records == ["default-abc"] and len(found.machines) == 2
+    assert api.left() == {} and not ledger.entries()
+
+
+def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.note(state="up")
+    gone(made.entry)
+    with listed("default-abc"):
+        assert not asyncio.run(sweep.sweep())
+    asyncio.run(made.cloud.ask(
+        "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
+    ))  # fmt: skip
+    assert asyncio.run(sweep.sweep()).records == ["default-abc"]
+    assert api.left() == {} and not ledger.entries()
+
+
+def test_a_pool_that_nobody_can_attach_is_ended(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.note(state="up")
+    assert not asyncio.run(sweep.sweep()), "whoever made it is there"
+    gone(made.entry)
+    assert len(asyncio.run(sweep.sweep()).machines) == 2
+    assert api.left() == {}
+
+
+def test_a_pool_that_has_outlived_its_time_is_ended(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.note(state="up", deadline=time.time() - 3600)
+    gone(made.entry)
+    with listed("default-abc"):
+        assert len(asyncio.run(sweep.sweep()).machines) == 2
+    assert api.left() == {}
+
+
+def test_machines_of_others_are_told_of_and_left(api, renter, tmp_path, monkeypatch):
+    made = renter()
+    made.launch()
+    own = str(tmp_path / "another")
+    monkeypatch.setenv("SKYWARD_STATE_DIR", own)
+    ledger.note_used(ledger.Used("us-east-1", None, None))
+    found = asyncio.run(sweep.sweep())
+    assert not found and len(found.foreign) == 2
+    assert len(api.left()["machines"]) == 2
+
+
+def test_a_sweep_that_may_not_look_says_so(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.note(state="ending")
+    gone(made.entry)
+    api.fail("DescribeInstances", "ExpiredToken", times=0)
+    found = asyncio.run(sweep.sweep())
+    assert "aws sso login" in str(found)
+    assert len(ledger.entries()) == 1
+
+
+def test_credentials_that_are_over_leave_a_record(api, renter):
+    made = renter()
+    made.launch()
+    api.fail("TerminateInstances", "ExpiredToken", times=0)
+    left = made.end()
+    assert sorted(left.machines) == sorted(each.instance for each in made.machines)
+    assert "aws sso login" in left.why
+    (entry,) = ledger.entries()
+    assert entry.record.state == "ending"
+
+
+# ── a person looks ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_person_is_told_what_a_sweep_has_ended(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.forget()
+    said = str(clean_up())
+    assert "AWS: ended what was left: 2 machines" in said
+    assert all(each.instance in said for each in made.machines)
+    clean_up()
+    assert api.left() == {}
+
+
+def test_a_sweep_of_who_never_rented_asks_nobody(api):
+    assert str(clean_up()) == "nothing is left over"
+    assert api.calls == []

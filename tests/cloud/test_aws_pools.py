@@ -1,0 +1,288 @@
+"""Pools on machines that are rented: launched, logged in to, used, and gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from pools import found, request, values
+
+from skyward_nb.pool import registry
+from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.aws import boot, launch, ledger, quoting, sweep
+from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.wire.payload import unpack
+from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.errors import AccountError, HostError, PoolError, StartError
+from skyward_nb.words.events import Output, Step
+from skyward_nb.words.image import Image
+from skyward_nb.words.offers import InstanceType, Offer, Price, Quote
+from skyward_nb.words.spec import PoolSpec
+
+pytestmark = pytest.mark.timeout(300)
+KIND = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)
+ZONES = ("us-east-1a", "us-east-1b")
+OFFER = Offer(
+    type=KIND, region="us-east-1", zones=ZONES, price=Price(dollars=0.085, source="a test")
+)
+
+
+@pytest.fixture
+def offered(cloud, monkeypatch):
+    async def quote_of(spec):
+        return Quote(nodes=spec.nodes, offers=(OFFER,))
+
+    monkeypatch.setattr(quoting, "quote_of", quote_of)
+    return cloud
+
+
+@pytest.fixture
+def rented(offered, make):
+    def make_one(**options):
+        return make(**wanted(**options))
+
+    return make_one
+
+
+def wanted(**options):
+    return {
+        "provider": "aws", "aws": AWSAccess(region="us-east-1"), "nodes": 1,
+        "image": Image(interpreter=sys.executable), **options,
+    }  # fmt: skip
+
+
+def started(watch=lambda _: None, **options):
+    spec = PoolSpec(**wanted(**options))
+    pool = Pool(spec, PROVIDERS["aws"](), lambda _: None)
+    pool.start(watch)
+    return pool
+
+
+def swept():
+    return asyncio.run(sweep.sweep())
+
+
+# ── the way through ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_cell_runs_on_machines_that_are_gone_afterwards(cloud, rented):
+    pool = rented(nodes=2)
+    told = values(
+        pool, "import os, socket\n(os.environ['RANK'], os.getuid(), socket.gethostname())"
+    )
+    assert [(rank, uid) for rank, uid, _ in told] == [("0", 1000), ("1", 1000)]
+    assert len({name for *_, name in told}) == 2
+    pool.close()
+    cloud.nothing_left()
+    assert ledger.entries() == []
+
+
+def test_each_machine_has_a_host_key_that_no_other_has(cloud, rented):
+    rented(nodes=2)
+    (entry,) = ledger.entries()
+    known = [line.split()[::2] for line in (entry.folder / "known_hosts").read_text().splitlines()]
+    shown = {
+        each.instance: each.file("/etc/ssh/ssh_host_ed25519_key.pub").read_text().split()[1]
+        for each in cloud.machines
+    }
+    assert dict(known) == shown and len(set(shown.values())) == 2
+    assert entry.record.state == "up"
+    for each in cloud.machines:
+        assert (
+            "BEGIN OPENSSH PRIVATE KEY"
+            in each.file("/var/lib/cloud/instance/user-data.txt").read_text()
+        )
+        assert each.file("/var/lib/skyward/lease").stat().st_uid == 1000
+
+
+def test_a_pool_is_found_again_and_then_ended(cloud, rented):
+    pool = rented(idle=60)
+    values(pool, "x = 5\nx")
+    calls = len(cloud.calls)
+    pool.leave()
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert values(again, "x") == [5]
+    assert len(cloud.calls) == calls, "it is found without AWS"
+    again.close()
+    cloud.nothing_left()
+
+
+def test_each_step_is_told(offered):
+    steps = []
+
+    def watch(event):
+        if isinstance(event, Step):
+            steps.append(event)
+
+    pool = started(watch, max_cost=2)
+    assert pool.bill.dollars == 0.085 and pool.bill.what == "1 × c6i.large in us-east-1a"
+    assert pool.bill.max_cost == 2
+    pool.close()
+    done = [each.name for each in steps if each.done]
+    assert done[:3] == ["launch", "boot", "login"]
+    assert any(each.text == "1 × c6i.large in us-east-1a" for each in steps)
+    offered.nothing_left()
+
+
+# ── it ends by itself ───────────────────────────────────────────────────────────────────
+
+
+def test_machines_that_were_left_end_by_themselves(cloud, rented, monkeypatch):
+    monkeypatch.setattr(launch, "SLACK", 1.0)
+    pool = rented(idle=3)
+    values(pool, "1")
+    pool.leave()
+    assert not swept(), "somebody may come for it"
+    until(lambda: not cloud.machines)
+    assert swept().records == [pool.pool_id]
+    cloud.nothing_left()
+    assert registry.conditions(registry.entries()) == []
+    assert registry.entries() == []
+
+
+def test_a_machine_that_nobody_readies_ends_by_itself(offered, monkeypatch):
+    monkeypatch.setattr(launch, "BOOT", 4.0)
+
+    async def stuck(*_: object):
+        # As a client that sleeps: what it does next, it does too late.
+        await asyncio.get_running_loop().run_in_executor(None, until, lambda: not offered.machines)
+        raise StartError("default", "it slept")
+
+    monkeypatch.setattr(boot, "_change_keys", stuck)
+    with pytest.raises(StartError, match="it slept"):
+        started()
+    offered.nothing_left()
+
+
+def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
+    monkeypatch.setattr(launch, "lease_for", lambda spec, price: launch.Lease(60, 60, 12, every=1))
+    pool = rented(max_cost=0.001)
+    values(pool, "1")
+    until(lambda: not cloud.machines)
+    pool.close()
+    cloud.nothing_left()
+
+
+def test_a_budget_is_a_time():
+    spec = PoolSpec(provider="aws", max_cost=5, ttl=7200, idle=600)
+    assert launch.lease_for(spec, 10.0).deadline == 1800
+    assert launch.lease_for(spec, 1.0).deadline == 7200
+    assert launch.lease_for(spec, None).deadline == 7200
+    assert launch.lease_for(PoolSpec(provider="aws"), 1.0).deadline == 0
+
+
+# ── what goes wrong ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_boot_that_fails_leaves_nothing(offered, monkeypatch):
+    monkeypatch.setattr(boot, "_LOOK", 1.0)
+    with pytest.raises(StartError, match="ended before it could be logged in to"):
+        started(aws=AWSAccess(region="us-east-1", user="nobody-here"))
+    offered.nothing_left()
+    assert ledger.entries() == []
+
+
+def test_a_machine_that_never_answers_is_given_up(offered, monkeypatch):
+    monkeypatch.setattr(boot, "_LIMIT", 1.0)
+    offered.dead()
+    with pytest.raises(HostError):
+        started(nodes=2)
+    offered.nothing_left()
+
+
+def test_credentials_that_are_over_end_machines_all_the_same(cloud, offered):
+    pool = started()
+    cloud.fail("TerminateInstances", "ExpiredToken", times=2)
+    with pytest.warns(UserWarning, match="told to power off"):
+        pool.close()
+    until(lambda: not cloud.machines)
+    assert len(ledger.entries()) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert swept().records == [pool.pool_id]
+    cloud.nothing_left()
+
+
+def test_without_rights_nothing_is_begun(offered):
+    offered.fail("GetCallerIdentity", "InvalidClientTokenId")
+    with pytest.raises(AccountError, match="aws configure"):
+        started()
+    assert ledger.entries() == [] and offered.left() == {}
+
+
+def until(what, seconds=60):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("step", ["launch", "boot", "environment"])
+def test_an_interrupt_leaves_nothing(offered, step):
+    sent = []
+
+    def watch(event):
+        if isinstance(event, Step) and event.name == step and not sent:
+            sent.append(event)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        started(watch)
+    assert ledger.entries() == [] and offered.left() == {}
+    offered.nothing_left()
+
+
+# ── taken back ──────────────────────────────────────────────────────────────────────────
+
+WAITS = """
+import os, skyward_nb as sky, time
+kept = []
+@sky.on_preempt
+def save():
+    kept.append("saved")
+until = time.monotonic() + 30
+while not kept and time.monotonic() < until:
+    time.sleep(0.05)
+kept
+"""
+
+
+def test_a_notice_is_shown_and_what_is_to_be_saved_is_saved(cloud, rented, monkeypatch):
+    spot = Offer(type=KIND, region="us-east-1", zones=ZONES, spot=True, price=OFFER.price)
+
+    async def quote_of(spec):
+        return Quote(nodes=spec.nodes, offers=(spot,))
+
+    monkeypatch.setattr(quoting, "quote_of", quote_of)
+    pool = rented(spot="yes")
+    (machine,) = cloud.machines
+    heard = []
+
+    def watch(event):
+        if isinstance(event, Output):
+            heard.append(event.text)
+
+    machine.notice()
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, WAITS), watch)
+    (end,) = outcome.done.values()
+    assert unpack(end.value, pool.store) == ["saved"]
+    assert "EC2 takes this machine back at" in "".join(heard)
+
+
+def test_a_machine_that_was_taken_back_is_missed_soon(cloud, rented):
+    pool = rented()
+    (machine,) = cloud.machines
+    machine.reclaim()
+    until(lambda: not Path(f"/proc/{machine.pid}").exists())
+    # Not only when it could not be reached for as long as `idle`.
+    with pytest.raises(PoolError, match="is gone"):
+        values(pool, "1")
+    cloud.nothing_left()

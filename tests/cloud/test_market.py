@@ -1,0 +1,141 @@
+"""What EC2 says can be rented, asked of the API as boto3 asks it, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from skyward_nb.api.options import parse
+from skyward_nb.api.renting import dry_lines
+from skyward_nb.api.specs import spec_of
+from skyward_nb.providers.aws.quoting import forget, quote_of
+from skyward_nb.words.errors import AccountError, NothingFits
+from skyward_nb.words.spec import PoolSpec
+
+
+def spec(line):
+    return spec_of(PoolSpec(), parse(f"provider=aws {line}").pool)
+
+
+def quote(line):
+    return asyncio.run(quote_of(spec(line)))
+
+
+def again(line):
+    forget()
+    return quote(line)
+
+
+def test_types_zones_and_prices_are_those_of_the_region(api):
+    found = quote("accelerator=L4 nodes=2 spot=auto region=us-east-1")
+    spot = [each for each in found.offers if each.spot]
+    plain = [each for each in found.offers if not each.spot]
+    assert [*spot, *plain] == [*found.offers]
+    assert {each.type.gpu for each in found.offers} == {"L4"}
+    assert all(len(each.zones) == 1 and each.price.spot for each in spot)
+    assert spot[0].price.source.startswith("spot price of 20")
+    assert plain[0].price.source == "list price of 2026-11-01"
+    assert plain[0].zones
+    assert found.first == spot[0].price.dollars * 2
+    assert found.most == max(each.price.dollars for each in found.offers) * 2
+    assert sorted(api.actions()) == [
+        "DescribeInstanceTypeOfferings",
+        "DescribeInstanceTypes",
+        "DescribeSpotPriceHistory",
+        "GetProducts",
+    ]
+
+
+def test_what_is_asked_does_not_grow_with_nodes_and_is_asked_once(api):
+    quote("accelerator=A100:8 region=us-east-1")
+    asked = len(api.actions())
+    quote("accelerator=A100:8 region=us-east-1")
+    again("accelerator=A100:8 nodes=64 region=us-east-1")
+    assert len(api.actions()) == asked == 3
+
+
+def test_other_regions_are_asked_too(api):
+    found = quote("accelerator=A100:8 region=us-east-1,us-west-2")
+    assert list(dict.fromkeys(each.region for each in found.offers)) == ["us-east-1", "us-west-2"]
+
+
+def test_a_type_that_does_not_ship_with_us_is_asked_for_by_name(api):
+    (offer,) = quote("instance_type=m5.large region=us-east-1").offers
+    assert (offer.type.name, offer.type.cpus, offer.type.memory) == ("m5.large", 2, 8)
+    with pytest.raises(NothingFits, match=r"no such type in EC2; did you mean"):
+        quote("instance_type=g6.xlarg region=us-east-1")
+
+
+def test_needs_that_no_common_type_meets_are_looked_for_among_all(api):
+    found = quote("memory=4000+ region=us-east-1")
+    assert found.offers[0].type.memory >= 4000
+    assert "DescribeInstanceTypes" in api.actions()
+
+
+def test_without_the_price_list_the_table_says_its_date(api):
+    api.fail("GetProducts", "AccessDeniedException")
+    found = quote("accelerator=L4 region=us-east-1")
+    assert found.offers[0].price.source == "list price of 2026-07-20, shipped"
+    assert api.actions().count("GetProducts") == 1
+
+
+def test_where_neither_knows_a_price_there_is_none(api):
+    api.fail("GetProducts", "AccessDeniedException")
+    found = quote("instance_type=m5.large region=us-east-1")
+    assert (found.first, found.most) == (None, None)
+
+
+@pytest.mark.parametrize("action", ["DescribeInstanceTypes", "DescribeInstanceTypeOfferings"])
+def test_what_may_not_be_asked_is_gone_by_and_said(api, action):
+    api.fail(action, "UnauthorizedOperation")
+    found = quote("accelerator=A100:8 region=us-east-1")
+    assert {each.type.name for each in found.offers} == {"p4d.24xlarge", "p4de.24xlarge"}
+    assert action in found.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("AuthFailure", "AWS does not take these credentials"),
+        ("ExpiredToken", "aws sso login"),
+        ("InvalidClientTokenId", "aws configure"),
+    ],
+)
+def test_credentials_that_are_no_good_say_what_to_type(api, code, says):
+    api.fail("DescribeInstanceTypes", code)
+    with pytest.raises(AccountError, match=says):
+        quote("accelerator=A100:8 region=us-east-1")
+
+
+def test_without_credentials_it_says_what_to_type(api, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(AccountError, match=r"`aws configure sso`, or `aws configure`"):
+        quote("accelerator=A100:8 region=us-east-1")
+    lines = dry_lines(spec("accelerator=A100:8 nodes=2 region=us-east-1"))
+    assert "aws configure sso" in lines[0]
+    assert any("2 × p4d.24xlarge" in line and "$43.92 / h" in line for line in lines)
+    assert not api.actions()
+
+
+def test_a_profile_that_is_not_there_is_named(api):
+    with pytest.raises(AccountError, match=r"profile"):
+        quote("aws_profile=nobody accelerator=A100:8 region=us-east-1")
+
+
+def test_the_region_is_that_of_the_line_or_of_the_configuration(api, monkeypatch, tmp_path):
+    with pytest.raises(AccountError, match=r"no region is named: region=us-east-1"):
+        quote("accelerator=A100:8")
+    (tmp_path / "aws_config").write_text("[default]\nregion = us-west-2\n")
+    assert {each.region for each in again("accelerator=A100:8").offers} == {"us-west-2"}
+
+
+def test_the_table_of_a_dry_run(api):
+    lines = dry_lines(spec("accelerator=L4 nodes=4 spot=auto max_cost=5 region=us-east-1"))
+    assert lines[1].split() == ["machines", "each", "has", "where", "kind", "price", "as", "says"]
+    assert "4 × g6" in lines[2]
+    assert " spot " in lines[2]
+    assert any(line.startswith("max_cost=5 lasts for") for line in lines)
+    assert "RunInstances" not in api.actions()
+    assert dry_lines(spec_of(PoolSpec(), {})) == []

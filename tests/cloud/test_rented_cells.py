@@ -1,0 +1,89 @@
+"""Cells on rented machines, in a real kernel: what it would cost, who agrees, what it costs, what is left."""
+
+from __future__ import annotations
+
+import pytest
+from kernels import ready
+
+IMAGE = "import sys\nimport skyward_nb as sky\nown = sky.Image(interpreter=sys.executable)"
+SPEND = """
+import time
+from msgspec.structs import replace
+session = get_ipython().magics_manager.magics["cell"]["sky_remote"].__self__.session
+pool = session.pools["default"]
+pool.bill = replace(pool.bill, began=time.time(), before={share} * 5)
+"""
+"""Has the pool have cost a share of what it may."""
+RENTED = "provider=aws region=us-east-1 cpus=2 image=own"
+
+
+@pytest.fixture
+def notebook(cloud):
+    with ready(IMAGE) as running:
+        yield running
+
+
+def answered(kernel, code, answer, timeout=60):
+    """Run a cell that asks, and answer; what was asked, and what the cell gave."""
+    message = kernel.begin(code)
+    asked = kernel.client.get_stdin_msg(timeout=timeout)["content"]["prompt"]
+    kernel.client.input(answer)
+    return asked, kernel.finish(message, timeout)
+
+
+def test_a_dry_run_shows_what_can_be_rented_and_rents_nothing(cloud, notebook):
+    ran = notebook.run(f"%sky up {RENTED} nodes=2 dry_run")
+    assert "a pool would be started: 2 ranks on 2 nodes (aws)" in ran.stdout
+    assert "2 × c6" in ran.stdout and " / h" in ran.stdout and "list price of 2026" in ran.stdout
+    ran = notebook.run(f"%%sky_remote {RENTED} nodes=2 dry_run\n1")
+    assert "a pool would be started first" in ran.picture and " / h" in ran.picture
+    assert "RunInstances" not in cloud.actions()
+
+
+def test_over_a_limit_a_person_is_asked(cloud, notebook):
+    asked, ran = answered(notebook, f"%sky up {RENTED} confirm_above=0.001", "n")
+    assert asked.startswith("Rent that, for $0.0") and asked.endswith("an hour? [y/N] ")
+    assert "was not agreed to: nothing was rented" in ran.traceback
+    assert "RunInstances" not in cloud.actions()
+
+
+def test_where_nobody_can_be_asked_nothing_is_rented(cloud, notebook):
+    notebook.client.allow_stdin = False
+    ran = notebook.run(f"%%sky_remote {RENTED} confirm_above=0.001\n1")
+    assert "nobody is here to be asked, and nothing was rented" in ran.traceback
+    assert "max_cost=20" in ran.traceback
+    assert "RunInstances" not in cloud.actions()
+
+
+def test_what_a_pool_costs_is_shown_until_its_end(cloud, notebook):
+    ran = notebook.run(f"%%sky_remote {RENTED} nodes=2\nimport os\nos.environ['RANK']", 110)
+    assert ran.status == "ok", ran.traceback
+    assert ran.result == "[0] '0'\n[1] '1'"
+    assert " / h, $0.0" in ran.picture and "so far" in ran.picture
+    record = ran.displays[-1]
+    assert any("skyward.run+json" in kind for kind in record)
+    costs = notebook.run("%sky cost").stdout
+    assert " / h, $0.0" in costs and "2 × c6" in costs and "us-east-1" in costs
+    assert " / h" in notebook.run("%sky status").stdout
+    down = notebook.run("%sky down").stdout
+    assert "nothing left running; it has cost $0.0" in down
+    assert "is down, and has cost" in notebook.run("%sky cost").stdout
+    cloud.nothing_left()
+
+
+def test_what_may_be_spent_stops_new_work(cloud, notebook):
+    ran = notebook.run(f"%%sky_remote {RENTED} max_cost=5\nx = 7", 110)
+    assert ran.status == "ok", ran.traceback
+    notebook.run(SPEND.format(share=0.9))
+    ran = notebook.run("%%sky_remote\nx + 1")
+    assert ran.result == "[0] 8"
+    assert "of max_cost=5 are spent: the machines end in" in ran.picture
+    assert "are spent" not in notebook.run("%%sky_remote\nx").picture, "it is said once"
+    notebook.run(SPEND.format(share=1.1))
+    ran = notebook.run("%%sky_remote\nx + 1")
+    assert "has cost $5.5" in ran.traceback and "it runs nothing new" in ran.traceback
+    ran = notebook.run("%sky pull x")
+    assert ran.status == "ok", ran.traceback
+    assert notebook.run("x").result == "[0] 7"
+    notebook.run("%sky down")
+    cloud.nothing_left()

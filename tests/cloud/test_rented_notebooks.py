@@ -1,0 +1,147 @@
+"""From a cell to machines that are rented, and back: provision, boot, login, bootstrap, run, terminate."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import threading
+
+import pytest
+from cloud.notebooks import rented
+from kernels import kernel
+
+pytestmark = pytest.mark.timeout(300)
+needs_torch = pytest.mark.skipif(
+    not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
+)
+
+_DDP = """
+import torch, torch.distributed as dist
+torch.manual_seed(int(os.environ['RANK']))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(16, 8)).square().mean().backward()
+    optimizer.step()
+total = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(total)
+[socket.gethostname(), total.item(), round(sum(float(each.sum()) for each in model.parameters()), 5)]
+"""
+_CHANGES = ("Create", "Run", "Authorize", "Import", "Request")
+
+
+def changes(cloud):
+    """What was asked for that would make something."""
+    return [each for each in cloud.actions() if each.startswith(_CHANGES)]
+
+
+def answered(book, word):
+    """Run a cell whose price is asked about, and answer this."""
+    client = book.kernel.client
+    begun = book.kernel.begin(book.code("1"))
+    asked = client.get_stdin_msg(timeout=60)
+    assert "$" in asked["content"]["prompt"]
+    client.input(word)
+    return book.kernel.finish(begun)
+
+
+@needs_torch
+def test_torch_trains_on_machines_that_did_not_exist_and_do_not_any_more(cloud):
+    with rented(cloud) as book:
+        book.options += " framework=torch"
+        found = book.values(_DDP, timeout=150)
+        machines = cloud.machines
+        assert {each[0] for each in found} == {each.name for each in machines}
+        assert [each[1] for each in found] == [3.0, 3.0]
+        assert len({each[2] for each in found}) == 1
+        assert all(each.status == 0 for each in machines)
+        # They reach one another where only they are.
+        assert len({each.private for each in machines}) == 2
+        down = book.kernel.run("%sky down", 60)
+        assert down.status == "ok", down.traceback
+        cloud.nothing_left()
+        assert cloud.actions().count("RunInstances") == 1
+
+
+def test_what_it_costs_is_shown_before_meanwhile_and_after(cloud):
+    with rented(cloud, nodes=1) as book:
+        ran = book.kernel.run(f"%sky up dry_run {book.options}", 60)
+        assert ran.status == "ok", ran.traceback
+        shown = ran.stdout + ran.picture + (ran.result or "")
+        assert "c6i.large" in shown and "$" in shown, ran
+        assert not changes(cloud)
+        book.options = book.options.replace(" yes", " confirm_above=0.01")
+        refused = answered(book, "no")
+        assert refused.status == "error" and "c6i.large" in refused.stdout, refused
+        assert not changes(cloud) and not cloud.left()
+        book.options = book.options.replace("confirm_above=0.01", "confirm_above=5")
+        ran = book.well("1", "max_cost=5")
+        assert "$" in ran.picture, ran.picture
+        assert "$" in book.here("%sky cost")
+
+
+def test_a_kernel_that_ends_takes_its_machines_with_it(cloud):
+    with kernel() as running:
+        running.run("import sys, skyward_nb as sky\nhere = sky.Image(interpreter=sys.executable)")
+        line = "provider=aws region=us-east-1 instance_type=c6i.large nodes=2 image=here yes"
+        ran = running.run(f"%%sky_remote {line}\n1", 120)
+        assert ran.status == "ok", ran.traceback
+    cloud.nothing_left()
+
+
+def test_a_laptop_sleeps_past_the_lease(cloud):
+    """Its machines have ended by themselves; awake again, it says so, and can have others."""
+    with rented(cloud) as book:
+        book.options += " idle=3s"
+        assert len(set(book.values("socket.gethostname()", timeout=120))) == 2
+        pid = book.kernel.manager.provisioner.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for each in cloud.machines:
+                each.cut()
+            cloud.leases_run_out(90)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert "machines" not in cloud.left()
+        again = book.cell("socket.gethostname()", timeout=150)
+        assert again.status == "error", again.picture
+        fresh = book.values("socket.gethostname()", timeout=150)
+        assert len(set(fresh)) == 2
+
+
+def test_a_kernel_that_is_killed_finds_its_machines_again(cloud):
+    with rented(cloud) as book:
+        book.options += " idle=10m"
+        book.well("kept = 5", timeout=120)
+        words = book.kernel.restart(by_kill=True)
+        line = re.search(r"%sky attach pool=\S+", words)
+        assert line, words
+        ran = book.kernel.run(line[0], 90)
+        assert ran.status == "ok", ran.traceback
+        ran = book.kernel.run("%%sky_remote\nkept", 60)
+        assert ran.result == "[0-1] 5", ran.traceback
+        assert cloud.actions().count("RunInstances") == 1
+
+
+def test_an_interrupt_while_machines_boot_leaves_none(cloud):
+    with rented(cloud) as book:
+        cloud.dead()
+        stop = threading.Event()
+
+        def press():
+            cloud.ask("settled")
+            while not stop.wait(0.1):
+                if "RunInstances" in cloud.actions():
+                    book.kernel.interrupt()
+                    return
+
+        pressing = threading.Thread(target=press)
+        pressing.start()
+        ran = book.cell("1", timeout=120)
+        stop.set()
+        pressing.join()
+        assert ran.status == "error"
+        cloud.nothing_left()

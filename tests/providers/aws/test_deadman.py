@@ -1,0 +1,124 @@
+"""The timer of a machine, run for real: with a `poweroff` that only says so."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from skyward_nb.providers.aws import user_data
+from skyward_nb.providers.aws.keys import new_pair
+from skyward_nb.providers.aws.user_data import Lease, script_for
+
+SCRIPT = Path(user_data.__file__).with_name("deadman.sh")
+
+
+@pytest.fixture
+def timer(tmp_path):
+    """Starts the timer; `off` appears when the machine would end."""
+    bins = tmp_path / "bin"
+    bins.mkdir()
+    off = tmp_path / "off"
+    for name in ("systemctl", "poweroff", "shutdown"):
+        (bins / name).write_text(f"#!/bin/sh\necho {name} >> {off}\n")
+        (bins / name).chmod(0o755)
+    lease = tmp_path / "lease"
+    lease.touch()
+    started = []
+
+    def start(boot=1000, idle=1000, deadline=0, script=SCRIPT):
+        words = ["sh", str(script), str(lease), *map(str, (boot, idle, deadline, 1))]
+        env = {
+            "PATH": f"{bins}:{os.environ['PATH']}",
+            "SKYWARD_DEADMAN_STATE": str(tmp_path / "state"),
+        }
+        started.append(
+            subprocess.Popen(
+                words, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+        )
+        return started[-1]
+
+    start.off, start.lease, start.state = off, lease, tmp_path / "state"
+    yield start
+    for each in started:
+        os.killpg(each.pid, 9)
+        each.wait()
+        each.stdout.close()
+
+
+def until(what, seconds=20):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_machine_that_nobody_comes_to_ends(timer):
+    timer(boot=1)
+    until(timer.off.exists)
+    assert timer.off.read_text() == "systemctl\n"
+
+
+def test_a_lease_that_is_renewed_keeps_it(timer):
+    process = timer(boot=3, idle=3)
+    for _ in range(12):
+        time.sleep(0.5)
+        os.utime(timer.lease)
+        assert not timer.off.exists()
+    until(timer.off.exists)
+    assert "nobody has needed it" in process.stdout.readline()
+
+
+def test_a_clock_that_is_wrong_changes_nothing(timer):
+    timer(boot=3, idle=3)
+    for day in range(8):
+        time.sleep(0.5)
+        os.utime(timer.lease, (0, 86400 * (20 - day)))
+        assert not timer.off.exists()
+
+
+def test_its_time_is_over_however_often_it_is_renewed(timer):
+    process = timer(deadline=2)
+    end = time.monotonic() + 20
+    while not timer.off.exists():
+        os.utime(timer.lease)
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert "its time is over" in process.stdout.readline()
+
+
+def test_a_machine_that_was_booted_again_ends(timer):
+    timer.state.mkdir()
+    (timer.state / "boot").write_text("another 3\n")
+    process = timer()
+    until(timer.off.exists)
+    assert "booted again" in process.stdout.readline()
+
+
+def test_a_timer_that_is_started_again_goes_on(timer):
+    timer(boot=1000)
+    until((timer.state / "boot").exists)
+    again = timer(boot=1000, deadline=1)
+    until(timer.off.exists)
+    assert "its time is over" in again.stdout.readline()
+
+
+def test_what_a_machine_is_told_has_room():
+    pair = new_pair("")
+    script = script_for(
+        "ubuntu", Lease(1800, 600, 14400), authorized=new_pair("me").public,
+        private=pair.private, public=pair.public,
+    )  # fmt: skip
+    assert len(script) < user_data.MOST / 2
+    subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+    assert script.index("deadman.sh") < script.index("authorized_keys")
+    assert "deadman.sh /var/lib/skyward/lease 1800 600 14400 5" in script
+
+
+def test_the_timer_that_is_sent_is_the_timer(timer, tmp_path):
+    sent = tmp_path / "sent.sh"
+    sent.write_text(user_data._spare(SCRIPT.read_text()))
+    timer(boot=1, script=sent)
+    until(timer.off.exists)

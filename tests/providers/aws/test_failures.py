@@ -1,0 +1,135 @@
+"""What refusals of EC2 mean, and where a launch goes on."""
+
+import itertools
+
+import pytest
+
+from skyward_nb.providers.aws.failures import (
+    AWSFault,
+    Way,
+    limit_in,
+    quota_of,
+    spell_fault,
+    spell_quota,
+    way_on,
+)
+from skyward_nb.providers.aws.walk import Walk, spell_way
+from skyward_nb.words.offers import InstanceType, Offer
+
+
+@pytest.mark.parametrize(
+    ("code", "way"),
+    [
+        ("InsufficientInstanceCapacity", Way.ZONE),
+        ("Unsupported", Way.ZONE),
+        ("VcpuLimitExceeded", Way.QUOTA),
+        ("MaxSpotInstanceCountExceeded", Way.QUOTA),
+        ("RequestLimitExceeded", Way.AGAIN),
+        ("InternalError", Way.AGAIN),
+        ("UnauthorizedOperation", Way.STOP),
+        ("InvalidParameterValue", Way.STOP),
+        ("SomethingNew", Way.STOP),
+    ],
+)
+def test_each_code_has_its_way(code, way):
+    assert way_on(AWSFault(code, "", "RunInstances")) is way
+
+
+def test_an_answer_that_was_lost_is_asked_for_again():
+    fault = AWSFault("InsufficientInstanceCapacity", "", "RunInstances", is_unknown=True)
+    assert way_on(fault) is Way.AGAIN
+
+
+@pytest.mark.parametrize(
+    ("name", "spot", "code"),
+    [
+        ("p4d.24xlarge", False, "L-417A185B"),
+        ("p5.48xlarge", True, "L-7212CCBC"),
+        ("g6.xlarge", False, "L-DB2E81BA"),
+        ("g5.xlarge", True, "L-3819A6DF"),
+        ("c6i.large", False, "L-1216C47A"),
+        ("m7g.large", True, "L-34B43A08"),
+        ("trn1.2xlarge", False, "L-2C3B7624"),
+        ("u-6tb1.metal", False, "L-1216C47A"),
+    ],
+)
+def test_each_type_has_its_quota(name, spot, code):
+    assert quota_of(name, spot=spot).code == code
+
+
+def test_a_quota_is_told_with_what_it_is_now_and_what_is_needed():
+    said = (
+        "You have requested more vCPU capacity than your current vCPU limit of 32 allows for the "
+        "instance bucket that the specified instance type belongs to."
+    )
+    assert limit_in(said) == 32
+    text = spell_quota(quota_of("p4d.24xlarge", spot=False), "us-east-1", 32, 384)
+    assert "L-417A185B" in text and "is 32 vCPUs now" in text and "384 are needed" in text
+    assert "--desired-value 416 --region us-east-1" in text
+
+
+def test_a_refusal_says_what_to_do():
+    expired = AWSFault("ExpiredToken", "The security token is expired", "RunInstances")
+    assert "aws sso login" in spell_fault(expired)
+    new = AWSFault("SomethingNew", "that is\n new", "RunInstances")
+    assert spell_fault(new) == "RunInstances: that is new (SomethingNew)"
+
+
+# ── the walk ────────────────────────────────────────────────────────────────────────────
+
+
+def offer(name, region="us-east-1", zones=("us-east-1a", "us-east-1b"), *, spot=False):
+    kind = InstanceType(name=name, arch="x86_64", cpus=96, memory=1152)
+    return Offer(type=kind, region=region, zones=zones, spot=spot)
+
+
+def walked(offers, *ways):
+    walk = Walk(offers)
+    seen = []
+    for way in ways:
+        seen.append(str(walk.next))
+        walk.refuse(way, "why")
+    return seen, [] if walk.next is None else [str(walk.next)]
+
+
+def test_capacity_leads_to_the_next_zone_then_type_then_region():
+    offers = [
+        offer("p4d.24xlarge"),
+        offer("p4de.24xlarge"),
+        offer("p4d.24xlarge", "eu-west-1", ("eu-west-1c",)),
+    ]
+    seen, last = walked(offers, *[Way.ZONE] * 4)
+    assert seen == [
+        "p4d.24xlarge in us-east-1a",
+        "p4d.24xlarge in us-east-1b",
+        "p4de.24xlarge in us-east-1a",
+        "p4de.24xlarge in us-east-1b",
+    ]
+    assert last == ["p4d.24xlarge in eu-west-1c"]
+
+
+def test_a_quota_leads_away_from_its_types_in_its_region():
+    offers = [
+        offer("p4d.24xlarge", spot=True),
+        offer("p5.48xlarge", spot=True),
+        offer("p4d.24xlarge"),
+    ]
+    _, last = walked(offers, Way.QUOTA)
+    assert last == ["p4d.24xlarge in us-east-1a"]
+
+
+def test_nothing_is_tried_after_a_stop():
+    walk = Walk([offer("p4d.24xlarge")])
+    walk.refuse(Way.STOP, "why")
+    assert walk.next is None
+    assert [why for _, why in walk.refused] == ["why"]
+
+
+def test_each_step_has_its_words():
+    tries = [Walk([each]).next for each in (
+        offer("p4d.24xlarge", spot=True), offer("p4d.24xlarge"),
+        offer("p4de.24xlarge"), offer("p4de.24xlarge", "eu-west-1", ("eu-west-1a",)),
+    )]  # fmt: skip
+    assert [spell_way(*pair) for pair in itertools.pairwise(tries)] == [
+        "on demand instead of spot", "next type", "next region",
+    ]  # fmt: skip

@@ -1,0 +1,103 @@
+"""What was rented is on disk before it is, and is found again."""
+
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from skyward_nb.providers.aws import ledger
+from skyward_nb.providers.aws.ledger import Attempt, Made, Maker, Record, Used
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state" / "aws"
+
+
+def begun(pool_id="default-abc", **fields):
+    return ledger.Entry.begin(
+        Record(**{
+            "pool_id": pool_id, "name": "default", "owner": ledger.owner(), "maker": Maker.this(),
+            "created": time.time(), **fields,
+        })
+    )  # fmt: skip
+
+
+def attempt(number=0, region="us-east-1", **fields):
+    return Attempt(
+        token=ledger.token_of("default-abc", number), region=region, zone="us-east-1a",
+        type="c6i.large", **fields,
+    )  # fmt: skip
+
+
+def test_a_record_is_there_for_whoever_comes_next(state):
+    entry = begun()
+    entry.attempt(attempt())
+    entry.make(Made("group", "eu-west-1", "sky-default-abc"))
+    (found,) = ledger.entries()
+    assert found.record == entry.record == ledger.find("default-abc").record
+    assert found.record.regions == ("us-east-1", "eu-west-1")
+    assert ledger.used() == [Used("us-east-1", None, None), Used("eu-west-1", None, None)]
+
+
+def test_nobody_else_may_read_it(state):
+    entry = begun()
+    entry.attempt(attempt())
+    assert stat.S_IMODE(entry.folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in entry.folder.iterdir()} == {0o600}
+
+
+def test_what_becomes_of_an_attempt_takes_its_place():
+    entry = begun()
+    entry.attempt(attempt(0))
+    entry.attempt(attempt(1))
+    entry.attempt(attempt(0, over=True))
+    assert [(each.token[-1], each.over) for each in entry.record.attempts] == [
+        ("0", True),
+        ("1", False),
+    ]
+
+
+def test_a_pool_that_is_forgotten_leaves_its_regions_alone(state):
+    entry = begun()
+    entry.attempt(attempt())
+    entry.forget()
+    assert not entry.folder.exists()
+    assert ledger.entries() == [] and ledger.find("default-abc") is None
+    assert [each.region for each in ledger.used()] == ["us-east-1"]
+
+
+def test_a_record_of_another_version_is_nobodys_to_change(state):
+    entry = begun()
+    (entry.folder / "record.json").write_text('{"from": "tomorrow"}')
+    assert ledger.entries() == []
+    assert ledger.pool_ids() == {"default-abc"}
+
+
+def test_tokens_differ_and_are_short():
+    long = "ü" * 80 + "-abc"
+    tokens = [ledger.token_of(name, number) for name in ("a-1", long) for number in (0, 1)]
+    assert len(set(tokens)) == 4
+    assert all(len(each) <= 64 and each.isascii() for each in tokens)
+    assert ledger.token_of("a-1", 0) == "sky-a-1-0"
+
+
+def test_the_owner_stays_the_same(state):
+    first = ledger.owner()
+    assert ledger.owner() == first
+    assert list(state.glob("owner*")) == [state / "owner"]
+
+
+def test_a_maker_that_has_ended_is_known_to():
+    script = "from skyward_nb.providers.aws.ledger import Maker; import msgspec; print(msgspec.json.encode(Maker.this()).decode())"
+    import msgspec
+
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+    gone = msgspec.json.decode(told, type=Maker)
+    assert gone.pid != os.getpid() and not gone.may_live
+    assert Maker.this().may_live
+    assert Maker(gone.pid, gone.since, "another host").may_live
