@@ -129,7 +129,23 @@ class Market:
         asked = ("listed", region, names)
         if (kept := self._cache.find(asked, dict[str, Price], _DAY)) is not None:
             return {**of_table, **kept[1]}
-        kind = "TERM_MATCH" if len(names) == 1 else "ANY_OF"
+        try:
+            found = await self._products(region, names)
+            if not found and len(names) > 1:  # where several at once are not understood, one by one
+                each = [self._products(region, [name]) for name in names]
+                found = {
+                    name: price
+                    for one in await asyncio.gather(*each)
+                    for name, price in one.items()
+                }
+        except AWSFault:
+            return of_table  # whose date is shown with each price
+        if found:
+            self._cache.keep(asked, found)
+        return {**of_table, **found}
+
+    async def _products(self, region: str, names: list[str]) -> dict[str, Price]:
+        """What the price list has of some types; raises `AWSFault`."""
         exact = {
             "regionCode": region,
             "operatingSystem": "Linux",
@@ -137,23 +153,18 @@ class Market:
             "preInstalledSw": "NA",
             "capacitystatus": "Used",
         }
+        kind = "TERM_MATCH" if len(names) == 1 else "ANY_OF"
         filters = [{"Type": kind, "Field": "instanceType", "Value": ",".join(names)}]
         filters += [{"Type": "TERM_MATCH", "Field": key, "Value": exact[key]} for key in exact]
-        try:
-            said = await self._cloud.ask(
-                "GetProducts",
-                _PRICES,
-                service="pricing",
-                once=True,  # what is not told at once, the table has
-                ServiceCode="AmazonEC2",
-                Filters=filters,
-            )
-        except AWSFault:
-            return of_table  # whose date is shown with each price
-        found = described.list_prices_of(said.get("PriceList", []))
-        if found:
-            self._cache.keep(asked, found)
-        return {**of_table, **found}
+        said = await self._cloud.ask(
+            "GetProducts",
+            _PRICES,
+            service="pricing",
+            once=True,  # what is not told at once, the table has
+            ServiceCode="AmazonEC2",
+            Filters=filters,
+        )
+        return described.list_prices_of(said.get("PriceList", []))
 
     async def _ask(self, operation: str, region: str, **words: Any) -> dict[str, Any] | None:
         """The answer, all pages of it; None where AWS does not tell, which is remarked."""
