@@ -38,7 +38,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             # Chromium lets go of what it loads when an interface comes or goes (ERR_NETWORK_CHANGED).
-            networks = ("tests/cluster/", "tests/lab/")
+            networks = ("tests/cluster/", "tests/cloud/", "tests/lab/")
             return "networks" if nodeid.startswith(networks) else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
