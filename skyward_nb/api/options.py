@@ -175,7 +175,6 @@ def _called(form: str, such_as: str) -> Callable[[str, str], str]:
 
 _PROVIDERS = ("local", "ssh", "aws")
 _SPOTS = ("no", "yes", "auto")
-_PREEMPTS = ("tell", "replace")
 _TRUSTS = ("known", "first")
 _BACKENDS = ("auto", "gloo", "nccl")
 _ON_ERROR = ("stop", "wait")
@@ -251,14 +250,6 @@ OPTIONS: tuple[Option, ...] = (
         "what may be taken back, for less; auto: if there is any (no)",
         _choice(*_SPOTS),
         _SPOTS,
-    ),
-    Option(
-        "on_preempt",
-        "pool",
-        "tell|replace",
-        "when one is taken back; replace: another comes (tell)",
-        _choice(*_PREEMPTS),
-        _PREEMPTS,
     ),
     Option(
         "max_cost", "pool", "5", "the pool ends itself when it has cost so many dollars", _dollars

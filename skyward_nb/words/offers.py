@@ -15,7 +15,6 @@ _WARN = 0.8
 
 Arch = Literal["x86_64", "arm64"]
 Spot = Literal["no", "yes", "auto"]
-OnPreempt = Literal["tell", "replace"]
 
 
 def spell_dollars(dollars: float) -> str:

@@ -10,7 +10,7 @@ from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
-from skyward_nb.words.offers import Need, OnPreempt, Spot
+from skyward_nb.words.offers import Need, Spot
 from skyward_nb.words.ssh import SSHAccess
 
 IDLE_ELSEWHERE = 1800.0
@@ -27,8 +27,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `env` has variables beside those of the `image`; without `cluster`, each node stands alone.
     `ssh` says how the hosts of provider=ssh are reached, `aws` where those of provider=aws are rented:
     machines with so many `cpus` and GB of `memory`, for at most `max_cost` dollars in all; over
-    `confirm_above` dollars an hour (None: whatever they cost), a person is asked. `on_preempt` is what happens to a node that is
-    taken back: it is told, or another takes its place.
+    `confirm_above` dollars an hour (None: whatever they cost), a person is asked.
     """
 
     name: str = "default"
@@ -45,7 +44,6 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     spot: Spot = "no"
     max_cost: float | None = None
     confirm_above: float | None = 5.0
-    on_preempt: OnPreempt = "tell"
     simulate: bool = False
     framework: tuple[str, ...] = ()
     backend: str = "auto"

@@ -27,9 +27,9 @@ def test_a_line_of_all_of_them():
         "nodes=4 accelerator=A100 provider=aws region=us-east-1,us-west-2 spot=auto cpus=8+ "
         "memory=32GB+ zones=us-east-1b,us-east-1a ami=ami-0123456789abcdef0 user=ubuntu max_cost=$5 "
         "subnet=subnet-0123456789abcdef0 security_group=sg-0123456789abcdef0 aws_profile=lab "
-        "confirm_above=20 on_preempt=replace"
+        "confirm_above=20"
     )
-    assert (made.provider, made.nodes, made.spot, made.on_preempt) == ("aws", 4, "auto", "replace")
+    assert (made.provider, made.nodes, made.spot) == ("aws", 4, "auto")
     assert (made.cpus, made.memory) == (Need(8, more=True), Need(32, more=True))
     assert (made.max_cost, made.confirm_above) == (5, 20)
     access = made.aws
@@ -63,7 +63,6 @@ def test_a_zone_says_its_region():
         ("provider=local memory=32+", "it goes with provider=aws"),
         ("spot=yes", "only rented machines are spot machines"),
         ("yes", "it goes with provider=aws"),
-        ("on_preempt=replace", "it goes with provider=aws"),
         ("hosts=a provider=aws", "provider=aws knows no hosts="),
         ("provider=aws zones=us-east-1a region=us-west-2", "that is no zone of region=us-west-2"),
         ("provider=aws region=useast1", "'useast1' is no such name as us-east-1"),
