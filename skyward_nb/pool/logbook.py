@@ -153,8 +153,8 @@ class RunLog:
         self, pool_id: str, run: int, limits: Limits, make_room: Callable[[], None]
     ) -> None:
         self.run = run
-        self.written = time.monotonic()
-        self.held = 0
+        self.written: float = time.monotonic()
+        self.held: int = 0
         self._pool_id = pool_id
         self._limits = limits
         self._make_room = make_room
