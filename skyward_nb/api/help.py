@@ -39,7 +39,7 @@ VERBS = {
     "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
     "sweep": (
         "",
-        "remove what pools that are gone have left: processes, values, machines",
+        "remove what dead pools have left: processes, values, machines",
     ),
     "config": (
         "[option=value ...]",

@@ -86,7 +86,7 @@ class Launch:
         self._groups: dict[str, str] = {}
         self._images: dict[tuple[str, str, bool], MachineImage] = {}
         self._callers: tuple[str, ...] | None = None
-        self.user = ""
+        self.user: str = ""
         self.chosen: Try | None = None
         """What could be had."""
 

@@ -135,8 +135,8 @@ class Entry:
     """The folder of one pool, and its record; what is noted is on disk when `note` returns."""
 
     def __init__(self, folder: Path, record: Record) -> None:
-        self.folder = folder
-        self.record = record
+        self.folder: Path = folder
+        self.record: Record = record
 
     @classmethod
     def begin(cls, record: Record) -> Entry:

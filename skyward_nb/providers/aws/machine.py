@@ -7,7 +7,7 @@ import contextlib
 import socket
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.shell import ShellGone
@@ -99,7 +99,9 @@ class AWSMachine(SSHMachine):
         spot: bool = False,
     ) -> None:
         super().__init__(pool, folder_id, node, line, environment)
-        self.variables = {"SKYWARD_LEASE_FILE": LEASE} | ({"SKYWARD_NOTICES": "1"} if spot else {})
+        self.variables: Mapping[str, str] = {"SKYWARD_LEASE_FILE": LEASE} | (
+            {"SKYWARD_NOTICES": "1"} if spot else {}
+        )
         self._rental = rental
         rental.has(line)
 
