@@ -24,7 +24,8 @@ _MOST_UNSENT = 256 << 10
 _LEAST_UNSENT = 64 << 10
 _WINDOW = 512 << 10
 _BULK_WINDOW = 32 << 20
-_BULK_PACKET = 256 << 10
+_BULK_PACKET = 64 << 10
+"""Measured: of 256 kB, each byte that comes takes twice the time here."""
 _BUFFER = 1 << 20
 _LATE = 5.0
 _MOST_LATE = 60.0
