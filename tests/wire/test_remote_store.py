@@ -170,7 +170,7 @@ def test_a_line_that_is_cut_goes_on_where_it_was(near, far, streams, monkeypatch
     assert far.store.map(digest) == LARGE
     assert ticks
     near.close()
-    again = RemoteStore(far.open, patience=2.0)
+    again = RemoteStore(far.open, patience=30.0)
     far.cut_after = [dice.randrange(200) for _ in range(9)]
     assert again.map(digest) == LARGE
     again.close()
