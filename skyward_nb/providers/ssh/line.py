@@ -245,11 +245,11 @@ class HostLine:
         heard: Callable[[str], None],
         told: Callable[[int], None],
     ) -> Ran:
-        try:
-            connection = await self._connected()
-        except Unreachable as fault:
-            raise ShellGone(f"{self.name}: {fault.why}") from fault
+        connection = await self._ready()
         async with asyncio.timeout(limit), self._session:
+            if connection is not self._connection:
+                # The script before this one had it given up.
+                connection = await self._ready()
             process = await self._begun(connection)
             try:
                 return await _talk(self.name, process, spoken(script), parts, heard, told)
@@ -257,6 +257,12 @@ class HostLine:
                 raise ShellGone(f"{self.name}: the line was lost: {error}") from error
             finally:
                 await self._ended(connection, process)
+
+    async def _ready(self) -> asyncssh.SSHClientConnection:
+        try:
+            return await self._connected()
+        except Unreachable as fault:
+            raise ShellGone(f"{self.name}: {fault.why}") from fault
 
     async def _ended(
         self, connection: asyncssh.SSHClientConnection, process: asyncssh.SSHClientProcess[bytes]
