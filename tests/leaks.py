@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,4 +45,17 @@ def leaves_nothing() -> Iterator[set[str]]:
     before = traces()
     yield before
     left = gone_within(5, before)
+    if left:
+        clear(left)
     assert not left, f"left behind: {sorted(left)}"
+
+
+def clear(left: set[str]) -> None:
+    """End and remove what one test has left behind, so that the next ones do not meet it."""
+    pids = {int(word.split()[1]) for word in left if word.startswith(("process ", "child "))}
+    found = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(found, timeout=5)
+    folders.sweep()

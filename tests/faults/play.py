@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from faults import hands
 from faults.hands import FROZEN_FOR, SOON, Hands, Left, agent_of, children, forge_of, press, reset
 from faults.matrix import Case, End, Fault, Moment
@@ -371,13 +372,15 @@ def _closing(case: Case, stand: Stand, script: Script) -> Result:
                     press()
 
     timer = threading.Timer(case.dice.uniform(0, 0.01), strike)
+    # Not before it closes: that would be an interrupt of what comes before.
+    pool.before_close.append(timer.start)
     began = time.monotonic()
     ended = End.FINISHED
     try:
-        timer.start()
         pool.close()
     except KeyboardInterrupt:
-        ended = End.INTERRUPTED
+        # Nor after it, which is when the agent has gone.
+        ended = End.INTERRUPTED if psutil.pid_exists(agent) else End.FINISHED
     seconds = time.monotonic() - began
     with contextlib.suppress(KeyboardInterrupt):
         # It may be closed sooner than the button is pressed.

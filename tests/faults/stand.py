@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -15,6 +16,7 @@ from faults.matrix import Case, Fault
 from leaks import traces
 from pools import start, values
 
+from skyward_nb.pool.loop import LOOP
 from skyward_nb.providers import folders
 
 GRACE = 0.5
@@ -34,6 +36,8 @@ class Stand:
         self._of: tuple[object, ...] = ()
         self._before = traces()
         self._own = psutil.Process()
+        # Made once, before anything is counted: the loop, and the thread beside it.
+        LOOP.start(asyncio.to_thread(int)).future.result()
 
     def options(self, case: Case) -> dict[str, object]:
         """What a pool for this case is made with."""
