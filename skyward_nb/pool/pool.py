@@ -44,7 +44,7 @@ from skyward_nb.pool.loop import release
 from skyward_nb.pool.nodelog import AgentLog, NodeLog, agent_logs
 from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pace import Pace
-from skyward_nb.pool.stores import TELL_FROM, Stores
+from skyward_nb.pool.stores import Stores
 from skyward_nb.pool.switchboard import Incoming, SigInt
 from skyward_nb.providers.base import AgentGone, Machine, Provider, Tell
 from skyward_nb.wire.blobs import Damaged
@@ -848,10 +848,9 @@ class Pool:
         if not self._provider.shares_files and plan.sent_bytes > WARN_FROM:
             which = f": {plan.largest()}"
         text = f"sending {spell_size(plan.sent_bytes)}{which}"
-        with self.reaching():
-            tick = self.stores.telling(text, plan.sent_bytes, watch)
+        with self.reaching(), self.stores.telling(text, plan.sent_bytes, watch) as tick:
             parcels = plan.stow(self._store_of(request.ranks), tick)
-        if told or plan.sent_bytes > TELL_FROM:
+        if told:
             watch(Phase(""))
         return plan, parcels
 
@@ -911,7 +910,8 @@ class Pool:
         text = f"sending {spell_size(call.size)} of arguments"
         with self.reaching():
             try:
-                return self.stores.send(call, ranks, self.stores.telling(text, call.size, watch))
+                with self.stores.telling(text, call.size, watch) as tick:
+                    return self.stores.send(call, ranks, tick)
             except OSError as error:
                 raise no_room("the call", "its arguments", error) from error
             except Damaged as error:
@@ -926,7 +926,8 @@ class Pool:
         text = f"gathering {spell_size(size)} of {count_ranks(values)}"
         with self.reaching():
             try:
-                self.stores.fetch(values, self.stores.telling(text, size, watch))
+                with self.stores.telling(text, size, watch) as tick:
+                    self.stores.fetch(values, tick)
             except TimeoutError as error:
                 self._cut_off(error.strerror or str(error))
 

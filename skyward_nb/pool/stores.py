@@ -93,15 +93,17 @@ class Stores:
         if works:
             side_by_side(works, tick)
 
+    @contextlib.contextmanager
     def telling(
         self, text: str, size: int, watch: Callable[[Phase | None], None]
-    ) -> Callable[[], None]:
+    ) -> Generator[Callable[[], None]]:
         """A tick of `watch` while so many bytes go or come; it is told `text`, and how far that is.
 
         So few that nobody waits for them are not told of.
         """
         if size <= TELL_FROM:
-            return lambda: watch(None)
+            yield lambda: watch(None)
+            return
         began = sum(store.moved for store in self._remote)
         again = time.monotonic() + _TELL
         watch(Phase(text))
@@ -118,7 +120,8 @@ class Stores:
                 )
             watch(None)
 
-        return tick
+        yield tick
+        watch(Phase(""))
 
     # ── calls that wait ─────────────────────────────────────────────────────────────────
 

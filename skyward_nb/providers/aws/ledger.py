@@ -45,7 +45,7 @@ class Maker(msgspec.Struct, frozen=True):
     @classmethod
     def this(cls) -> Maker:
         """This process."""
-        return cls(os.getpid(), _started(os.getpid()), socket.gethostname(), _boot())
+        return cls(os.getpid(), _started(os.getpid()), socket.gethostname(), processes.boot())
 
     @property
     def may_live(self) -> bool:
@@ -54,7 +54,7 @@ class Maker(msgspec.Struct, frozen=True):
             return True
         if _BOOT.exists():
             own = processes.Known(self.pid, round(self.since))
-            return self.boot == _boot() and processes.lives(own)
+            return self.boot == processes.boot() and processes.lives(own)
         with contextlib.suppress(psutil.Error):
             return abs(psutil.Process(self.pid).create_time() - self.since) < 1
         return False
@@ -64,11 +64,6 @@ def _started(pid: int) -> float:
     """When a process was started: since the boot where the system tells that, else since 1970."""
     known = processes.known(pid)
     return psutil.Process(pid).create_time() if known is None else float(known.started)
-
-
-def _boot() -> str:
-    """Which boot of this machine this is; "" where it does not tell."""
-    return _BOOT.read_text().strip() if _BOOT.exists() else ""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,7 +72,7 @@ async def choose(
         await _gone(waiting)
     for task in waiting:
         faults[asking[task].name] = slow = "it is slow to answer, and others were there"
-        _note(tell, asking[task], "login", slow)
+        note(tell, asking[task], "login", slow)
     tell(Phase(""))
     return [Healthy(line, found[line]) for line in lines if line in found], faults
 
@@ -106,25 +106,26 @@ async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> Facts:
     began = time.monotonic()
     try:
         await line.connect()
-        _note(tell, line, "login", f"{line.place}, after {time.monotonic() - began:.2f} s")
+        note(tell, line, "login", f"{line.place}, after {time.monotonic() - began:.2f} s")
         facts = await probe(line)
-        _note(tell, line, "machine", "\n".join(described(facts)))
+        note(tell, line, "machine", "\n".join(described(facts)))
         if lack := _lack(spec, facts):
             raise HostNotReady(line.name, lack)
     except Unreachable as fault:
-        _note(tell, line, "login", f"failed after {time.monotonic() - began:.2f} s: {fault.why}")
+        note(tell, line, "login", f"failed after {time.monotonic() - began:.2f} s: {fault.why}")
         raise
     except HostNotReady as fault:
-        _note(tell, line, "error", fault.message)
+        note(tell, line, "error", fault.message)
         raise
     except (ShellGone, TimeoutError) as fault:
-        _note(tell, line, "error", str(fault) or "it did not answer")
+        note(tell, line, "error", str(fault) or "it did not answer")
         raise
     return facts
 
 
-def _note(tell: Tell, line: HostLine, part: str, text: str) -> None:
-    for word in node_words(line.name, part, text, time.time()):
+def note(tell: Tell, line: HostLine, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
+    """Tell words on a host, to be kept: a line of them each, as of now."""
+    for word in node_words(line.name, part, text, time.time(), nodes):
         tell(word)
 
 

@@ -173,10 +173,7 @@ class HostLine:
 
         Raises `NotOffered` where its sshd forbids that, and `ShellGone` when the line is lost.
         """
-        try:
-            connection = await self._connected()
-        except Unreachable as fault:
-            raise ShellGone(f"{self.name}: {fault.why}") from fault
+        connection = await self._ready()
         assert self._gate is not None
         try:
             offered = await offered_at(connection, self._gate, serve)

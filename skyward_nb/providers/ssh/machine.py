@@ -91,7 +91,6 @@ class SSHMachine:
         """The connection over which the pool's folder was found."""
         self._pause = 0.0
         self._is_reached = False
-        """Its agent was started from here, and not reached so far."""
         self._store = RemoteStore(self.values, name=self.name)
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 from skyward_nb.bootstrap.environment import Environment, ready
 from skyward_nb.bootstrap.facts import spell_gpus
@@ -11,7 +12,7 @@ from skyward_nb.bootstrap.needs import image_of
 from skyward_nb.bootstrap.package import Package
 from skyward_nb.bootstrap.shell import ShellGone
 from skyward_nb.providers.base import Tell
-from skyward_nb.providers.ssh.choosing import Healthy, choose
+from skyward_nb.providers.ssh.choosing import Healthy, choose, note
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.faults import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.line import HostLine
@@ -19,7 +20,6 @@ from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.words.errors import HostError, HostNotReady
 from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.image import Image
-from skyward_nb.words.nodes import node_words
 from skyward_nb.words.spec import PoolSpec
 
 _PATIENCE = 60.0
@@ -119,10 +119,7 @@ async def _ready(
     """Make one host ready; what goes on is told, and noted."""
     line = healthy.line
     began: dict[str, float] = {}
-
-    def note(part: str, text: str) -> None:
-        for word in node_words(line.name, part, text, time.time(), (node,)):
-            tell(word)
+    noted = partial(note, tell, line, nodes=(node,))
 
     def told(phase: str, detail: str, done: bool) -> None:
         tell(Step((node,), phase, detail, done=done))
@@ -132,19 +129,19 @@ async def _ready(
         if done:
             words.append(f"done after {now - begun:.2f} s")
             del began[phase]
-        note(phase, ": ".join(word for word in words if word))
+        noted(phase, ": ".join(word for word in words if word))
 
-    note("login", f"it is to be node {node}")
+    noted("login", f"it is to be node {node}")
     lost = 0
     while True:
         try:
             return await ready(line, healthy.facts, image, told, ours=ours)
         except HostNotReady as fault:
-            note("error", fault.message)
+            noted("error", fault.message)
             raise
         except ShellGone as gone:
             why = str(gone).removeprefix(f"{line.name}: ")
-            note("error", why)
+            noted("error", why)
             lost += 1
             try:
                 if lost > _MOST_LOST:
@@ -155,7 +152,7 @@ async def _ready(
                 why = f"the line to it was lost as it was readied: {fault.why}"
                 raise HostNotReady(line.name, why) from gone
             # What was begun there has its lock, and is waited for.
-            note("login", f"{line.place}, again")
+            noted("login", f"{line.place}, again")
             tell(Phase(""))
 
 
