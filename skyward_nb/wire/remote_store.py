@@ -1,8 +1,8 @@
 """The content store of a machine elsewhere, by way of streams to its agent.
 
 What is small goes in one message; what is large in ranges, over several streams where the way is
-long; no more of it comes at a time than leaves room for words. A stream that is lost is opened anew, and ranges that have come stay. What was fetched is
-verified once, and kept here until it is dropped.
+long; no more of it comes at a time than leaves room for words. A stream that is lost is opened anew,
+and ranges that have come stay. What was fetched is verified once, and kept here until it is dropped.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from skyward_nb.wire.values import (
     Trim,
     pieces,
 )
+from skyward_nb.wire.ways import Way
 
 T = TypeVar("T")
 A = TypeVar("A", Kept, Lacks, Given, Admitted, Lacking)
@@ -84,7 +85,7 @@ class RemoteStore:
 
     def __init__(
         self,
-        open_stream: Callable[[], socket.socket],
+        open_stream: Callable[[], socket.socket | Way],
         patience: float = 60.0,
         name: str = "",
     ) -> None:
@@ -572,12 +573,15 @@ class _Coming:
         if given.length != length or given.size != arriving.size:
             raise Unwilling(Refused(errno.ENOENT, "a value has fewer bytes than it had"))
         self._ahead.shrink(asked, length)
-        for at, data in line.pieces(start, length, room):
+
+        def into(at: int, data: memoryview) -> None:
             here.write(at, data)
             arriving.came(at, data)
             self._ahead.has_come(asked, len(data))
             self.done += 1
             self._tell(len(data))
+
+        line.pour(start, length, room, into)
 
     def _known(self, size: int) -> tuple[PrivateMemory, Arriving]:
         """Room for all of it, and what has come."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import ssl
 import time
@@ -15,6 +14,7 @@ import msgspec
 from skyward_nb.wire.blobs import Buffer
 from skyward_nb.wire.stores import no_tick
 from skyward_nb.wire.values import HEAD, LARGEST, Answer, Ask, framed
+from skyward_nb.wire.ways import Pouring, SocketWay, Way
 
 M = TypeVar("M", Ask, Answer)
 _TICK = 100
@@ -28,26 +28,21 @@ class StreamLost(OSError):
 
 
 class Stream(Generic[M]):
-    """A stream socket, or one with TLS, whose other end says messages `M`.
+    """What is said over a way, or over a socket, whose other end says messages `M`.
 
     `tick` is called while it waits, and after `patience` seconds in which nothing comes or goes it is lost.
     """
 
-    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[M]) -> None:
-        connection.setblocking(False)
-        self._socket = connection
+    def __init__(
+        self, connection: socket.socket | Way, decoder: msgspec.msgpack.Decoder[M]
+    ) -> None:
+        is_socket = isinstance(connection, socket.socket)
+        self._way: Way = SocketWay(connection) if is_socket else connection
         self._decoder = decoder
-        self._poll_in, self._poll_out = select.poll(), select.poll()
-        self._poll_in.register(connection, select.POLLIN)
-        self._poll_out.register(connection, select.POLLOUT)
         self.tick: Callable[[], None] = no_tick
         self.patience: float | None = None
         self.owed: int = 0
         """Answers that have not been waited for."""
-
-    def fileno(self) -> int:
-        """For who waits for several."""
-        return self._socket.fileno()
 
     def say(self, message: Ask | Answer, parts: Iterable[Buffer] = ()) -> None:
         """Send a message, and these bytes behind it; small ones in one piece with it."""
@@ -65,17 +60,16 @@ class Stream(Generic[M]):
 
     def _send(self, view: memoryview) -> None:
         while view:
-            try:
-                view = view[self._socket.send(view[:_STEP]) :]
-            except (BlockingIOError, ssl.SSLWantWriteError):
-                self._wait(self._poll_out)
-            except ssl.SSLWantReadError:
-                self._wait(self._poll_in)
+            if sent := self._way.send(view[:_STEP]):
+                view = view[sent:]
+            else:
+                self._wait(self._way.wait_to_send)
             self.tick()
 
     def send_file(self, handle: int, offset: int, length: int) -> None:
         """Send bytes of a file behind a message."""
-        if isinstance(self._socket, ssl.SSLSocket):
+        way = self._way
+        if not isinstance(way, SocketWay) or isinstance(way.socket, ssl.SSLSocket):
             end = offset + length
             for at in range(offset, end, _STEP):
                 data = os.pread(handle, min(_STEP, end - at), at)
@@ -85,9 +79,9 @@ class Stream(Generic[M]):
             return
         while length:
             try:
-                sent = os.sendfile(self._socket.fileno(), handle, offset, min(length, _STEP))
+                sent = os.sendfile(way.socket.fileno(), handle, offset, min(length, _STEP))
             except BlockingIOError:
-                self._wait(self._poll_out)
+                self._wait(way.wait_to_send)
             else:
                 if not sent:
                     raise StreamLost("a value has fewer bytes than it had")
@@ -118,9 +112,10 @@ class Stream(Generic[M]):
     ) -> Iterator[tuple[int, memoryview]]:
         """Bytes that come behind a message, in pieces in `room`: where each belongs, and it."""
         end = offset + length
+        way = self._way
         while offset < end:
             piece = room[: min(len(room), end - offset)]
-            if isinstance(self._socket, ssl.SSLSocket):
+            if isinstance(way, SocketWay) and isinstance(way.socket, ssl.SSLSocket):
                 # It gives a record at a time, which is little to do something with.
                 piece = piece[:_RECORDS]
                 self.take(piece)
@@ -129,28 +124,47 @@ class Stream(Generic[M]):
             yield offset, piece
             offset += len(piece)
 
+    def pour(
+        self,
+        offset: int,
+        length: int,
+        room: memoryview,
+        into: Callable[[int, memoryview], None],
+    ) -> None:
+        """Hand over bytes that come behind a message, each piece with where it belongs, by way of `room`.
+
+        Where it can be, that is done on the thread on which they come. Raises what `into` raises.
+        """
+        if not isinstance(self._way, Pouring):
+            for at, piece in self.pieces(offset, length, room):
+                into(at, piece)
+            return
+        at = offset
+
+        def take(piece: memoryview) -> None:
+            nonlocal at
+            into(at, piece)
+            at += len(piece)
+
+        self._way.pour(length, take)
+        while not self._way.has_poured():
+            self._wait(self._way.wait_to_pour)
+            self.tick()
+
     def take_some(self, view: memoryview) -> int:
         """Put what comes next into memory; how many bytes that were. Raises `StreamLost`."""
-        while True:
-            try:
-                count = self._socket.recv_into(view)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                self._wait(self._poll_in)
-                self.tick()
-                continue
-            except ssl.SSLWantWriteError:
-                self._wait(self._poll_out)
-                self.tick()
-                continue
-            if not count:
-                raise StreamLost("the other end has hung up")
+        while (count := self._way.receive(view)) is None:
+            self._wait(self._way.wait_to_receive)
             self.tick()
-            return count
+        if not count:
+            raise StreamLost("the other end has hung up")
+        self.tick()
+        return count
 
-    def _wait(self, poll: select.poll) -> None:
+    def _wait(self, wait: Callable[[float | None], bool]) -> None:
         """Wait until there is something to do; raises `StreamLost` where nothing comes of it."""
         began = time.monotonic()
-        while not poll.poll(self._slice()):
+        while not wait(self._slice()):
             self.tick()
             if self.patience is not None and time.monotonic() - began > self.patience:
                 raise StreamLost(f"nothing came or went for {self.patience:g} s")
@@ -163,10 +177,8 @@ class Stream(Generic[M]):
 
     def has_more(self) -> bool:
         """Whether something has come that was not taken, or the other end has hung up."""
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
-            return True
-        return bool(self._poll_in.poll(0))
+        return self._way.has_more()
 
     def close(self) -> None:
         """Hang up."""
-        self._socket.close()
+        self._way.close()

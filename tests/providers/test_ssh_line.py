@@ -10,14 +10,11 @@ import sys
 import threading
 
 import pytest
+from providers.lines import Loop
 from sshds import lacks, sshd
 
 from skyward_nb.bootstrap.shell import NotOffered, ShellGone
 from skyward_nb.providers.ssh import line, stream
-from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.words.hosts import parse_hosts
-from skyward_nb.words.ssh import SSHAccess
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 
@@ -27,37 +24,6 @@ def server(tmp_path):
     # One session at a time must do.
     with sshd(tmp_path / "sshd", MaxSessions=1) as started:
         yield started
-
-
-class Loop:
-    """A line to a host on a loop of its own thread, as pools have it."""
-
-    def __init__(self, server):
-        given = server.access()
-        access = SSHAccess(**{**given, "hosts": parse_hosts(given["hosts"])})
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        self.line = HostLine(access.hosts[0], Dialer(access))
-
-    def do(self, work, limit=30):
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(limit)
-
-    def run(self, script, **options):
-        return self.do(self.line.run(script, **options))
-
-    def tasks(self):
-        async def others():
-            return asyncio.all_tasks() - {asyncio.current_task()}
-
-        return self.do(others())
-
-    def close(self):
-        self.do(self.line.close())
-        assert not self.tasks()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
 
 
 @pytest.fixture
@@ -289,8 +255,8 @@ def listener(tmp_path):
         yield made
 
 
-def opened(far, listener, *, bulk=True):
-    near = far.do(far.line.stream(listener.getsockname(), bulk=bulk))
+def opened(far, listener):
+    near = far.do(far.line.stream(listener.getsockname()))
     there, _ = listener.accept()
     for end in (near, there):
         end.settimeout(20)
@@ -302,33 +268,6 @@ def read_all(end):
     while data := end.recv(1 << 20):
         parts.append(data)
     return b"".join(parts)
-
-
-def test_much_goes_both_ways_at_once(far, listener):
-    near, there = opened(far, listener)
-    down, up = os.urandom(20_000_000), os.urandom(20_000_000)
-    found = {}
-
-    def say(end, data):
-        end.sendall(data)
-        end.shutdown(socket.SHUT_WR)
-
-    def hear(name, end):
-        found[name] = read_all(end)
-
-    threads = [
-        threading.Thread(target=say, args=(near, down)),
-        threading.Thread(target=say, args=(there, up)),
-        threading.Thread(target=hear, args=("down", there)),
-        threading.Thread(target=hear, args=("up", near)),
-    ]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(60)
-    assert found == {"down": down, "up": up}
-    near.close()
-    there.close()
 
 
 def test_one_side_may_have_said_all_and_hear_on(far, listener):
@@ -354,7 +293,7 @@ def test_a_side_that_hangs_up_is_heard_of_on_the_other(far, listener):
 
 
 def test_nothing_is_read_that_nobody_takes_in(far, listener):
-    near, there = opened(far, listener, bulk=False)
+    near, there = opened(far, listener)
     there.setblocking(False)
     sent = 0
 
@@ -387,32 +326,6 @@ def test_what_came_before_the_line_was_cut_is_still_heard(far, listener, server)
     far.do(asyncio.sleep(0.2))
     server.cut()
     assert read_all(near) == b"last words"
-    near.close()
-    there.close()
-
-
-def test_a_small_word_overtakes_what_is_large(far, listener):
-    """With nobody to take the bulk in, what is urgent still comes at once."""
-    bulk = [opened(far, listener) for _ in range(4)]
-    near, there = opened(far, listener, bulk=False)
-
-    def say(end):
-        try:
-            end.sendall(bytes(100_000_000))
-        except OSError:
-            return
-
-    saying = [threading.Thread(target=say, args=(end,)) for end, _ in bulk]
-    for each in saying:
-        each.start()
-    for word in (b"stop", b"now"):
-        near.sendall(word)
-        assert there.recv(100) == word
-    for end, other in bulk:
-        other.close()
-        end.close()
-    for each in saying:
-        each.join(20)
     near.close()
     there.close()
 
@@ -507,7 +420,7 @@ def test_frames_have_beats_between_them(far, listener, monkeypatch):
     from skyward_nb.words.commands import Beat, Look, Stop
 
     monkeypatch.setattr(stream, "_BEAT", 0.05)
-    near, there = opened(far, listener, bulk=False)
+    near, there = opened(far, listener)
     frames = command_frames()
     found = []
 
@@ -535,7 +448,7 @@ def test_the_first_beat_comes_with_the_first_frame(far, listener, monkeypatch):
     from skyward_nb.words.commands import Beat, Look
 
     monkeypatch.setattr(stream, "_BEAT", 1000)
-    near, there = opened(far, listener, bulk=False)
+    near, there = opened(far, listener)
     near.sendall(frame(Look()))
     frames = command_frames()
     found = []

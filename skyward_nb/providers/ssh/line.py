@@ -12,7 +12,8 @@ import posixpath
 import shlex
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 import asyncssh
 
@@ -27,11 +28,13 @@ from skyward_nb.bootstrap.shell import (
     untold,
 )
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
+from skyward_nb.providers.ssh.direct import Direct, direct
 from skyward_nb.providers.ssh.faults import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.offer import offered_at
 from skyward_nb.providers.ssh.stream import Gate, forward, whole
 from skyward_nb.words.hosts import Host
 
+T = TypeVar("T")
 _CHUNK = 256 << 10
 _AGAIN = 5.0
 _REFUSED = 30.0
@@ -142,21 +145,30 @@ class HostLine:
         except Unreachable as fault:
             raise OSError(errno.EHOSTUNREACH, fault.why) from fault
 
-    async def stream(
-        self, path: str, *, bulk: bool = False, over: int | None = None
-    ) -> socket.socket:
-        """A stream to a unix socket there; opens a connection that is lost anew, unless it is to go `over` that one.
+    async def stream(self, path: str, *, over: int | None = None) -> socket.socket:
+        """A stream of frames to a unix socket there; opens a connection that is lost anew.
 
-        Raises `ConnectionRefusedError` when the host says that nobody takes it there, and OSError
-        when the host cannot be reached now.
+        Unless it is to go `over` that one. Raises `ConnectionRefusedError` when the host says that
+        nobody takes it there, and OSError when the host cannot be reached now.
         """
+        return await self._opened(lambda connection, _: forward(connection, path), over)
+
+    async def way(self, path: str, *, over: int | None = None) -> Direct:
+        """A way for values to a unix socket there; otherwise as `stream`."""
+        return await self._opened(lambda connection, gate: direct(connection, path, gate), over)
+
+    async def _opened(
+        self,
+        opening: Callable[[asyncssh.SSHClientConnection, Gate], Coroutine[Any, Any, T]],
+        over: int | None,
+    ) -> T:
         connection = await self._reached()
         if over is not None and over != self.number:
             raise OSError(errno.ECONNRESET, "the connection was lost meanwhile")
         gate = self._gate
         assert gate is not None
         try:
-            return await gate.patiently(forward(connection, path, gate if bulk else None))
+            return await gate.patiently(opening(connection, gate))
         except TimeoutError as late:
             self.drop()
             raise OSError(errno.ETIMEDOUT, str(late)) from None

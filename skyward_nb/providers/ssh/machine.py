@@ -10,7 +10,7 @@ import socket
 import warnings
 from collections.abc import Coroutine, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -18,12 +18,14 @@ from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.shell import Ran, ShellGone
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.host import GONE, NOTE, Failed, Note, Started
+from skyward_nb.providers.ssh.direct import Direct
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.wire import logins
 from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 _START_LIMIT = 60.0
 _END_LIMIT = 60.0
 _LOOK_LIMIT = 20.0
@@ -59,6 +61,14 @@ printf '\\n%s\\n{{}}\\n' "$strange"
 exit {strange}
 """
 _STRANGE = 4
+
+
+class Opening(Protocol[T_co]):
+    """Opens something to a socket at a path there, over that connection or none."""
+
+    async def __call__(self, path: str, *, over: int | None) -> T_co:
+        """What was opened."""
+        ...
 
 
 class SSHMachine:
@@ -133,15 +143,15 @@ class SSHMachine:
         if self._is_reached:
             # The agent may have ended since, and its folder been swept.
             self._found_over = 0
-        stream = await self._stream("agent.sock")
+        stream = await self._opened("agent.sock", self._line.stream)
         self._pause = 0.0
         self._is_reached = True
         return stream
 
-    async def _stream(self, name: str, *, bulk: bool = False) -> socket.socket:
+    async def _opened(self, name: str, opening: Opening[T]) -> T:
         over = await self._found()
         try:
-            return await self._line.stream(f"{self._runtime}/{name}", bulk=bulk, over=over)
+            return await opening(f"{self._runtime}/{name}", over=over)
         except ConnectionRefusedError:
             code = await self._look()
             if code == GONE:
@@ -198,12 +208,12 @@ class SSHMachine:
             self._environment = Environment(note.python, note.package, "")
         self._runtime = folder.decode()
 
-    def values(self) -> socket.socket:
-        """A stream to the agent's service of values; from any thread but the loop's.
+    def values(self) -> Direct:
+        """A way to the agent's service of values; from any thread but the loop's.
 
         Raises `AgentGone`, and OSError where the host cannot be reached now.
         """
-        return self._soon(self._stream("values.sock", bulk=True))
+        return self._soon(self._opened("values.sock", self._line.way))
 
     def store(self) -> RemoteStore:
         """The values that lie there."""

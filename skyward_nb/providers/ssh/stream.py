@@ -11,10 +11,11 @@ import select
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import asyncssh
 
+from skyward_nb.providers.ssh.packets import Packets, packets_of
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.commands import Beat
 
@@ -23,9 +24,6 @@ _CHUNK = 128 << 10
 _MOST_UNSENT = 256 << 10
 _LEAST_UNSENT = 64 << 10
 _WINDOW = 512 << 10
-_BULK_WINDOW = 32 << 20
-_BULK_PACKET = 64 << 10
-"""Measured: of 256 kB, each byte that comes takes twice the time here."""
 _BUFFER = 1 << 20
 _LATE = 5.0
 _MOST_LATE = 60.0
@@ -42,6 +40,14 @@ def _left(_opened: object) -> None:
     """Leave what was opened to itself."""
 
 
+class Waiting(Protocol):
+    """What waits for a gate to be open."""
+
+    def go_on(self) -> None:
+        """Go on, if nothing else hinders."""
+        ...
+
+
 class Gate:
     """Whether a connection takes bulk in now: shut while more than a little waits to be sent.
 
@@ -52,7 +58,7 @@ class Gate:
         self.is_open: bool = True
         self._clock = asyncio.get_running_loop().time
         self.heard: float = self._clock()
-        self._waiting: list[Stream] = []
+        self._waiting: list[Waiting] = []
         # asyncssh does not heed what its transport says of its buffer; we do.
         hooks = cast(Any, connection)
         hooks.pause_writing = self._shut
@@ -60,8 +66,11 @@ class Gate:
         self._take = connection.data_received
         hooks.data_received = self._hear
         hooks._transport.set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
+        self.packets: Packets | None = packets_of(connection, self._is_heard)
+        if self.packets is not None:
+            self.packets.begin()
 
-    def wait(self, stream: Stream) -> None:
+    def wait(self, stream: Waiting) -> None:
         """Have a stream go on when there is room again."""
         self._waiting.append(stream)
 
@@ -80,8 +89,11 @@ class Gate:
             doing.cancel()
 
     def _hear(self, data: bytes, datatype: asyncssh.DataType = None) -> None:
-        self.heard = self._clock()
+        self._is_heard()
         self._take(data, datatype)
+
+    def _is_heard(self) -> None:
+        self.heard = self._clock()
 
     def _shut(self) -> None:
         self.is_open = False
@@ -315,10 +327,8 @@ async def whole(opening: Awaitable[T], undo: Callable[[T], object] = _left) -> T
         raise
 
 
-async def forward(
-    connection: asyncssh.SSHClientConnection, path: str, gate: Gate | None = None
-) -> socket.socket:
-    """A stream to the unix socket at `path` on the host; a `gate` says that it is bulk, else frames.
+async def forward(connection: asyncssh.SSHClientConnection, path: str) -> socket.socket:
+    """A stream of frames to the unix socket at `path` on the host.
 
     Raises `asyncssh.ChannelOpenError` where nobody takes it there.
     """
@@ -326,14 +336,12 @@ async def forward(
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
     theirs.setblocking(False)
-    window = _WINDOW if gate is None else _BULK_WINDOW
-    packet = _CHUNK if gate is None else _BULK_PACKET
-    stream = Beating(theirs) if gate is None else Stream(theirs, gate)
+    stream = Beating(theirs)
 
     async def opened() -> None:
         try:
             await connection.create_unix_connection(
-                lambda: stream, path, window=window, max_pktsize=packet
+                lambda: stream, path, window=_WINDOW, max_pktsize=_CHUNK
             )
         except BaseException:
             theirs.close()

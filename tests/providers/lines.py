@@ -1,0 +1,40 @@
+"""A line to a host, as pools have it, for tests."""
+
+import asyncio
+import threading
+
+from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.words.hosts import parse_hosts
+from skyward_nb.words.ssh import SSHAccess
+
+
+class Loop:
+    """A line to a host on a loop of its own thread, as pools have it."""
+
+    def __init__(self, server):
+        given = server.access()
+        access = SSHAccess(**{**given, "hosts": parse_hosts(given["hosts"])})
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.line = HostLine(access.hosts[0], Dialer(access))
+
+    def do(self, work, limit=30):
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(limit)
+
+    def run(self, script, **options):
+        return self.do(self.line.run(script, **options))
+
+    def tasks(self):
+        async def others():
+            return asyncio.all_tasks() - {asyncio.current_task()}
+
+        return self.do(others())
+
+    def close(self):
+        self.do(self.line.close())
+        assert not self.tasks()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()

@@ -1,0 +1,351 @@
+"""How values come and go over the line to a host, with a real sshd on loopback."""
+
+import asyncio
+import os
+import socket
+import threading
+
+import pytest
+from providers.lines import Loop
+from sshds import lacks, sshd
+
+from skyward_nb.providers.ssh import packets
+from skyward_nb.wire.value_stream import StreamLost
+
+pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
+MUCH = 20_000_000
+LIMIT = 20_000
+"""Milliseconds to wait at most for what is sure to come."""
+
+
+@pytest.fixture
+def server(tmp_path):
+    with sshd(tmp_path / "sshd") as started:
+        yield started
+
+
+@pytest.fixture
+def far(server):
+    made = Loop(server)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def listener(tmp_path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "s"))
+        made.listen(64)
+        made.settimeout(20)
+        yield made
+
+
+def opened(far, listener):
+    near = far.do(far.line.way(listener.getsockname()))
+    there, _ = listener.accept()
+    there.settimeout(20)
+    return near, there
+
+
+def say(near, data):
+    view = memoryview(data)
+    while view:
+        view = view[near.send(view) :]
+        assert near.wait_to_send(LIMIT)
+
+
+def take(near, size):
+    data = memoryview(bytearray(size))
+    filled = 0
+    while filled < size:
+        count = near.receive(data[filled:])
+        if count is None:
+            assert near.wait_to_receive(LIMIT)
+        elif not count:
+            break
+        else:
+            filled += count
+    return bytes(data[:filled])
+
+
+def poured(near, size, into=None):
+    parts = []
+    near.pour(size, into or (lambda view: parts.append(bytes(view))))
+    while not near.has_poured():
+        assert near.wait_to_pour(LIMIT)
+    return b"".join(parts)
+
+
+def heard(there, size):
+    parts = []
+    while size and (data := there.recv(size)):
+        parts.append(data)
+        size -= len(data)
+    return b"".join(parts)
+
+
+def both_ways(near, there):
+    """Much goes both ways at once: some of it is taken, and the rest poured."""
+    down, up = os.urandom(MUCH), os.urandom(MUCH)
+    found = {}
+    threads = [
+        threading.Thread(target=say, args=(near, up)),
+        threading.Thread(target=there.sendall, args=(down,)),
+        threading.Thread(target=lambda: found.update(up=heard(there, MUCH))),
+    ]
+    for each in threads:
+        each.start()
+    first = take(near, 1_000_001)
+    found["down"] = first + poured(near, MUCH - len(first))
+    for each in threads:
+        each.join(60)
+    assert found == {"down": down, "up": up}
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many packets were opened and sealed here rather than by asyncssh."""
+    counts = {"opened": 0, "sealed": 0}
+    take, seal = packets.Packets._take, packets.Packets._seal
+
+    def counting_take(self, *given):
+        done = take(self, *given)
+        counts["opened"] += done
+        return done
+
+    def counting_seal(self, *given):
+        counts["sealed"] += 1
+        return seal(self, *given)
+
+    monkeypatch.setattr(packets.Packets, "_take", counting_take)
+    monkeypatch.setattr(packets.Packets, "_seal", counting_seal)
+    return counts
+
+
+def test_much_goes_both_ways_at_once(far, listener, counted):
+    near, there = opened(far, listener)
+    both_ways(near, there)
+    # What has to wait for the host is left to asyncssh, and what comes in small packets.
+    assert counted["sealed"] * 32768 > MUCH // 2
+    assert counted["opened"] > 50
+    near.close()
+    there.close()
+
+
+def test_while_keys_change_it_goes_on(tmp_path, listener, counted):
+    with sshd(tmp_path / "sshd", RekeyLimit="1M") as server:
+        far = Loop(server)
+        near, there = opened(far, listener)
+        both_ways(near, there)
+        assert counted["opened"] and counted["sealed"]
+        near.close()
+        there.close()
+        far.close()
+
+
+@pytest.mark.parametrize("cipher", ["chacha20-poly1305@openssh.com", "aes256-ctr"])
+def test_with_another_cipher_asyncssh_does_it(tmp_path, listener, counted, cipher):
+    with sshd(tmp_path / "sshd", Ciphers=cipher) as server:
+        far = Loop(server)
+        near, there = opened(far, listener)
+        both_ways(near, there)
+        assert counted == {"opened": 0, "sealed": 0}
+        near.close()
+        there.close()
+        far.close()
+
+
+@pytest.mark.parametrize("lacking", ["_finish_recv_packet", "_rekey_bytes"])
+def test_with_an_asyncssh_of_other_ways_it_does_it(far, listener, counted, monkeypatch, lacking):
+    monkeypatch.setattr(packets, "_NEEDED", {*packets._NEEDED, f"{lacking}_of_another_time"})
+    near, there = opened(far, listener)
+    both_ways(near, there)
+    assert counted == {"opened": 0, "sealed": 0}
+    near.close()
+    there.close()
+
+
+def test_several_ways_and_words_between(far, listener):
+    ways = [opened(far, listener) for _ in range(8)]
+    words = far.do(far.line.stream(listener.getsockname()))
+    there, _ = listener.accept()
+    words.settimeout(20)
+    threads = [threading.Thread(target=both_ways, args=each) for each in ways]
+    for each in threads:
+        each.start()
+    for number in range(50):
+        word = b"%d" % number
+        words.sendall(word)
+        assert there.recv(100) == word
+        there.sendall(word)
+        assert words.recv(100) == word
+    for each in threads:
+        each.join(120)
+    for near, end in (*ways, (words, there)):
+        near.close()
+        end.close()
+
+
+def test_a_small_word_overtakes_what_is_large(far, listener):
+    """With nobody to take the bulk in, what is urgent still comes at once."""
+    bulk = [opened(far, listener) for _ in range(4)]
+    words = far.do(far.line.stream(listener.getsockname()))
+    there, _ = listener.accept()
+    there.settimeout(20)
+
+    def say_much(near):
+        try:
+            for _ in range(25):
+                say(near, bytes(4_000_000))
+        except OSError:
+            return
+
+    saying = [threading.Thread(target=say_much, args=(near,)) for near, _ in bulk]
+    for each in saying:
+        each.start()
+    for word in (b"stop", b"now"):
+        words.sendall(word)
+        assert there.recv(100) == word
+    for near, other in bulk:
+        near.close()
+        other.close()
+    for each in saying:
+        each.join(20)
+        assert not each.is_alive()
+    words.close()
+    there.close()
+
+
+def test_nothing_is_read_that_nobody_takes_in(far, listener):
+    near, there = opened(far, listener)
+    there.setblocking(False)
+    sent = quiet = 0
+    while quiet < 10:
+        before = sent
+        try:
+            while sent < 400_000_000:
+                sent += there.send(bytes(1 << 16))
+        except BlockingIOError:
+            """It takes no more for now."""
+        assert sent < 400_000_000, "all was taken in"
+        far.do(asyncio.sleep(0.05))
+        quiet = quiet + 1 if sent == before else 0
+    there.close()
+    assert len(take(near, sent + 1)) == sent
+    near.close()
+
+
+@pytest.mark.parametrize("who", ["near", "there"])
+def test_a_side_that_hangs_up_is_heard_of_on_the_other(far, listener, who):
+    near, there = opened(far, listener)
+    if who == "near":
+        near.close()
+        assert there.recv(1) == b""
+    else:
+        there.close()
+        assert near.wait_to_receive(LIMIT)
+        assert near.receive(memoryview(bytearray(1))) == 0
+        near.close()
+    there.close()
+
+
+def test_what_came_before_the_line_was_cut_is_still_heard(far, listener, server):
+    near, there = opened(far, listener)
+    there.sendall(b"last words")
+    far.do(asyncio.sleep(0.2))
+    server.cut()
+    assert take(near, 100) == b"last words"
+    with pytest.raises(StreamLost):
+        while near.send(memoryview(bytes(100_000))):
+            near.wait_to_send(LIMIT)
+    near.close()
+    there.close()
+
+
+def test_who_waits_for_more_than_comes_is_told(far, listener):
+    near, there = opened(far, listener)
+    there.sendall(b"part")
+    there.close()
+    with pytest.raises(StreamLost):
+        poured(near, 10)
+    near.close()
+
+
+@pytest.mark.parametrize("came_before", [True, False])
+def test_what_goes_wrong_where_it_is_poured_is_raised(far, listener, came_before):
+    near, there = opened(far, listener)
+    if came_before:
+        there.sendall(bytes(100_000))
+        assert near.wait_to_receive(LIMIT)
+
+    def full(view):
+        raise OSError(28, "there is no room")
+
+    with pytest.raises(OSError, match="no room"):
+        if not came_before:
+            threading.Timer(0.1, there.sendall, (bytes(100_000),)).start()
+        poured(near, 100_000, full)
+    near.close()
+    there.close()
+
+
+def test_nothing_is_poured_after_the_end(far, listener):
+    near, there = opened(far, listener)
+    parts = []
+    near.pour(100_000, lambda view: parts.append(bytes(view)))
+    there.sendall(b"before")
+    while not parts:
+        near.wait_to_pour(10)
+    near.close()
+    try:
+        there.sendall(b"after" * 1000)
+    except OSError:
+        """It has been hung up on already."""
+    far.do(asyncio.sleep(0.2))
+    assert b"".join(parts) == b"before"
+    there.close()
+
+
+def test_what_is_not_as_it_was_sealed_ends_the_line(far, listener):
+    """A packet that was changed on its way is no data: asyncssh says so, and hangs up."""
+    near, there = opened(far, listener)
+    quick = far.line._gate.packets
+    updated = quick.buffer_updated
+
+    def change(nbytes):
+        if nbytes > 20_000:
+            at = quick._filled + 10_000
+            quick._room[at : at + 1] = bytes([quick._room[at] ^ 1])
+        updated(nbytes)
+
+    quick.buffer_updated = change
+    threading.Thread(target=_say_all, args=(there, bytes(MUCH))).start()
+    with pytest.raises(StreamLost):
+        poured(near, MUCH)
+    assert far.line._connection.is_closed()
+    near.close()
+    there.close()
+
+
+def _say_all(there, data):
+    try:
+        there.sendall(data)
+    except OSError:
+        return
+
+
+def test_a_way_that_nobody_waits_for_any_more_is_closed(far, listener):
+    async def given_up():
+        opening = asyncio.ensure_future(far.line.way(listener.getsockname()))
+        for _ in range(3):  # by then it is asked for, and not answered
+            await asyncio.sleep(0)
+        assert far.line._connection._channels
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+
+    far.do(far.line.connect())
+    far.do(given_up())
+    there, _ = listener.accept()
+    there.settimeout(20)
+    assert there.recv(1) == b""
+    there.close()
