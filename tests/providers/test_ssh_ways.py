@@ -9,7 +9,7 @@ import pytest
 from providers.lines import Loop
 from sshds import lacks, sshd
 
-from skyward_nb.providers.ssh import packets
+from skyward_nb.providers.ssh import lanes, packets
 from skyward_nb.wire.value_stream import StreamLost
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
@@ -349,3 +349,74 @@ def test_a_way_that_nobody_waits_for_any_more_is_closed(far, listener):
     there.settimeout(20)
     assert there.recv(1) == b""
     there.close()
+
+
+# ── connections beside the first ────────────────────────────────────────────────────────
+
+
+def many(far, listener, count):
+    """So many ways at once, as a value has them that goes over several."""
+
+    async def open_all():
+        path = listener.getsockname()
+        return await asyncio.gather(*(far.line.way(path) for _ in range(count)))
+
+    far.do(far.line.way(listener.getsockname())).close()
+    listener.accept()[0].close()
+    ways = far.do(open_all())
+    ends = [listener.accept()[0] for _ in ways]
+    return ways, ends
+
+
+def all_work(ways, ends):
+    """Each way leads to one of these ends."""
+    for number, way in enumerate(ways):
+        say(way, bytes([number]))
+    for end in ends:
+        end.settimeout(20)
+    assert sorted(heard(end, 1)[0] for end in ends) == list(range(len(ways)))
+    for each in (*ways, *ends):
+        each.close()
+
+
+def test_to_a_host_that_is_near_there_is_one_connection(far, listener, server, monkeypatch):
+    monkeypatch.setattr(lanes, "_FAR", 30.0)
+    all_work(*many(far, listener, 16))
+    assert server.logged("Accepted publickey") == 1
+
+
+def test_to_a_host_that_is_far_there_are_four(far, listener, server, monkeypatch):
+    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    all_work(*many(far, listener, 16))
+    assert server.logged("Accepted publickey") == 4
+    # Those who come later have the places of those who went, and the same connections.
+    all_work(*many(far, listener, 40))
+    assert server.logged("Accepted publickey") == 4
+
+
+def test_few_ways_share_the_first_connection(far, listener, server, monkeypatch):
+    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    all_work(*many(far, listener, 3))
+    assert server.logged("Accepted publickey") == 1
+
+
+def test_a_connection_that_cannot_be_had_is_done_without(far, listener, server, monkeypatch):
+    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    far.do(far.line.connect())
+    authorized = server.authorized.read_text()
+    server.authorized.write_text("")
+    all_work(*many(far, listener, 16))
+    assert server.logged("Accepted publickey") == 1
+    server.authorized.write_text(authorized)
+
+
+def test_connections_that_were_lost_are_made_anew(far, listener, server, monkeypatch):
+    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    ways, ends = many(far, listener, 16)
+    server.cut()
+    for way in ways:
+        assert not take(way, 1)
+    for each in (*ways, *ends):
+        each.close()
+    all_work(*many(far, listener, 16))
+    assert server.logged("Accepted publickey") == 8

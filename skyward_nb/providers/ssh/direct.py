@@ -42,8 +42,9 @@ class _Pour:
 class Direct(Viewer):
     """A `Way` and a `Pouring`, both ends of which are in use by one thread at a time."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, gone: Callable[[], None]) -> None:
         self._gate = gate
+        self._gone = gone
         self._loop = asyncio.get_running_loop()
         self._channel: asyncssh.SSHUNIXChannel[bytes] | None = None
         self._changed = threading.Condition()
@@ -152,6 +153,7 @@ class Direct(Viewer):
         """It is over; what came before that can still be taken."""
         del exc
         self._end()
+        self._gone()
 
     def _end(self) -> None:
         with self._changed:
@@ -283,13 +285,13 @@ class Direct(Viewer):
             """The loop has ended, and all lines with it."""
 
 
-async def direct(connection: asyncssh.SSHClientConnection, path: str, gate: Gate) -> Direct:
-    """A way to the unix socket at `path` on the host, for values.
+async def direct(gate: Gate, path: str, gone: Callable[[], None]) -> Direct:
+    """A way to the unix socket at `path` on the host, for values; `gone` is called at its end.
 
     Raises `asyncssh.ChannelOpenError` where nobody takes it there.
     """
-    way = Direct(gate)
-    opening = connection.create_unix_connection(
+    way = Direct(gate, gone)
+    opening = gate.connection.create_unix_connection(
         lambda: way, path, window=_WINDOW, max_pktsize=_PACKET
     )
     # Where nobody waits for it any more it is closed when it is there.

@@ -30,6 +30,7 @@ from skyward_nb.bootstrap.shell import (
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
 from skyward_nb.providers.ssh.direct import Direct, direct
 from skyward_nb.providers.ssh.faults import LoginRefused, UnknownKey, Unreachable
+from skyward_nb.providers.ssh.lanes import Lanes
 from skyward_nb.providers.ssh.offer import offered_at
 from skyward_nb.providers.ssh.stream import Gate, forward, whole
 from skyward_nb.words.hosts import Host
@@ -53,6 +54,7 @@ class HostLine:
         self._dialer = dialer
         self._connection: asyncssh.SSHClientConnection | None = None
         self._gate: Gate | None = None
+        self._lanes: Lanes | None = None
         self._dialing = asyncio.Lock()
         self._session = asyncio.Lock()
         self._is_closed = False
@@ -90,7 +92,13 @@ class HostLine:
             self._connection = await self._dialed(again=again)
             self.number += 1
             self._gate = Gate(self._connection)
+            lanes, self._lanes = self._lanes, Lanes(self._gate, self._dialed_beside)
+            if lanes is not None:
+                await lanes.close()
             return self._connection
+
+    async def _dialed_beside(self) -> asyncssh.SSHClientConnection:
+        return await self._dialer.dial(self.host, self._again, 1)
 
     async def _dialed(self, *, again: bool) -> asyncssh.SSHClientConnection:
         """A new connection; a login to a host that takes long over it is given longer each time."""
@@ -127,6 +135,9 @@ class HostLine:
         self._is_closed = True
         async with self._dialing:
             connection, self._connection = self._connection, None
+            lanes, self._lanes = self._lanes, None
+            if lanes is not None:
+                await lanes.close()
             if connection is not None:
                 connection.abort()
                 await connection.wait_closed()
@@ -151,29 +162,47 @@ class HostLine:
         Unless it is to go `over` that one. Raises `ConnectionRefusedError` when the host says that
         nobody takes it there, and OSError when the host cannot be reached now.
         """
-        return await self._opened(lambda connection, _: forward(connection, path), over)
+        lanes = await self._there(over)
+        return await self._opened(lanes.first, lambda gate: forward(gate.connection, path))
 
     async def way(self, path: str, *, over: int | None = None) -> Direct:
-        """A way for values to a unix socket there; otherwise as `stream`."""
-        return await self._opened(lambda connection, gate: direct(connection, path, gate), over)
+        """A way for values to a unix socket there; otherwise as `stream`.
 
-    async def _opened(
-        self,
-        opening: Callable[[asyncssh.SSHClientConnection, Gate], Coroutine[Any, Any, T]],
-        over: int | None,
-    ) -> T:
-        connection = await self._reached()
+        Where the host is far, several ways go over connections of their own.
+        """
+        lanes = await self._there(over)
+        seat = lanes.take()
+        try:
+            gate = await lanes.gate(seat)
+            began = time.monotonic()
+            way = await self._opened(
+                gate, lambda gate: direct(gate, path, lambda: lanes.leave(seat))
+            )
+        except BaseException:
+            lanes.leave(seat)
+            raise
+        lanes.answered(time.monotonic() - began)
+        return way
+
+    async def _there(self, over: int | None) -> Lanes:
+        """The connections that there are, made anew if the first was lost; raises OSError."""
+        await self._reached()
         if over is not None and over != self.number:
             raise OSError(errno.ECONNRESET, "the connection was lost meanwhile")
-        gate = self._gate
-        assert gate is not None
+        assert self._lanes is not None
+        return self._lanes
+
+    async def _opened(self, gate: Gate, opening: Callable[[Gate], Coroutine[Any, Any, T]]) -> T:
         try:
-            return await gate.patiently(opening(connection, gate))
+            return await gate.patiently(opening(gate))
         except TimeoutError as late:
-            self.drop()
+            if gate is self._gate:
+                self.drop()
+            else:
+                gate.connection.abort()
             raise OSError(errno.ETIMEDOUT, str(late)) from None
         except asyncssh.ChannelOpenError as error:
-            if connection.is_closed():
+            if gate.connection.is_closed():
                 raise OSError(errno.ECONNRESET, "the connection is lost") from error
             raise ConnectionRefusedError(errno.ECONNREFUSED, error.reason) from error
         except asyncssh.Error as error:

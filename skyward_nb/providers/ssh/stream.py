@@ -55,6 +55,7 @@ class Gate:
     """
 
     def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
+        self.connection: asyncssh.SSHClientConnection = connection
         self.is_open: bool = True
         self._clock = asyncio.get_running_loop().time
         self.heard: float = self._clock()
