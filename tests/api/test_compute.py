@@ -10,7 +10,6 @@ import threading
 import time
 from concurrent.futures import CancelledError
 
-import psutil
 import pytest
 from leaks import leaves_nothing
 from scripts import begin, run_text
