@@ -378,6 +378,56 @@ def test_machines_of_others_are_told_of_and_left(api, renter, tmp_path, monkeypa
     assert len(api.left()["machines"]) == 2
 
 
+@pytest.mark.parametrize("state", ["launching", "up", "ending"])
+def test_credentials_of_another_account_end_nothing_and_forget_nothing(api, renter, state):
+    """They see none of its machines, which is no sign that there are none."""
+    made = renter()
+    made.launch()
+    made.entry.note(state=state, account="999999999999", created=time.time() - 7200)
+    gone(made.entry)
+    found = asyncio.run(sweep.sweep())
+    assert not found and "rented in 999999999999" in str(found)
+    left = made.end()
+    assert sorted(left.machines) == sorted(each.instance for each in made.machines)
+    assert "TerminateInstances" not in api.actions()
+    assert [each.record for each in ledger.entries()] == [made.entry.record]
+    made.entry.note(account="123456789012")
+    assert asyncio.run(sweep.sweep()).records == ["default-abc"]
+    assert api.left() == {}
+
+
+def test_a_pool_of_another_account_that_is_in_use_is_no_news(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.note(state="up", account="999999999999", created=time.time() - 7200)
+    asyncio.run(made.cloud.ask(
+        "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
+    ))  # fmt: skip
+    assert str(asyncio.run(sweep.sweep())) == "nothing was left"
+    assert len(ledger.entries()) == 1
+
+
+def test_a_record_stays_while_nobody_says_whose_credentials_these_are(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.note(account="123456789012")
+    api.fail("GetCallerIdentity", "ExpiredToken")
+    left = made.end()
+    assert not left.machines and "the record of default-abc" in str(left)
+    assert "aws sso login" in left.why and "machines" not in api.left()
+    assert not made.end()
+    assert api.left() == {} and not ledger.entries()
+
+
+def test_what_a_launch_beside_a_sweep_notes_is_looked_at_too(api, renter):
+    made = renter()
+    made.launch()
+    other = ledger.Used("eu-west-1", None, api.url)
+    assert not asyncio.run(sweep.sweep(lambda _: ledger.note_used(other)))
+    asked = {call.region for call in api.calls if call.action == "DescribeInstances"}
+    assert "eu-west-1" in asked
+
+
 def test_a_sweep_that_may_not_look_says_so(api, renter):
     made = renter()
     made.launch()

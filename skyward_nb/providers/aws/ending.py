@@ -51,15 +51,45 @@ async def end(
     """End all that a pool has, and forget its record when nothing is left.
 
     Groups cannot go before their machines have ended for good: that is waited for `wait` seconds, and
-    is a later call's to do. What AWS refuses, is in what is left.
+    is a later call's to do. What AWS refuses, is in what is left; all is, where it was rented in another
+    account than that of these credentials, which sees nothing of it.
     """
+    why = ""
     try:
-        return await _end(cloud, entry, told, wait)
+        if others := await other_account(cloud, entry.record):
+            return _unseen(entry.record, others)
+    except AWSFault as fault:
+        why = spell_fault(fault)
+    try:
+        return await _end(cloud, entry, told, wait, why)
     except FileNotFoundError:
         return Left()  # another process has come to the end of it, and forgotten it
 
 
-async def _end(cloud: Cloud, entry: Entry, told: Callable[[str], None], wait: float) -> Left:
+async def other_account(cloud: Cloud, record: Record) -> str:
+    """Whose credentials these are, where it is not who made the record; else "". Raises `AWSFault`."""
+    if not record.account or not record.regions:
+        return ""
+    account = await cloud.account(record.regions[0])
+    return "" if account == record.account else account
+
+
+def _unseen(record: Record, account: str) -> Left:
+    """All that a record names, and may be there: these credentials are of another account."""
+    machines = [name for region in record.regions for name in _known(record, region)]
+    others = tuple(f"{each.kind} {each.name} ({each.region})" for each in record.made)
+    profile = f", by profile={record.profile}" if record.profile else ""
+    why = (
+        f"the credentials here are of account {account}, and it was rented in {record.account}{profile}: "
+        "`%sky sweep` with those of that one ends it"
+    )
+    return Left(tuple(machines) or (f"what runs in account {record.account}",), others, why)
+
+
+async def _end(
+    cloud: Cloud, entry: Entry, told: Callable[[str], None], wait: float, unsure: str
+) -> Left:
+    """End it; `unsure` is why it is not known whose credentials these are: the record stays then."""
     if entry.record.state != "ending":
         entry.note(state="ending")
     until = time.monotonic() + wait
@@ -81,6 +111,9 @@ async def _end(cloud: Cloud, entry: Entry, told: Callable[[str], None], wait: fl
             )
             others += made
             whys.append(spell_fault(fault))
+    if unsure and not (machines or others):
+        others.append(f"the record of {entry.record.pool_id}")
+        whys.append(unsure)
     left = Left(tuple(machines), tuple(others), "; ".join(dict.fromkeys(whys)))
     if not left:
         entry.forget()

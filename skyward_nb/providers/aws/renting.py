@@ -51,7 +51,7 @@ async def rent(
             )
         )
         machines = await _rented(spec, cloud, entry, offers, tell)
-        await sweeping
+        await asyncio.wait([sweeping])
     except BaseException:
         sweeping.cancel()
         await asyncio.gather(sweeping, return_exceptions=True)
@@ -59,6 +59,10 @@ async def rent(
             await asyncio.shield(_undone(cloud, entry, tell))
         raise
     entry.note(state="up")
+    if (error := sweeping.exception()) is not None:
+        # What others have left is no reason to give up what was just rented.
+        text = f"what was left before could not be looked for: {error!r}"
+        tell(Step(tuple(range(spec.nodes)), "sweep", text, done=True))
     return machines
 
 
@@ -118,7 +122,7 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
 async def _account(cloud: Cloud, region: str) -> str:
     """Whose credentials these are; raises `AccountError` where they are nobody's."""
     try:
-        return str((await cloud.ask("GetCallerIdentity", region, service="sts"))["Account"])
+        return await cloud.account(region)
     except AWSFault as fault:
         raise AccountError(spell_fault(fault)) from fault
 

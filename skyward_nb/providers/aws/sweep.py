@@ -26,6 +26,8 @@ _ABROAD = 86400.0
 _UNSEEN = 3600.0
 """Seconds in which EC2 tells of machines that have ended."""
 
+Clouds = dict[tuple[str | None, str | None], Cloud]
+
 
 @dataclass
 class Found:
@@ -57,11 +59,9 @@ class Found:
 async def sweep(told: Callable[[str], None] = lambda _: None) -> Found:
     """Look in all regions where something was ever made, and end what nobody has; never raises a fault."""
     found = Found()
-    clouds = {
-        (each.profile, each.endpoint): Cloud(each.profile, each.endpoint) for each in ledger.used()
-    }
+    clouds: Clouds = {}
     for entry in ledger.entries():
-        cloud = clouds.setdefault(_view(entry), Cloud(*_view(entry)))
+        cloud = _cloud(clouds, *_view(entry))
         told(f"looking after pool {entry.record.pool_id}")
         try:
             await _look_after(cloud, entry, found)
@@ -70,9 +70,14 @@ async def sweep(told: Callable[[str], None] = lambda _: None) -> Found:
     places = ledger.used()
     told("looking for machines that no record has")
     await asyncio.gather(
-        *(_look_in(clouds[each.profile, each.endpoint], each, found) for each in places)
+        *(_look_in(_cloud(clouds, each.profile, each.endpoint), each, found) for each in places)
     )
     return found
+
+
+def _cloud(clouds: Clouds, profile: str | None, endpoint: str | None) -> Cloud:
+    """That of these credentials; which there are, a launch beside may have noted just now."""
+    return clouds.setdefault((profile, endpoint), Cloud(profile, endpoint))
 
 
 async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
@@ -80,6 +85,8 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
     record = entry.record
     if record.state == "launching" and record.maker.may_live and not _is_forgotten(entry):
         return
+    # Another account sees none of its machines, which is no sign that they have ended.
+    is_elsewhere = bool(await ending.other_account(cloud, record))
     states: dict[str, str] = {}
     for region in record.regions:
         states |= await ending.states_of(cloud, region, record.pool_id)
@@ -87,7 +94,9 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
     if record.state == "up" and not _is_late(entry):
         unseen = {each.instance for each in record.machines} - states.keys()
         may_be_used = record.maker.may_live or _is_listed(record.pool_id)
-        if (alive and may_be_used) or (unseen and ledger.age_of(record) < _UNSEEN):
+        if ((alive or is_elsewhere) and may_be_used) or (
+            unseen and ledger.age_of(record) < _UNSEEN
+        ):
             return
     left = await ending.end(cloud, entry)
     if left:
