@@ -15,7 +15,7 @@ from pools import found, request, values
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.aws import boot, launch, ledger, quoting, sweep
+from skyward_nb.providers.aws import boot, launch, ledger, quoting, renting, sweep
 from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.aws import AWSAccess
@@ -208,6 +208,36 @@ def test_credentials_that_are_over_end_machines_all_the_same(cloud, offered):
         warnings.simplefilter("error")
         assert swept().records == [pool.pool_id]
     cloud.nothing_left()
+
+
+def test_credentials_that_are_over_while_machines_boot_are_no_end(offered, monkeypatch):
+    """Who can log in needs nothing of AWS: it is looked again whether they run."""
+    monkeypatch.setattr(boot, "_LOOK", 0.05)
+    refused = []
+
+    def watch(event):
+        if isinstance(event, Step) and event.name == "boot" and not refused:
+            refused.append(offered.fail("DescribeInstances", "ExpiredToken"))
+
+    pool = started(watch)
+    assert offered.calm()
+    values(pool, "1")
+    pool.close()
+    offered.nothing_left()
+
+
+def test_credentials_that_are_over_end_machines_that_were_not_readied(offered, monkeypatch):
+    async def refused(*_: object):
+        offered.fail("", "ExpiredToken", times=0)
+        raise StartError("default", "it cannot be readied")
+
+    monkeypatch.setattr(renting, "made_ready", refused)
+    with pytest.raises(StartError, match="it cannot be readied"):
+        started()
+    until(lambda: not offered.machines)
+    offered.calm()
+    assert len(swept().records) == 1
+    offered.nothing_left()
 
 
 def test_without_rights_nothing_is_begun(offered):

@@ -7,6 +7,7 @@ is done there is to make another one, which nobody but the machine has.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -103,10 +104,12 @@ async def _reach_one(line: HostLine, until: float, faults: dict[str, str]) -> No
 
 
 async def _see_that_they_run(cloud: Cloud, entry: Entry, lines: list[HostLine]) -> None:
-    """Raise `StartError` where a machine has ended, with its last words."""
+    """Raise `StartError` where a machine has ended, with its last words; it is looked again where AWS does not say."""
     record = entry.record
     region = record.machines[0].region
-    states = await ending.states_of(cloud, region, record.pool_id)
+    states: dict[str, str] = {}
+    with contextlib.suppress(AWSFault):
+        states = await ending.states_of(cloud, region, record.pool_id)
     for line in lines:
         state = states.get(line.name)
         if state is not None and not ending.is_alive(state):

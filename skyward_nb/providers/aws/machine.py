@@ -23,6 +23,7 @@ from skyward_nb.words.errors import MissingDependency
 _GROUPS_WAIT = 60.0
 _ASK_AGAIN = 5.0
 _OFF_LIMIT = 10.0
+_REACH_LIMIT = 30.0
 _OFF = (
     'if [ "$(id -u)" = 0 ]; then p=; else p="sudo -n"; fi; '
     "(sleep 1; $p systemctl poweroff || $p poweroff) > /dev/null 2>&1 < /dev/null &"
@@ -73,8 +74,7 @@ class Rental:
         except (AWSFault, MissingDependency, OSError) as error:
             left = ending.Left(("its machines",), why=str(error))
         if left.machines:
-            # Powered off, a machine is terminated, and that needs no credentials.
-            await asyncio.gather(*(_power_off(line) for line in self._lines))
+            await power_off(self._lines)
         if left.machines or left.why:
             warnings.warn(
                 f"pool {entry.record.name!r}: AWS did not say that this is gone: {left}. The machines "
@@ -140,6 +140,12 @@ def machines_of(
     )
 
 
+async def power_off(lines: Sequence[HostLine]) -> None:
+    """Have the machines that can be reached end: powered off, one is terminated, without credentials."""
+    await asyncio.gather(*(_power_off(line) for line in lines))
+
+
 async def _power_off(line: HostLine) -> None:
     with contextlib.suppress(ShellGone, TimeoutError):
-        await line.run(_OFF, limit=_OFF_LIMIT)
+        async with asyncio.timeout(_REACH_LIMIT):
+            await line.run(_OFF, limit=_OFF_LIMIT)

@@ -11,7 +11,7 @@ from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.ledger import Entry, Maker, Record
-from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of
+from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, power_off
 from skyward_nb.providers.aws.sweep import sweep
 from skyward_nb.providers.aws.walk import Try
 from skyward_nb.providers.base import AgentGone, Tell
@@ -112,11 +112,15 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
     if entry is None or entry.record.state != "up":
         raise AgentGone
     record = entry.record
-    access = keys.access_of(entry.folder, record.machines)
-    dialer = Dialer(access)
     rental = Rental(Cloud(record.profile, record.endpoint), pool_id)
-    lines = [(HostLine(host, dialer), None) for host in access.hosts]
-    return machines_of(spec.name, pool_id, rental, lines)
+    return machines_of(spec.name, pool_id, rental, [(line, None) for line in _lines_to(entry)])
+
+
+def _lines_to(entry: Entry) -> list[HostLine]:
+    """Lines to the machines that a record has."""
+    access = keys.access_of(entry.folder, entry.record.machines)
+    dialer = Dialer(access)
+    return [HostLine(host, dialer) for host in access.hosts]
 
 
 async def _account(cloud: Cloud, region: str) -> str:
@@ -132,6 +136,9 @@ async def _undone(cloud: Cloud, entry: Entry, tell: Tell) -> None:
     left = await ending.end(cloud, entry, lambda text: tell(Phase(text)))
     tell(Phase(""))
     if left.machines:
+        lines = _lines_to(entry)
+        await power_off(lines)
+        await asyncio.gather(*(line.close() for line in lines))
         text = f"{left}; they end by themselves, and `%sky sweep` looks again"
         tell(Step((), "launch", text, done=True))
 
