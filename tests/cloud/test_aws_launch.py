@@ -10,8 +10,10 @@ import pytest
 from cloud.sky import Cloud
 
 from skyward_nb.api.sweeping import clean_up
-from skyward_nb.providers.aws import calls, ending, keys, ledger, sweep
+from skyward_nb.providers.aws import calls, ending, keys, launch, ledger, sweep
+from skyward_nb.providers.aws.images import MachineImage
 from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.aws.network import Street
 from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
@@ -109,6 +111,30 @@ def test_machines_are_asked_for_as_they_should_be(api, renter):
     assert "skyward:pool" in asked.values() and made.entry.record.owner in asked.values()
     assert not made.end()
     assert api.left() == {} and not ledger.entries()
+
+
+def test_no_disk_of_an_image_stays(api, renter, monkeypatch):
+    async def image_for(*_: object):
+        return MachineImage("ami-0123456789abcdef0", "/dev/sda1", 8, "ubuntu", (("/dev/sdf", 9),))
+
+    monkeypatch.setattr(launch, "image_for", image_for)
+    made = renter(nodes=1)
+    made.launch()
+    asked = launches(api)[0].parameters
+    disk = "BlockDeviceMapping.2."
+    assert {key.removeprefix(disk): asked[key] for key in asked if key.startswith(disk)} == {
+        "DeviceName": "/dev/sdf", "Ebs.VolumeSize": "9", "Ebs.Encrypted": "true", "Ebs.DeleteOnTermination": "true",
+    }  # fmt: skip
+    assert not made.end()
+    assert api.left() == {}
+
+
+def test_a_machine_in_a_zone_of_a_city_is_one_of_its_region(api, renter):
+    made = renter(nodes=1)
+    work = Launch(made.spec, made.cloud, made.entry, None, None, lambda _: None)
+    work._streets["us-west-2"] = Street("vpc-1", {"us-west-2-lax-1a": "subnet-1"})
+    said = {"Placement": {"AvailabilityZone": "us-west-2-lax-1a"}, "PublicIpAddress": "1.2.3.4"}
+    assert work._address(said, "us-west-2") == "1.2.3.4"
 
 
 def test_who_comes_in_is_the_caller_and_other_members(api, renter):

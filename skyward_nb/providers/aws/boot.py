@@ -113,7 +113,10 @@ async def _see_that_they_run(cloud: Cloud, entry: Entry, lines: list[HostLine]) 
     for line in lines:
         state = states.get(line.name)
         if state is not None and not ending.is_alive(state):
-            why = f"{line.name} ended before it could be logged in to: what it is told at its boot failed"
+            why = (
+                f"{line.name} ended before it could be logged in to: what it is told at its boot failed. "
+                f"If its ami= has no user {record.user!r}, user= says whom it has"
+            )
             raise StartError(record.name, why, await _console(cloud, region, line.name))
 
 

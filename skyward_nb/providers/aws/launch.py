@@ -187,7 +187,7 @@ class Launch:
                 if not ending.is_alive(str(each["State"]["Name"])):
                     raise _ended(each)
             there = [each for each in mine if each["State"]["Name"] == "running"]
-            if len(there) == len(names) and all(self._address(each) for each in there):
+            if len(there) == len(names) and all(self._address(each, region) for each in there):
                 return tuple(self._launched(each, now) for each in there)
             if time.monotonic() > until:
                 why = f"{len(there)} of {len(names)} machines run after {_RUN_LIMIT:g} s"
@@ -196,9 +196,9 @@ class Launch:
             await asyncio.sleep(pause)
             pause = min(_QUICK * pause, _MOST_PAUSE)
 
-    def _address(self, instance: dict[str, Any]) -> str | None:
+    def _address(self, instance: dict[str, Any], region: str) -> str | None:
         """Where a machine can be reached, once it can."""
-        is_public = self._streets[_region(instance)].is_public
+        is_public = self._streets[region].is_public
         return instance.get("PublicIpAddress" if is_public else "PrivateIpAddress")
 
     def _launched(self, instance: dict[str, Any], now: Try) -> Launched:
@@ -249,7 +249,15 @@ class Launch:
                         "Encrypted": True,
                         "DeleteOnTermination": True,
                     },
-                }
+                },
+                # An image may say that a disk of its own stays.
+                *(
+                    {
+                        "DeviceName": name,
+                        "Ebs": {"VolumeSize": size, "Encrypted": True, "DeleteOnTermination": True},
+                    }
+                    for name, size in image.others
+                ),
             ],
             "NetworkInterfaces": network.cards_for(
                 kind,
@@ -347,10 +355,6 @@ def _other_ways(spec: PoolSpec) -> str:
     if spec.spot == "yes":
         ways.append("spot=auto, which takes machines on demand where there are no others")
     return f"Other ways: {', '.join(ways)}."
-
-
-def _region(instance: dict[str, Any]) -> str:
-    return str(instance["Placement"]["AvailabilityZone"]).rstrip("abcdefghijklmnopqrstuvwxyz")
 
 
 def _ended(instance: dict[str, Any]) -> AWSFault:
