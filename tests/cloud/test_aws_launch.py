@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import time
 
 import pytest
@@ -452,6 +453,23 @@ def test_what_a_launch_beside_a_sweep_notes_is_looked_at_too(api, renter):
     assert not asyncio.run(sweep.sweep(lambda _: ledger.note_used(other)))
     asked = {call.region for call in api.calls if call.action == "DescribeInstances"}
     assert "eu-west-1" in asked
+
+
+def test_a_disk_that_is_full_hides_no_machine(api, renter, monkeypatch):
+    write = ledger.write
+
+    def full(path, data):
+        if b'"instances": [\n' in data:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(ledger, "write", full)
+    made = renter()
+    with pytest.raises(OSError, match="No space left"):
+        made.launch()
+    assert len(api.left()["machines"]) == 2
+    assert not made.end()
+    assert api.left() == {} and not ledger.entries()
 
 
 def test_a_sweep_that_may_not_look_says_so(api, renter):

@@ -129,6 +129,7 @@ class Launch:
             zone=now.zone,
             type=now.offer.type.name,
             spot=now.offer.spot,
+            count=self._spec.nodes,
             at=time.time(),
         )
         self._entry.attempt(attempt)
@@ -157,7 +158,8 @@ class Launch:
             except AWSFault as fault:
                 if not fault.is_unknown and way_on(fault) is not Way.AGAIN:
                     # With this token nothing was launched: else that would have been answered.
-                    self._entry.attempt(replace(attempt, over=True))
+                    with ledger.as_far_as_it_can():
+                        self._entry.attempt(replace(attempt, over=True))
                     raise
                 if not left:
                     raise
@@ -170,7 +172,8 @@ class Launch:
     def _heard(self, attempt: Attempt, said: Answer) -> None:
         """Note what was launched, at once: also where nobody waits for the answer any more."""
         names = tuple(str(each["InstanceId"]) for each in said["Instances"])
-        self._entry.attempt(replace(attempt, instances=names))
+        with ledger.as_far_as_it_can():
+            self._entry.attempt(replace(attempt, instances=names))
 
     async def _running(self, now: Try) -> tuple[Launched, ...]:
         """Wait until all machines run and have addresses; raises `AWSFault` where one ends."""

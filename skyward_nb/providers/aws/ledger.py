@@ -14,6 +14,7 @@ import secrets
 import shutil
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,7 +70,8 @@ def _started(pid: int) -> float:
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One call that may have launched machines: `token` makes it the same call however often it is sent.
 
-    `instances` are those that it is known to have launched; `over` when it is known that none runs.
+    `count` is how many it asks for, `instances` are those that it is known to have launched; `over` when
+    it is known that none runs.
     """
 
     token: str
@@ -77,6 +79,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
     type: str
     spot: bool = False
+    count: int = 1
     at: float = 0.0
     instances: tuple[str, ...] = ()
     over: bool = False
@@ -172,6 +175,20 @@ class Entry:
             if path.name != _RECORD:
                 path.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def as_far_as_it_can() -> Iterator[None]:
+    """For notes that must keep nobody from ending machines: a disk that is full is no reason to let them run.
+
+    A record that is gone is: raises FileNotFoundError.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError:
+        """What was to be noted is known to this process, and found out by the next."""
 
 
 def pool_ids() -> set[str]:
