@@ -161,6 +161,31 @@ def test_a_machine_that_nobody_readies_ends_by_itself(offered, monkeypatch):
     offered.nothing_left()
 
 
+def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
+    monkeypatch.setattr(boot, "_RENEWED_AFTER", 0.1)
+    monkeypatch.setattr(boot, "_RENEWED_EVERY", 3.0)
+    made_ready = renting.made_ready
+
+    def passes():
+        (machine,) = offered.machines
+        lease = machine.file("/var/lib/skyward/lease")
+        for _ in range(3):
+            before = lease.stat().st_mtime_ns
+            until(lambda before=before: lease.stat().st_mtime_ns != before)
+            machine.pass_time(0.6 * launch.BOOT)
+        offered.ask("settled")
+
+    async def slow(*args):
+        await asyncio.get_running_loop().run_in_executor(None, passes)
+        return await made_ready(*args)
+
+    monkeypatch.setattr(renting, "made_ready", slow)
+    pool = started(idle=launch.BOOT)
+    values(pool, "1")
+    pool.close()
+    offered.nothing_left()
+
+
 def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
     monkeypatch.setattr(launch, "lease_for", lambda spec, price: launch.Lease(60, 60, 12, every=1))
     pool = rented(max_cost=0.001)

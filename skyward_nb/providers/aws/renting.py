@@ -15,8 +15,6 @@ from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, po
 from skyward_nb.providers.aws.sweep import sweep
 from skyward_nb.providers.aws.walk import Try
 from skyward_nb.providers.base import AgentGone, Tell
-from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.readying import made_ready
 from skyward_nb.words.errors import AccountError, StartError
 from skyward_nb.words.events import Phase, Priced, Step
@@ -78,7 +76,8 @@ async def _rented(
     tell(Priced(_bill(spec, entry, launch.chosen)))
     lines = await boot.log_in(cloud, entry, launched, tell)
     rental = Rental(cloud, entry.record.pool_id)
-    readied = await made_ready(spec, lines, tell)
+    async with boot.kept(entry):
+        readied = await made_ready(spec, lines, tell)
     spot = launched[0].spot
     return machines_of(spec.name, entry.record.pool_id, rental, readied, spot=spot)
 
@@ -113,14 +112,7 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
         raise AgentGone
     record = entry.record
     rental = Rental(Cloud(record.profile, record.endpoint), pool_id)
-    return machines_of(spec.name, pool_id, rental, [(line, None) for line in _lines_to(entry)])
-
-
-def _lines_to(entry: Entry) -> list[HostLine]:
-    """Lines to the machines that a record has."""
-    access = keys.access_of(entry.folder, entry.record.machines)
-    dialer = Dialer(access)
-    return [HostLine(host, dialer) for host in access.hosts]
+    return machines_of(spec.name, pool_id, rental, [(line, None) for line in boot.lines_to(entry)])
 
 
 async def _account(cloud: Cloud, region: str) -> str:
@@ -136,7 +128,7 @@ async def _undone(cloud: Cloud, entry: Entry, tell: Tell) -> None:
     left = await ending.end(cloud, entry, lambda text: tell(Phase(text)))
     tell(Phase(""))
     if left.machines:
-        lines = _lines_to(entry)
+        lines = boot.lines_to(entry)
         await power_off(lines)
         await asyncio.gather(*(line.close() for line in lines))
         text = f"{left}; they end by themselves, and `%sky sweep` looks again"
