@@ -374,6 +374,22 @@ def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter)
     assert api.left() == {} and not ledger.entries()
 
 
+def test_a_pool_that_is_listed_elsewhere_is_left(api, renter, tmp_path, monkeypatch):
+    """Who sweeps may keep such files in another place than the kernel that made it."""
+    made = renter()
+    made.launch()
+    listing = tmp_path / "of-a-kernel" / "default-abc.json"
+    listing.parent.mkdir()
+    listing.touch()
+    made.entry.note(state="up", listing=str(listing))
+    gone(made.entry)
+    monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(tmp_path / "of-a-terminal"))
+    assert not asyncio.run(sweep.sweep())
+    listing.unlink()
+    assert len(asyncio.run(sweep.sweep()).machines) == 2
+    assert api.left() == {}
+
+
 def test_a_pool_that_nobody_can_attach_is_ended(api, renter):
     made = renter()
     made.launch()

@@ -15,6 +15,7 @@ from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, po
 from skyward_nb.providers.aws.sweep import sweep
 from skyward_nb.providers.aws.walk import Try
 from skyward_nb.providers.base import AgentGone, Tell
+from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.ssh.readying import made_ready
 from skyward_nb.words.errors import AccountError, StartError
 from skyward_nb.words.events import Phase, Priced, Step
@@ -46,6 +47,7 @@ async def rent(
                 account=account,
                 profile=spec.aws.profile,
                 endpoint=spec.aws.endpoint,
+                listing=str((far_root() / f"{pool_id}.json").absolute()),
             )
         )
         machines = await _rented(spec, cloud, entry, offers, tell)

@@ -11,12 +11,13 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from skyward_nb.providers.aws import ending, ledger, tags
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
-from skyward_nb.providers.aws.ledger import Entry, Made, Used
+from skyward_nb.providers.aws.ledger import Entry, Made, Record, Used
 from skyward_nb.providers.folders import far_root
 
 _LATE = 300.0
@@ -93,7 +94,7 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
     alive = [name for name, state in states.items() if ending.is_alive(state)]
     if record.state == "up" and not _is_late(entry):
         unseen = {each.instance for each in record.machines} - states.keys()
-        may_be_used = record.maker.may_live or _is_listed(record.pool_id)
+        may_be_used = record.maker.may_live or _is_listed(record)
         if ((alive or is_elsewhere) and may_be_used) or (
             unseen and ledger.age_of(record) < _UNSEEN
         ):
@@ -106,15 +107,14 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
         found.records.append(record.pool_id)
 
 
-def _is_listed(pool_id: str) -> bool:
+def _is_listed(record: Record) -> bool:
     """Whether somebody may attach to a pool: it is listed as long as its agents are there."""
-    return (far_root() / f"{pool_id}.json").exists()
+    return Path(record.listing or far_root() / f"{record.pool_id}.json").exists()
 
 
 def _is_forgotten(entry: Entry) -> bool:
     """Whether another machine began it, so long ago that it will not go on."""
-    is_here = entry.record.maker.host == ledger.Maker.this().host
-    return not is_here and ledger.age_of(entry.record) > _ABROAD
+    return not entry.record.maker.is_here and ledger.age_of(entry.record) > _ABROAD
 
 
 def _is_late(entry: Entry) -> bool:

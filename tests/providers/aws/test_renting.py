@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from skyward_nb.providers.aws import ledger, renting
+from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.events import Step
 from skyward_nb.words.offers import InstanceType, Offer, Price
@@ -45,6 +46,7 @@ def test_a_sweep_that_fails_undoes_no_launch(rent, monkeypatch):
 
     monkeypatch.setattr(renting, "sweep", sweep)
     assert rent(launch) == ("a machine",)
-    assert ledger.find("default-abc").record.state == "up"
+    record = ledger.find("default-abc").record
+    assert (record.state, record.listing) == ("up", str(far_root() / "default-abc.json"))
     (step,) = [each for each in rent.told if isinstance(each, Step)]
     assert "a profile that was noted just now" in step.text
