@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import errno
+import re
 import time
 
 import pytest
@@ -15,6 +17,7 @@ from skyward_nb.providers.aws import calls, ending, keys, launch, ledger, sweep
 from skyward_nb.providers.aws.images import MachineImage
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.network import Street
+from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
@@ -53,8 +56,8 @@ class Renter:
 
     def launch(self, *offers: Offer):
         pair, host = keys.new_pair("skyward_nb"), keys.new_pair("")
-        work = Launch(self.spec, self.cloud, self.entry, pair, host, self._hear)
-        self.machines = asyncio.run(work.run(offers or (offer(),)))
+        self.work = Launch(self.spec, self.cloud, self.entry, pair, host, self._hear)
+        self.machines = asyncio.run(self.work.run(offers or (offer(),)))
         self.entry.note(machines=self.machines)
         return self.machines
 
@@ -301,6 +304,31 @@ def test_all_that_was_tried_is_told(api, renter):
         "c5.large in us-east-1a", "c5.large in us-east-1b",
     ]  # fmt: skip
     assert "fewer nodes=" in caught.value.message
+
+
+def ends_after(call):
+    """The seconds after which machines of a launch end in any case."""
+    script = base64.b64decode(call.parameters["UserData"]).decode()
+    return int(re.search(rf"{LEASE} \d+ \d+ (\d+) ", script)[1])
+
+
+def test_what_machines_have_cost_that_came_to_nothing_is_no_longer_there_to_be_spent(api, renter):
+    made = renter(nodes=2, max_cost=0.1)
+    api.fail("DescribeInstances", "Unsupported")
+    made.launch()
+    first, second = (ends_after(each) for each in launches(api))
+    assert made.work.spent == pytest.approx(2 * 0.1 / 60)
+    assert first - second == 60
+    assert not made.end()
+
+
+def test_a_budget_that_is_spent_rents_nothing_more(api, renter):
+    made = renter(nodes=2, max_cost=0.003)
+    api.fail("DescribeInstances", "Unsupported")
+    with pytest.raises(LaunchError, match=r"max_cost=0.003 is spent"):
+        made.launch()
+    assert len(launches(api)) == 1
+    assert not made.end()
 
 
 # ── what is left ────────────────────────────────────────────────────────────────────────

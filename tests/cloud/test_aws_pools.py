@@ -187,7 +187,7 @@ def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
 
 
 def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
-    monkeypatch.setattr(launch, "lease_for", lambda spec, price: launch.Lease(60, 60, 12, every=1))
+    monkeypatch.setattr(launch, "lease_for", lambda *_: launch.Lease(60, 60, 12, every=1))
     pool = rented(max_cost=0.001)
     values(pool, "1")
     until(lambda: not cloud.machines)
@@ -197,7 +197,10 @@ def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
 
 def test_a_budget_is_a_time():
     spec = PoolSpec(provider="aws", max_cost=5, ttl=7200, idle=600)
-    assert launch.lease_for(spec, 10.0).deadline == 1800
+    # A minute is paid for before it is counted; one is paid for in any case.
+    assert launch.lease_for(spec, 10.0).deadline == 1740
+    assert launch.lease_for(spec, 10.0, spent=2.5).deadline == 840
+    assert launch.lease_for(spec, 10.0, spent=4.9).deadline == 60
     assert launch.lease_for(spec, 1.0).deadline == 7200
     assert launch.lease_for(spec, None).deadline == 7200
     assert launch.lease_for(PoolSpec(provider="aws"), 1.0).deadline == 0

@@ -39,6 +39,10 @@ BOOT = 1800.0
 """Seconds that a machine may take until an agent on it renews its lease for the first time."""
 SLACK = 60.0
 """Seconds beyond `idle` in which an agent ends in order before its machine does."""
+_UNARMED = 60.0
+"""Seconds that a machine may be paid for before it counts the time until its end."""
+_LEAST = 60.0
+"""Seconds that are paid for in any case. Source: https://aws.amazon.com/ec2/pricing/on-demand/."""
 _RUN_LIMIT = 300.0
 _AGAINS = 6
 _PAUSE = 0.5
@@ -59,11 +63,12 @@ _ACCOUNT = {
 }
 
 
-def lease_for(spec: PoolSpec, price: float | None) -> Lease:
-    """When the machines of a pool that costs `price` dollars an hour end by themselves."""
+def lease_for(spec: PoolSpec, price: float | None, spent: float = 0.0) -> Lease:
+    """When the machines of a pool that costs `price` dollars an hour, and has cost `spent`, end by themselves."""
     ends = [spec.ttl] if spec.ttl else []
     if spec.max_cost is not None and price:
-        ends.append(spec.max_cost / price * 3600)
+        lasts = (spec.max_cost - spent) / price * 3600
+        ends.append(max(lasts - _UNARMED, _LEAST))
     return Lease(boot=BOOT, idle=spec.idle + SLACK, deadline=min(ends, default=0.0))
 
 
@@ -89,6 +94,8 @@ class Launch:
         self.user: str = ""
         self.chosen: Try | None = None
         """What could be had."""
+        self.spent: float = 0.0
+        """Dollars, at the most, for machines that ran, and ended before all did."""
 
     async def run(self, offers: Sequence[Offer]) -> tuple[Launched, ...]:
         """The machines of the first offer that can be had.
@@ -121,6 +128,9 @@ class Launch:
     async def _have(self, now: Try) -> tuple[Launched, ...]:
         """The machines of one try, which run; raises `AWSFault`, with none of them left."""
         self._step(f"{self._spec.nodes} × {now}: asking for them")
+        if self._spec.max_cost is not None and self.spent >= self._spec.max_cost:
+            why = f"max_cost={self._spec.max_cost:g} is spent on machines that ended before all ran"
+            raise AWSFault("BudgetSpent", why, "Launch")
         words = await self._words(now)
         record = self._entry.record
         attempt = Attempt(
@@ -137,10 +147,20 @@ class Launch:
             await self._send(attempt, words)
             return await self._running(now)
         except AWSFault as fault:
+            self.spent += self._cost(now, attempt)
             if await ending.end_machines(self._cloud, self._entry, now.offer.region):
                 # What it has launched must be gone before others are paid for.
                 raise AWSFault("Unended", f"not all of {now} is known to end", "Launch") from fault
             raise
+
+    def _cost(self, now: Try, attempt: Attempt) -> float:
+        """Dollars, at the most, that a try has cost that came to nothing."""
+        launched = {each.token: len(each.instances) for each in self._entry.record.attempts}
+        price = now.offer.price
+        if price is None or not launched[attempt.token]:
+            return 0.0
+        hours = max(time.time() - attempt.at, _LEAST) / 3600
+        return launched[attempt.token] * price.dollars * hours
 
     async def _send(self, attempt: Attempt, words: dict[str, Any]) -> None:
         """Ask for machines until that is answered; the same token makes it one call. Raises `AWSFault`."""
@@ -291,7 +311,8 @@ class Launch:
 
     def _script(self, now: Try, image: MachineImage) -> str:
         price = now.offer.price
-        lease = lease_for(self._spec, price.dollars * self._spec.nodes if price else None)
+        dollars = price.dollars * self._spec.nodes if price else None
+        lease = lease_for(self._spec, dollars, self.spent)
         if lease.deadline:
             self._entry.note(deadline=time.time() + lease.deadline + BOOT)
         return script_for(

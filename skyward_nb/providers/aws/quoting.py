@@ -35,14 +35,23 @@ async def quote_of(spec: PoolSpec) -> Quote:
 
     Raises `AccountError` where AWS cannot be asked, `NothingFits` where there is no such machine.
     """
-    key = msgspec.json.encode(
-        (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.spot, spec.nodes)
-    )
+    key = _key(spec)
     at, quote = _quotes.get(key, (0.0, None))
     if quote is None or time.monotonic() - at > _HOLDS:
         quote = await _asked(spec)
-        _quotes[key] = time.monotonic(), quote
+        hold(spec, quote)
     return quote
+
+
+def hold(spec: PoolSpec, quote: Quote) -> None:
+    """This is what a pool can be had as, from now on for as long as a quote holds."""
+    _quotes[_key(spec)] = time.monotonic(), quote
+
+
+def _key(spec: PoolSpec) -> bytes:
+    return msgspec.json.encode(
+        (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.spot, spec.nodes)
+    )
 
 
 def offline_quote(spec: PoolSpec, region: str) -> Quote:

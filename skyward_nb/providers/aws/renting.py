@@ -75,7 +75,7 @@ async def _rented(
     launched = await launch.run(offers)
     entry.note(machines=launched, user=launch.user)
     assert launch.chosen is not None
-    tell(Priced(_bill(spec, entry, launch.chosen)))
+    tell(Priced(_bill(spec, entry, launch.chosen, launch.spent)))
     lines = await boot.log_in(cloud, entry, launched, tell)
     rental = Rental(cloud, entry.record.pool_id)
     async with boot.kept(entry):
@@ -95,14 +95,15 @@ def _affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
     return known
 
 
-def _bill(spec: PoolSpec, entry: Entry, chosen: Try) -> Bill:
-    """What the machines cost since they were asked for."""
+def _bill(spec: PoolSpec, entry: Entry, chosen: Try, before: float) -> Bill:
+    """What the machines cost since they were asked for, and others cost `before`."""
     price = chosen.offer.price
     return Bill(
         dollars=None if price is None else price.dollars * spec.nodes,
         began=entry.record.attempts[-1].at,
         what=f"{spec.nodes} × {chosen}",
         source="" if price is None else price.source,
+        before=before,
         max_cost=spec.max_cost,
     )
 
