@@ -161,7 +161,7 @@ def test_machines_with_efa_stand_side_by_side(api, renter):
     made = renter()
     made.launch(offer(GPU, zones="b"))
     asked = launches(api)[0].parameters
-    assert asked["Placement.GroupName"] == "sky-default-abc"
+    assert asked["Placement.GroupName"] == "sky-default-abc-us-east-1b"
     assert asked["NetworkInterface.1.InterfaceType"] == "efa"
     assert asked["NetworkInterface.1.AssociatePublicIpAddress"] == "true"
     assert "NetworkInterface.2.InterfaceType" not in asked
@@ -282,6 +282,17 @@ def test_machines_that_are_seen_late_are_waited_for(api, renter):
     api.late(2)
     made = renter(nodes=2)
     assert len(made.launch()) == 2
+
+
+def test_another_zone_has_a_placement_group_of_its_own(api, renter):
+    """That of the first one stays there until its machines have ended for good."""
+    api.fail("DescribeInstances", "Unsupported")
+    made = renter(nodes=2)
+    made.launch(offer(GPU))
+    groups = [each.parameters["Placement.GroupName"] for each in launches(api)]
+    assert groups == ["sky-default-abc-us-east-1a", "sky-default-abc-us-east-1b"]
+    assert not made.end()
+    assert api.left() == {}
 
 
 def test_machines_that_are_not_seen_yet_are_ended_all_the_same(api, renter, monkeypatch):

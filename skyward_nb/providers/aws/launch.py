@@ -296,7 +296,7 @@ class Launch:
             ),
         }
         if several and network.fits_side_by_side(kind):
-            name = await network.placement_in(self._cloud, self._entry, region)
+            name = await network.placement_in(self._cloud, self._entry, region, zone)
             words["Placement"]["GroupName"] = name
         if now.offer.spot:
             words["InstanceMarketOptions"] = {

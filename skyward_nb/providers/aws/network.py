@@ -26,6 +26,8 @@ _ASK_LIMIT = 10.0
 _SSH = 22
 _NO_PLACEMENT = {"t2", "t3", "t3a", "t4g", "mac1", "mac2"}
 """Families that no cluster placement group takes. Source: Amazon EC2 User Guide, "Placement groups"."""
+_NO_EFA_FIRST = {"p6-b300"}
+"""Families whose first network card has no EFA. Source: efa-acc-inst-types.html, as below."""
 _SEEN_LIMIT = 5
 
 
@@ -172,9 +174,12 @@ def fits_side_by_side(kind: InstanceType) -> bool:
     )
 
 
-async def placement_in(cloud: Cloud, entry: Entry, region: str) -> str:
-    """The pool's placement group in a region, made if need be; raises `AWSFault`."""
-    name = f"sky-{entry.record.pool_id}"
+async def placement_in(cloud: Cloud, entry: Entry, region: str, zone: str) -> str:
+    """The pool's placement group in a zone, made if need be; raises `AWSFault`.
+
+    One for each zone: it stays in that of its machines for as long as those have not ended for good.
+    """
+    name = f"sky-{entry.record.pool_id}-{zone}"
     entry.make(Made("placement", region, name))
     try:
         await cloud.ask(
@@ -209,7 +214,9 @@ def cards_for(
         first["AssociatePublicIpAddress"] = True
     if not efa:
         return [first]
-    first |= {"InterfaceType": "efa", "NetworkCardIndex": 0}
+    first["NetworkCardIndex"] = 0
+    if kind.name.partition(".")[0] not in _NO_EFA_FIRST:
+        first["InterfaceType"] = "efa"
     if is_public:
         return [first]
     rest = [

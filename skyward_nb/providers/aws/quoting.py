@@ -13,7 +13,7 @@ from skyward_nb.providers.aws.cache import Cache
 from skyward_nb.providers.aws.calls import Cloud, fault_of
 from skyward_nb.providers.aws.failures import spell_fault
 from skyward_nb.providers.aws.market import Market
-from skyward_nb.providers.aws.offers import Stock, fitting, offers
+from skyward_nb.providers.aws.offers import Stock, card_remarks, fitting, offers
 from skyward_nb.providers.aws.shipped import (
     shipped_prices,
     shipped_regions,
@@ -98,7 +98,8 @@ async def _asked(spec: PoolSpec) -> Quote:
     is_spot = spec.spot != "no"
     asking = [market.stock(each, fit.types, spot=is_spot) for each in wanted]
     found = offers(spec, fit.types, await asyncio.gather(*asking), shipped_regions)
-    remarks = (*fit.remarks, *dict.fromkeys(market.remarks))
+    kinds = {each.type.name: each.type for each in found}
+    remarks = (*fit.remarks, *card_remarks(spec, kinds.values()), *dict.fromkeys(market.remarks))
     return Quote(nodes=spec.nodes, offers=found, remarks=remarks)
 
 
