@@ -15,7 +15,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -190,7 +190,7 @@ class Entry:
 
 
 @contextlib.contextmanager
-def as_far_as_it_can() -> Iterator[None]:
+def as_far_as_it_can() -> Generator[None]:
     """For notes that must keep nobody from ending machines: a disk that is full is no reason to let them run.
 
     A record that is gone is: raises FileNotFoundError.
