@@ -41,14 +41,39 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
     """
     if spec.provider != "aws":
         return
-    display.watch(Phase("asking AWS what can be rented"))
-    try:
-        quote = quote_for(spec)
-    finally:
-        display.watch(Phase(""))
-    assert quote is not None
-    agree(spec, quote, ask_person)
+    from skyward_nb.providers.aws.quoting import hold
+
+    def quoted() -> Quote:
+        display.watch(Phase("asking AWS what can be rented"))
+        try:
+            quote = quote_for(spec)
+        finally:
+            display.watch(Phase(""))
+        assert quote is not None
+        return quote
+
+    quote = agreed(spec, quoted, ask_person)
+    hold(spec, quote)
     display.note(*quote.remarks)
+
+
+def agreed(spec: PoolSpec, quoted: Callable[[], Quote], ask: Ask) -> Quote:
+    """The quote that is agreed to; who takes so long to answer that it costs more is asked again.
+
+    Raises `NotAgreed`, and what `quoted` raises.
+    """
+    quote = quoted()
+    agree(spec, quote, ask)
+    while _is_dearer(now := quoted(), quote):
+        quote = now
+        agree(spec, quote, ask)
+    return now
+
+
+def _is_dearer(now: Quote, before: Quote) -> bool:
+    if now.most is None or before.most is None:
+        return now.most is None and before.most is not None
+    return now.most > before.most
 
 
 def agree(spec: PoolSpec, quote: Quote, ask: Ask) -> None:

@@ -172,7 +172,7 @@ class Agent:
         self._renew_lease()
         if notices.are_wanted():
             self._begin_task(notices.watch_notices(self._taken_back))
-        self._machine_lease = lease_of(lambda: self._line is not None or bool(self._running))
+        self._machine_lease = lease_of(lambda: self._line is not None)
         if self._terms.ttl:
             why = f"its time is over (ttl={self._terms.ttl:g}s)"
             self._loop.call_later(self._terms.ttl, self._leave, why)

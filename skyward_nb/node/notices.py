@@ -16,6 +16,9 @@ from skyward_nb.words.commands import TakenBack
 
 VARIABLE = "SKYWARD_NOTICES"
 _HOST = "169.254.169.254"
+_PORT = 80
+_OK = 200
+_NONE = 404
 _EVERY = 2.0
 _LIMIT = 2.0
 _TOKEN = "PUT /latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: 21600"
@@ -32,23 +35,28 @@ async def watch_notices(told: Callable[[TakenBack], None]) -> None:
     """Ask again and again; tells once, and returns then."""
     token = ""
     while True:
-        with contextlib.suppress(OSError, TimeoutError, ValueError, msgspec.MsgspecError):
+        # An answer may be an error's page, or nothing at all.
+        with contextlib.suppress(
+            OSError, TimeoutError, ValueError, IndexError, msgspec.MsgspecError
+        ):
             if not token:
-                _, token = await _asked(*_TOKEN)
-            code, text = await _asked(_ACTION, f"X-aws-ec2-metadata-token: {token}")
-            if code == 200:
-                found = msgspec.json.decode(text, type=_Action)
-                told(TakenBack(found.action, found.time))
-                return
-            if code == 401:
-                token = ""
+                code, text = await _asked(*_TOKEN)
+                token = text if code == _OK else ""
+            if token:
+                code, text = await _asked(_ACTION, f"X-aws-ec2-metadata-token: {token}")
+                if code == _OK:
+                    found = msgspec.json.decode(text, type=_Action)
+                    told(TakenBack(found.action, found.time))
+                    return
+                if code != _NONE:
+                    token = ""
         await asyncio.sleep(_EVERY)
 
 
 async def _asked(line: str, header: str) -> tuple[int, str]:
     """(status, body) of one question."""
     async with asyncio.timeout(_LIMIT):
-        reader, writer = await asyncio.open_connection(_HOST, 80)
+        reader, writer = await asyncio.open_connection(_HOST, _PORT)
         try:
             writer.write(f"{line} HTTP/1.0\r\nHost: {_HOST}\r\n{header}\r\n\r\n".encode())
             data = (await reader.read(_MOST)).decode()

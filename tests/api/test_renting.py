@@ -1,8 +1,12 @@
 """Who agrees to what machines cost: tables of quotes, limits and answers."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
-from skyward_nb.api.renting import agree, hourly_words, quote_lines
+from skyward_nb.api.renting import agree, agreed, hourly_words, quote_lines
+from skyward_nb.providers.aws import quoting
 from skyward_nb.words.errors import NotAgreed
 from skyward_nb.words.offers import Bill, InstanceType, Offer, Price, Quote
 from skyward_nb.words.spec import PoolSpec
@@ -80,6 +84,41 @@ def test_a_person_sees_the_table_first():
     assert "1 × L4 22 GB, 4 cpus, 16 GB" in lines[2]
     assert "$8.00 / h" in lines[2]
     assert question == "Rent that, for $8.00 to $10.00 an hour? [y/N] "
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "asked"),
+    [
+        (quote(8), quote(8), 1),
+        (quote(8), quote(7), 1),
+        (quote(8), quote(9), 2),
+        (quote(8), quote(None), 2),
+        (quote(None), quote(9), 1),
+        (quote(4), quote(6), 1),
+    ],
+)
+def test_who_answers_late_agrees_to_what_it_costs_by_then(before, now, asked):
+    person, quotes = Person("y"), [before, now, now]
+    assert agreed(spec(), lambda: quotes.pop(0), person) is now
+    assert len(person.asked) == asked
+
+
+def test_who_answers_late_may_say_no():
+    quotes = [quote(4), quote(6)]
+    with pytest.raises(NotAgreed):
+        agreed(spec(), lambda: quotes.pop(0), Person(None))
+
+
+def test_what_was_agreed_to_is_what_is_rented(monkeypatch):
+    """A quote holds from when it was agreed to, not from when it was asked for."""
+    found, clock = quote(4), [0.0]
+    monkeypatch.setattr(quoting, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(quoting, "_quotes", {})
+    quoting.hold(spec(), found)
+    clock[0] = 800.0
+    quoting.hold(spec(), asyncio.run(quoting.quote_of(spec())))
+    clock[0] = 1600.0
+    assert asyncio.run(quoting.quote_of(spec())) is found
 
 
 def test_where_nobody_is_there_the_ways_on_are_said():

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import errno
+import re
 import time
 
 import pytest
 from cloud.sky import Cloud
 
 from skyward_nb.api.sweeping import clean_up
-from skyward_nb.providers.aws import calls, ending, keys, ledger, sweep
+from skyward_nb.providers.aws import calls, ending, keys, launch, ledger, sweep
+from skyward_nb.providers.aws.images import MachineImage
 from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.aws.network import Street
+from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
@@ -50,8 +56,8 @@ class Renter:
 
     def launch(self, *offers: Offer):
         pair, host = keys.new_pair("skyward_nb"), keys.new_pair("")
-        work = Launch(self.spec, self.cloud, self.entry, pair, host, self._hear)
-        self.machines = asyncio.run(work.run(offers or (offer(),)))
+        self.work = Launch(self.spec, self.cloud, self.entry, pair, host, self._hear)
+        self.machines = asyncio.run(self.work.run(offers or (offer(),)))
         self.entry.note(machines=self.machines)
         return self.machines
 
@@ -111,6 +117,30 @@ def test_machines_are_asked_for_as_they_should_be(api, renter):
     assert api.left() == {} and not ledger.entries()
 
 
+def test_no_disk_of_an_image_stays(api, renter, monkeypatch):
+    async def image_for(*_: object):
+        return MachineImage("ami-0123456789abcdef0", "/dev/sda1", 8, "ubuntu", (("/dev/sdf", 9),))
+
+    monkeypatch.setattr(launch, "image_for", image_for)
+    made = renter(nodes=1)
+    made.launch()
+    asked = launches(api)[0].parameters
+    disk = "BlockDeviceMapping.2."
+    assert {key.removeprefix(disk): asked[key] for key in asked if key.startswith(disk)} == {
+        "DeviceName": "/dev/sdf", "Ebs.VolumeSize": "9", "Ebs.Encrypted": "true", "Ebs.DeleteOnTermination": "true",
+    }  # fmt: skip
+    assert not made.end()
+    assert api.left() == {}
+
+
+def test_a_machine_in_a_zone_of_a_city_is_one_of_its_region(api, renter):
+    made = renter(nodes=1)
+    work = Launch(made.spec, made.cloud, made.entry, None, None, lambda _: None)
+    work._streets["us-west-2"] = Street("vpc-1", {"us-west-2-lax-1a": "subnet-1"})
+    said = {"Placement": {"AvailabilityZone": "us-west-2-lax-1a"}, "PublicIpAddress": "1.2.3.4"}
+    assert work._address(said, "us-west-2") == "1.2.3.4"
+
+
 def test_who_comes_in_is_the_caller_and_other_members(api, renter):
     made = renter()
     made.launch()
@@ -131,7 +161,7 @@ def test_machines_with_efa_stand_side_by_side(api, renter):
     made = renter()
     made.launch(offer(GPU, zones="b"))
     asked = launches(api)[0].parameters
-    assert asked["Placement.GroupName"] == "sky-default-abc"
+    assert asked["Placement.GroupName"] == "sky-default-abc-us-east-1b"
     assert asked["NetworkInterface.1.InterfaceType"] == "efa"
     assert asked["NetworkInterface.1.AssociatePublicIpAddress"] == "true"
     assert "NetworkInterface.2.InterfaceType" not in asked
@@ -254,6 +284,17 @@ def test_machines_that_are_seen_late_are_waited_for(api, renter):
     assert len(made.launch()) == 2
 
 
+def test_another_zone_has_a_placement_group_of_its_own(api, renter):
+    """That of the first one stays there until its machines have ended for good."""
+    api.fail("DescribeInstances", "Unsupported")
+    made = renter(nodes=2)
+    made.launch(offer(GPU))
+    groups = [each.parameters["Placement.GroupName"] for each in launches(api)]
+    assert groups == ["sky-default-abc-us-east-1a", "sky-default-abc-us-east-1b"]
+    assert not made.end()
+    assert api.left() == {}
+
+
 def test_machines_that_are_not_seen_yet_are_ended_all_the_same(api, renter, monkeypatch):
     api.late(3)
     made = renter(nodes=2)
@@ -274,6 +315,31 @@ def test_all_that_was_tried_is_told(api, renter):
         "c5.large in us-east-1a", "c5.large in us-east-1b",
     ]  # fmt: skip
     assert "fewer nodes=" in caught.value.message
+
+
+def ends_after(call):
+    """The seconds after which machines of a launch end in any case."""
+    script = base64.b64decode(call.parameters["UserData"]).decode()
+    return int(re.search(rf"{LEASE} \d+ \d+ (\d+) ", script)[1])
+
+
+def test_what_machines_have_cost_that_came_to_nothing_is_no_longer_there_to_be_spent(api, renter):
+    made = renter(nodes=2, max_cost=0.1)
+    api.fail("DescribeInstances", "Unsupported")
+    made.launch()
+    first, second = (ends_after(each) for each in launches(api))
+    assert made.work.spent == pytest.approx(2 * 0.1 / 60)
+    assert first - second == 60
+    assert not made.end()
+
+
+def test_a_budget_that_is_spent_rents_nothing_more(api, renter):
+    made = renter(nodes=2, max_cost=0.003)
+    api.fail("DescribeInstances", "Unsupported")
+    with pytest.raises(LaunchError, match=r"max_cost=0.003 is spent"):
+        made.launch()
+    assert len(launches(api)) == 1
+    assert not made.end()
 
 
 # ── what is left ────────────────────────────────────────────────────────────────────────
@@ -347,6 +413,22 @@ def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter)
     assert api.left() == {} and not ledger.entries()
 
 
+def test_a_pool_that_is_listed_elsewhere_is_left(api, renter, tmp_path, monkeypatch):
+    """Who sweeps may keep such files in another place than the kernel that made it."""
+    made = renter()
+    made.launch()
+    listing = tmp_path / "of-a-kernel" / "default-abc.json"
+    listing.parent.mkdir()
+    listing.touch()
+    made.entry.note(state="up", listing=str(listing))
+    gone(made.entry)
+    monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(tmp_path / "of-a-terminal"))
+    assert not asyncio.run(sweep.sweep())
+    listing.unlink()
+    assert len(asyncio.run(sweep.sweep()).machines) == 2
+    assert api.left() == {}
+
+
 def test_a_pool_that_nobody_can_attach_is_ended(api, renter):
     made = renter()
     made.launch()
@@ -376,6 +458,73 @@ def test_machines_of_others_are_told_of_and_left(api, renter, tmp_path, monkeypa
     found = asyncio.run(sweep.sweep())
     assert not found and len(found.foreign) == 2
     assert len(api.left()["machines"]) == 2
+
+
+@pytest.mark.parametrize("state", ["launching", "up", "ending"])
+def test_credentials_of_another_account_end_nothing_and_forget_nothing(api, renter, state):
+    """They see none of its machines, which is no sign that there are none."""
+    made = renter()
+    made.launch()
+    made.entry.note(state=state, account="999999999999", created=time.time() - 7200)
+    gone(made.entry)
+    found = asyncio.run(sweep.sweep())
+    assert not found and "rented in 999999999999" in str(found)
+    left = made.end()
+    assert sorted(left.machines) == sorted(each.instance for each in made.machines)
+    assert "TerminateInstances" not in api.actions()
+    assert [each.record for each in ledger.entries()] == [made.entry.record]
+    made.entry.note(account="123456789012")
+    assert asyncio.run(sweep.sweep()).records == ["default-abc"]
+    assert api.left() == {}
+
+
+def test_a_pool_of_another_account_that_is_in_use_is_no_news(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.note(state="up", account="999999999999", created=time.time() - 7200)
+    asyncio.run(made.cloud.ask(
+        "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
+    ))  # fmt: skip
+    assert str(asyncio.run(sweep.sweep())) == "nothing was left"
+    assert len(ledger.entries()) == 1
+
+
+def test_a_record_stays_while_nobody_says_whose_credentials_these_are(api, renter):
+    made = renter()
+    made.launch()
+    made.entry.note(account="123456789012")
+    api.fail("GetCallerIdentity", "ExpiredToken")
+    left = made.end()
+    assert not left.machines and "the record of default-abc" in str(left)
+    assert "aws sso login" in left.why and "machines" not in api.left()
+    assert not made.end()
+    assert api.left() == {} and not ledger.entries()
+
+
+def test_what_a_launch_beside_a_sweep_notes_is_looked_at_too(api, renter):
+    made = renter()
+    made.launch()
+    other = ledger.Used("eu-west-1", None, api.url)
+    assert not asyncio.run(sweep.sweep(lambda _: ledger.note_used(other)))
+    asked = {call.region for call in api.calls if call.action == "DescribeInstances"}
+    assert "eu-west-1" in asked
+
+
+def test_a_disk_that_is_full_hides_no_machine(api, renter, monkeypatch):
+    write = ledger.write
+
+    def full(path, data):
+        if b'"instances": [\n' in data:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(ledger, "write", full)
+    made = renter()
+    with pytest.raises(OSError, match="No space left"):
+        made.launch()
+    assert len(api.left()["machines"]) == 2
+    assert not made.end()
+    assert api.left() == {} and not ledger.entries()
 
 
 def test_a_sweep_that_may_not_look_says_so(api, renter):

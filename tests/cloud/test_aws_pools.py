@@ -15,7 +15,7 @@ from pools import found, request, values
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.aws import boot, launch, ledger, quoting, sweep
+from skyward_nb.providers.aws import boot, launch, ledger, quoting, renting, sweep
 from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.aws import AWSAccess
@@ -161,8 +161,33 @@ def test_a_machine_that_nobody_readies_ends_by_itself(offered, monkeypatch):
     offered.nothing_left()
 
 
+def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
+    monkeypatch.setattr(boot, "_RENEWED_AFTER", 0.1)
+    monkeypatch.setattr(boot, "_RENEWED_EVERY", 3.0)
+    made_ready = renting.made_ready
+
+    def passes():
+        (machine,) = offered.machines
+        lease = machine.file("/var/lib/skyward/lease")
+        for _ in range(3):
+            before = lease.stat().st_mtime_ns
+            until(lambda before=before: lease.stat().st_mtime_ns != before)
+            machine.pass_time(0.6 * launch.BOOT)
+        offered.ask("settled")
+
+    async def slow(*args):
+        await asyncio.get_running_loop().run_in_executor(None, passes)
+        return await made_ready(*args)
+
+    monkeypatch.setattr(renting, "made_ready", slow)
+    pool = started(idle=launch.BOOT)
+    values(pool, "1")
+    pool.close()
+    offered.nothing_left()
+
+
 def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
-    monkeypatch.setattr(launch, "lease_for", lambda spec, price: launch.Lease(60, 60, 12, every=1))
+    monkeypatch.setattr(launch, "lease_for", lambda *_: launch.Lease(60, 60, 12, every=1))
     pool = rented(max_cost=0.001)
     values(pool, "1")
     until(lambda: not cloud.machines)
@@ -172,7 +197,10 @@ def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
 
 def test_a_budget_is_a_time():
     spec = PoolSpec(provider="aws", max_cost=5, ttl=7200, idle=600)
-    assert launch.lease_for(spec, 10.0).deadline == 1800
+    # A minute is paid for before it is counted; one is paid for in any case.
+    assert launch.lease_for(spec, 10.0).deadline == 1740
+    assert launch.lease_for(spec, 10.0, spent=2.5).deadline == 840
+    assert launch.lease_for(spec, 10.0, spent=4.9).deadline == 60
     assert launch.lease_for(spec, 1.0).deadline == 7200
     assert launch.lease_for(spec, None).deadline == 7200
     assert launch.lease_for(PoolSpec(provider="aws"), 1.0).deadline == 0
@@ -208,6 +236,36 @@ def test_credentials_that_are_over_end_machines_all_the_same(cloud, offered):
         warnings.simplefilter("error")
         assert swept().records == [pool.pool_id]
     cloud.nothing_left()
+
+
+def test_credentials_that_are_over_while_machines_boot_are_no_end(offered, monkeypatch):
+    """Who can log in needs nothing of AWS: it is looked again whether they run."""
+    monkeypatch.setattr(boot, "_LOOK", 0.05)
+    refused = []
+
+    def watch(event):
+        if isinstance(event, Step) and event.name == "boot" and not refused:
+            refused.append(offered.fail("DescribeInstances", "ExpiredToken"))
+
+    pool = started(watch)
+    assert offered.calm()
+    values(pool, "1")
+    pool.close()
+    offered.nothing_left()
+
+
+def test_credentials_that_are_over_end_machines_that_were_not_readied(offered, monkeypatch):
+    async def refused(*_: object):
+        offered.fail("", "ExpiredToken", times=0)
+        raise StartError("default", "it cannot be readied")
+
+    monkeypatch.setattr(renting, "made_ready", refused)
+    with pytest.raises(StartError, match="it cannot be readied"):
+        started()
+    until(lambda: not offered.machines)
+    offered.calm()
+    assert len(swept().records) == 1
+    offered.nothing_left()
 
 
 def test_without_rights_nothing_is_begun(offered):

@@ -7,8 +7,9 @@ is done there is to make another one, which nobody but the machine has.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from msgspec.structs import replace
 
@@ -16,9 +17,10 @@ from skyward_nb.bootstrap.shell import ShellGone
 from skyward_nb.providers.aws import ending, keys
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault
+from skyward_nb.providers.aws.launch import BOOT
 from skyward_nb.providers.aws.launched import Launched
 from skyward_nb.providers.aws.ledger import Entry
-from skyward_nb.providers.aws.user_data import HOST_KEY
+from skyward_nb.providers.aws.user_data import HOST_KEY, LEASE
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.faults import Unreachable
@@ -31,6 +33,9 @@ _PAUSE = 0.25
 _MOST_PAUSE = 5.0
 _LOOK = 15.0
 _LAST_WORDS = 2000
+_RENEWED_AFTER = BOOT / 2
+_RENEWED_EVERY = 20.0
+"""Seconds; a machine whose lease was renewed once waits for at least a minute."""
 _ROOT = 'root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }; set -e; '
 _NEW = (
     f"{_ROOT}root rm -f {HOST_KEY}.next {HOST_KEY}.next.pub; "
@@ -55,6 +60,41 @@ async def log_in(
         await asyncio.gather(*(line.close() for line in lines))
         raise
     return lines
+
+
+def lines_to(entry: Entry) -> list[HostLine]:
+    """Lines to the machines that a record has."""
+    access = keys.access_of(entry.folder, entry.record.machines)
+    dialer = Dialer(access)
+    return [HostLine(host, dialer) for host in access.hosts]
+
+
+@contextlib.asynccontextmanager
+async def kept(entry: Entry) -> AsyncGenerator[None]:
+    """While inside, machines do not end for want of an agent: to ready them may take long."""
+    # By lines of its own: on each, scripts run one at a time.
+    lines = lines_to(entry)
+    renewing = asyncio.ensure_future(_renew(lines))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        await asyncio.gather(*(line.close() for line in lines))
+
+
+async def _renew(lines: Sequence[HostLine]) -> None:
+    pause = _RENEWED_AFTER
+    while True:
+        await asyncio.sleep(pause)
+        await asyncio.gather(*(_touch(line) for line in lines))
+        pause = _RENEWED_EVERY
+
+
+async def _touch(line: HostLine) -> None:
+    with contextlib.suppress(ShellGone, TimeoutError):
+        async with asyncio.timeout(_RENEWED_EVERY):
+            await line.run(f"touch {LEASE}")
 
 
 async def _reach(cloud: Cloud, entry: Entry, lines: list[HostLine], tell: Tell) -> None:
@@ -103,14 +143,19 @@ async def _reach_one(line: HostLine, until: float, faults: dict[str, str]) -> No
 
 
 async def _see_that_they_run(cloud: Cloud, entry: Entry, lines: list[HostLine]) -> None:
-    """Raise `StartError` where a machine has ended, with its last words."""
+    """Raise `StartError` where a machine has ended, with its last words; it is looked again where AWS does not say."""
     record = entry.record
     region = record.machines[0].region
-    states = await ending.states_of(cloud, region, record.pool_id)
+    states: dict[str, str] = {}
+    with contextlib.suppress(AWSFault):
+        states = await ending.states_of(cloud, region, record.pool_id)
     for line in lines:
         state = states.get(line.name)
         if state is not None and not ending.is_alive(state):
-            why = f"{line.name} ended before it could be logged in to: what it is told at its boot failed"
+            why = (
+                f"{line.name} ended before it could be logged in to: what it is told at its boot failed. "
+                f"If its ami= has no user {record.user!r}, user= says whom it has"
+            )
             raise StartError(record.name, why, await _console(cloud, region, line.name))
 
 

@@ -43,6 +43,7 @@ class Cloud:
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[tuple[str, str, bool], Any] = {}
+        self._account: str | None = None
 
     @classmethod
     def of(cls, access: AWSAccess) -> Cloud:
@@ -79,6 +80,13 @@ class Cloud:
         return await on_thread(
             functools.partial(self._ask_all, operation, region, service, words=words)
         )
+
+    async def account(self, region: str) -> str:
+        """Whose credentials these are: asked once, by a region's server. Raises `AWSFault`."""
+        if self._account is None:
+            said = await self.ask("GetCallerIdentity", region, service="sts")
+            self._account = str(said["Account"])
+        return self._account
 
     def region(self) -> str | None:
         """The region that AWS's own configuration names."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
-from skyward_nb.providers.aws.ledger import Attempt, Entry, Made, Record
+from skyward_nb.providers.aws.ledger import Attempt, Entry, Made, Record, as_far_as_it_can
 from skyward_nb.providers.aws.network import find_group
 from skyward_nb.providers.aws.tags import of_pool
 
@@ -51,17 +52,48 @@ async def end(
     """End all that a pool has, and forget its record when nothing is left.
 
     Groups cannot go before their machines have ended for good: that is waited for `wait` seconds, and
-    is a later call's to do. What AWS refuses, is in what is left.
+    is a later call's to do. What AWS refuses, is in what is left; all is, where it was rented in another
+    account than that of these credentials, which sees nothing of it.
     """
+    why = ""
     try:
-        return await _end(cloud, entry, told, wait)
+        if others := await other_account(cloud, entry.record):
+            return _unseen(entry.record, others)
+    except AWSFault as fault:
+        why = spell_fault(fault)
+    try:
+        return await _end(cloud, entry, told, wait, why)
     except FileNotFoundError:
         return Left()  # another process has come to the end of it, and forgotten it
 
 
-async def _end(cloud: Cloud, entry: Entry, told: Callable[[str], None], wait: float) -> Left:
+async def other_account(cloud: Cloud, record: Record) -> str:
+    """Whose credentials these are, where it is not who made the record; else "". Raises `AWSFault`."""
+    if not record.account or not record.regions:
+        return ""
+    account = await cloud.account(record.regions[0])
+    return "" if account == record.account else account
+
+
+def _unseen(record: Record, account: str) -> Left:
+    """All that a record names, and may be there: these credentials are of another account."""
+    machines = [name for region in record.regions for name in _known(record, region)]
+    others = tuple(f"{each.kind} {each.name} ({each.region})" for each in record.made)
+    profile = f", by profile={record.profile}" if record.profile else ""
+    why = (
+        f"the credentials here are of account {account}, and it was rented in {record.account}{profile}: "
+        "`%sky sweep` with those of that one ends it"
+    )
+    return Left(tuple(machines) or (f"what runs in account {record.account}",), others, why)
+
+
+async def _end(
+    cloud: Cloud, entry: Entry, told: Callable[[str], None], wait: float, unsure: str
+) -> Left:
+    """End it; `unsure` is why it is not known whose credentials these are: the record stays then."""
     if entry.record.state != "ending":
-        entry.note(state="ending")
+        with as_far_as_it_can():
+            entry.note(state="ending")
     until = time.monotonic() + wait
     machines: list[str] = []
     others: list[str] = []
@@ -75,12 +107,16 @@ async def _end(cloud: Cloud, entry: Entry, told: Callable[[str], None], wait: fl
             made = [
                 f"{each.kind} {each.name}" for each in entry.record.made if each.region == region
             ]
-            alive = _unended(entry.record, region) or _known(entry.record, region)
+            tokens = [each.token for each in _unended(entry.record, region)]
+            alive = tokens or _known(entry.record, region)
             machines += alive or (
                 [] if _is_over(entry.record, region) else [f"what runs in {region}"]
             )
             others += made
             whys.append(spell_fault(fault))
+    if unsure and not (machines or others):
+        others.append(f"the record of {entry.record.pool_id}")
+        whys.append(unsure)
     left = Left(tuple(machines), tuple(others), "; ".join(dict.fromkeys(whys)))
     if not left:
         entry.forget()
@@ -95,11 +131,11 @@ async def end_machines(cloud: Cloud, entry: Entry, region: str) -> list[str]:
     record = entry.record
     lacking = set(_known(record, region))
     alive: list[str] = []
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for pause in (*_LOOKS, 0.0):
         told = await _asked(cloud, region, record.pool_id)
         found = _states(told)
-        seen |= {str(each.get("ClientToken")) for each in told}
+        seen |= {str(each["InstanceId"]): str(each.get("ClientToken")) for each in told}
         lacking -= found.keys()
         if alive := [name for name, state in found.items() if state not in _ENDING]:
             await cloud.ask("TerminateInstances", region, InstanceIds=alive)
@@ -108,10 +144,12 @@ async def end_machines(cloud: Cloud, entry: Entry, region: str) -> list[str]:
         await asyncio.sleep(pause)
     else:
         return [*alive, *lacking]
-    late = [token for token in _unended(record, region) if token not in seen]
+    counts = Counter(seen.values())
+    late = [each.token for each in _unended(record, region) if counts[each.token] < each.count]
     for each in record.attempts:
         if each.region == region and each.token not in late:
-            entry.attempt(replace(each, over=True))
+            with as_far_as_it_can():
+                entry.attempt(replace(each, over=True))
     return [f"what attempt {each} may have launched in {region}" for each in late]
 
 
@@ -146,10 +184,10 @@ def _known(record: Record, region: str) -> list[str]:
     return [name for each in attempts for name in each.instances]
 
 
-def _unended(record: Record, region: str) -> list[str]:
+def _unended(record: Record, region: str) -> list[Attempt]:
     """Attempts whose answer nobody has heard, and so lately that machines of theirs may come."""
     return [
-        each.token
+        each
         for each in record.attempts
         if each.region == region and not each.over and not each.instances and _is_late(each)
     ]
@@ -180,7 +218,8 @@ async def _end_others(
         left: list[Made] = []
         for made in [each for each in entry.record.made if each.region == region]:
             if await remove(cloud, made):
-                entry.gone(made)
+                with as_far_as_it_can():
+                    entry.gone(made)
             else:
                 left.append(made)
         if not left or time.monotonic() + pause > until:

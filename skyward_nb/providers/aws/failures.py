@@ -21,6 +21,8 @@ class Way(Enum):
     """Another type, or another market: no zone of this region has it."""
     QUOTA = auto()
     """Another region or market, or types that another quota counts."""
+    REGION = auto()
+    """Another region: the account has nothing in this one."""
     STOP = auto()
     """Nowhere: a person has to do something."""
 
@@ -49,16 +51,31 @@ class Quota:
 _STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
 # Codes: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-quotas.html and
 # .../using-spot-limits.html; what is not named here counts as standard.
-_QUOTAS = {
-    "dl": ("DL", "L-6E869C2A", "L-85EED4F7"),
-    "f": ("F", "L-74FC7D96", "L-88CF9481"),
-    "g": ("G and VT", "L-DB2E81BA", "L-3819A6DF"),
-    "gr": ("G and VT", "L-DB2E81BA", "L-3819A6DF"),
-    "vt": ("G and VT", "L-DB2E81BA", "L-3819A6DF"),
-    "inf": ("Inf", "L-1945791B", "L-B5D1601B"),
-    "p": ("P", "L-417A185B", "L-7212CCBC"),
-    "trn": ("Trn", "L-2C3B7624", "L-6B0D517C"),
-    "x": ("X", "L-7295265B", "L-E3A00192"),
+_ON_DEMAND = {
+    "dl": ("DL", "L-6E869C2A"),
+    "f": ("F", "L-74FC7D96"),
+    "g": ("G and VT", "L-DB2E81BA"),
+    "gr": ("G and VT", "L-DB2E81BA"),
+    "vt": ("G and VT", "L-DB2E81BA"),
+    "hpc": ("HPC", "L-F7808C92"),
+    "inf": ("Inf", "L-1945791B"),
+    "p": ("P", "L-417A185B"),
+    "trn": ("Trn", "L-2C3B7624"),
+    "u": ("High Memory", "L-43DA4232"),
+    "x": ("X", "L-7295265B"),
+}
+# A generation may have one of its own; those pages name none for P6.
+_SPOT = {
+    "dl": ("DL", "L-85EED4F7"),
+    "f": ("F", "L-88CF9481"),
+    "g": ("G and VT", "L-3819A6DF"),
+    "gr": ("G and VT", "L-3819A6DF"),
+    "vt": ("G and VT", "L-3819A6DF"),
+    "inf": ("Inf", "L-B5D1601B"),
+    "p": ("P4, P3 and P2", "L-7212CCBC"),
+    "p5": ("P5", "L-C4BD4855"),
+    "trn": ("Trn", "L-6B0D517C"),
+    "x": ("X", "L-E3A00192"),
 }
 
 _THROTTLED = {
@@ -79,6 +96,9 @@ _WAYS = {
         "SpotMaxPriceTooLow",
         "InsufficientFreeAddressesInSubnet",
         "InvalidAvailabilityZone",
+        # What a machine says that was launched, and taken back before it ran.
+        "SpotInstanceTermination",
+        "SpotInstanceShutdown",
     },
     Way.TYPE: {"InvalidInstanceType", "UnsupportedInstanceType", "UnsupportedOperation"},
     Way.QUOTA: {
@@ -86,8 +106,8 @@ _WAYS = {
         "InstanceLimitExceeded",
         "MaxSpotInstanceCountExceeded",
         "MaxSpotFleetRequestCountExceeded",
-        "OptInRequired",
     },
+    Way.REGION: {"OptInRequired"},
     Way.AGAIN: {
         *_THROTTLED,
         "InternalError",
@@ -117,6 +137,8 @@ _ADVICE = {
     "and see that its time is right",
     "InvalidClientTokenId": "AWS does not know these credentials: `aws configure` makes others",
     "SignatureDoesNotMatch": "the secret key is wrong, or this machine's clock is",
+    "OptInRequired": "the account has not subscribed to EC2 there, or the region is not enabled for it: its "
+    "owner can see to that in AWS's console, and region= names another",
     "PendingVerification": "AWS still looks into the account; it will write to its owner",
     "Blocked": "AWS has blocked the account; its support says why",
     "InvalidAMIID.NotFound": "there is no such image in this region: ami= names another",
@@ -150,10 +172,14 @@ def family_of(name: str) -> str:
 
 def quota_of(name: str, *, spot: bool) -> Quota:
     """Which quota counts machines of a type."""
-    kind, on_demand, of_spot = _QUOTAS.get(family_of(name), (_STANDARD, "L-1216C47A", "L-34B43A08"))
-    if spot:
-        return Quota(of_spot, f"All {kind} Spot Instance Requests")
-    return Quota(on_demand, f"Running On-Demand {kind} instances")
+    table = _SPOT if spot else _ON_DEMAND
+    generation = re.match(r"[a-z]+\d", name)
+    standard = _STANDARD, "L-34B43A08" if spot else "L-1216C47A"
+    kind, code = table.get(
+        generation.group() if generation else "", table.get(family_of(name), standard)
+    )
+    words = f"All {kind} Spot Instance Requests" if spot else f"Running On-Demand {kind} instances"
+    return Quota(code, words)
 
 
 def limit_in(message: str) -> int | None:

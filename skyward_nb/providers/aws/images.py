@@ -15,18 +15,25 @@ _GPU = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-2
 # https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
 _CPU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
 _ARCHES = {"x86_64": "amd64", "arm64": "arm64"}
-_USERS = (("al2023", "ec2-user"), ("amzn", "ec2-user"), ("debian", "admin"), ("rhel", "ec2-user"))
+_USERS = (
+    ("al2023", "ec2-user"),
+    ("amzn", "ec2-user"),
+    ("amazon linux", "ec2-user"),
+    ("debian", "admin"),
+    ("rhel", "ec2-user"),
+)
 _OLD_GPUS = ("p3", "p3dn", "p2", "g3", "g3s")
 
 
 @dataclass(frozen=True)
 class MachineImage:
-    """An AMI: its root disk, that disk's least size in GB, and who logs in."""
+    """An AMI: its root disk, that disk's least size in GB, who logs in, and its other disks with their sizes."""
 
     ami: str
     root: str
     size: int
     user: str
+    others: tuple[tuple[str, int], ...] = ()
 
 
 def parameter_of(kind: InstanceType) -> str:
@@ -55,13 +62,17 @@ async def image_for(
         raise AWSFault("InvalidAMIID.NotFound", ami, "DescribeImages")
     image = said["Images"][0]
     root = str(image.get("RootDeviceName") or "/dev/sda1")
-    sizes = [
-        int(each.get("Ebs", {}).get("VolumeSize", 0))
+    disks = {
+        str(each["DeviceName"]): int(each["Ebs"].get("VolumeSize", 0))
         for each in image.get("BlockDeviceMappings", [])
-        if each.get("DeviceName") == root
-    ]
+        if "Ebs" in each
+    }
     return MachineImage(
-        ami, root, max(sizes, default=0), access.user or _user_of(str(image.get("Name", "")))
+        ami,
+        root,
+        disks.get(root, 0),
+        access.user or _user_of(str(image.get("Name", ""))),
+        tuple((name, size) for name, size in disks.items() if name != root),
     )
 
 

@@ -39,6 +39,10 @@ BOOT = 1800.0
 """Seconds that a machine may take until an agent on it renews its lease for the first time."""
 SLACK = 60.0
 """Seconds beyond `idle` in which an agent ends in order before its machine does."""
+_UNARMED = 60.0
+"""Seconds that a machine may be paid for before it counts the time until its end."""
+_LEAST = 60.0
+"""Seconds that are paid for in any case. Source: https://aws.amazon.com/ec2/pricing/on-demand/."""
 _RUN_LIMIT = 300.0
 _AGAINS = 6
 _PAUSE = 0.5
@@ -59,11 +63,12 @@ _ACCOUNT = {
 }
 
 
-def lease_for(spec: PoolSpec, price: float | None) -> Lease:
-    """When the machines of a pool that costs `price` dollars an hour end by themselves."""
+def lease_for(spec: PoolSpec, price: float | None, spent: float = 0.0) -> Lease:
+    """When the machines of a pool that costs `price` dollars an hour, and has cost `spent`, end by themselves."""
     ends = [spec.ttl] if spec.ttl else []
     if spec.max_cost is not None and price:
-        ends.append(spec.max_cost / price * 3600)
+        lasts = (spec.max_cost - spent) / price * 3600
+        ends.append(max(lasts - _UNARMED, _LEAST))
     return Lease(boot=BOOT, idle=spec.idle + SLACK, deadline=min(ends, default=0.0))
 
 
@@ -89,6 +94,8 @@ class Launch:
         self.user: str = ""
         self.chosen: Try | None = None
         """What could be had."""
+        self.spent: float = 0.0
+        """Dollars, at the most, for machines that ran, and ended before all did."""
 
     async def run(self, offers: Sequence[Offer]) -> tuple[Launched, ...]:
         """The machines of the first offer that can be had.
@@ -121,6 +128,9 @@ class Launch:
     async def _have(self, now: Try) -> tuple[Launched, ...]:
         """The machines of one try, which run; raises `AWSFault`, with none of them left."""
         self._step(f"{self._spec.nodes} × {now}: asking for them")
+        if self._spec.max_cost is not None and self.spent >= self._spec.max_cost:
+            why = f"max_cost={self._spec.max_cost:g} is spent on machines that ended before all ran"
+            raise AWSFault("BudgetSpent", why, "Launch")
         words = await self._words(now)
         record = self._entry.record
         attempt = Attempt(
@@ -129,6 +139,7 @@ class Launch:
             zone=now.zone,
             type=now.offer.type.name,
             spot=now.offer.spot,
+            count=self._spec.nodes,
             at=time.time(),
         )
         self._entry.attempt(attempt)
@@ -136,10 +147,20 @@ class Launch:
             await self._send(attempt, words)
             return await self._running(now)
         except AWSFault as fault:
+            self.spent += self._cost(now, attempt)
             if await ending.end_machines(self._cloud, self._entry, now.offer.region):
                 # What it has launched must be gone before others are paid for.
                 raise AWSFault("Unended", f"not all of {now} is known to end", "Launch") from fault
             raise
+
+    def _cost(self, now: Try, attempt: Attempt) -> float:
+        """Dollars, at the most, that a try has cost that came to nothing."""
+        launched = {each.token: len(each.instances) for each in self._entry.record.attempts}
+        price = now.offer.price
+        if price is None or not launched[attempt.token]:
+            return 0.0
+        hours = max(time.time() - attempt.at, _LEAST) / 3600
+        return launched[attempt.token] * price.dollars * hours
 
     async def _send(self, attempt: Attempt, words: dict[str, Any]) -> None:
         """Ask for machines until that is answered; the same token makes it one call. Raises `AWSFault`."""
@@ -157,7 +178,8 @@ class Launch:
             except AWSFault as fault:
                 if not fault.is_unknown and way_on(fault) is not Way.AGAIN:
                     # With this token nothing was launched: else that would have been answered.
-                    self._entry.attempt(replace(attempt, over=True))
+                    with ledger.as_far_as_it_can():
+                        self._entry.attempt(replace(attempt, over=True))
                     raise
                 if not left:
                     raise
@@ -170,7 +192,8 @@ class Launch:
     def _heard(self, attempt: Attempt, said: Answer) -> None:
         """Note what was launched, at once: also where nobody waits for the answer any more."""
         names = tuple(str(each["InstanceId"]) for each in said["Instances"])
-        self._entry.attempt(replace(attempt, instances=names))
+        with ledger.as_far_as_it_can():
+            self._entry.attempt(replace(attempt, instances=names))
 
     async def _running(self, now: Try) -> tuple[Launched, ...]:
         """Wait until all machines run and have addresses; raises `AWSFault` where one ends."""
@@ -187,7 +210,7 @@ class Launch:
                 if not ending.is_alive(str(each["State"]["Name"])):
                     raise _ended(each)
             there = [each for each in mine if each["State"]["Name"] == "running"]
-            if len(there) == len(names) and all(self._address(each) for each in there):
+            if len(there) == len(names) and all(self._address(each, region) for each in there):
                 return tuple(self._launched(each, now) for each in there)
             if time.monotonic() > until:
                 why = f"{len(there)} of {len(names)} machines run after {_RUN_LIMIT:g} s"
@@ -196,9 +219,9 @@ class Launch:
             await asyncio.sleep(pause)
             pause = min(_QUICK * pause, _MOST_PAUSE)
 
-    def _address(self, instance: dict[str, Any]) -> str | None:
+    def _address(self, instance: dict[str, Any], region: str) -> str | None:
         """Where a machine can be reached, once it can."""
-        is_public = self._streets[_region(instance)].is_public
+        is_public = self._streets[region].is_public
         return instance.get("PublicIpAddress" if is_public else "PrivateIpAddress")
 
     def _launched(self, instance: dict[str, Any], now: Try) -> Launched:
@@ -249,7 +272,15 @@ class Launch:
                         "Encrypted": True,
                         "DeleteOnTermination": True,
                     },
-                }
+                },
+                # An image may say that a disk of its own stays.
+                *(
+                    {
+                        "DeviceName": name,
+                        "Ebs": {"VolumeSize": size, "Encrypted": True, "DeleteOnTermination": True},
+                    }
+                    for name, size in image.others
+                ),
             ],
             "NetworkInterfaces": network.cards_for(
                 kind,
@@ -265,7 +296,7 @@ class Launch:
             ),
         }
         if several and network.fits_side_by_side(kind):
-            name = await network.placement_in(self._cloud, self._entry, region)
+            name = await network.placement_in(self._cloud, self._entry, region, zone)
             words["Placement"]["GroupName"] = name
         if now.offer.spot:
             words["InstanceMarketOptions"] = {
@@ -280,7 +311,8 @@ class Launch:
 
     def _script(self, now: Try, image: MachineImage) -> str:
         price = now.offer.price
-        lease = lease_for(self._spec, price.dollars * self._spec.nodes if price else None)
+        dollars = price.dollars * self._spec.nodes if price else None
+        lease = lease_for(self._spec, dollars, self.spent)
         if lease.deadline:
             self._entry.note(deadline=time.time() + lease.deadline + BOOT)
         return script_for(
@@ -347,10 +379,6 @@ def _other_ways(spec: PoolSpec) -> str:
     if spec.spot == "yes":
         ways.append("spot=auto, which takes machines on demand where there are no others")
     return f"Other ways: {', '.join(ways)}."
-
-
-def _region(instance: dict[str, Any]) -> str:
-    return str(instance["Placement"]["AvailabilityZone"]).rstrip("abcdefghijklmnopqrstuvwxyz")
 
 
 def _ended(instance: dict[str, Any]) -> AWSFault:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import getpass
+import hashlib
 import os
 import secrets
 import shutil
 import socket
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +32,8 @@ _USED = "used.jsonl"
 _OWNER = "owner"
 _TOKEN_LIMIT = 64
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE = Path("/etc/machine-id")
+_ID = 32
 State = Literal["launching", "up", "ending"]
 Kind = Literal["group", "placement"]
 
@@ -41,16 +45,23 @@ class Maker(msgspec.Struct, frozen=True):
     since: float
     host: str
     boot: str = ""
+    machine: str = ""
 
     @classmethod
     def this(cls) -> Maker:
         """This process."""
-        return cls(os.getpid(), _started(os.getpid()), socket.gethostname(), processes.boot())
+        own = os.getpid()
+        return cls(own, _started(own), socket.gethostname(), processes.boot(), machine_mark())
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is, or was, a process of this computer; a copy of one may have its name."""
+        return self.host == socket.gethostname() and self.machine in ("", machine_mark())
 
     @property
     def may_live(self) -> bool:
         """Whether it is there, as far as can be told from here."""
-        if self.host != socket.gethostname():
+        if not self.is_here:
             return True
         if _BOOT.exists():
             own = processes.Known(self.pid, round(self.since))
@@ -69,7 +80,8 @@ def _started(pid: int) -> float:
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One call that may have launched machines: `token` makes it the same call however often it is sent.
 
-    `instances` are those that it is known to have launched; `over` when it is known that none runs.
+    `count` is how many it asks for, `instances` are those that it is known to have launched; `over` when
+    it is known that none runs.
     """
 
     token: str
@@ -77,6 +89,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
     type: str
     spot: bool = False
+    count: int = 1
     at: float = 0.0
     instances: tuple[str, ...] = ()
     over: bool = False
@@ -93,7 +106,8 @@ class Made(msgspec.Struct, frozen=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """All that a pool has, or may have, with AWS; times in seconds since 1970.
 
-    `deadline` is when its machines end by themselves at the latest, where there is such a time.
+    `deadline` is when its machines end by themselves at the latest, where there is such a time; `listing`
+    the file that is there while somebody may attach to it, wherever who looks keeps such files.
     """
 
     pool_id: str
@@ -106,6 +120,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None
     endpoint: str | None = None
     user: str = ""
+    listing: str = ""
     deadline: float | None = None
     attempts: tuple[Attempt, ...] = ()
     made: tuple[Made, ...] = ()
@@ -174,6 +189,20 @@ class Entry:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def as_far_as_it_can() -> Generator[None]:
+    """For notes that must keep nobody from ending machines: a disk that is full is no reason to let them run.
+
+    A record that is gone is: raises FileNotFoundError.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError:
+        """What was to be noted is known to this process, and found out by the next."""
+
+
 def pool_ids() -> set[str]:
     """The pools that have a record, even one that this version cannot read."""
     return {path.parent.name for path in _place().glob(f"*/{_RECORD}")}
@@ -199,18 +228,34 @@ def find(pool_id: str) -> Entry | None:
 
 
 def owner() -> str:
-    """Who rents, as tags say it: the person, the machine, and a mark of this state folder alone."""
-    path = _root() / _OWNER
+    """Who rents, as tags say it: the person, the machine, and a mark of this state folder on this computer.
+
+    A home that is copied, or that several computers share, has a mark for each: none takes machines that
+    another one rents for its own.
+    """
+    path = _root() / "-".join(filter(None, (_OWNER, machine_mark())))
     with contextlib.suppress(FileNotFoundError):
         return path.read_text()
     text = f"{getpass.getuser()}@{socket.gethostname()} {secrets.token_hex(6)}"
-    new = path.with_name(f"{_OWNER}.{os.getpid()}")
+    new = path.with_name(f"{path.name}.{os.getpid()}")
     write(new, text.encode())
     # Of two that begin at once, one is the owner.
     with contextlib.suppress(FileExistsError):
         path.hardlink_to(new)
     new.unlink()
     return path.read_text()
+
+
+def machine_mark() -> str:
+    """What this computer has and a copy of its disk is given anew; "" where no system says so.
+
+    Not the id itself, which is nobody else's to know. Source: machine-id(5).
+    """
+    with contextlib.suppress(OSError):
+        said = _MACHINE.read_bytes().strip()
+        if len(said) == _ID:  # before the first boot there is another word, or nothing
+            return hashlib.blake2b(said, digest_size=6, person=b"skyward_nb").hexdigest()
+    return ""
 
 
 def used() -> list[Used]:

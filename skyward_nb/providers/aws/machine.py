@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.shell import ShellGone
-from skyward_nb.providers.aws import ending, ledger
+from skyward_nb.providers.aws import ending, ledger, network
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault
 from skyward_nb.providers.aws.user_data import LEASE
@@ -22,7 +22,9 @@ from skyward_nb.words.errors import MissingDependency
 
 _GROUPS_WAIT = 60.0
 _ASK_AGAIN = 5.0
+_LET_AGAIN = 15.0
 _OFF_LIMIT = 10.0
+_REACH_LIMIT = 30.0
 _OFF = (
     'if [ "$(id -u)" = 0 ]; then p=; else p="sudo -n"; fi; '
     "(sleep 1; $p systemctl poweroff || $p poweroff) > /dev/null 2>&1 < /dev/null &"
@@ -39,6 +41,9 @@ class Rental:
         self._lines: list[HostLine] = []
         self._asked = float("-inf")
         self._states: dict[str, str] = {}
+        self._letting: asyncio.Task[bool] | None = None
+        self._let_at = 0.0
+        self._callers: tuple[str, ...] = ()
 
     def has(self, line: HostLine) -> None:
         """A line by which one of the machines is reached."""
@@ -58,6 +63,29 @@ class Rental:
         state = self._states.get(instance)
         return state is not None and not ending.is_alive(state)
 
+    async def let_in(self) -> bool:
+        """Have the machines let in who comes from another address than before; whether that is so.
+
+        Whoever asks within some seconds gets one answer.
+        """
+        now = time.monotonic()
+        if self._letting is None or now - self._let_at > _LET_AGAIN:
+            self._let_at = now
+            self._letting = asyncio.ensure_future(self._let_in())
+        return await asyncio.shield(self._letting)
+
+    async def _let_in(self) -> bool:
+        entry = ledger.find(self._pool_id)
+        if entry is None or all(each.kind != "group" for each in entry.record.made):
+            return False
+        try:
+            callers = await network.caller_networks()
+            is_new = callers != self._callers and await network.let_in(self._cloud, entry, callers)
+        except (AWSFault, MissingDependency):
+            return False
+        self._callers = callers
+        return is_new
+
     async def give_back(self) -> None:
         """End all machines, and see that they end; whoever asks, it is done once."""
         if self._ending is None:
@@ -73,8 +101,7 @@ class Rental:
         except (AWSFault, MissingDependency, OSError) as error:
             left = ending.Left(("its machines",), why=str(error))
         if left.machines:
-            # Powered off, a machine is terminated, and that needs no credentials.
-            await asyncio.gather(*(_power_off(line) for line in self._lines))
+            await power_off(self._lines)
         if left.machines or left.why:
             warnings.warn(
                 f"pool {entry.record.name!r}: AWS did not say that this is gone: {left}. The machines "
@@ -112,7 +139,10 @@ class AWSMachine(SSHMachine):
         except OSError:
             if await self._rental.has_ended(self._line.name):
                 raise AgentGone from None
-            raise
+            if not await self._rental.let_in():
+                raise
+        # This side has got another address: in another place, or from its provider.
+        return await super().connect()
 
     async def release(self) -> None:
         """End the machine with all others of its pool: what runs there goes with it."""
@@ -140,6 +170,12 @@ def machines_of(
     )
 
 
+async def power_off(lines: Sequence[HostLine]) -> None:
+    """Have the machines that can be reached end: powered off, one is terminated, without credentials."""
+    await asyncio.gather(*(_power_off(line) for line in lines))
+
+
 async def _power_off(line: HostLine) -> None:
     with contextlib.suppress(ShellGone, TimeoutError):
-        await line.run(_OFF, limit=_OFF_LIMIT)
+        async with asyncio.timeout(_REACH_LIMIT):
+            await line.run(_OFF, limit=_OFF_LIMIT)

@@ -26,6 +26,8 @@ _ASK_LIMIT = 10.0
 _SSH = 22
 _NO_PLACEMENT = {"t2", "t3", "t3a", "t4g", "mac1", "mac2"}
 """Families that no cluster placement group takes. Source: Amazon EC2 User Guide, "Placement groups"."""
+_NO_EFA_FIRST = {"p6-b300"}
+"""Families whose first network card has no EFA. Source: efa-acc-inst-types.html, as below."""
 _SEEN_LIMIT = 5
 
 
@@ -110,17 +112,34 @@ async def group_in(
             group = await _made_before(cloud, region, name, fault)
     # Also what EFA asks for: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html.
     members = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
-    login = {
+    rules = [members, _login(callers)]
+    await _allow(cloud, region, "AuthorizeSecurityGroupIngress", group, rules)
+    await _allow(cloud, region, "AuthorizeSecurityGroupEgress", group, [members])
+    return group
+
+
+async def let_in(cloud: Cloud, entry: Entry, callers: tuple[str, ...]) -> bool:
+    """Have the groups of a pool let these in, too; whether they did not before. Raises `AWSFault`."""
+    is_new = False
+    for made in entry.record.made:
+        group = await find_group(cloud, made.region, made.name) if made.kind == "group" else None
+        if group is not None:
+            is_new |= await _allow(
+                cloud, made.region, "AuthorizeSecurityGroupIngress", group, [_login(callers)]
+            )
+    return is_new
+
+
+def _login(callers: tuple[str, ...]) -> dict[str, Any]:
+    """A rule for SSH from these."""
+    login: dict[str, Any] = {
         "IpProtocol": "tcp",
         "FromPort": _SSH,
         "ToPort": _SSH,
         "IpRanges": [{"CidrIp": each} for each in callers if ":" not in each],
         "Ipv6Ranges": [{"CidrIpv6": each} for each in callers if ":" in each],
     }
-    login = {key: value for key, value in login.items() if value != []}
-    await _allow(cloud, region, "AuthorizeSecurityGroupIngress", group, [members, login])
-    await _allow(cloud, region, "AuthorizeSecurityGroupEgress", group, [members])
-    return group
+    return {key: value for key, value in login.items() if value != []}
 
 
 async def _made_before(cloud: Cloud, region: str, name: str, fault: AWSFault) -> str:
@@ -135,19 +154,20 @@ async def _made_before(cloud: Cloud, region: str, name: str, fault: AWSFault) ->
 
 async def _allow(
     cloud: Cloud, region: str, operation: str, group: str, rules: list[dict[str, Any]]
-) -> None:
-    """Have a group allow something; a group made a moment ago may not be seen yet."""
+) -> bool:
+    """Have a group allow something; False where it did. A group made a moment ago may not be seen yet."""
     for left in reversed(range(_SEEN_LIMIT)):
         try:
             await cloud.ask(operation, region, GroupId=group, IpPermissions=rules)
         except AWSFault as fault:
             if fault.code == "InvalidPermission.Duplicate":
-                return
+                return False
             if fault.code != "InvalidGroup.NotFound" or not left:
                 raise
             await asyncio.sleep(1)
         else:
-            return
+            return True
+    return False
 
 
 async def find_group(cloud: Cloud, region: str, name: str) -> str | None:
@@ -172,9 +192,12 @@ def fits_side_by_side(kind: InstanceType) -> bool:
     )
 
 
-async def placement_in(cloud: Cloud, entry: Entry, region: str) -> str:
-    """The pool's placement group in a region, made if need be; raises `AWSFault`."""
-    name = f"sky-{entry.record.pool_id}"
+async def placement_in(cloud: Cloud, entry: Entry, region: str, zone: str) -> str:
+    """The pool's placement group in a zone, made if need be; raises `AWSFault`.
+
+    One for each zone: it stays in that of its machines for as long as those have not ended for good.
+    """
+    name = f"sky-{entry.record.pool_id}-{zone}"
     entry.make(Made("placement", region, name))
     try:
         await cloud.ask(
@@ -209,7 +232,9 @@ def cards_for(
         first["AssociatePublicIpAddress"] = True
     if not efa:
         return [first]
-    first |= {"InterfaceType": "efa", "NetworkCardIndex": 0}
+    first["NetworkCardIndex"] = 0
+    if kind.name.partition(".")[0] not in _NO_EFA_FIRST:
+        first["InterfaceType"] = "efa"
     if is_public:
         return [first]
     rest = [

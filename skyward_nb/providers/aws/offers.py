@@ -67,7 +67,7 @@ def fitting(
     access = spec.aws or AWSAccess()
     wanted = None if spec.simulate else spec.accelerator
     if access.instance_type is not None:
-        return Fit((_named(access.instance_type, wanted, known),))
+        return Fit((_named(access.instance_type, wanted, known, spec),))
     if wanted is not None:
         return _with_accelerator(wanted, _of_needs(spec, known, Need(0, more=True)), known, spec)
     plain = [each for each in known if each.gpu is None and each.arch == arch]
@@ -79,7 +79,9 @@ def fitting(
     return Fit(tuple(_equivalents(found, listed)))
 
 
-def _named(name: str, wanted: Accelerator | None, known: Sequence[InstanceType]) -> InstanceType:
+def _named(
+    name: str, wanted: Accelerator | None, known: Sequence[InstanceType], spec: PoolSpec
+) -> InstanceType:
     found = next((each for each in known if each.name == name), None)
     if found is None:
         near = difflib.get_close_matches(name, [each.name for each in known], n=3)
@@ -93,6 +95,15 @@ def _named(name: str, wanted: Accelerator | None, known: Sequence[InstanceType])
             f"instance_type={name} has {has}, and accelerator={wanted} is asked for: leave out one of "
             "the two"
         )
+    for field, has, need in (
+        ("cpus", found.cpus, spec.cpus),
+        ("memory", found.memory, spec.memory),
+    ):
+        if need is not None and not need.met_by(has):
+            raise NothingFits(
+                f"instance_type={name} has {field}={has:g}, and {field}={need} is asked for: leave out "
+                "one of the two"
+            )
     return found
 
 
@@ -140,6 +151,21 @@ def _with_accelerator(
             f"{wanted} is asked for, and the smallest machine with it has {count}: {idle}. "
             f"accelerator={wanted.name}:{count} has a rank on each",
         ),
+    )
+
+
+def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ...]:
+    """What is to be said of machines that could have more network cards than they are given."""
+    access = spec.aws or AWSAccess()
+    if spec.nodes == 1 or access.placement == "no" or access.subnet is not None:
+        return ()
+    several = [each for each in types if each.efa and each.network_cards > 1]
+    if not several:
+        return ()
+    counts = ", ".join(f"1 of {each.network_cards} of {each.name}" for each in several)
+    return (
+        f"machines with a public address have one of their network cards ({counts}): with the subnet= of a "
+        "private network they have all",
     )
 
 

@@ -13,7 +13,7 @@ from skyward_nb.providers.aws.cache import Cache
 from skyward_nb.providers.aws.calls import Cloud, fault_of
 from skyward_nb.providers.aws.failures import spell_fault
 from skyward_nb.providers.aws.market import Market
-from skyward_nb.providers.aws.offers import Stock, fitting, offers
+from skyward_nb.providers.aws.offers import Stock, card_remarks, fitting, offers
 from skyward_nb.providers.aws.shipped import (
     shipped_prices,
     shipped_regions,
@@ -35,14 +35,23 @@ async def quote_of(spec: PoolSpec) -> Quote:
 
     Raises `AccountError` where AWS cannot be asked, `NothingFits` where there is no such machine.
     """
-    key = msgspec.json.encode(
-        (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.spot, spec.nodes)
-    )
+    key = _key(spec)
     at, quote = _quotes.get(key, (0.0, None))
     if quote is None or time.monotonic() - at > _HOLDS:
         quote = await _asked(spec)
-        _quotes[key] = time.monotonic(), quote
+        hold(spec, quote)
     return quote
+
+
+def hold(spec: PoolSpec, quote: Quote) -> None:
+    """This is what a pool can be had as, from now on for as long as a quote holds."""
+    _quotes[_key(spec)] = time.monotonic(), quote
+
+
+def _key(spec: PoolSpec) -> bytes:
+    return msgspec.json.encode(
+        (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.spot, spec.nodes)
+    )
 
 
 def offline_quote(spec: PoolSpec, region: str) -> Quote:
@@ -89,7 +98,8 @@ async def _asked(spec: PoolSpec) -> Quote:
     is_spot = spec.spot != "no"
     asking = [market.stock(each, fit.types, spot=is_spot) for each in wanted]
     found = offers(spec, fit.types, await asyncio.gather(*asking), shipped_regions)
-    remarks = (*fit.remarks, *dict.fromkeys(market.remarks))
+    kinds = {each.type.name: each.type for each in found}
+    remarks = (*fit.remarks, *card_remarks(spec, kinds.values()), *dict.fromkeys(market.remarks))
     return Quote(nodes=spec.nodes, offers=found, remarks=remarks)
 
 

@@ -11,12 +11,11 @@ from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.ledger import Entry, Maker, Record
-from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of
+from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, power_off
 from skyward_nb.providers.aws.sweep import sweep
 from skyward_nb.providers.aws.walk import Try
 from skyward_nb.providers.base import AgentGone, Tell
-from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.ssh.readying import made_ready
 from skyward_nb.words.errors import AccountError, StartError
 from skyward_nb.words.events import Phase, Priced, Step
@@ -48,10 +47,11 @@ async def rent(
                 account=account,
                 profile=spec.aws.profile,
                 endpoint=spec.aws.endpoint,
+                listing=str((far_root() / f"{pool_id}.json").absolute()),
             )
         )
         machines = await _rented(spec, cloud, entry, offers, tell)
-        await sweeping
+        await asyncio.wait([sweeping])
     except BaseException:
         sweeping.cancel()
         await asyncio.gather(sweeping, return_exceptions=True)
@@ -59,6 +59,10 @@ async def rent(
             await asyncio.shield(_undone(cloud, entry, tell))
         raise
     entry.note(state="up")
+    if (error := sweeping.exception()) is not None:
+        # What others have left is no reason to give up what was just rented.
+        text = f"what was left before could not be looked for: {error!r}"
+        tell(Step(tuple(range(spec.nodes)), "sweep", text, done=True))
     return machines
 
 
@@ -71,10 +75,11 @@ async def _rented(
     launched = await launch.run(offers)
     entry.note(machines=launched, user=launch.user)
     assert launch.chosen is not None
-    tell(Priced(_bill(spec, entry, launch.chosen)))
+    tell(Priced(_bill(spec, entry, launch.chosen, launch.spent)))
     lines = await boot.log_in(cloud, entry, launched, tell)
     rental = Rental(cloud, entry.record.pool_id)
-    readied = await made_ready(spec, lines, tell)
+    async with boot.kept(entry):
+        readied = await made_ready(spec, lines, tell)
     spot = launched[0].spot
     return machines_of(spec.name, entry.record.pool_id, rental, readied, spot=spot)
 
@@ -90,14 +95,15 @@ def _affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
     return known
 
 
-def _bill(spec: PoolSpec, entry: Entry, chosen: Try) -> Bill:
-    """What the machines cost since they were asked for."""
+def _bill(spec: PoolSpec, entry: Entry, chosen: Try, before: float) -> Bill:
+    """What the machines cost since they were asked for, and others cost `before`."""
     price = chosen.offer.price
     return Bill(
         dollars=None if price is None else price.dollars * spec.nodes,
         began=entry.record.attempts[-1].at,
         what=f"{spec.nodes} × {chosen}",
         source="" if price is None else price.source,
+        before=before,
         max_cost=spec.max_cost,
     )
 
@@ -108,17 +114,14 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
     if entry is None or entry.record.state != "up":
         raise AgentGone
     record = entry.record
-    access = keys.access_of(entry.folder, record.machines)
-    dialer = Dialer(access)
     rental = Rental(Cloud(record.profile, record.endpoint), pool_id)
-    lines = [(HostLine(host, dialer), None) for host in access.hosts]
-    return machines_of(spec.name, pool_id, rental, lines)
+    return machines_of(spec.name, pool_id, rental, [(line, None) for line in boot.lines_to(entry)])
 
 
 async def _account(cloud: Cloud, region: str) -> str:
     """Whose credentials these are; raises `AccountError` where they are nobody's."""
     try:
-        return str((await cloud.ask("GetCallerIdentity", region, service="sts"))["Account"])
+        return await cloud.account(region)
     except AWSFault as fault:
         raise AccountError(spell_fault(fault)) from fault
 
@@ -128,6 +131,9 @@ async def _undone(cloud: Cloud, entry: Entry, tell: Tell) -> None:
     left = await ending.end(cloud, entry, lambda text: tell(Phase(text)))
     tell(Phase(""))
     if left.machines:
+        lines = boot.lines_to(entry)
+        await power_off(lines)
+        await asyncio.gather(*(line.close() for line in lines))
         text = f"{left}; they end by themselves, and `%sky sweep` looks again"
         tell(Step((), "launch", text, done=True))
 

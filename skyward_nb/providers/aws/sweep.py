@@ -11,12 +11,13 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from skyward_nb.providers.aws import ending, ledger, tags
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
-from skyward_nb.providers.aws.ledger import Entry, Made, Used
+from skyward_nb.providers.aws.ledger import Entry, Made, Record, Used
 from skyward_nb.providers.folders import far_root
 
 _LATE = 300.0
@@ -25,6 +26,8 @@ _ABROAD = 86400.0
 """Seconds after which what another machine began to launch is nobody's."""
 _UNSEEN = 3600.0
 """Seconds in which EC2 tells of machines that have ended."""
+
+Clouds = dict[tuple[str | None, str | None], Cloud]
 
 
 @dataclass
@@ -57,11 +60,9 @@ class Found:
 async def sweep(told: Callable[[str], None] = lambda _: None) -> Found:
     """Look in all regions where something was ever made, and end what nobody has; never raises a fault."""
     found = Found()
-    clouds = {
-        (each.profile, each.endpoint): Cloud(each.profile, each.endpoint) for each in ledger.used()
-    }
+    clouds: Clouds = {}
     for entry in ledger.entries():
-        cloud = clouds.setdefault(_view(entry), Cloud(*_view(entry)))
+        cloud = _cloud(clouds, *_view(entry))
         told(f"looking after pool {entry.record.pool_id}")
         try:
             await _look_after(cloud, entry, found)
@@ -70,9 +71,14 @@ async def sweep(told: Callable[[str], None] = lambda _: None) -> Found:
     places = ledger.used()
     told("looking for machines that no record has")
     await asyncio.gather(
-        *(_look_in(clouds[each.profile, each.endpoint], each, found) for each in places)
+        *(_look_in(_cloud(clouds, each.profile, each.endpoint), each, found) for each in places)
     )
     return found
+
+
+def _cloud(clouds: Clouds, profile: str | None, endpoint: str | None) -> Cloud:
+    """That of these credentials; which there are, a launch beside may have noted just now."""
+    return clouds.setdefault((profile, endpoint), Cloud(profile, endpoint))
 
 
 async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
@@ -80,14 +86,18 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
     record = entry.record
     if record.state == "launching" and record.maker.may_live and not _is_forgotten(entry):
         return
+    # Another account sees none of its machines, which is no sign that they have ended.
+    is_elsewhere = bool(await ending.other_account(cloud, record))
     states: dict[str, str] = {}
     for region in record.regions:
         states |= await ending.states_of(cloud, region, record.pool_id)
     alive = [name for name, state in states.items() if ending.is_alive(state)]
     if record.state == "up" and not _is_late(entry):
         unseen = {each.instance for each in record.machines} - states.keys()
-        may_be_used = record.maker.may_live or _is_listed(record.pool_id)
-        if (alive and may_be_used) or (unseen and ledger.age_of(record) < _UNSEEN):
+        may_be_used = record.maker.may_live or _is_listed(record)
+        if ((alive or is_elsewhere) and may_be_used) or (
+            unseen and ledger.age_of(record) < _UNSEEN
+        ):
             return
     left = await ending.end(cloud, entry)
     if left:
@@ -97,15 +107,14 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
         found.records.append(record.pool_id)
 
 
-def _is_listed(pool_id: str) -> bool:
+def _is_listed(record: Record) -> bool:
     """Whether somebody may attach to a pool: it is listed as long as its agents are there."""
-    return (far_root() / f"{pool_id}.json").exists()
+    return Path(record.listing or far_root() / f"{record.pool_id}.json").exists()
 
 
 def _is_forgotten(entry: Entry) -> bool:
     """Whether another machine began it, so long ago that it will not go on."""
-    is_here = entry.record.maker.host == ledger.Maker.this().host
-    return not is_here and ledger.age_of(entry.record) > _ABROAD
+    return not entry.record.maker.is_here and ledger.age_of(entry.record) > _ABROAD
 
 
 def _is_late(entry: Entry) -> bool:

@@ -42,6 +42,7 @@ if [ -d /run/systemd/system ]; then
 [Unit]
 Description=Ends this machine when nobody needs it any more
 DefaultDependencies=no
+StartLimitIntervalSec=0
 [Service]
 ExecStart=/bin/sh {state}/deadman.sh {terms}
 Restart=always

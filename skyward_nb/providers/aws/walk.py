@@ -42,6 +42,8 @@ class Walk:
             left = []
         elif way is Way.TYPE:
             left = [each for each in left if not _is_same_type(each.offer, tried.offer)]
+        elif way is Way.REGION:
+            left = [each for each in left if each.offer.region != tried.offer.region]
         elif way is Way.QUOTA:
             left = [each for each in left if not _is_same_quota(each.offer, tried.offer)]
         self._left = left

@@ -113,6 +113,8 @@ def test_what_a_machine_is_told_has_room():
     )  # fmt: skip
     assert len(script) < user_data.MOST / 2
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+    unit = script[script.index("[Unit]") : script.index("[Service]")]
+    assert "StartLimitIntervalSec=0" in unit, "it is started again however often it ends"
     assert script.index("deadman.sh") < script.index("authorized_keys")
     assert "deadman.sh /var/lib/skyward/lease 1800 600 14400 5" in script
 

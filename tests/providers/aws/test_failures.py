@@ -24,6 +24,9 @@ from skyward_nb.words.offers import InstanceType, Offer
         ("Unsupported", Way.ZONE),
         ("VcpuLimitExceeded", Way.QUOTA),
         ("MaxSpotInstanceCountExceeded", Way.QUOTA),
+        ("OptInRequired", Way.REGION),
+        ("SpotInstanceTermination", Way.ZONE),
+        ("SpotInstanceShutdown", Way.ZONE),
         ("RequestLimitExceeded", Way.AGAIN),
         ("InternalError", Way.AGAIN),
         ("UnauthorizedOperation", Way.STOP),
@@ -44,13 +47,18 @@ def test_an_answer_that_was_lost_is_asked_for_again():
     ("name", "spot", "code"),
     [
         ("p4d.24xlarge", False, "L-417A185B"),
-        ("p5.48xlarge", True, "L-7212CCBC"),
+        ("p4d.24xlarge", True, "L-7212CCBC"),
+        ("p5.48xlarge", False, "L-417A185B"),
+        ("p5en.48xlarge", True, "L-C4BD4855"),
+        ("hpc7a.96xlarge", False, "L-F7808C92"),
         ("g6.xlarge", False, "L-DB2E81BA"),
         ("g5.xlarge", True, "L-3819A6DF"),
         ("c6i.large", False, "L-1216C47A"),
         ("m7g.large", True, "L-34B43A08"),
         ("trn1.2xlarge", False, "L-2C3B7624"),
-        ("u-6tb1.metal", False, "L-1216C47A"),
+        ("u-6tb1.112xlarge", False, "L-43DA4232"),
+        ("unheard.of", False, "L-1216C47A"),
+        ("unheard.of", True, "L-34B43A08"),
     ],
 )
 def test_each_type_has_its_quota(name, spot, code):
@@ -111,11 +119,24 @@ def test_capacity_leads_to_the_next_zone_then_type_then_region():
 def test_a_quota_leads_away_from_its_types_in_its_region():
     offers = [
         offer("p4d.24xlarge", spot=True),
+        offer("p4de.24xlarge", spot=True),
         offer("p5.48xlarge", spot=True),
         offer("p4d.24xlarge"),
     ]
     _, last = walked(offers, Way.QUOTA)
-    assert last == ["p4d.24xlarge in us-east-1a"]
+    assert last == ["spot p5.48xlarge in us-east-1a"]
+
+
+def test_a_region_that_an_account_does_not_have_leads_away_from_it():
+    offers = [
+        offer("p4d.24xlarge"),
+        offer("c6i.large"),
+        offer("p4d.24xlarge", "eu-west-1", ("eu-west-1a",)),
+    ]
+    _, last = walked(offers, Way.REGION)
+    assert last == ["p4d.24xlarge in eu-west-1a"]
+    refused = AWSFault("OptInRequired", "You are not subscribed to this service", "RunInstances")
+    assert "has not subscribed" in spell_fault(refused)
 
 
 def test_nothing_is_tried_after_a_stop():

@@ -89,7 +89,47 @@ def test_tokens_differ_and_are_short():
 def test_the_owner_stays_the_same(state):
     first = ledger.owner()
     assert ledger.owner() == first
-    assert list(state.glob("owner*")) == [state / "owner"]
+    assert len(list(state.glob("owner*"))) == 1
+
+
+@pytest.fixture
+def computer(tmp_path, monkeypatch):
+    """Makes this computer another one, by the id that it has."""
+
+    def become(name):
+        path = tmp_path / f"machine-id-{name}"
+        path.write_text(f"{name * 32}\n")
+        monkeypatch.setattr(ledger, "_MACHINE", path)
+
+    return become
+
+
+def test_a_copy_of_a_home_has_an_owner_of_its_own(state, computer):
+    computer("a")
+    first = ledger.owner()
+    computer("b")
+    assert ledger.owner() != first
+    computer("a")
+    assert ledger.owner() == first
+    assert not any("a" * 32 in path.name + path.read_text() for path in state.glob("owner*"))
+
+
+@pytest.mark.parametrize("words", ["", "uninitialized\n"])
+def test_a_computer_without_an_id_has_a_mark_all_the_same(state, tmp_path, monkeypatch, words):
+    path = tmp_path / "machine-id"
+    path.write_text(words)
+    monkeypatch.setattr(ledger, "_MACHINE", path)
+    assert ledger.owner() == ledger.owner()
+    assert Maker.this().is_here
+
+
+def test_a_maker_on_the_computer_that_this_one_is_a_copy_of_may_live(computer):
+    computer("a")
+    maker = Maker.this()
+    gone = Maker(maker.pid, 1.0, maker.host, maker.boot, maker.machine)
+    assert gone.is_here and not gone.may_live
+    computer("b")
+    assert not gone.is_here and gone.may_live
 
 
 def test_a_maker_that_has_ended_is_known_to():

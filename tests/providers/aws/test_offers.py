@@ -4,7 +4,7 @@ import pytest
 
 from skyward_nb.api.options import parse
 from skyward_nb.api.specs import spec_of
-from skyward_nb.providers.aws.offers import Stock, fitting, offers
+from skyward_nb.providers.aws.offers import Stock, card_remarks, fitting, offers
 from skyward_nb.providers.aws.shipped import (
     shipped_prices,
     shipped_regions,
@@ -195,3 +195,30 @@ def test_the_shipped_table_says_whose_it_is():
     assert price.source == "list price of 2026-07-20, shipped"
     assert usual_prices().keys() <= types.keys()
     assert shipped_prices("nowhere-1") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nodes=2", "1 of 32 of p5.48xlarge"),
+        ("nodes=1", ""),
+        ("nodes=2 subnet=subnet-0123456789abcdef0", ""),
+    ],
+)
+def test_network_cards_that_are_not_used_are_told_of(line, said):
+    asked = spec(f"instance_type=p5.48xlarge region=us-east-1 {line}")
+    found = "".join(card_remarks(asked, fitting(asked, shipped_types(), {}, "x86_64").types))
+    assert (said in found) if said else not found
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cpus=64", "instance_type=m6i.large has cpus=2, and cpus=64 is asked for"),
+        ("memory=32+", r"instance_type=m6i.large has memory=8, and memory=32\+ is asked for"),
+    ],
+)
+def test_a_type_that_is_named_has_what_is_asked_for(line, said):
+    with pytest.raises(NothingFits, match=said):
+        fit(f"instance_type=m6i.large {line}")
+    assert names("instance_type=m6i.large cpus=2 memory=4+") == ["m6i.large"]

@@ -1,0 +1,88 @@
+"""Machines come to an end: told by a cloud that shows them as late as EC2 may, with a disk that is full."""
+
+import asyncio
+import errno
+import time
+
+import pytest
+
+from skyward_nb.providers.aws import ending, ledger
+from skyward_nb.providers.aws.ledger import Attempt, Entry, Maker, Record
+
+
+class Machines:
+    """A cloud with these machines of one launch, of which `shown` are told of."""
+
+    def __init__(self, count, shown):
+        self.states = {f"i-{number}": "running" for number in range(count)}
+        self.shown = shown
+
+    async def ask_all(self, operation, region, **words):
+        machines = [
+            {"InstanceId": name, "ClientToken": "sky-default-abc-0", "State": {"Name": state}}
+            for name, state in list(self.states.items())[: self.shown]
+        ]
+        return {"Reservations": [{"Instances": machines}]}
+
+    async def ask(self, operation, region, **words):
+        assert operation == "TerminateInstances"
+        self.states |= dict.fromkeys(words["InstanceIds"], "shutting-down")
+
+    @property
+    def running(self):
+        return [name for name, state in self.states.items() if state == "running"]
+
+
+@pytest.fixture
+def entry(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(ending, "_LOOKS", (0.0, 0.0))
+    made = Entry.begin(
+        Record(
+            pool_id="default-abc", name="default", owner=ledger.owner(), maker=Maker.this(),
+            created=time.time(),
+        )
+    )  # fmt: skip
+    made.attempt(
+        Attempt(
+            token="sky-default-abc-0", region="us-east-1", zone="us-east-1a", type="c6i.large",
+            count=8, at=time.time(),
+        )
+    )  # fmt: skip
+    return made
+
+
+def end(cloud, entry):
+    return asyncio.run(ending.end(cloud, entry))
+
+
+def test_a_launch_that_was_not_answered_is_over_when_all_its_machines_are_seen(entry):
+    cloud = Machines(8, shown=1)
+    left = end(cloud, entry)
+    assert left.machines == ("what attempt sky-default-abc-0 may have launched in us-east-1",)
+    assert len(cloud.running) == 7 and ledger.find("default-abc") is not None
+    cloud.shown = 8
+    assert not end(cloud, entry)
+    assert not cloud.running and ledger.find("default-abc") is None
+
+
+def test_what_is_not_seen_for_long_was_never_launched(entry, monkeypatch):
+    cloud = Machines(1, shown=1)
+    assert end(cloud, entry).machines
+    monkeypatch.setattr(ending, "_SEEN_LATE", 0.0)
+    assert not end(cloud, entry)
+
+
+def test_a_disk_that_is_full_lets_no_machine_run(entry, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ledger, "write", full)
+    cloud = Machines(8, shown=8)
+    assert not end(cloud, entry)
+    assert not cloud.running and ledger.find("default-abc") is None
+
+
+def test_a_record_that_is_gone_was_ended_by_another(entry):
+    entry.forget()
+    assert not end(Machines(8, shown=8), entry)

@@ -1,0 +1,118 @@
+"""How a machine is reached from wherever this side is, with a cloud that notes what it is asked."""
+
+import asyncio
+import time
+
+import pytest
+
+from skyward_nb.providers.aws import ledger, network
+from skyward_nb.providers.aws.failures import AWSFault
+from skyward_nb.providers.aws.ledger import Attempt, Entry, Made, Maker, Record
+from skyward_nb.providers.aws.machine import AWSMachine, Rental
+from skyward_nb.providers.ssh.machine import SSHMachine
+
+
+class Line:
+    name = "i-0"
+
+
+class Groups:
+    """A cloud with the pool's group, which lets these addresses in; the machine is none of those who ask."""
+
+    def __init__(self, *lets_in):
+        self.lets_in = set(lets_in)
+        self.asked = []
+
+    async def ask_all(self, operation, region, **words):
+        return {"Reservations": []}
+
+    async def ask(self, operation, region, **words):
+        self.asked.append(operation)
+        if operation == "DescribeSecurityGroups":
+            return {"SecurityGroups": [{"GroupId": "sg-1"}]}
+        assert operation == "AuthorizeSecurityGroupIngress"
+        (rule,) = words["IpPermissions"]
+        assert (rule["FromPort"], rule["ToPort"]) == (22, 22)
+        (address,) = [each["CidrIp"] for each in rule["IpRanges"]]
+        if address in self.lets_in:
+            raise AWSFault("InvalidPermission.Duplicate", "", operation)
+        self.lets_in.add(address)
+        return {}
+
+
+@pytest.fixture
+def pool(tmp_path, monkeypatch):
+    """A machine of a pool that is up: whoever comes from an address that is not let in gets nowhere."""
+    monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path / "state"))
+    entry = Entry.begin(
+        Record(
+            pool_id="default-abc", name="default", owner=ledger.owner(), maker=Maker.this(),
+            created=time.time(), state="up",
+        )
+    )  # fmt: skip
+    entry.attempt(Attempt(token="t", region="us-east-1", zone="us-east-1a", type="c6i.large"))
+    entry.make(Made("group", "us-east-1", "sky-default-abc"))
+    cloud = Groups("198.51.100.1/32")
+
+    async def connect(self):
+        tried.append(here[0])
+        if here[0] not in cloud.lets_in:
+            raise OSError("no way there")
+        return "a stream"
+
+    async def caller_networks():
+        return (here[0],)
+
+    here, tried = ["198.51.100.1/32"], []
+    monkeypatch.setattr(SSHMachine, "connect", connect)
+    monkeypatch.setattr(network, "caller_networks", caller_networks)
+    return entry, cloud, here, tried
+
+
+def connected(cloud, count=1):
+    async def connect():
+        rental = Rental(cloud, "default-abc")
+        machines = [AWSMachine("default", f"f{n}", n, Line(), rental) for n in range(count)]
+        try:
+            return await asyncio.gather(*(each.connect() for each in machines))
+        finally:
+            for each in machines:
+                each._store.close()
+
+    return asyncio.run(connect())
+
+
+def test_who_comes_from_where_it_was_rented_asks_nobody(pool):
+    _, cloud, _, _ = pool
+    assert connected(cloud) == ["a stream"]
+    assert cloud.asked == []
+
+
+def test_who_comes_from_elsewhere_is_let_in(pool):
+    _, cloud, here, tried = pool
+    here[0] = "203.0.113.7/32"
+    assert connected(cloud, count=3) == ["a stream"] * 3
+    assert cloud.asked == ["DescribeSecurityGroups", "AuthorizeSecurityGroupIngress"]
+    assert len(tried) == 6
+
+
+def test_a_machine_that_is_away_for_another_reason_stays_away(pool, monkeypatch):
+    _, cloud, here, tried = pool
+
+    async def connect(self):
+        tried.append(here[0])
+        raise OSError("it does not answer")
+
+    monkeypatch.setattr(SSHMachine, "connect", connect)
+    with pytest.raises(OSError, match="it does not answer"):
+        connected(cloud)
+    assert len(tried) == 1
+
+
+def test_a_group_of_ones_own_is_left_alone(pool):
+    entry, cloud, here, _ = pool
+    entry.note(made=())
+    here[0] = "203.0.113.7/32"
+    with pytest.raises(OSError, match="no way there"):
+        connected(cloud)
+    assert cloud.asked == []
