@@ -659,6 +659,8 @@ class Pool:
 
         try:
             replacing.replace(self.spec, lack, self._start_agents, tell, hear)
+        except AgentGone as gone:
+            self._gone(str(gone))
         finally:
             hear(None)
             self._nodelog.close()

@@ -14,7 +14,7 @@ from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.lines import Lines, Watch, all_or_none
 from skyward_nb.pool.link import Link
 from skyward_nb.providers.base import Lack, Machine, Replaces, Tell
-from skyward_nb.words.errors import SkyError, StartError
+from skyward_nb.words.errors import NotReplaced, SkyError, StartError
 from skyward_nb.words.events import RankLost, Step
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
@@ -124,8 +124,7 @@ class Replacing:
         try:
             machines = self._lines.wait_for(replaced(), watch)
         except SkyError as error:
-            error.add_note(_left_as_it_is(spec, lost))
-            raise
+            raise NotReplaced(spec.name, why, spec.nodes - len(nodes), error) from error
         self._exchange(spec, dict(zip(lacking, machines, strict=True)), connections, watch)
         names = ", ".join(machine.name for machine in machines)
         text = f"{names} in place of {why}; it took {time.monotonic() - began:.0f} s"
@@ -154,12 +153,3 @@ class Replacing:
 
     def _machine(self, link: Link) -> Machine:
         return self._generations.machines[self._lines.links.index(link)]
-
-
-def _left_as_it_is(spec: PoolSpec, lost: Sequence[Machine]) -> str:
-    """How a pool is left whose machines could not be replaced."""
-    left = spec.nodes - sum(len(machine.nodes) for machine in lost)
-    return (
-        f"pool {spec.name!r} lacks {len(lost)} of its {spec.nodes} machines, and keeps the others "
-        f"({left}): the next cell tries again, `%sky down pool={spec.name}` ends it"
-    )

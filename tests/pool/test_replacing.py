@@ -11,7 +11,7 @@ from pools import request, values
 
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.fake import FakeProvider
-from skyward_nb.words.errors import LaunchError, PoolError
+from skyward_nb.words.errors import LaunchError, NotReplaced, PoolError
 from skyward_nb.words.events import Noticed, Step
 from skyward_nb.words.spec import PoolSpec
 
@@ -154,12 +154,13 @@ def test_where_none_can_be_had_the_pool_stays_as_it_is(fake, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(FakeProvider, "replace", none)
-        with pytest.raises(LaunchError, match="no capacity") as raised:
+        with pytest.raises(NotReplaced) as raised:
             ran(pool, "1")
-    assert raised.value.__notes__ == [
-        "pool 'default' lacks 1 of its 2 machines, and keeps the others (1): the next cell tries again, "
-        "`%sky down pool=default` ends it"
-    ]
+    assert raised.value.message == (
+        "pool 'default' lacks node 1 (fake1): it was taken back, and no other could be had in its place:\n"
+        "  c6i.large: no capacity\n"
+        "It keeps its other machine (1): the next cell tries again, `%sky down pool=default` ends it."
+    )
     assert not pool.closed and not pool.is_ready
     outcome = ran(pool, "1")
     assert outcome.names_lost == ["made"] and 1 in outcome.lost_before

@@ -15,7 +15,7 @@ from skyward_nb.providers.aws import ending, ledger
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault
 from skyward_nb.providers.aws.user_data import LEASE
-from skyward_nb.providers.base import AgentGone
+from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.words.errors import MissingDependency
@@ -38,25 +38,28 @@ class Rental:
         self._ending: asyncio.Task[None] | None = None
         self._lines: list[HostLine] = []
         self._asked = float("-inf")
-        self._states: dict[str, str] = {}
+        self._ends: dict[str, str] = {}
 
     def has(self, line: HostLine) -> None:
         """A line by which one of the machines is reached."""
         self._lines.append(line)
 
-    async def has_ended(self, instance: str) -> bool:
-        """Whether EC2 says that a machine is gone; False where it does not say."""
+    def lacks(self, line: HostLine) -> None:
+        """Its machine is none of the pool's any more."""
+        self._lines.remove(line)
+
+    async def end_of(self, instance: str) -> str:
+        """Why a machine is gone, as EC2 says; empty where it does not say that it is."""
         now = time.monotonic()
         if now - self._asked > _ASK_AGAIN:
             self._asked = now
             entry = ledger.find(self._pool_id)
             if entry is None:
-                return True
+                return "the pool was ended"
             with contextlib.suppress(AWSFault):
                 for region in {each.region for each in entry.record.machines}:
-                    self._states |= await ending.states_of(self._cloud, region, self._pool_id)
-        state = self._states.get(instance)
-        return state is not None and not ending.is_alive(state)
+                    self._ends |= await ending.ends_of(self._cloud, region, self._pool_id)
+        return self._ends.get(instance, "")
 
     async def give_back(self) -> None:
         """End all machines, and see that they end; whoever asks, it is done once."""
@@ -102,22 +105,28 @@ class AWSMachine(SSHMachine):
         self.variables: Mapping[str, str] = {"SKYWARD_LEASE_FILE": LEASE} | (
             {"SKYWARD_NOTICES": "1"} if spot else {}
         )
-        self._rental = rental
+        self.rental: Rental = rental
         rental.has(line)
 
-    async def connect(self) -> socket.socket:
-        """A stream to the agent; raises `AgentGone` also where EC2 says that the machine has ended."""
+    async def _stream(self, name: str, *, bulk: bool = False) -> socket.socket:
+        """A stream; raises `MachineEnded` where EC2 says that the machine has ended."""
         try:
-            return await super().connect()
-        except OSError:
-            if await self._rental.has_ended(self._line.name):
-                raise AgentGone from None
+            return await super()._stream(name, bulk=bulk)
+        except (OSError, AgentGone):
+            if why := await self.rental.end_of(self._line.name):
+                raise MachineEnded(why) from None
             raise
+
+    async def let_go(self) -> None:
+        """Hang up on the machine, which is none of the pool's any more."""
+        self.rental.lacks(self._line)
+        self._store.close()
+        await self._line.close()
 
     async def release(self) -> None:
         """End the machine with all others of its pool: what runs there goes with it."""
         try:
-            await self._rental.give_back()
+            await self.rental.give_back()
         finally:
             self._store.close()
             await self._line.close()

@@ -72,7 +72,8 @@ async def _rented(
     entry.note(machines=launched, user=launch.user)
     assert launch.chosen is not None
     tell(Priced(_bill(spec, entry, launch.chosen)))
-    lines = await boot.log_in(cloud, entry, launched, tell)
+    lines, launched = await boot.log_in(cloud, entry, launched, tell)
+    entry.note(machines=launched)
     rental = Rental(cloud, entry.record.pool_id)
     readied = await made_ready(spec, lines, tell)
     spot = launched[0].spot
