@@ -256,7 +256,7 @@ OPTIONS: tuple[Option, ...] = (
         "on_preempt",
         "pool",
         "tell|replace",
-        "what becomes of a machine that AWS takes back; replace: the next cell rents another (tell)",
+        "whether the next cell gets another for one taken back (tell)",
         _choice(*_ON_PREEMPT),
         _ON_PREEMPT,
     ),

@@ -120,6 +120,11 @@ class Lines:
         """Have whoever pumps look up; from any thread."""
         self._board.nudge()
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether a machine cannot be reached, as far as is known."""
+        return bool(self._cut)
+
     def sockets(self) -> list[int]:
         """Descriptors that have something to read when something comes."""
         return [link.fileno() for link in self.links if link.is_open]

@@ -622,8 +622,8 @@ class Pool:
 
     # ── machines that are taken back ────────────────────────────────────────────────────
 
-    def _ended(self, link: Link, ended: MachineEnded) -> tuple[RankLost, ...]:
-        """A machine is no more: the ranks that are lost with it, where another may take its place."""
+    def _ended(self, link: Link, ended: MachineEnded) -> list[Event]:
+        """A machine is no more: what is lost with it, and what the others cost, where the pool goes on."""
         assert self._replacing is not None
         why = str(ended)
         over = self._why_over()
@@ -632,11 +632,12 @@ class Pool:
             self._gone(
                 f"the machine {link.machine} has ended{f' ({why})' if why else ''}{no_other}"
             )
-        lost = self._replacing.has_ended(link, why)
+        came_of_it: list[Event] = [*self._replacing.has_ended(link, why)]
         if self.bill is not None:
             self.bill = self._replacing.cheaper(link, self.bill)
+            came_of_it.append(Priced(self.bill))
             self._list()
-        return lost
+        return came_of_it
 
     def _why_over(self) -> str:
         """Why the pool gets nothing new any more, in words; empty while it may."""
@@ -672,26 +673,37 @@ class Pool:
         self, request: RunRequest, watch: Watch
     ) -> tuple[dict[int, RankLost], list[str]]:
         """Replace machines before a run that needs them: the ranks and names that were lost with those."""
-        with self._helm:
-            replacing, is_work = (
-                self._replacing,
-                request.cell is not None or request.call is not None,
-            )
-            if replacing is None or self.closed or self._goings or not replacing.lacking():
-                return {}, []
-            if request.aside or not is_work:
-                if replacing.ended:
-                    name = self.spec.name
-                    raise PoolError(
-                        name,
-                        f"pool {name!r} is not whole: {replacing.lacking_words()}. The next cell rents "
-                        "another machine in its place; what ranks had is lost.",
-                    )
-                return {}, []
-            lost = dict(self._losses), self.ledger.names_made_on_ranks()
+        replacing, is_work = self._replacing, request.cell is not None or request.call is not None
+        if replacing is None or self.closed or self._goings:
+            return {}, []
+        self._know_who_is_there(watch)
+        if not replacing.lacking():
+            return {}, []
+        if request.aside or not is_work:
+            if replacing.ended:
+                name = self.spec.name
+                raise PoolError(
+                    name,
+                    f"pool {name!r} is not whole: {replacing.lacking_words()}. The next cell rents "
+                    "another machine in its place; what ranks had is lost.",
+                )
+            return {}, []
+        lost = dict(self._losses), self.ledger.names_made_on_ranks()
         with self._turn(), self._lines.interrupts():
             self._new_generation(watch)
         return lost
+
+    def _know_who_is_there(self, watch: Watch) -> None:
+        """Where a line is cut, wait until it is open again, or its machine is known to have ended."""
+        if not self._lines.is_cut:
+            return
+        with self._turn(), self._lines.interrupts():
+            for event in self._lines.pump(watch, None):
+                if isinstance(event, RankLost) and event.generation == self.generation:
+                    self._miss(event)
+                if not self._lines.is_cut:
+                    break
+            self._look(watch)
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 

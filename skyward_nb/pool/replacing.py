@@ -57,7 +57,7 @@ class Replacing:
     def has_ended(self, link: Link, why: str) -> tuple[RankLost, ...]:
         """A machine is no more; its ranks are lost with it."""
         taken = self._taken[link] = Taken(self._machine(link), why or "its machine has ended")
-        how = f"was on {taken.machine.name}, which is gone: {taken.why}"
+        how = f"was on {taken.machine.name}, which ended ({taken.why})"
         number = self._generations.number
         return tuple(RankLost(number, rank, how) for rank in sorted(link.ranks or ()))
 

@@ -68,7 +68,7 @@ def test_a_machine_that_has_ended_is_replaced_for_the_next_cell(fake, node):
     ended(pool, node)
     steps = []
     outcome = ran(pool, PLACES, watch=steps.append)
-    assert outcome.lost_before[node].how == f"was on fake{node}, which is gone: it was taken back"
+    assert outcome.lost_before[node].how == f"was on fake{node}, which ended (it was taken back)"
     assert outcome.names_lost == ["made"]
     (told,) = outcome.pool_lost
     assert told.startswith(
@@ -99,7 +99,7 @@ def test_a_run_that_was_going_on_ends_as_after_any_death(fake):
             machines(pool)[1].take_back()
 
     outcome = ran(pool, "import time\nprint('begun')\ntime.sleep(60)", watch=watch)
-    assert outcome.lost[1].how == "was on fake1, which is gone: it was taken back"
+    assert outcome.lost[1].how == "was on fake1, which ended (it was taken back)"
     assert outcome.done[0].interrupted and not outcome.began_anew
     assert outcome.pool_lost == (
         "node 1 (fake1): it was taken back; the next cell rents another machine in its place",
