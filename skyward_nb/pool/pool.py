@@ -673,13 +673,13 @@ class Pool:
         self, request: RunRequest, watch: Watch
     ) -> tuple[dict[int, RankLost], list[str]]:
         """Replace machines before a run that needs them: the ranks and names that were lost with those."""
-        replacing, is_work = self._replacing, request.cell is not None or request.call is not None
+        replacing = self._replacing
         if replacing is None or self.closed or self._goings:
             return {}, []
         self._know_who_is_there(watch)
         if not replacing.lacking():
             return {}, []
-        if request.aside or not is_work:
+        if not request.is_work:
             if replacing.ended:
                 name = self.spec.name
                 raise PoolError(
@@ -688,7 +688,7 @@ class Pool:
                     "another machine in its place; what ranks had is lost.",
                 )
             return {}, []
-        lost = dict(self._losses), self.ledger.names_made_on_ranks()
+        lost = {**replacing.losses(), **self._losses}, self.ledger.names_made_on_ranks()
         with self._turn(), self._lines.interrupts():
             self._new_generation(watch)
         return lost
@@ -821,8 +821,8 @@ class Pool:
 
     def _check_budget(self, request: RunRequest) -> None:
         """Raise `BudgetSpent` for new work once the pool has cost what it may; names still move."""
-        bill, is_work = self.bill, request.cell is not None or request.call is not None
-        if bill is None or bill.max_cost is None or request.aside or not is_work:
+        bill = self.bill
+        if bill is None or bill.max_cost is None or not request.is_work:
             return
         spent = bill.spent(time.time())
         if spent is not None and spent >= bill.max_cost:

@@ -56,10 +56,9 @@ class Replacing:
 
     def has_ended(self, link: Link, why: str) -> tuple[RankLost, ...]:
         """A machine is no more; its ranks are lost with it."""
-        taken = self._taken[link] = Taken(self._machine(link), why or "its machine has ended")
-        how = f"was on {taken.machine.name}, which ended ({taken.why})"
-        number = self._generations.number
-        return tuple(RankLost(number, rank, how) for rank in sorted(link.ranks or ()))
+        self._taken[link] = Taken(self._machine(link), why or "its machine has ended")
+        losses = self.losses()
+        return tuple(losses[rank] for rank in sorted(link.ranks or ()))
 
     def lacking(self) -> dict[Link, Taken]:
         """What is to be replaced before the next work: machines that have ended, or will."""
@@ -69,6 +68,15 @@ class Replacing:
             if link.noticed is not None
         }
         return {**noticed, **self._taken}
+
+    def losses(self) -> dict[int, RankLost]:
+        """The ranks that go with what is to be replaced, and how."""
+        number = self._generations.number
+        return {
+            rank: RankLost(number, rank, f"ended with {taken.machine.name} ({taken.why})")
+            for link, taken in self.lacking().items()
+            for rank in sorted(link.ranks or ())
+        }
 
     def lacking_words(self) -> str:
         """What lacks, in words."""

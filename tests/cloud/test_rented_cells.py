@@ -111,7 +111,7 @@ def test_a_machine_that_is_taken_back_is_replaced_in_the_picture_of_the_next_cel
     ran = notebook.run("%%sky_remote\n1", 110)
     assert "NotReplaced" in ran.traceback and "It keeps its other machine (1)" in ran.traceback
     status = notebook.run("%sky status").stdout
-    assert f"was on {third}, which ended" in status
+    assert f"ended with {third} (EC2 says" in status
     assert "the next cell starts all ranks anew" in status
     cloud.calm()
     assert notebook.run("%%sky_remote\n2", 110).result == "[0-1] 2"

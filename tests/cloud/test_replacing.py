@@ -117,7 +117,7 @@ def test_a_machine_that_was_taken_back_has_another_in_its_place(cloud, rented):
     ]
     assert now[0][5] == before[0][5] and now[1][5] != before[1][5]
     # It is told which, why, and how long it took.
-    assert outcome.lost_before[1].how.startswith(f"was on {old}, which ended (EC2 says that it is ")
+    assert outcome.lost_before[1].how.startswith(f"ended with {old} (EC2 says that it is ")
     assert "made" in outcome.names_lost
     (told,) = outcome.pool_lost
     assert (
@@ -173,7 +173,7 @@ def test_a_run_that_goes_on_ends_as_ranks_that_die_end_it(cloud, rented):
             old.reclaim()
 
     outcome, _ = ran(pool, "import time\nprint('begun')\ntime.sleep(120)", watch)
-    assert outcome.lost[1].how.startswith(f"was on {old.instance}, which ended")
+    assert outcome.lost[1].how.startswith(f"ended with {old.instance} (EC2 says")
     assert outcome.done[0].interrupted
     assert outcome.pool_lost[0].endswith("the next cell rents another machine in its place")
     assert len(cloud.machines) == 1, "nobody needs one yet"

@@ -68,7 +68,7 @@ def test_a_machine_that_has_ended_is_replaced_for_the_next_cell(fake, node):
     ended(pool, node)
     steps = []
     outcome = ran(pool, PLACES, watch=steps.append)
-    assert outcome.lost_before[node].how == f"was on fake{node}, which ended (it was taken back)"
+    assert outcome.lost_before[node].how == f"ended with fake{node} (it was taken back)"
     assert outcome.names_lost == ["made"]
     (told,) = outcome.pool_lost
     assert told.startswith(
@@ -99,11 +99,13 @@ def test_a_run_that_was_going_on_ends_as_after_any_death(fake):
             machines(pool)[1].take_back()
 
     outcome = ran(pool, "import time\nprint('begun')\ntime.sleep(60)", watch=watch)
-    assert outcome.lost[1].how == "was on fake1, which ended (it was taken back)"
+    assert outcome.lost[1].how == "ended with fake1 (it was taken back)"
     assert outcome.done[0].interrupted and not outcome.began_anew
     assert outcome.pool_lost == (
         "node 1 (fake1): it was taken back; the next cell rents another machine in its place",
     )
+    outcome = ran(pool, PLACES)
+    assert list(outcome.lost_before) == [1], "it is told again, with all that begins anew"
     assert values(pool, PLACES)[1][:3] == (1, 2, 2)
     assert [each.name for each in machines(pool)] == ["fake0", "fake1+"]
 
@@ -113,7 +115,9 @@ def test_what_will_be_taken_back_is_replaced_before_the_next_cell(fake):
     values(pool, "x = 1\nx")
     noticed(pool, 1)
     outcome = ran(pool, "globals().get('x')")
-    assert outcome.names_lost == ["x"] and not outcome.lost_before
+    assert outcome.names_lost == ["x"]
+    (lost,) = outcome.lost_before.values()
+    assert lost.how == "ended with fake1 (taken back at 2026-11-22T10:00:00Z)"
     assert outcome.pool_lost[0].startswith(
         "fake1+ in place of node 1 (fake1): taken back at 2026-11-22T10:00:00Z; it took "
     )

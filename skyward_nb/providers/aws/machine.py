@@ -22,6 +22,7 @@ from skyward_nb.words.errors import MissingDependency
 
 _GROUPS_WAIT = 60.0
 _ASK_AGAIN = 5.0
+_LOOKS = (0.0, 1.5)
 _OFF_LIMIT = 10.0
 _OFF = (
     'if [ "$(id -u)" = 0 ]; then p=; else p="sudo -n"; fi; '
@@ -48,10 +49,10 @@ class Rental:
         """Its machine is none of the pool's any more."""
         self._lines.remove(line)
 
-    async def end_of(self, instance: str) -> str:
-        """Why a machine is gone, as EC2 says; empty where it does not say that it is."""
+    async def end_of(self, instance: str, *, anew: bool = False) -> str:
+        """Why a machine is gone, as EC2 says now and then, or `anew`; empty where it does not say that it is."""
         now = time.monotonic()
-        if now - self._asked > _ASK_AGAIN:
+        if anew or now - self._asked > _ASK_AGAIN:
             self._asked = now
             entry = ledger.find(self._pool_id)
             if entry is None:
@@ -112,9 +113,16 @@ class AWSMachine(SSHMachine):
         """A stream; raises `MachineEnded` where EC2 says that the machine has ended."""
         try:
             return await super()._stream(name, bulk=bulk)
-        except (OSError, AgentGone):
+        except OSError:
             if why := await self.rental.end_of(self._line.name):
                 raise MachineEnded(why) from None
+            raise
+        except AgentGone:
+            # An agent that its machine ends is gone a moment before EC2 says so everywhere.
+            for pause in _LOOKS:
+                await asyncio.sleep(pause)
+                if why := await self.rental.end_of(self._line.name, anew=True):
+                    raise MachineEnded(why) from None
             raise
 
     async def let_go(self) -> None:

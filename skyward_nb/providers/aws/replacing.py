@@ -23,7 +23,7 @@ from skyward_nb.providers.aws.ledger import Entry, Record
 from skyward_nb.providers.aws.machine import AWSMachine
 from skyward_nb.providers.base import AgentGone, Lack, Machine, Readied, Tell
 from skyward_nb.providers.ssh.readying import folder_of, made_ready
-from skyward_nb.words.errors import LaunchError, PoolError
+from skyward_nb.words.errors import LaunchError, PoolError, StartError
 from skyward_nb.words.events import Phase, Priced, Step
 from skyward_nb.words.nodes import NodeWord
 from skyward_nb.words.offers import Bill
@@ -49,8 +49,10 @@ async def replaced(
             spec, cloud, entry, gone, lack, _numbered(tell, nodes), nodes
         )
         await readied(machines)
-    except BaseException:
+    except BaseException as error:
         await asyncio.shield(_undone(cloud, entry, before, since, tell))
+        if isinstance(error, AWSFault):
+            raise StartError(spec.name, spell_fault(error)) from error
         raise
     new = dict(zip(nodes, launched, strict=True))
     entry.note(machines=_with(before, new))
