@@ -244,3 +244,36 @@ def test_what_is_spent_rents_nothing_new(cloud, rented):
     with pytest.raises(PoolError, match=r"no other is rented: it has cost \$5.00 of max_cost=5"):
         until(lambda: pool.look(lambda _: None))
     cloud.nothing_left()
+
+
+def test_two_of_three_are_replaced_at_once_in_their_order(cloud, rented):
+    pool = rented(nodes=3)
+    before = values(pool, PLACES)
+    for node in (2, 1):
+        machine_of(cloud, pool, node).reclaim()
+    until(lambda: len(pool.look(lambda _: None)) == 2)
+    calls = cloud.actions().count("RunInstances")
+    outcome, now = ran(pool, PLACES)
+    assert sorted(outcome.lost_before) == [1, 2]
+    peers = [(node, machine_of(cloud, pool, node).public) for node in range(3)]
+    assert [each[:5] for each in now] == [(rank, 3, 2, peers[0][1], peers) for rank in range(3)]
+    assert now[0][5] == before[0][5] and not {each[5] for each in now[1:]} & {b[5] for b in before}
+    assert cloud.actions().count("RunInstances") == calls + 1, "all or none, by one call"
+    pool.close()
+    cloud.nothing_left()
+
+
+def test_an_old_machine_that_is_not_known_to_end_is_told_of_and_ends_with_the_pool(cloud, rented):
+    pool = rented()
+    old = machine_of(cloud, pool, 1)
+    old.notice()
+    until(lambda: pool.look(lambda _: None) or pool._lines.links[1].noticed)
+    cloud.fail("TerminateInstances", "UnauthorizedOperation", times=1)
+    steps = []
+    ran(pool, "1", lambda event: steps.append(event) if isinstance(event, Step) else None)
+    (told,) = [each.text for each in steps if each.name == "ending"]
+    assert told.startswith(f"{old.instance} may still run (")
+    assert old.instance in {name for each in record().attempts for name in each.instances}
+    assert len(cloud.machines) == 3
+    pool.close()
+    cloud.nothing_left()
