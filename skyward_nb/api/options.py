@@ -175,6 +175,7 @@ def _called(form: str, such_as: str) -> Callable[[str, str], str]:
 
 _PROVIDERS = ("local", "ssh", "aws")
 _SPOTS = ("no", "yes", "auto")
+_ON_PREEMPT = ("tell", "replace")
 _TRUSTS = ("known", "first")
 _BACKENDS = ("auto", "gloo", "nccl")
 _ON_ERROR = ("stop", "wait")
@@ -250,6 +251,14 @@ OPTIONS: tuple[Option, ...] = (
         "what may be taken back, for less; auto: if there is any (no)",
         _choice(*_SPOTS),
         _SPOTS,
+    ),
+    Option(
+        "on_preempt",
+        "pool",
+        "tell|replace",
+        "whether the next cell gets another for one taken back (tell)",
+        _choice(*_ON_PREEMPT),
+        _ON_PREEMPT,
     ),
     Option(
         "max_cost", "pool", "5", "the pool ends itself when it has cost so many dollars", _dollars

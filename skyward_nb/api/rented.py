@@ -14,7 +14,7 @@ from skyward_nb.words.spec import PoolSpec
 OF_AWS = ("region", "zones", "instance_type", "ami", "subnet", "security_group", "aws_profile")
 """Options that are fields of `AWSAccess`; `aws_profile` is its `profile`, as a cell has one, too."""
 
-OF_RENTED = ("cpus", "memory", "spot", "max_cost", "confirm_above")
+OF_RENTED = ("cpus", "memory", "spot", "max_cost", "confirm_above", "on_preempt")
 """Options that are fields of a spec, and mean nothing for machines that cost nothing."""
 
 NOT_OF_SPEC = (*OF_AWS, "aws", "yes")

@@ -74,6 +74,7 @@ from skyward_nb.words.events import (
     Knocked,
     Leaving,
     Met,
+    Noticed,
     RankDone,
     RankLost,
     RankRefused,
@@ -165,7 +166,7 @@ class Agent:
         server = await self._loop.create_unix_server(lambda: ClientLine(self), str(path))
         self._values.listen(self._loop)
         for number in (signal.SIGTERM, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self._leave, "it was told to end")
+            self._loop.add_signal_handler(number, self._told_to_end)
         self._loop.add_signal_handler(signal.SIGINT, lambda: None)
         self._list_processes()
         self._staying.begin(self._loop)
@@ -307,8 +308,9 @@ class Agent:
         self._tell(RankLost(line.generation, line.rank, how, asked, crash))
 
     def _taken_back(self, notice: TakenBack) -> None:
-        """Tell all ranks that the machine will be gone, also those that are born later."""
+        """Tell the client and all ranks that the machine will be gone, also those that are born later."""
         self._notice = notice
+        self._tell(Noticed(notice.action, notice.at))
         for line in self._lines.values():
             line.rescue(frame(notice))
 
@@ -513,6 +515,7 @@ class Agent:
             pids={rank: line.pid for rank, line in self._lines.items() if line.pid},
             runs=self._runs,
             unseen=self._run,
+            noticed=self._notice and Noticed(self._notice.action, self._notice.at),
         )
 
     def look(self, line: ClientLine) -> None:
@@ -670,8 +673,11 @@ class Agent:
             why = f"no client for {self._terms.idle:g} s"
             self._lease = self._loop.call_later(self._terms.idle, self._leave, why)
 
-    def _leave(self, why: str) -> None:
-        self._tell(Leaving(why))
+    def _told_to_end(self) -> None:
+        self._leave("it was told to end", by_machine=True)
+
+    def _leave(self, why: str, *, by_machine: bool = False) -> None:
+        self._tell(Leaving(why, by_machine))
         self._gone.set()
 
 

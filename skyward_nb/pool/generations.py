@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -72,6 +72,11 @@ class Generations:
     def ready_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
         """The next generation is readied so."""
         self._spec, self._plugins = spec, plugins
+
+    def exchange(self, machines: Mapping[int, Machine]) -> None:
+        """Go on with other machines in the place of those of these `id`s; where they meet is found anew."""
+        self.machines = tuple(machines.get(id(each), each) for each in self.machines)
+        self._homes = {}
 
     def adopt(self, hellos: Iterable[Hello]) -> bool:
         """Take the ranks that agents tell of; whether all are there."""

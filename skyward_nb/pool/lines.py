@@ -21,7 +21,7 @@ from skyward_nb.pool.helm import Helm
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP, Work
 from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
-from skyward_nb.providers.base import AgentGone, Machine
+from skyward_nb.providers.base import AgentGone, Machine, MachineEnded
 from skyward_nb.words.commands import Command
 from skyward_nb.words.events import Began, Event, Hello, Leaving, Phase, Pong, Refused
 from skyward_nb.words.parts import Client
@@ -62,6 +62,8 @@ class Lines:
         self._on_gone = on_gone
         self._on_left = on_left
         self._on_refused = on_refused
+        self.on_ended: Callable[[Link, MachineEnded], Iterable[Event]] | None = None
+        """Hears that a machine is no more, and says what came of that; None where that ends the pool."""
         self._board = Switchboard()
         self._early: deque[Incoming] = deque()
         self._machines: dict[Link, Machine] = {}
@@ -73,18 +75,38 @@ class Lines:
 
     def open_all(self, machines: Iterable[Machine], slots: int, watch: Watch) -> None:
         """Open a line to each of these machines, whose nodes have so many ranks; raises what connecting raises."""
-        patience = _MISSED * self._heartbeat
-        for machine in machines:
-            ranks = frozenset(
-                node * slots + slot for node in machine.nodes for slot in range(slots)
-            )
-            link = Link(machine.name, self._client, patience, ranks)
-            self._machines[link] = machine
-            self.links.append(link)
+        self.links += [self._link(machine, slots) for machine in machines]
         connects = [self._machines[link].connect() for link in self.links]
-        opened = self.wait_for(_all_or_none(connects), watch)
+        opened = self.wait_for(all_or_none(connects), watch)
         for link, connection in zip(self.links, opened, strict=True):
             self._open(link, connection)
+
+    def exchange(self, link: Link, machine: Machine, slots: int, connection: socket.socket) -> Link:
+        """Have a line to another machine in the place of this one."""
+        at = self.links.index(link)
+        self._end(link)
+        del self._machines[link]
+        self.links[at] = new = self._link(machine, slots)
+        self._open(new, connection)
+        return new
+
+    def _link(self, machine: Machine, slots: int) -> Link:
+        ranks = frozenset(node * slots + slot for node in machine.nodes for slot in range(slots))
+        link = Link(machine.name, self._client, _MISSED * self._heartbeat, ranks)
+        link.may_be_replaced = self.on_ended is not None
+        self._machines[link] = machine
+        return link
+
+    def _end(self, link: Link) -> None:
+        """Hang up on a machine, for good."""
+        with self._lock:
+            if link.is_open:
+                self.before_cut(link.fileno())
+            self._board.remove(link)
+            link.close()
+            link.is_over = True
+            if (cut := self._cut.pop(link, None)) is not None:
+                cut.give_up()
 
     def interrupts(self, *, anew: bool = True) -> contextlib.AbstractContextManager[None]:
         """While inside, SIGINT is one of the things that come in; `anew`: what came before is not."""
@@ -97,6 +119,11 @@ class Lines:
     def nudge(self) -> None:
         """Have whoever pumps look up; from any thread."""
         self._board.nudge()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a machine cannot be reached, as far as is known."""
+        return bool(self._cut)
 
     def sockets(self) -> list[int]:
         """Descriptors that have something to read when something comes."""
@@ -240,7 +267,7 @@ class Lines:
             if link.is_open:
                 with self._lock:
                     self._ask_if_silent(link, now, watch)
-            else:
+            elif not link.is_over:
                 self._mend(link, now, watch)
 
     def _ask_if_silent(self, link: Link, now: float, watch: Watch) -> None:
@@ -301,8 +328,13 @@ class Lines:
         try:
             self._open(link, opening.future.result())
         except AgentGone as gone:
-            why = f": {gone}" if gone.args else ""
-            self._on_gone(f"the agent on {link.machine} is gone{why}")
+            if not isinstance(gone, MachineEnded) or self.on_ended is None:
+                why = f": {gone}" if gone.args else ""
+                self._on_gone(f"the agent on {link.machine} is gone{why}")
+            came_of_it = self.on_ended(link, gone)
+            self._end(link)
+            self._early.extend(came_of_it)
+            watch(Phase(""))
         except LinkLost as lost:
             self._lost(lost)
         except OSError as error:
@@ -310,7 +342,7 @@ class Lines:
             cut.why = f"{link.machine} cannot be reached: {error.strerror or error}"
 
 
-async def _all_or_none(
+async def all_or_none(
     connects: Sequence[Coroutine[Any, Any, socket.socket]],
 ) -> list[socket.socket]:
     """What all of these open, side by side; when one fails, nothing is left open."""

@@ -14,7 +14,7 @@ from collections import deque
 
 from skyward_nb.wire.frames import FrameError, event_frames, frame
 from skyward_nb.words.commands import Attach, Command, Ping
-from skyward_nb.words.events import Aside, Event, Hello, LeftOut
+from skyward_nb.words.events import Aside, Event, Hello, Leaving, LeftOut, Noticed
 from skyward_nb.words.parts import Client
 
 _CHUNK = 1 << 18
@@ -44,6 +44,12 @@ class Link:
         self.offset: int | None = None
         self.heard: float = 0.0
         self.is_asked: bool = False
+        self.may_be_replaced: bool = False
+        """Whether the pool goes on with another machine when its own has ended."""
+        self.is_over: bool = False
+        """Whether its machine has ended for good, so that it is opened no more."""
+        self.noticed: Noticed | None = None
+        """That its machine is taken back, once that is known."""
         self._client = client
         self._patience = patience
         self._socket: socket.socket | None = None
@@ -125,7 +131,10 @@ class Link:
                     self._greet(event)
                 elif self.offset is not None and not isinstance(event, Aside):
                     self.offset += event.size if isinstance(event, LeftOut) else len(whole)
-                found.append(event)
+                if isinstance(event, Noticed):
+                    self.noticed = event
+                if not self._is_its_machines(event):
+                    found.append(event)
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error
         except FrameError as error:
@@ -133,6 +142,10 @@ class Link:
             lost.found = found
             raise lost from error
         return found
+
+    def _is_its_machines(self, event: Event) -> bool:
+        """Whether an agent ends because its machine does, which is asked of whoever rents that out."""
+        return self.may_be_replaced and isinstance(event, Leaving) and event.by_machine
 
     def last_words(self) -> list[Event]:
         """What had come before the line was cut."""
@@ -157,6 +170,7 @@ class Link:
     def _greet(self, hello: Hello) -> None:
         """Go on where the agent is: commands it did not get are said again."""
         self.offset = hello.offset
+        self.noticed = hello.noticed
         self._greeted = True
         missing = self._said - hello.received
         again = list(self._kept)[-missing:] if missing > 0 else []

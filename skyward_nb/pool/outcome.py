@@ -44,6 +44,11 @@ class RunRequest:
     card: RunCard = field(default_factory=RunCard)
     """What whoever attaches has to know of it, its `timeout` and `on_error` among that."""
 
+    @property
+    def is_work(self) -> bool:
+        """Whether it is a person's cell or call, and not only names that move, or a look at ranks."""
+        return self.call is not None or (self.cell is not None and not self.aside)
+
 
 @dataclass(eq=False)
 class Going:

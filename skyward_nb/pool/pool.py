@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import NoReturn
 
 import psutil
@@ -40,13 +40,23 @@ from skyward_nb.pool.ledger import (
     results_in_store,
 )
 from skyward_nb.pool.lines import Lines, Watch
+from skyward_nb.pool.link import Link
 from skyward_nb.pool.loop import release
 from skyward_nb.pool.nodelog import AgentLog, NodeLog, agent_logs
 from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pace import Pace
+from skyward_nb.pool.replacing import Replacing
 from skyward_nb.pool.stores import Stores
 from skyward_nb.pool.switchboard import Incoming, SigInt
-from skyward_nb.providers.base import AgentGone, Machine, Provider, Tell
+from skyward_nb.providers.base import (
+    AgentGone,
+    Lack,
+    Machine,
+    MachineEnded,
+    Provider,
+    Replaces,
+    Tell,
+)
 from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.payload import Bundle
 from skyward_nb.wire.stores import ContentStore
@@ -146,14 +156,18 @@ class Pool:
             self._refused,
             self._helm,
         )
+        self._plugins = uses_of(spec)
+        self._generations = Generations(spec, self.pool_id, self._lines, self._plugins)
+        self._replacing: Replacing | None = None
+        if spec.on_preempt == "replace" and isinstance(provider, Replaces):
+            self._replacing = Replacing(self.pool_id, provider, self._lines, self._generations)
+            self._lines.on_ended = self._ended
         self._losses: dict[int, RankLost] = {}
         self._unsettled: list[Conductor] = []
         """Of runs that ended while others went on, those that left ranks lost or groups cut."""
         self._path: Given[tuple[str, ...]] = Given()
         self._runs = 0
         self._nodelog = NodeLog(self.pool_id)
-        self._plugins = uses_of(spec)
-        self._generations = Generations(spec, self.pool_id, self._lines, self._plugins)
         self._ledger: Ledger | None = None
         self._why_closed = ""
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
@@ -450,8 +464,23 @@ class Pool:
             registry.remove(self.entry)
 
     def _connect(self, watch: Watch) -> None:
-        asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
-        preload = list(dict.fromkeys(itertools.chain(*asked)))
+        tell, hear = self._telling(watch)
+        self._lines.wait_for(self._acquire(tell), hear)
+        hear(None)
+        machines = self._generations.machines
+        if self.spec.ssh is not None:
+            access = self.spec.ssh.living_on([machine.name for machine in machines])
+            self.spec = replace(self.spec, ssh=access)
+        for machine in machines:
+            watch(Step(machine.nodes, "agent"))
+        self._lines.wait_for(self._start_agents(machines), watch)
+        self._list()
+        self._greet(watch)
+        for machine in machines:
+            watch(Step(machine.nodes, "agent", done=True))
+
+    def _telling(self, watch: Watch) -> tuple[Tell, Watch]:
+        """What hears what goes on on the loop thread, and what gives that to `watch` on this one."""
         said = deque[Phase | Step | Priced]()
 
         def tell(word: Phase | Step | Priced | NodeWord) -> None:
@@ -468,29 +497,17 @@ class Pool:
                 watch(first)
             watch(event)
 
-        self._lines.wait_for(self._acquire(tell), hear)
-        hear(None)
-        machines = self._generations.machines
-        if self.spec.ssh is not None:
-            access = self.spec.ssh.living_on([machine.name for machine in machines])
-            self.spec = replace(self.spec, ssh=access)
-        for machine in machines:
-            watch(Step(machine.nodes, "agent"))
-        self._lines.wait_for(self._start_agents(preload), watch)
-        self._list()
-        self._greet(watch)
-        for machine in machines:
-            watch(Step(machine.nodes, "agent", done=True))
+        return tell, hear
 
-    async def _start_agents(self, preload: list[str]) -> None:
-        """Start all agents side by side; returns when all have come to an end of that.
+    async def _start_agents(self, machines: Sequence[Machine]) -> None:
+        """Start these agents side by side; returns when all have come to an end of that.
 
         Raises `StartError` that tells of all that did not start.
         """
-        idle, ttl = self.spec.idle, self.spec.ttl or 0
-        starts = [
-            self._start_agent(each, idle, ttl, preload) for each in self._generations.machines
-        ]
+        asked = [find_plugin(use.name).preload(use.options) for use in self._plugins]
+        preload = list(dict.fromkeys(itertools.chain(*asked)))
+        idle, ttl = self.spec.idle, self._seconds_left or 0
+        starts = [self._start_agent(each, idle, ttl, preload) for each in machines]
         failed: list[StartError] = []
         for error in await asyncio.gather(*starts, return_exceptions=True):
             if isinstance(error, StartError):
@@ -503,6 +520,13 @@ class Pool:
             details = filter(None, (each.detail for each in failed))
             why = "; ".join(each.why for each in failed)
             raise StartError(self.spec.name, why, "\n".join(details))
+
+    @property
+    def _seconds_left(self) -> float | None:
+        """How much of `ttl` is left, where there is one."""
+        if not self.generation or self.spec.ttl is None:
+            return self.spec.ttl  # it begins with the agents
+        return self.spec.ttl - (time.time() - self.started)
 
     async def _start_agent(
         self, machine: Machine, idle: float, ttl: float, preload: list[str]
@@ -581,13 +605,105 @@ class Pool:
             )
 
     def _new_generation(self, watch: Watch, *, stubborn: bool = False) -> None:
-        """Have ranks forked anew, their namespaces empty; what is not there then, the next run has."""
+        """Have ranks forked anew, their namespaces empty; what is not there then, the next run has.
+
+        Other machines are rented before for those that were taken back.
+        """
+        if self._replacing is not None and self._replacing.lacking():
+            self._replace(self._replacing, watch)
         self._ready = False
         self._losses.clear()
         self._unsettled.clear()
         self._path.forget()
         self.ledger.forget()
         self._ready = self._generations.begin(watch, stubborn=stubborn)
+        if self._stores is not None and self._replacing is not None:
+            self._stores.are_on(self._generations.machines, self._generations.homes)
+
+    # ── machines that are taken back ────────────────────────────────────────────────────
+
+    def _ended(self, link: Link, ended: MachineEnded) -> list[Event]:
+        """A machine is no more: what is lost with it, and what the others cost, where the pool goes on."""
+        assert self._replacing is not None
+        why = str(ended)
+        over = self._why_over()
+        if over or not self.generation:
+            no_other = f", and no other is rented: {over}" if over else ""
+            self._gone(
+                f"the machine {link.machine} has ended{f' ({why})' if why else ''}{no_other}"
+            )
+        came_of_it: list[Event] = [*self._replacing.has_ended(link, why)]
+        if self.bill is not None:
+            self.bill = self._replacing.cheaper(link, self.bill)
+            came_of_it.append(Priced(self.bill))
+            self._list()
+        return came_of_it
+
+    def _why_over(self) -> str:
+        """Why the pool gets nothing new any more, in words; empty while it may."""
+        left, bill = self._seconds_left, self.bill
+        if left is not None and left <= 0:
+            return f"its time is over (ttl={self.spec.ttl:g} s)"
+        spent = None if bill is None else bill.spent(time.time())
+        if bill is not None and bill.max_cost is not None and (spent or 0) >= bill.max_cost:
+            return f"it has cost ${spent:.2f} of max_cost={bill.max_cost:g}"
+        return ""
+
+    def _replace(self, replacing: Replacing, watch: Watch) -> None:
+        """Have other machines for those that were taken back; raises a `SkyError`, or KeyboardInterrupt."""
+        if over := self._why_over():
+            raise PoolError(self.spec.name, f"{replacing.lacking_words()} is not replaced: {over}")
+        tell, hear = self._telling(watch)
+
+        def lack(lost: tuple[Machine, ...], why: str) -> Lack:
+            return Lack(lost, why, self._seconds_left, self.bill)
+
+        try:
+            replacing.replace(self.spec, lack, self._start_agents, tell, hear)
+        except AgentGone as gone:
+            self._gone(str(gone))
+        finally:
+            hear(None)
+            self._nodelog.close()
+        if self._stores is not None:
+            self._stores.are_on(self._generations.machines, {})
+        self._list()
+
+    def _made_whole(
+        self, request: RunRequest, watch: Watch
+    ) -> tuple[dict[int, RankLost], list[str]]:
+        """Replace machines before a run that needs them: the ranks and names that were lost with those."""
+        replacing = self._replacing
+        if replacing is None or self.closed or self._goings:
+            return {}, []
+        self._know_who_is_there(watch)
+        if not replacing.lacking():
+            return {}, []
+        if not request.is_work:
+            if replacing.ended:
+                name = self.spec.name
+                raise PoolError(
+                    name,
+                    f"pool {name!r} is not whole: {replacing.lacking_words()}. The next cell rents "
+                    "another machine in its place; what ranks had is lost.",
+                )
+            return {}, []
+        lost = {**replacing.losses(), **self._losses}, self.ledger.names_made_on_ranks()
+        with self._turn(), self._lines.interrupts():
+            self._new_generation(watch)
+        return lost
+
+    def _know_who_is_there(self, watch: Watch) -> None:
+        """Where a line is cut, wait until it is open again, or its machine is known to have ended."""
+        if not self._lines.is_cut:
+            return
+        with self._turn(), self._lines.interrupts():
+            for event in self._lines.pump(watch, None):
+                if isinstance(event, RankLost) and event.generation == self.generation:
+                    self._miss(event)
+                if not self._lines.is_cut:
+                    break
+            self._look(watch)
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 
@@ -621,14 +737,15 @@ class Pool:
         and `PoolError` where something runs there, or anywhere if it is a cell, or where no money is left.
         """
         self._check_budget(request)
+        losses, names_lost = self._made_whole(request, watch)
         with contextlib.ExitStack() as shortly:
             # Not at the helm: it may take long, and others have something to hear.
             call = shortly.enter_context(self._call_there(request, watch))
             shortly.enter_context(self._helm)
             self._check_room(request)
-            losses, names_lost = dict(self._losses), list[str]()
+            losses |= self._losses
             if not self._ready:
-                names_lost = self.ledger.names_made_on_ranks()
+                names_lost += self.ledger.names_made_on_ranks()
                 with self._helm.held(), self._lines.interrupts():
                     self._new_generation(watch)
             plan, parcels = self._pack(request, watch, planned)
@@ -704,8 +821,8 @@ class Pool:
 
     def _check_budget(self, request: RunRequest) -> None:
         """Raise `BudgetSpent` for new work once the pool has cost what it may; names still move."""
-        bill, is_work = self.bill, request.cell is not None or request.call is not None
-        if bill is None or bill.max_cost is None or request.aside or not is_work:
+        bill = self.bill
+        if bill is None or bill.max_cost is None or not request.is_work:
             return
         spent = bill.spent(time.time())
         if spent is not None and spent >= bill.max_cost:
@@ -814,7 +931,8 @@ class Pool:
 
     def _settle(self, watch: Watch) -> tuple[bool, bool]:
         """Put right what runs left behind: whether the group was formed again, whether ranks are to begin anew."""
-        if self._losses:
+        is_lacking = self._replacing is not None and bool(self._replacing.lacking())
+        if self._losses or is_lacking:
             return False, False  # the next run tells of those, and begins anew
         unsettled, self._unsettled = self._unsettled, []
         is_lost = any(each.broken for each in unsettled) or not all(
@@ -826,11 +944,12 @@ class Pool:
         return was_reformed, is_lost or was_reformed < is_torn
 
     def told_once(self) -> tuple[str, ...]:
-        """What there is to tell of the pool that this one stands for, and of its cost, told once."""
+        """What there is to tell of the pool that this one stands for, of its machines, and of its cost."""
         words, self.instead_of = self.instead_of, ""
         costs = "" if self._warned_of_cost or self.bill is None else self.bill.warning(time.time())
         self._warned_of_cost = self._warned_of_cost or bool(costs)
-        return tuple(each for each in (words, costs) if each)
+        of_machines = () if self._replacing is None else self._replacing.words()
+        return tuple(each for each in (words, *of_machines, costs) if each)
 
     def _pack(
         self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]
@@ -936,7 +1055,12 @@ class Pool:
         """While inside, a machine whose agent has ended is the end of the pool: `PoolError`."""
         try:
             yield
-        except AgentGone:
+        except AgentGone as gone:
+            if isinstance(gone, MachineEnded) and self._replacing is not None:
+                name = self.spec.name
+                raise PoolError(
+                    name, f"a machine of pool {name!r} has ended ({gone}): run the cell again"
+                ) from gone
             self._gone("the agent of one of its machines has ended")
 
     def _command(

@@ -41,20 +41,25 @@ class Stores:
         *,
         is_here: bool,
     ) -> None:
-        self._stores: list[ContentStore] = [machine.store() for machine in machines]
-        self._at = {node: at for at, machine in enumerate(machines) for node in machine.nodes}
         self._slots = slots
         self._is_here = is_here
-        self._remote = [store for store in self._stores if isinstance(store, RemoteStore)]
-        for store in self._remote:
-            store.patience = patience
-        self._fan = Fan(self._remote, homes)
-        self._views: dict[frozenset[int], ContentStore] = {}
+        self._patience = patience
+        self.are_on(machines, homes)
         self._lock = threading.Lock()
         self._kept: Counter[str] = Counter()
         """Digests of calls that have not run yet, and how many of each."""
         self._held: dict[str, PrivateMemory] = {}
         """Of these, what waits here until it is known on which machine it is to run."""
+
+    def are_on(self, machines: Sequence[Machine], homes: Mapping[str, str]) -> None:
+        """Values lie on these machines from here on; what waits here still does."""
+        self._stores: list[ContentStore] = [machine.store() for machine in machines]
+        self._at = {node: at for at, machine in enumerate(machines) for node in machine.nodes}
+        self._remote = [store for store in self._stores if isinstance(store, RemoteStore)]
+        for store in self._remote:
+            store.patience = self._patience
+        self._fan = Fan(self._remote, homes)
+        self._views: dict[frozenset[int], ContentStore] = {}
 
     @property
     def all(self) -> ContentStore:

@@ -7,17 +7,23 @@ these few names and nothing else.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from skyward_nb.wire.stores import AgentGone as AgentGone
 from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.events import Phase, Priced, Step
 from skyward_nb.words.nodes import NodeWord
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
 Tell = Callable[[Phase | Step | Priced | NodeWord], None]
 """Hears what goes on while machines are readied: steps are shown, words on a node are kept."""
+
+
+class MachineEnded(AgentGone):
+    """A machine is no more, as who rents it out says; the text is why."""
 
 
 class Machine(Protocol):
@@ -76,4 +82,40 @@ class Provider(Protocol):
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
         """The machines of a pool that was made before, by whomever; raises `AgentGone`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What a pool lacks: the `lost` machines, others of which are to be had, and why, in words.
+
+    `seconds` is how much of `ttl` is left, where there is one; `bill` what the pool costs and has cost.
+    """
+
+    lost: tuple[Machine, ...]
+    why: str
+    seconds: float | None = None
+    bill: Bill | None = None
+
+
+Readied = Callable[[Sequence[Machine]], Awaitable[None]]
+"""Does what is left to do for machines to be of use, such as starting their agents."""
+
+
+@runtime_checkable
+class Replaces(Protocol):
+    """A provider that gives other machines in the place of those that were taken back."""
+
+    async def replace(
+        self, spec: PoolSpec, pool_id: str, lack: Lack, readied: Readied, tell: Tell
+    ) -> tuple[Machine, ...]:
+        """As many machines as were lost, for the same nodes, all or none; and the lost ones are ended.
+
+        They are the pool's once `readied` has returned; when that fails they are ended again. Raises
+        a `SkyError`, and leaves the pool as it was then.
+        """
+        ...
+
+    def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
+        """What the pool costs from now on without these machines."""
         ...

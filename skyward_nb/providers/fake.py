@@ -12,20 +12,23 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from skyward_nb.providers.base import AgentGone
+from skyward_nb.providers.base import AgentGone, Lack, Machine, MachineEnded, Readied, Tell
 from skyward_nb.providers.folders import (
     PoolFolders,
+    end_agent,
     is_gone,
     make_folders,
     pool_folders,
+    remove_folders,
     sweep,
 )
 from skyward_nb.providers.local import LocalMachine
 from skyward_nb.providers.remains import is_ours
 from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.words.events import Phase, Step
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
 _CHUNK = 1 << 18
@@ -42,16 +45,19 @@ class FakeMachine:
     nothing is heard any more, and nobody is told.
     """
 
-    def __init__(self, pool: str, node: int, pool_id: str) -> None:
-        self.name: str = f"fake{node}"
+    def __init__(self, pool: str, node: int, pool_id: str, number: int = 0) -> None:
+        self.name: str = f"fake{node}{'+' * number}"
         self.nodes: tuple[int, ...] = (node,)
         self.delay: float = 0.0
         self.carried: int = 0
-        self.folders: PoolFolders = pool_folders(f"{pool_id}-{node}")
+        self.number: int = number
+        """How many there were before it in its place."""
+        self.folders: PoolFolders = pool_folders(_folder(pool_id, node, number))
         self._here = LocalMachine(pool, self.nodes, self.folders)
         self._store = RemoteStore(self._open_values, name=self.name)
         self._lines: list[_FakeLine] = []
         self._is_cut = False
+        self._is_taken = False
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent; raises `StartError` with its last words."""
@@ -59,10 +65,12 @@ class FakeMachine:
 
     async def connect(self) -> socket.socket:
         """Open a stream to the agent; raises `AgentGone`, or OSError while it is cut off."""
+        self._check_there()
         return self._line(await self._here.connect() if not self._is_cut else None)
 
     def values(self) -> socket.socket:
         """Open a stream for values; raises `AgentGone`, or OSError while it is cut off."""
+        self._check_there()
         return self._line(None if self._is_cut else self._here.values())
 
     def _open_values(self) -> socket.socket:
@@ -90,6 +98,10 @@ class FakeMachine:
         await self._here.release()
         self._hang_up()
 
+    def _check_there(self) -> None:
+        if self._is_taken:
+            raise MachineEnded("it was taken back")
+
     # ── what a test does to it ──────────────────────────────────────────────────────────
 
     def cut(self) -> None:
@@ -98,6 +110,13 @@ class FakeMachine:
         for line in self._lines:
             line.close()
         self._lines.clear()
+
+    def take_back(self) -> None:
+        """End the machine, at once and for good; who asks for it hears so."""
+        self._is_taken = True
+        end_agent(self.folders.runtime)
+        remove_folders(self.folders)
+        self.cut()
 
     def freeze(self) -> None:
         """Let nothing pass on the lines that there are, and none be opened; nobody is told."""
@@ -128,6 +147,10 @@ class FakeMachine:
         for line in self._lines:
             line.close()
         self._lines.clear()
+
+
+def _folder(pool_id: str, node: int, number: int) -> str:
+    return f"{pool_id}-{node}{'r' * number}"
 
 
 class _FakeLine:
@@ -240,6 +263,31 @@ class FakeProvider:
             await asyncio.gather(*(machine.release() for machine in machines))
             raise
         return tuple(machines)
+
+    async def replace(
+        self, spec: PoolSpec, pool_id: str, lack: Lack, readied: Readied, tell: Tell
+    ) -> tuple[Machine, ...]:
+        """Machines with folders of their own, in the place of those that are lost."""
+        machines: list[FakeMachine] = []
+        try:
+            for lost in lack.lost:
+                assert isinstance(lost, FakeMachine)
+                node, number = lost.nodes[0], lost.number + 1
+                make_folders(spec.name, _folder(pool_id, node, number))
+                machines.append(FakeMachine(spec.name, node, pool_id, number))
+            await readied(machines)
+        except BaseException:
+            await asyncio.gather(*(machine.release() for machine in machines))
+            raise
+        for lost in lack.lost:
+            assert isinstance(lost, FakeMachine)
+            lost.take_back()
+            await lost.release()
+        return tuple(machines)
+
+    def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
+        """They cost nothing."""
+        return bill
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[FakeMachine, ...]:
         """The machines of a pool; raises `AgentGone` when one of its agents is gone."""

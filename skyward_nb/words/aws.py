@@ -7,6 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 Placement = Literal["auto", "no"]
+OnPreempt = Literal["tell", "replace"]
+"""What is done about a machine that EC2 takes back: it is told, or another one is rented, too."""
 
 
 class AWSAccess(msgspec.Struct, frozen=True, kw_only=True):

@@ -224,6 +224,30 @@ class LaunchError(StartError):
         self.tried: tuple[tuple[str, str], ...] = tuple(tried)
 
 
+class NotReplaced(PoolError):
+    """Machines that were taken back have no others in their place; `lost` says which, `why` what hindered it.
+
+    The pool keeps its other machines, of which there are so many `left`.
+    """
+
+    def __init__(self, pool: str, lost: str, left: int, cause: SkyError) -> None:
+        why = cause.message
+        if isinstance(cause, LaunchError):
+            why = "\n".join(f"  {what}: {refused}" for what, refused in cause.tried)
+        elif isinstance(cause, StartError):
+            why = f"{cause.why}\n{cause.detail}".strip()
+        stay = f"its other machine{'s' * (left != 1)} ({left})"
+        super().__init__(
+            pool,
+            f"pool {pool!r} lacks {lost}, and no other could be had in its place:\n{why}\n"
+            f"It keeps {stay if left else 'its name alone'}: the next cell tries again, `%sky down pool={pool}` "
+            "ends it.",
+        )
+        self.lost = lost
+        self.left = left
+        self.why = why
+
+
 class PoolBusy(PoolError):
     """Something else runs there now."""
 

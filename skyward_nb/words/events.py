@@ -28,12 +28,19 @@ class Stopping(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...] = ()
 
 
+class Noticed(msgspec.Struct, frozen=True, tag=True):
+    """Who rents the machine out takes it back: `action` and `at` are EC2's words for how and when."""
+
+    action: str
+    at: str
+
+
 class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An agent's answer to `Attach`.
 
     The journal goes on at `offset` on this line; `received` commands of this client came before.
     `places` and `pids` are of the ranks that live in this `generation`, `runs` the last run's number.
-    `unseen` is the run that goes on, or whose end nobody has seen.
+    `unseen` is the run that goes on, or whose end nobody has seen; `noticed` that the machine is taken back.
     """
 
     pid: int
@@ -45,6 +52,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     pids: dict[int, int] = {}
     runs: int = 0
     unseen: Began | None = None
+    noticed: Noticed | None = None
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -397,9 +405,10 @@ class RankLost(msgspec.Struct, frozen=True, tag=True):
 
 
 class Leaving(msgspec.Struct, frozen=True, tag=True):
-    """The agent ends itself; `why` in words."""
+    """The agent ends itself; `why` in words. `by_machine` where its machine told it to, as when that ends."""
 
     why: str
+    by_machine: bool = False
 
 
 Event = (
@@ -434,6 +443,7 @@ Event = (
     | WasCut
     | RankLost
     | Leaving
+    | Noticed
 )
 
 Aside = Hello | Refused | Condition | Pong | Stack | Telemetry

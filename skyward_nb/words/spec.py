@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.aws import AWSAccess, OnPreempt
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
@@ -27,7 +27,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `env` has variables beside those of the `image`; without `cluster`, each node stands alone.
     `ssh` says how the hosts of provider=ssh are reached, `aws` where those of provider=aws are rented:
     machines with so many `cpus` and GB of `memory`, for at most `max_cost` dollars in all; over
-    `confirm_above` dollars an hour (None: whatever they cost), a person is asked.
+    `confirm_above` dollars an hour (None: whatever they cost), a person is asked. `on_preempt` says what
+    is done about one that is taken back.
     """
 
     name: str = "default"
@@ -44,6 +45,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     spot: Spot = "no"
     max_cost: float | None = None
     confirm_above: float | None = 5.0
+    on_preempt: OnPreempt = "tell"
     simulate: bool = False
     framework: tuple[str, ...] = ()
     backend: str = "auto"

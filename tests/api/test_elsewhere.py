@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from msgspec.structs import replace
 
 import skyward_nb as sky
 from skyward_nb.api import arguments
 from skyward_nb.wire.remote_store import RemoteStore
+from skyward_nb.words.errors import BudgetSpent
+from skyward_nb.words.offers import Bill
 
 np = pytest.importorskip("numpy")
 
@@ -86,3 +89,27 @@ def test_a_map_and_generators(compute):
 
     found = [[each[0] for each in stream] for stream in count(5) @ compute]
     assert found == [list(range(5))] * 3
+
+
+def test_calls_go_on_with_another_machine_for_one_that_was_taken_back(no_leaks, monkeypatch):
+    monkeypatch.setattr(arguments, "_of_text", _fake(arguments._of_text))
+    compute = sky.Compute(provider="fake", nodes=2, quiet=True)
+    compute._spec = replace(compute._spec, on_preempt="replace")
+    array = np.arange(500_000)
+    with compute:
+        assert total(array) @ compute == [array.sum()] * 2
+        compute._runner.pool._generations.machines[1].take_back()
+        futures = [total(array) > compute for _ in range(6)]
+        ended = [future.exception() for future in futures]
+        # Those that had begun there are lost with it; all others run.
+        assert all(each is None or isinstance(each, sky.RankFailure) for each in ended)
+        assert total(array) @ compute == [array.sum()] * 2
+        assert [set(each) for each in filled(400_000) @ compute] == [{0}, {1}]
+        names = [each.name for each in compute._runner.pool._generations.machines]
+    assert names == ["fake0", "fake1+"]
+
+
+def test_calls_are_work_that_may_cost_no_more_than_is_agreed_to(compute):
+    compute._runner.pool.bill = Bill(dollars=1.0, began=0.0, max_cost=1.0)
+    with pytest.raises(BudgetSpent):
+        total(np.ones(3)) >> compute

@@ -27,11 +27,11 @@ def test_a_line_of_all_of_them():
         "nodes=4 accelerator=A100 provider=aws region=us-east-1,us-west-2 spot=auto cpus=8+ "
         "memory=32GB+ zones=us-east-1b,us-east-1a ami=ami-0123456789abcdef0 user=ubuntu max_cost=$5 "
         "subnet=subnet-0123456789abcdef0 security_group=sg-0123456789abcdef0 aws_profile=lab "
-        "confirm_above=20"
+        "confirm_above=20 on_preempt=replace"
     )
     assert (made.provider, made.nodes, made.spot) == ("aws", 4, "auto")
     assert (made.cpus, made.memory) == (Need(8, more=True), Need(32, more=True))
-    assert (made.max_cost, made.confirm_above) == (5, 20)
+    assert (made.max_cost, made.confirm_above, made.on_preempt) == (5, 20, "replace")
     access = made.aws
     assert (access.region, access.regions) == ("us-east-1", ("us-west-2",))
     assert access.zones == ("us-east-1b", "us-east-1a")
@@ -62,6 +62,8 @@ def test_a_zone_says_its_region():
         ("region=us-east-1", "it goes with provider=aws"),
         ("provider=local memory=32+", "it goes with provider=aws"),
         ("spot=yes", "only rented machines are spot machines"),
+        ("on_preempt=replace", "it goes with provider=aws"),
+        ("provider=aws on_preempt=wait", "on_preempt=wait"),
         ("yes", "it goes with provider=aws"),
         ("hosts=a provider=aws", "provider=aws knows no hosts="),
         ("provider=aws zones=us-east-1a region=us-west-2", "that is no zone of region=us-west-2"),

@@ -67,6 +67,24 @@ def pool(
         say("down")
 
 
+def replaced() -> None:
+    """Up with two nodes, one of which somebody takes back; a run on one in its place, and down."""
+    made = start(
+        provider="aws",
+        aws=AWSAccess(region="us-east-1", instance_type="c6i.large"),
+        idle=30.0,
+        image=Image(interpreter=sys.executable),
+        on_preempt="replace",
+    )
+    say("up")
+    try:
+        while not made.look(lambda _: None):
+            time.sleep(0.1)
+        say("ran", values(made, "1"))
+    finally:
+        made.close()
+
+
 def sweep() -> None:
     """Look for what was left, and end it."""
     say(asyncio.run(sweeping.sweep()))
@@ -87,7 +105,7 @@ def _begin(task: dict[str, Any]) -> int:
         signal.alarm(_MOST)
         os.environ.update(task["env"])
         warnings.simplefilter("default")
-        {"pool": pool, "sweep": sweep}[task["what"]](**task["how"])
+        {"pool": pool, "replaced": replaced, "sweep": sweep}[task["what"]](**task["how"])
         code = 0
     except SkyError as error:
         say(f"{type(error).__name__}: {error}")

@@ -87,3 +87,33 @@ def test_what_may_be_spent_stops_new_work(cloud, notebook):
     assert notebook.run("x").result == "[0] 7"
     notebook.run("%sky down")
     cloud.nothing_left()
+
+
+def test_a_machine_that_is_taken_back_is_replaced_in_the_picture_of_the_next_cell(cloud, notebook):
+    ran = notebook.run(f"%%sky_remote {RENTED} nodes=2 on_preempt=replace\nx = 7\nx", 110)
+    assert ran.status == "ok", ran.traceback
+    first, second = cloud.machines
+    second.reclaim()
+    notebook.run("import time\ntime.sleep(1)")
+    ran = notebook.run(
+        "%%sky_remote\nimport skyward_nb as sky\nsky.instance_info().generation", 110
+    )
+    assert ran.status == "ok", ran.traceback
+    assert ran.result == "[0-1] 2"
+    assert f"({second.instance}): EC2 says that it is terminated" in ran.picture
+    assert "in place of node" in ran.picture and "; it took " in ran.picture
+    assert "lost with the ranks: x" in ran.picture
+    assert {each.instance for each in cloud.machines} > {first.instance}
+    third = ({each.instance for each in cloud.machines} - {first.instance}).pop()
+    cloud.fail("RunInstances", "InsufficientInstanceCapacity", times=0)
+    next(each for each in cloud.machines if each.instance == third).reclaim()
+    notebook.run("import time\ntime.sleep(1)")
+    ran = notebook.run("%%sky_remote\n1", 110)
+    assert "NotReplaced" in ran.traceback and "It keeps its other machine (1)" in ran.traceback
+    status = notebook.run("%sky status").stdout
+    assert f"ended with {third} (EC2 says" in status
+    assert "the next cell starts all ranks anew" in status
+    cloud.calm()
+    assert notebook.run("%%sky_remote\n2", 110).result == "[0-1] 2"
+    notebook.run("%sky down")
+    cloud.nothing_left()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from cloud.people import People
 
@@ -129,3 +131,48 @@ def test_keys_that_are_over_from_the_launch_on(cloud, people):
     cloud.leases_run_out()
     assert person.does("sweep").code == 0
     cloud.nothing_left()
+
+
+@pytest.mark.parametrize(
+    "when", ["before", "sent", "answered", "as it boots", "TerminateInstances"]
+)
+def test_who_gets_another_machine_for_one_that_was_taken_back_is_killed(cloud, people, when):
+    person = people.person()
+    begun = person.begin("replaced")
+    until(lambda: "up" in begun.said.read_text())
+    first, _ = cloud.machines
+    if when == "TerminateInstances":
+        cloud.kill(when, "before")
+    elif when == "as it boots":
+        cloud.kill("RunInstances", "answered", delay=1.5)
+    else:
+        cloud.kill("RunInstances", when)
+    first.reclaim()
+    ended = begun.ended()
+    assert ended.code == -9, ended
+    assert person.does("sweep").code == 0
+    cloud.leases_run_out()
+    assert not {"machines", "volumes", "interfaces"} & set(cloud.left())
+    assert person.does("sweep").code == 0
+    cloud.nothing_left()
+
+
+@pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "UnauthorizedOperation"])
+def test_another_machine_is_refused_and_nothing_is_left(cloud, people, code):
+    person = people.person()
+    begun = person.begin("replaced")
+    until(lambda: "up" in begun.said.read_text())
+    first, _ = cloud.machines
+    cloud.fail("RunInstances", code, times=0)
+    first.reclaim()
+    ended = begun.ended()
+    assert ended.code == 3, ended
+    assert "NotReplaced: pool 'default' lacks node" in ended.said
+    cloud.nothing_left()
+
+
+def until(what, seconds=60):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)

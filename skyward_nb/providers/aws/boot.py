@@ -48,32 +48,39 @@ _TAKE = (
 
 
 async def log_in(
-    cloud: Cloud, entry: Entry, launched: Sequence[Launched], tell: Tell
-) -> list[HostLine]:
-    """Lines to all machines, in order, each by a host key of its own; raises `StartError`."""
-    dialer = Dialer(keys.access_to(entry.folder, entry.record.user, launched))
+    cloud: Cloud,
+    entry: Entry,
+    launched: Sequence[Launched],
+    tell: Tell,
+    others: Sequence[Launched] = (),
+) -> tuple[list[HostLine], tuple[Launched, ...]]:
+    """Lines to all machines, in order, and these with host keys of their own; raises `StartError`.
+
+    `others` are those that the pool has already.
+    """
+    dialer = Dialer(keys.access_to(entry.folder, entry.record.user, (*others, *launched)))
     lines = [HostLine(host, dialer) for host in keys.access_of(entry.folder, launched).hosts]
     try:
         await _reach(cloud, entry, lines, tell)
-        await _change_keys(cloud, entry, lines, launched, tell)
+        changed = await _change_keys(cloud, entry, lines, launched, others)
     except BaseException:
         await asyncio.gather(*(line.close() for line in lines))
         raise
-    return lines
+    return lines, changed
 
 
-def lines_to(entry: Entry) -> list[HostLine]:
-    """Lines to the machines that a record has."""
-    access = keys.access_of(entry.folder, entry.record.machines)
+def lines_to(entry: Entry, machines: Sequence[Launched] = ()) -> list[HostLine]:
+    """Lines to these machines, or to those that a record has."""
+    access = keys.access_of(entry.folder, machines or entry.record.machines)
     dialer = Dialer(access)
     return [HostLine(host, dialer) for host in access.hosts]
 
 
 @contextlib.asynccontextmanager
-async def kept(entry: Entry) -> AsyncGenerator[None]:
+async def kept(entry: Entry, machines: Sequence[Launched]) -> AsyncGenerator[None]:
     """While inside, machines do not end for want of an agent: to ready them may take long."""
     # By lines of its own: on each, scripts run one at a time.
-    lines = lines_to(entry)
+    lines = lines_to(entry, machines)
     renewing = asyncio.ensure_future(_renew(lines))
     try:
         yield
@@ -169,29 +176,33 @@ async def _console(cloud: Cloud, region: str, instance: str) -> str:
 
 
 async def _change_keys(
-    cloud: Cloud, entry: Entry, lines: list[HostLine], launched: Sequence[Launched], tell: Tell
-) -> None:
+    cloud: Cloud,
+    entry: Entry,
+    lines: list[HostLine],
+    launched: Sequence[Launched],
+    others: Sequence[Launched],
+) -> tuple[Launched, ...]:
     """Have each machine show a host key that no other has, from the next login on."""
     pool = entry.record.name
+    known = {each.instance: (each.host_key,) for each in others}
     try:
         new = await asyncio.gather(*(_run(line, _NEW) for line in lines))
         old = [each.host_key for each in launched]
         names = [each.instance for each in launched]
         # Whoever is killed in between finds one of the two.
         both = zip(names, zip(old, new, strict=True), strict=True)
-        keys.know(entry.folder, dict(both))
+        keys.know(entry.folder, {**known, **dict(both)})
         await asyncio.gather(*(_run(line, _TAKE) for line in lines))
     except (ShellGone, TimeoutError) as error:
         raise StartError(
             pool, f"a machine could not be given a host key of its own: {error}"
         ) from error
-    keys.know(entry.folder, {name: (key,) for name, key in zip(names, new, strict=True)})
-    entry.note(
-        machines=tuple(replace(each, host_key=key) for each, key in zip(launched, new, strict=True))
-    )
+    changed = dict(zip(names, new, strict=True))
+    keys.know(entry.folder, known | {name: (key,) for name, key in changed.items()})
     for line in lines:
         line.drop()
     await _reach(cloud, entry, lines, lambda _: None)
+    return tuple(replace(each, host_key=changed[each.instance]) for each in launched)
 
 
 async def _run(line: HostLine, script: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,17 +123,21 @@ async def _end(
     return left
 
 
-async def end_machines(cloud: Cloud, entry: Entry, region: str) -> list[str]:
+async def end_machines(cloud: Cloud, entry: Entry, region: str, *, since: int = 0) -> list[str]:
     """End a pool's machines in a region; returns those that may still come to run. Raises `AWSFault`.
 
-    When it returns, all others are shutting down, or gone.
+    When it returns, all others are shutting down, or gone. With `since`, only those of attempts from
+    this number on are meant.
     """
-    record = entry.record
+    record = replace(entry.record, attempts=entry.record.attempts[since:])
+    tokens = {each.token for each in record.attempts}
     lacking = set(_known(record, region))
     alive: list[str] = []
     seen: dict[str, str] = {}
     for pause in (*_LOOKS, 0.0):
         told = await _asked(cloud, region, record.pool_id)
+        if since:
+            told = [each for each in told if each.get("ClientToken") in tokens]
         found = _states(told)
         seen |= {str(each["InstanceId"]): str(each.get("ClientToken")) for each in told}
         lacking -= found.keys()
@@ -151,6 +155,40 @@ async def end_machines(cloud: Cloud, entry: Entry, region: str) -> list[str]:
             with as_far_as_it_can():
                 entry.attempt(replace(each, over=True))
     return [f"what attempt {each} may have launched in {region}" for each in late]
+
+
+async def end_some(cloud: Cloud, entry: Entry, region: str, names: Collection[str]) -> list[str]:
+    """End these machines of a pool and no others; returns those that do not end yet. Raises `AWSFault`.
+
+    Of those that do, the record says nothing any more.
+    """
+    alive: list[str] = []
+    for pause in (*_LOOKS, 0.0):
+        states = await states_of(cloud, region, entry.record.pool_id)
+        if not (alive := [name for name in names if is_alive(states.get(name, ""))]):
+            break
+        await cloud.ask("TerminateInstances", region, InstanceIds=alive)
+        await asyncio.sleep(pause)
+    for attempt in entry.record.attempts:
+        left = tuple(each for each in attempt.instances if each not in names or each in alive)
+        if left != attempt.instances:
+            entry.attempt(replace(attempt, instances=left, over=attempt.over or not left))
+    return alive
+
+
+async def ends_of(cloud: Cloud, region: str, pool_id: str) -> dict[str, str]:
+    """The machines of a pool that have ended, or do so, and why, as EC2 says; raises `AWSFault`."""
+    return {
+        str(each["InstanceId"]): _why_ended(each)
+        for each in await _asked(cloud, region, pool_id)
+        if not is_alive(str(each["State"]["Name"]))
+    }
+
+
+def _why_ended(instance: dict[str, Any]) -> str:
+    said = instance.get("StateReason", {}).get("Message") or instance.get("StateTransitionReason")
+    state = str(instance["State"]["Name"])
+    return f"EC2 says that it is {state}{f': {said}' if said else ''}"
 
 
 async def states_of(cloud: Cloud, region: str, pool_id: str) -> dict[str, str]:

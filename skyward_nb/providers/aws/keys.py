@@ -48,6 +48,20 @@ def keep(folder: Path, pair: KeyPair) -> None:
     write(folder / _KEY, pair.private.encode())
 
 
+def kept(folder: Path) -> KeyPair:
+    """The key of the pool, as it was kept; raises OSError."""
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_ssh_private_key,
+    )
+
+    private = (folder / _KEY).read_bytes()
+    public = load_ssh_private_key(private, None).public_key()
+    line = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return KeyPair(private.decode(), f"{line.decode()} skyward_nb")
+
+
 def access_to(folder: Path, user: str, machines: Sequence[Launched]) -> SSHAccess:
     """How the machines are logged in to, by files in the pool's folder alone; writes those."""
     known = {each.instance: (each.host_key,) for each in machines}

@@ -73,10 +73,20 @@ def lease_for(spec: PoolSpec, price: float | None, spent: float = 0.0) -> Lease:
 
 
 class Launch:
-    """One pool on its way: `pair` lets in, `host` is what all machines show until the first login."""
+    """One pool on its way: `pair` lets in, `host` is what all machines show until the first login.
+
+    Where its machines are to join others of the pool, `others` are those; the spec is of the new ones.
+    """
 
     def __init__(
-        self, spec: PoolSpec, cloud: Cloud, entry: Entry, pair: KeyPair, host: KeyPair, tell: Tell
+        self,
+        spec: PoolSpec,
+        cloud: Cloud,
+        entry: Entry,
+        pair: KeyPair,
+        host: KeyPair,
+        tell: Tell,
+        others: Sequence[Launched] = (),
     ) -> None:
         assert spec.aws is not None
         self._spec = spec
@@ -87,6 +97,9 @@ class Launch:
         self._host = host
         self._tell = tell
         self._nodes = tuple(range(spec.nodes))
+        self._others = others
+        self._before = len(entry.record.attempts)
+        """How many attempts there were before, which are no concern of this."""
         self._streets: dict[str, network.Street] = {}
         self._groups: dict[str, str] = {}
         self._images: dict[tuple[str, str, bool], MachineImage] = {}
@@ -148,7 +161,8 @@ class Launch:
             return await self._running(now)
         except AWSFault as fault:
             self.spent += self._cost(now, attempt)
-            if await ending.end_machines(self._cloud, self._entry, now.offer.region):
+            region, since = now.offer.region, self._before
+            if await ending.end_machines(self._cloud, self._entry, region, since=since):
                 # What it has launched must be gone before others are paid for.
                 raise AWSFault("Unended", f"not all of {now} is known to end", "Launch") from fault
             raise
@@ -251,7 +265,7 @@ class Launch:
             why = f"the VPC has no default subnet in {zone}"
             raise AWSFault("InvalidAvailabilityZone", why, "DescribeSubnets")
         image, group = await asyncio.gather(self._image(now), self._group(region, street))
-        several = spec.nodes > 1 and self._access.placement != "no"
+        several = spec.nodes + len(self._others) > 1 and self._access.placement != "no"
         words: dict[str, Any] = {
             "ImageId": image.ami,
             "InstanceType": kind.name,
@@ -295,7 +309,9 @@ class Launch:
                 ["instance", "volume", "network-interface"], self._entry.record
             ),
         }
-        if several and network.fits_side_by_side(kind):
+        # A group is of one zone.
+        is_beside = all(each.zone == zone for each in self._others)
+        if several and is_beside and network.fits_side_by_side(kind):
             name = await network.placement_in(self._cloud, self._entry, region, zone)
             words["Placement"]["GroupName"] = name
         if now.offer.spot:
@@ -314,7 +330,8 @@ class Launch:
         dollars = price.dollars * self._spec.nodes if price else None
         lease = lease_for(self._spec, dollars, self.spent)
         if lease.deadline:
-            self._entry.note(deadline=time.time() + lease.deadline + BOOT)
+            deadline = time.time() + lease.deadline + BOOT
+            self._entry.note(deadline=max(deadline, self._entry.record.deadline or 0.0))
         return script_for(
             image.user,
             lease,

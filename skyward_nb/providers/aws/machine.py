@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.shell import ShellGone
@@ -15,14 +15,16 @@ from skyward_nb.providers.aws import ending, ledger, network
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault
 from skyward_nb.providers.aws.user_data import LEASE
-from skyward_nb.providers.base import AgentGone
+from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.providers.ssh.machine import SSHMachine
+from skyward_nb.providers.ssh.machine import Opening, SSHMachine
 from skyward_nb.words.errors import MissingDependency
 
+T = TypeVar("T")
 _GROUPS_WAIT = 60.0
 _ASK_AGAIN = 5.0
 _LET_AGAIN = 15.0
+_LOOKS = (0.0, 1.5)
 _OFF_LIMIT = 10.0
 _REACH_LIMIT = 30.0
 _OFF = (
@@ -40,28 +42,31 @@ class Rental:
         self._ending: asyncio.Task[None] | None = None
         self._lines: list[HostLine] = []
         self._asked = float("-inf")
-        self._states: dict[str, str] = {}
         self._letting: asyncio.Task[bool] | None = None
         self._let_at = 0.0
         self._callers: tuple[str, ...] = ()
+        self._ends: dict[str, str] = {}
 
     def has(self, line: HostLine) -> None:
         """A line by which one of the machines is reached."""
         self._lines.append(line)
 
-    async def has_ended(self, instance: str) -> bool:
-        """Whether EC2 says that a machine is gone; False where it does not say."""
+    def lacks(self, line: HostLine) -> None:
+        """Its machine is none of the pool's any more."""
+        self._lines.remove(line)
+
+    async def end_of(self, instance: str, *, anew: bool = False) -> str:
+        """Why a machine is gone, as EC2 says now and then, or `anew`; empty where it does not say that it is."""
         now = time.monotonic()
-        if now - self._asked > _ASK_AGAIN:
+        if anew or now - self._asked > _ASK_AGAIN:
             self._asked = now
             entry = ledger.find(self._pool_id)
             if entry is None:
-                return True
+                return "the pool was ended"
             with contextlib.suppress(AWSFault):
                 for region in {each.region for each in entry.record.machines}:
-                    self._states |= await ending.states_of(self._cloud, region, self._pool_id)
-        state = self._states.get(instance)
-        return state is not None and not ending.is_alive(state)
+                    self._ends |= await ending.ends_of(self._cloud, region, self._pool_id)
+        return self._ends.get(instance, "")
 
     async def let_in(self) -> bool:
         """Have the machines let in who comes from another address than before; whether that is so.
@@ -129,25 +134,38 @@ class AWSMachine(SSHMachine):
         self.variables: Mapping[str, str] = {"SKYWARD_LEASE_FILE": LEASE} | (
             {"SKYWARD_NOTICES": "1"} if spot else {}
         )
-        self._rental = rental
+        self.rental: Rental = rental
         rental.has(line)
 
-    async def connect(self) -> socket.socket:
-        """A stream to the agent; raises `AgentGone` also where EC2 says that the machine has ended."""
+    async def _opened(self, name: str, opening: Opening[T]) -> T:
+        """What is opened there; raises `MachineEnded` where EC2 says that the machine has ended."""
         try:
-            return await super().connect()
+            return await super()._opened(name, opening)
         except OSError:
-            if await self._rental.has_ended(self._line.name):
-                raise AgentGone from None
-            if not await self._rental.let_in():
+            if why := await self.rental.end_of(self._line.name):
+                raise MachineEnded(why) from None
+            if not await self.rental.let_in():
                 raise
+        except AgentGone:
+            # An agent that its machine ends is gone a moment before EC2 says so everywhere.
+            for pause in _LOOKS:
+                await asyncio.sleep(pause)
+                if why := await self.rental.end_of(self._line.name, anew=True):
+                    raise MachineEnded(why) from None
+            raise
         # This side has got another address: in another place, or from its provider.
-        return await super().connect()
+        return await super()._opened(name, opening)
+
+    async def let_go(self) -> None:
+        """Hang up on the machine, which is none of the pool's any more."""
+        self.rental.lacks(self._line)
+        self._store.close()
+        await self._line.close()
 
     async def release(self) -> None:
         """End the machine with all others of its pool: what runs there goes with it."""
         try:
-            await self._rental.give_back()
+            await self.rental.give_back()
         finally:
             self._store.close()
             await self._line.close()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from skyward_nb.providers.base import Tell
+from skyward_nb.providers.base import Lack, Machine, Readied, Tell
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
     from skyward_nb.providers.aws.machine import AWSMachine
-    from skyward_nb.words.offers import Offer
+    from skyward_nb.words.offers import Bill, Offer
 
 
 class AWSProvider:
@@ -35,6 +36,20 @@ class AWSProvider:
         from skyward_nb.providers.aws.renting import find
 
         return find(spec, pool_id)
+
+    async def replace(
+        self, spec: PoolSpec, pool_id: str, lack: Lack, readied: Readied, tell: Tell
+    ) -> tuple[Machine, ...]:
+        """Rent others in the place of machines that were taken back, all or none; and end those."""
+        from skyward_nb.providers.aws.replacing import replaced
+
+        return await replaced(spec, pool_id, lack, readied, tell)
+
+    def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
+        """What a pool costs from now on without these machines."""
+        from skyward_nb.providers.aws.replacing import cheaper
+
+        return cheaper(pool_id, lost, bill)
 
     async def offers(self, spec: PoolSpec) -> tuple[Offer, ...]:
         """What was quoted for a spec, in the order in which it is tried; raises what quoting raises."""

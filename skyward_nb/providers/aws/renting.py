@@ -76,9 +76,10 @@ async def _rented(
     entry.note(machines=launched, user=launch.user)
     assert launch.chosen is not None
     tell(Priced(_bill(spec, entry, launch.chosen, launch.spent)))
-    lines = await boot.log_in(cloud, entry, launched, tell)
+    lines, launched = await boot.log_in(cloud, entry, launched, tell)
+    entry.note(machines=launched)
     rental = Rental(cloud, entry.record.pool_id)
-    async with boot.kept(entry):
+    async with boot.kept(entry, launched):
         readied = await made_ready(spec, lines, tell)
     spot = launched[0].spot
     return machines_of(spec.name, entry.record.pool_id, rental, readied, spot=spot)

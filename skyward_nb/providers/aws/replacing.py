@@ -1,0 +1,195 @@
+"""Other machines for a pool in the place of those that EC2 took back: rented, readied, and then its own.
+
+Until they are, the pool's record has the old ones; so whoever is killed in between has lost nothing,
+and what was launched is found by the tokens of its attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from skyward_nb.providers.aws import boot, ending, keys, ledger, quoting
+from skyward_nb.providers.aws.alike import bill_of, offers_alike, share_of
+from skyward_nb.providers.aws.calls import Cloud
+from skyward_nb.providers.aws.failures import AWSFault, spell_fault
+from skyward_nb.providers.aws.launch import BOOT, Launch
+from skyward_nb.providers.aws.launched import Launched
+from skyward_nb.providers.aws.ledger import Entry, Record
+from skyward_nb.providers.aws.machine import AWSMachine
+from skyward_nb.providers.base import AgentGone, Lack, Machine, Readied, Tell
+from skyward_nb.providers.ssh.readying import folder_of, made_ready
+from skyward_nb.words.errors import LaunchError, PoolError, StartError
+from skyward_nb.words.events import Phase, Priced, Step
+from skyward_nb.words.nodes import NodeWord
+from skyward_nb.words.offers import Bill
+from skyward_nb.words.spec import PoolSpec
+
+
+async def replaced(
+    spec: PoolSpec, pool_id: str, lack: Lack, readied: Readied, tell: Tell
+) -> tuple[AWSMachine, ...]:
+    """Machines in the place of those that are lost, all or none; see `base.Replaces`.
+
+    Raises `AgentGone` where somebody has ended the pool.
+    """
+    entry = ledger.find(pool_id)
+    if entry is None or entry.record.state != "up":
+        raise AgentGone("its record is gone: somebody has ended it")
+    gone = [each for each in lack.lost if isinstance(each, AWSMachine)]
+    before, since = entry.record, len(entry.record.attempts)
+    cloud = Cloud(before.profile, before.endpoint)
+    nodes = [machine.nodes[0] for machine in gone]
+    try:
+        await _see_whose(spec, cloud, before)
+        launched, machines = await _rented(
+            spec, cloud, entry, gone, lack, _numbered(tell, nodes), nodes
+        )
+        await readied(machines)
+    except BaseException as error:
+        await asyncio.shield(_undone(cloud, entry, before, since, tell))
+        if isinstance(error, AWSFault):
+            raise StartError(spec.name, spell_fault(error)) from error
+        raise
+    new = dict(zip(nodes, launched, strict=True))
+    entry.note(machines=_with(before, new))
+    keys.access_to(entry.folder, entry.record.user, entry.record.machines)
+    if lack.bill is not None:
+        tell(Priced(bill_of(entry.record.machines, lack.bill, time.time())))
+    await asyncio.shield(_ended(cloud, entry, gone, tell))
+    return machines
+
+
+async def _see_whose(spec: PoolSpec, cloud: Cloud, record: Record) -> None:
+    """Raise `StartError` where these are not credentials of the account that the pool was rented in."""
+    account = await cloud.account(record.machines[0].region)
+    if account != record.account:
+        why = (
+            f"another machine is to be rented with credentials of account {account}, and the pool was in "
+            f"{record.account}: sign in there, or `%sky down {spec.name}`"
+        )
+        raise StartError(spec.name, why)
+
+
+def cheaper(pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
+    """What a pool costs from now on without these machines."""
+    entry = ledger.find(pool_id)
+    if entry is None:
+        return bill
+    names = {machine.name for machine in lost}
+    left = [each for each in entry.record.machines if each.instance not in names]
+    return bill_of(left, bill, time.time())
+
+
+async def _rented(
+    spec: PoolSpec,
+    cloud: Cloud,
+    entry: Entry,
+    gone: Sequence[AWSMachine],
+    lack: Lack,
+    tell: Tell,
+    nodes: Sequence[int],
+) -> tuple[tuple[Launched, ...], tuple[AWSMachine, ...]]:
+    """New machines, made ready for their agents."""
+    record = entry.record
+    lost = [record.machines[node] for node in nodes]
+    others = [each for node, each in enumerate(record.machines) if node not in nodes]
+    quote = await quoting.quote_of(spec)
+    offers, refused = offers_alike(spec, quote.offers, lost, others)
+    if not offers:
+        nothing = [(lost[0].type, f"there is none like it in {lost[0].region} now")]
+        raise LaunchError(spec.name, refused or nothing)
+    wanted = replace(
+        spec, nodes=len(nodes), ttl=lack.seconds, max_cost=_share(spec, record, others, lack)
+    )
+    launch = Launch(
+        wanted, cloud, entry, keys.kept(entry.folder), keys.new_pair(""), tell, others=others
+    )
+    try:
+        launched = await launch.run(offers)
+    except LaunchError as error:
+        raise LaunchError(spec.name, [*error.tried, *refused]) from error
+    # The old ones are logged in to as well, as long as they are there.
+    lines, launched = await boot.log_in(cloud, entry, launched, tell, record.machines)
+    async with boot.kept(entry, launched):
+        readied = await made_ready(wanted, lines, tell)
+    rental = gone[0].rental
+    made = tuple(
+        AWSMachine(
+            spec.name,
+            folder_of(record.pool_id, node),
+            node,
+            line,
+            rental,
+            environment,
+            spot=launched[0].spot,
+        )
+        for node, (line, environment) in zip(nodes, readied, strict=True)
+    )
+    return launched, made
+
+
+def _share(spec: PoolSpec, record: Record, others: Sequence[Launched], lack: Lack) -> float | None:
+    """What the new machines may cost; raises `PoolError` where that is nothing."""
+    if lack.bill is None or spec.max_cost is None:
+        return None
+    ends = None if record.deadline is None else record.deadline - BOOT
+    share = share_of(lack.bill, others, ends, time.time())
+    if share is not None and share <= 0:
+        why = f"nothing of max_cost={spec.max_cost:g} is left that another machine may cost"
+        raise PoolError(spec.name, why)
+    return share
+
+
+def _with(record: Record, new: dict[int, Launched]) -> tuple[Launched, ...]:
+    return tuple(new.get(node, each) for node, each in enumerate(record.machines))
+
+
+async def _ended(cloud: Cloud, entry: Entry, gone: Sequence[AWSMachine], tell: Tell) -> None:
+    """See that the old machines end, and hang up on them; what EC2 does not say is told."""
+    names = [machine.name for machine in gone]
+    nodes = tuple(node for machine in gone for node in machine.nodes)
+    region = entry.record.machines[0].region
+    try:
+        left = await ending.end_some(cloud, entry, region, names)
+        why = ""
+    except AWSFault as fault:
+        left, why = names, f" ({spell_fault(fault)})"
+    if left:
+        text = f"{', '.join(left)} may still run{why}; it ends by itself, and with the pool"
+    else:
+        text = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} ended, as EC2 says"
+    tell(Step(nodes, "ending", text, done=True))
+    await asyncio.gather(*(machine.let_go() for machine in gone))
+
+
+async def _undone(cloud: Cloud, entry: Entry, before: Record, since: int, tell: Tell) -> None:
+    """End what was launched in vain, and nothing else; what cannot be ended now, goes with the pool."""
+    left: list[str] = []
+    # Another process may have come to the end of the pool, and forgotten it.
+    with contextlib.suppress(FileNotFoundError):
+        for region in {each.region for each in entry.record.attempts[since:]}:
+            try:
+                left += await ending.end_machines(cloud, entry, region, since=since)
+            except AWSFault as fault:
+                left.append(f"what was begun in {region} ({spell_fault(fault)})")
+        keys.access_to(entry.folder, before.user, before.machines)
+    tell(Phase(""))
+    if left:
+        text = f"{', '.join(left)} may still run; it ends by itself, and with the pool"
+        tell(Step((), "launch", text, done=True))
+
+
+def _numbered(tell: Tell, nodes: Sequence[int]) -> Tell:
+    """Has what is told of the first, second, ... of new machines be told of these nodes."""
+
+    def told(word: Phase | Step | Priced | NodeWord) -> None:
+        if isinstance(word, Step | NodeWord):
+            word = replace(word, nodes=tuple(nodes[each] for each in word.nodes))
+        tell(word)
+
+    return told

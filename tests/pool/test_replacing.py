@@ -1,0 +1,212 @@
+"""Machines that are taken back, and others in their place: of pools whose machines are fake."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from pools import request, values
+
+from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.fake import FakeProvider
+from skyward_nb.words.errors import LaunchError, NotReplaced, PoolError
+from skyward_nb.words.events import Noticed, Step
+from skyward_nb.words.spec import PoolSpec
+
+np = pytest.importorskip("numpy")
+
+PLACES = """
+import os, skyward_nb as sky
+info = sky.instance_info()
+(info.rank, info.generation, info.world_size, [p.node for p in info.peers], info.head_addr)
+"""
+
+
+@pytest.fixture
+def fake(make):
+    def make_one(**options):
+        return make(**{"provider": "fake", "on_preempt": "replace", **options})
+
+    return make_one
+
+
+def machines(pool):
+    return pool._generations.machines
+
+
+def noticed(pool, node):
+    """As if the machine had said that it is taken back."""
+    link = pool._lines.links[node]
+    link.noticed = Noticed("terminate", "2026-11-22T10:00:00Z")
+
+
+def ended(pool, node):
+    """End the machine, and wait until that is known."""
+    machines(pool)[node].take_back()
+    until(lambda: pool.look(lambda _: None))
+
+
+def until(what, seconds=30):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def ran(pool, body, namespace=None, watch=lambda _: None):
+    pool.look(lambda _: None)
+    return pool.run(request(pool, body, namespace), watch)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_machine_that_has_ended_is_replaced_for_the_next_cell(fake, node):
+    pool = fake(nodes=3)
+    big = np.arange(400_000)
+    values(pool, "made = 5\nint(big.sum())", {"big": big})
+    ended(pool, node)
+    steps = []
+    outcome = ran(pool, PLACES, watch=steps.append)
+    assert outcome.lost_before[node].how == f"ended with fake{node} (it was taken back)"
+    assert outcome.names_lost == ["made"]
+    (told,) = outcome.pool_lost
+    assert told.startswith(
+        f"fake{node}+ in place of node {node} (fake{node}): it was taken back; it took "
+    )
+    assert [e.nodes for e in steps if isinstance(e, Step) and e.name == "replace" and e.done] == [
+        (node,)
+    ]
+    assert values(pool, PLACES) == [
+        (rank, pool.generation, 3, [0, 1, 2], pool.infos[0].head_addr) for rank in range(3)
+    ]
+    assert pool.generation == 2
+    # What the notebook sent is put back, also on the new machine.
+    assert (
+        values(pool, "int(big.sum()) + len(globals().get('made', ''))", {"big": big})
+        == [int(big.sum())] * 3
+    )
+    assert ran(pool, "1").pool_lost == ()
+
+
+def test_a_run_that_was_going_on_ends_as_after_any_death(fake):
+    pool = fake(nodes=2)
+    gone = []
+
+    def watch(event):
+        if not gone and event is not None and getattr(event, "text", "") == "begun\n":
+            gone.append(event)
+            machines(pool)[1].take_back()
+
+    outcome = ran(pool, "import time\nprint('begun')\ntime.sleep(60)", watch=watch)
+    assert outcome.lost[1].how == "ended with fake1 (it was taken back)"
+    assert outcome.done[0].interrupted and not outcome.began_anew
+    assert outcome.pool_lost == (
+        "node 1 (fake1): it was taken back; the next cell rents another machine in its place",
+    )
+    outcome = ran(pool, PLACES)
+    assert list(outcome.lost_before) == [1], "it is told again, with all that begins anew"
+    assert values(pool, PLACES)[1][:3] == (1, 2, 2)
+    assert [each.name for each in machines(pool)] == ["fake0", "fake1+"]
+
+
+def test_what_will_be_taken_back_is_replaced_before_the_next_cell(fake):
+    pool = fake(nodes=2)
+    values(pool, "x = 1\nx")
+    noticed(pool, 1)
+    outcome = ran(pool, "globals().get('x')")
+    assert outcome.names_lost == ["x"]
+    (lost,) = outcome.lost_before.values()
+    assert lost.how == "ended with fake1 (taken back at 2026-11-22T10:00:00Z)"
+    assert outcome.pool_lost[0].startswith(
+        "fake1+ in place of node 1 (fake1): taken back at 2026-11-22T10:00:00Z; it took "
+    )
+    assert [each.name for each in machines(pool)] == ["fake0", "fake1+"]
+
+
+def test_all_machines_at_once(fake):
+    pool = fake(nodes=2)
+    for each in machines(pool):
+        each.take_back()
+    until(lambda: len(pool.look(lambda _: None)) == 2)
+    assert [place[0] for place in values(pool, PLACES)] == [0, 1]
+    assert [each.name for each in machines(pool)] == ["fake0+", "fake1+"]
+
+
+def test_it_is_replaced_again(fake):
+    pool = fake(nodes=2)
+    for number in range(2):
+        ended(pool, 1)
+        assert [place[1] for place in values(pool, PLACES)] == [number + 2] * 2
+    assert machines(pool)[1].name == "fake1++"
+
+
+def test_without_being_asked_the_pool_is_gone(fake):
+    pool = fake(nodes=2, on_preempt="tell")
+    machines(pool)[1].take_back()
+    with pytest.raises(PoolError, match="agent on fake1 is gone: it was taken back"):
+        values(pool, "1")
+
+
+def test_where_none_can_be_had_the_pool_stays_as_it_is(fake, monkeypatch):
+    pool = fake(nodes=2)
+    values(pool, "made = 5\nmade")
+    ended(pool, 1)
+
+    async def none(*_):
+        raise LaunchError(pool.spec.name, [("c6i.large", "no capacity")])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeProvider, "replace", none)
+        with pytest.raises(NotReplaced) as raised:
+            ran(pool, "1")
+    assert raised.value.message == (
+        "pool 'default' lacks node 1 (fake1): it was taken back, and no other could be had in its place:\n"
+        "  c6i.large: no capacity\n"
+        "It keeps its other machine (1): the next cell tries again, `%sky down pool=default` ends it."
+    )
+    assert not pool.closed and not pool.is_ready
+    outcome = ran(pool, "1")
+    assert outcome.names_lost == ["made"] and 1 in outcome.lost_before
+    assert len(outcome.done) == 2
+
+
+def test_names_that_a_machine_still_has_can_be_brought_before_it_goes(fake):
+    pool = fake(nodes=2)
+    values(pool, "x = 7\nx")
+    noticed(pool, 1)
+    wish = request(pool, "1")
+    pull = type(wish)(cell=None, number=2, namespace={}, ranks=pool.ranks, pull=("x",))
+    assert set(pool.run(pull, lambda _: None).done) == {0, 1}
+    assert machines(pool)[1].name == "fake1"
+    ended(pool, 1)
+    with pytest.raises(PoolError, match=r"is not whole: node 1 .* what ranks had is lost"):
+        pool.run(pull, lambda _: None)
+
+
+def test_an_interrupt_leaves_nothing_and_the_next_cell_tries_again(fake):
+    pool = fake(nodes=2)
+    ended(pool, 1)
+
+    def watch(event):
+        if isinstance(event, Step) and event.name == "replace":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        ran(pool, "1", watch=watch)
+    assert not pool.closed
+    assert values(pool, "1") == [1, 1]
+
+
+@pytest.mark.parametrize("options", [{"ttl": 3600.0}])
+def test_what_is_over_is_not_replaced(fake, options):
+    pool = fake(nodes=2, **options)
+    pool.started -= 3600
+    machines(pool)[1].take_back()
+    with pytest.raises(PoolError, match="no other is rented: its time is over"):
+        values(pool, "1")
+
+
+def test_a_pool_of_others_replaces_nothing():
+    spec = PoolSpec(provider="fake", on_preempt="tell")
+    assert Pool(spec, FakeProvider(), lambda _: None)._replacing is None
