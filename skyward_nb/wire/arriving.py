@@ -12,6 +12,7 @@ from skyward_nb.wire.values import Gaps
 
 _BEHIND = 8 << 20
 _STEP = 1 << 20
+_AT_ONCE = 4 << 20
 
 
 class Arriving:
@@ -46,7 +47,8 @@ class Arriving:
             self.changed.notify_all()
         if is_ours and until - self._hashed > _BEHIND and self._hashing.acquire(blocking=False):
             try:
-                self._catch_up(until)
+                # Not all at once: whoever calls has more to do.
+                self._catch_up(min(until, self._hashed + _AT_ONCE))
             finally:
                 self._hashing.release()
 

@@ -23,7 +23,7 @@ class PrivateMemory:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._handle = _opened(size)
+        self._handle, self.is_in_memory = _opened(size)
 
     def write(self, at: int, data: memoryview) -> None:
         """Put bytes there. They are not written by way of a mapping: that takes twice as long."""
@@ -46,12 +46,12 @@ class PrivateMemory:
         os.close(self._handle)
 
 
-def _opened(size: int) -> int:
-    """A file of that size that has no name."""
+def _opened(size: int) -> tuple[int, bool]:
+    """A file of that size that has no name, and whether it lies in memory."""
     if sys.platform == "linux" and size + _RESERVE <= free_memory():
         handle = os.memfd_create("skyward_nb")
         os.ftruncate(handle, size)
-        return handle
+        return handle, True
     folder = Path(tempfile.gettempdir())
     if size + _RESERVE > disk_room(folder):
         rooms = (
@@ -65,4 +65,4 @@ def _opened(size: int) -> int:
     except BaseException:
         os.close(handle)
         raise
-    return handle
+    return handle, False

@@ -146,10 +146,15 @@ class Stream(Generic[M]):
             into(at, piece)
             at += len(piece)
 
-        self._way.pour(length, take)
-        while not self._way.has_poured():
-            self._wait(self._way.wait_to_pour)
-            self.tick()
+        try:
+            self._way.pour(length, take)
+            while not self._way.has_poured():
+                self._wait(self._way.wait_to_pour)
+                self.tick()
+        except BaseException:
+            # Nothing is handed over any more to who does not wait for it.
+            self.close()
+            raise
 
     def take_some(self, view: memoryview) -> int:
         """Put what comes next into memory; how many bytes that were. Raises `StreamLost`."""

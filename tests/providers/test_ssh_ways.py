@@ -9,8 +9,9 @@ import pytest
 from providers.lines import Loop
 from sshds import lacks, sshd
 
-from skyward_nb.providers.ssh import lanes, packets
-from skyward_nb.wire.value_stream import StreamLost
+from skyward_nb.providers.ssh import lanes, line, packets
+from skyward_nb.wire.value_stream import Stream, StreamLost
+from skyward_nb.wire.values import ANSWERS
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 MUCH = 20_000_000
@@ -420,3 +421,112 @@ def test_connections_that_were_lost_are_made_anew(far, listener, server, monkeyp
         each.close()
     all_work(*many(far, listener, 16))
     assert server.logged("Accepted publickey") == 8
+
+
+def test_where_another_machine_answers_there_is_one_connection(far, listener, server, monkeypatch):
+    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    monkeypatch.setattr(line, "_mark", lambda path: "echo $$")
+    all_work(*many(far, listener, 16))
+    assert server.logged("Accepted publickey") == 4
+    all_work(*many(far, listener, 16))
+    assert server.logged("Accepted publickey") == 4
+
+
+class FarGate:
+    """What lanes need of a gate."""
+
+    def __init__(self):
+        self.connection = self
+
+    def is_closed(self):
+        return False
+
+    def abort(self):
+        pass
+
+    async def wait_closed(self):
+        pass
+
+
+def seated(dial, during=None):
+    """The gates of eight ways, the last four of which have a connection of their own or not."""
+    first = FarGate()
+
+    async def take():
+        made = lanes.Lanes(first, dial)
+        made.answered(1.0)
+        taking = [asyncio.ensure_future(made.gate(made.take(), "/a/s")) for _ in range(8)]
+        if during is not None:
+            await asyncio.sleep(0)
+            await during(made)
+        found = [await each for each in taking]
+        await made.close()
+        return [gate is first for gate in found]
+
+    return asyncio.run(take())
+
+
+def test_a_connection_that_takes_too_long_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(lanes, "_PATIENCE", 0.05)
+    assert seated(lambda _: asyncio.sleep(60)) == [True] * 8
+
+
+def test_lines_that_are_given_up_meanwhile_end_no_wait():
+    assert seated(lambda _: asyncio.sleep(60), lanes.Lanes.close) == [True] * 8
+
+
+def test_whatever_hinders_a_connection_the_first_one_is_there():
+    async def fails(path):
+        raise ValueError(path)
+
+    assert seated(fails) == [True] * 8
+
+
+def test_each_connection_beside_is_made_once():
+    made = []
+
+    async def dial(path):
+        made.append(path)
+        return FarGate()
+
+    assert seated(dial) == [True] * 4 + [False] * 4
+    assert made == ["/a/s"]
+
+
+# ── what goes wrong here ────────────────────────────────────────────────────────────────
+
+
+def test_what_goes_wrong_on_the_loop_ends_the_way(far, listener, monkeypatch):
+    near, there = opened(far, listener)
+
+    def fails(self, channel, view):
+        raise RuntimeError("not as it was")
+
+    monkeypatch.setattr(packets.Packets, "send", fails)
+    far.loop.call_soon_threadsafe(far.loop.set_exception_handler, lambda *_: None)
+    near.send(memoryview(b"x"))
+    assert near.wait_to_receive(LIMIT)
+    with pytest.raises(StreamLost):
+        near.send(memoryview(b"x"))
+    near.close()
+    there.close()
+
+
+def test_who_is_interrupted_while_it_is_poured_gets_no_more_of_it(far, listener):
+    near, there = opened(far, listener)
+    stream = Stream(near, ANSWERS)
+    came = []
+
+    def tick():
+        if came:
+            raise KeyboardInterrupt
+
+    stream.tick = tick
+    saying = threading.Thread(target=_say_all, args=(there, bytes(MUCH)))
+    saying.start()
+    with pytest.raises(KeyboardInterrupt):
+        stream.pour(0, MUCH, memoryview(bytearray(1)), lambda at, data: came.append(len(data)))
+    before = len(came)
+    saying.join(20)
+    assert len(came) == before and sum(came) < MUCH
+    there.close()

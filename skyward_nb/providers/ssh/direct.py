@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import asyncssh
 
-from skyward_nb.providers.ssh.packets import Viewer
+from skyward_nb.providers.ssh.packets import Viewer, is_known
 from skyward_nb.providers.ssh.stream import Gate, whole
 from skyward_nb.wire.value_stream import StreamLost
 
@@ -66,6 +66,7 @@ class Direct(Viewer):
     def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
         """The channel is there."""
         self._channel = chan
+        self.is_known = is_known(chan)
         # What asyncssh takes it is to tell of as soon as it is sent: the rest is sealed here again.
         chan.set_write_buffer_limits(0, 0)
 
@@ -76,10 +77,19 @@ class Direct(Viewer):
     def resume_writing(self) -> None:
         """The host takes more in."""
         self._is_full = False
-        self.go_on()
+        if not self._is_soon:
+            self.go_on()
 
     def go_on(self) -> None:
         """Send what is to go, if nothing hinders."""
+        try:
+            self._go_on()
+        except BaseException:
+            # Nobody would wait for anything else any more.
+            self._end()
+            raise
+
+    def _go_on(self) -> None:
         turn = _TURN
         while turn > 0:
             with self._changed:
@@ -105,7 +115,7 @@ class Direct(Viewer):
 
     def _send_some(self, view: memoryview) -> int:
         assert self._channel is not None
-        packets = self._gate.packets
+        packets = self._gate.packets if self.is_known else None
         if packets is not None and (sent := packets.send(self._channel, view)):
             return sent
         data = bytes(view[:_PIECE])
@@ -256,14 +266,14 @@ class Direct(Viewer):
 
     def has_poured(self) -> bool:
         """Whether all of it has been."""
-        pour = self._pour
-        assert pour is not None
-        if pour.error is not None:
-            raise pour.error
-        if not pour.left:
-            self._pour = None
-            return True
-        return False
+        with self._changed:
+            pour = self._pour
+            assert pour is not None
+            if pour.error is not None:
+                raise pour.error
+            if not pour.left:
+                self._pour = None
+            return self._pour is None
 
     def _wait(self, ready: Callable[[], bool], milliseconds: float | None) -> bool:
         with self._changed:

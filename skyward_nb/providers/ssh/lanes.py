@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import asyncssh
-
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.stream import Gate
 
@@ -20,17 +18,32 @@ _MOST = 4
 """Connections to a host, the first among them."""
 _FAR = 0.02
 """Seconds that an answer of a host takes at least to which one connection may not be enough."""
+_PATIENCE = 3.0
+"""Seconds that a way waits for a connection of its own, before it goes over the first one."""
+
+
+class Seat:
+    """A place for one way, from which follows the connection that it goes over."""
+
+    def __init__(self, taken: set[int]) -> None:
+        self.number: int = next(at for at in range(len(taken) + 1) if at not in taken)
+        self._taken = taken
+        taken.add(self.number)
+
+    def leave(self) -> None:
+        """The way is no more; again, without harm."""
+        self._taken.discard(self.number)
+        self._taken = set()
 
 
 class Lanes:
     """The connections beside the `first`; each is made by `dial` when it is first wanted.
 
+    `dial` gets the path that is wanted, and raises `Unreachable`, also where it would lead elsewhere.
     One that cannot be had is not tried again: what was to go over it goes over the first one.
     """
 
-    def __init__(
-        self, first: Gate, dial: Callable[[], Awaitable[asyncssh.SSHClientConnection]]
-    ) -> None:
+    def __init__(self, first: Gate, dial: Callable[[str], Awaitable[Gate]] | None) -> None:
         self.first: Gate = first
         self._dial = dial
         self._taken: set[int] = set()
@@ -41,45 +54,49 @@ class Lanes:
         """So long an answer of the host took."""
         self._delay = min(self._delay, seconds)
 
-    def take(self) -> int:
+    def take(self) -> Seat:
         """A seat for one way."""
-        seat = next(number for number in range(len(self._taken) + 1) if number not in self._taken)
-        self._taken.add(seat)
-        return seat
+        return Seat(self._taken)
 
-    def leave(self, seat: int) -> None:
-        """The way is no more."""
-        self._taken.discard(seat)
-
-    async def gate(self, seat: int) -> Gate:
-        """The gate of the connection on which this seat is."""
-        number = seat // _SEATS % _MOST
-        if number == 0 or self._delay < _FAR:
+    async def gate(self, seat: Seat, path: str) -> Gate:
+        """The gate of the connection on which this seat is, of a way to this path."""
+        number = seat.number // _SEATS % _MOST
+        if number == 0 or self._dial is None or self._delay < _FAR:
             return self.first
         known = self._others.get(number)
         if known is None or _is_over(known):
-            work = asyncio.get_running_loop().create_task(self._opened())
+            work = asyncio.get_running_loop().create_task(_opened(self._dial, path))
             known = self._others[number] = work
-        return await asyncio.shield(known) or self.first
-
-    async def _opened(self) -> Gate | None:
-        try:
-            return Gate(await self._dial())
-        except Unreachable:
-            return None
+        await asyncio.wait([known], timeout=_PATIENCE)
+        return _found(known) or self.first
 
     async def close(self) -> None:
         """Hang up on all but the first."""
         others, self._others = list(self._others.values()), {}
         for other in others:
             other.cancel()
-        for found in await asyncio.gather(*others, return_exceptions=True):
-            if isinstance(found, Gate):
-                found.connection.abort()
-                await found.connection.wait_closed()
+        await asyncio.gather(*others, return_exceptions=True)
+        for gate in filter(None, map(_found, others)):
+            gate.connection.abort()
+            await gate.connection.wait_closed()
+
+
+async def _opened(dial: Callable[[str], Awaitable[Gate]], path: str) -> Gate | None:
+    try:
+        return await dial(path)
+    except Unreachable:
+        return None
+
+
+def _found(task: asyncio.Task[Gate | None]) -> Gate | None:
+    """The gate that was opened, if one was, and its connection is there."""
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return None
+    gate = task.result()
+    return None if gate is None or gate.connection.is_closed() else gate
 
 
 def _is_over(task: asyncio.Task[Gate | None]) -> bool:
     """Whether that connection was there, and is no more."""
-    gate = task.result() if task.done() and not task.cancelled() else None
-    return gate is not None and gate.connection.is_closed()
+    is_done = task.done() and not task.cancelled() and task.exception() is None
+    return is_done and task.result() is not None and _found(task) is None

@@ -40,6 +40,8 @@ _CHUNK = 256 << 10
 _AGAIN = 5.0
 _REFUSED = 30.0
 _MOST_REFUSED = 300.0
+_QUICK = 5.0
+_MARK_LIMIT = 10.0
 _END_LIMIT = 1.0
 _FREED = 0.005
 _MOST_FREED = 1.0
@@ -89,16 +91,48 @@ class HostLine:
                 return known
             if self._is_closed:
                 raise Unreachable(self.name, "it was let go")
+            began = time.monotonic()
             self._connection = await self._dialed(again=again)
+            took = time.monotonic() - began
             self.number += 1
             self._gate = Gate(self._connection)
-            lanes, self._lanes = self._lanes, Lanes(self._gate, self._dialed_beside)
+            # Where the way leads over another host it is as long and as wide as that one's. A login
+            # that takes long may want a person: a touch, say.
+            is_alone = took > _QUICK or self._gate.is_tunnelled
+            lanes = Lanes(self._gate, None if is_alone else self._dialed_beside)
+            lanes, self._lanes = self._lanes, lanes
             if lanes is not None:
                 await lanes.close()
             return self._connection
 
-    async def _dialed_beside(self) -> asyncssh.SSHClientConnection:
-        return await self._dialer.dial(self.host, self._again, 1)
+    async def _dialed_beside(self, path: str) -> Gate:
+        """One more connection, if it leads to the folder of that path; raises `Unreachable`.
+
+        Behind one name may be several machines.
+        """
+        connection = await self._dialer.dial(self.host, self._again, 1)
+        try:
+            async with asyncio.timeout(_MARK_LIMIT):
+                first, found = await asyncio.gather(
+                    self.run(_mark(path)), self._ran_on(connection, _mark(path))
+                )
+            if first.out == found.out and not first.code:
+                return Gate(connection)
+            why = "another machine answers there now and then"
+        except (asyncssh.Error, OSError, ShellGone, AttributeError) as error:
+            # OSError, as of a time that is over; without the attribute it has hung up at once.
+            why = f"one more connection was lost at once: {error}"
+        except BaseException:
+            connection.abort()
+            raise
+        connection.abort()
+        raise Unreachable(self.name, why)
+
+    async def _ran_on(self, connection: asyncssh.SSHClientConnection, script: str) -> Ran:
+        process = await connection.create_process(
+            LINE, encoding=None, request_pty=False, x11_forwarding=False
+        )
+        return await _talk(self.name, process, spoken(script), [], unheard, untold)
 
     async def _dialed(self, *, again: bool) -> asyncssh.SSHClientConnection:
         """A new connection; a login to a host that takes long over it is given longer each time."""
@@ -173,13 +207,11 @@ class HostLine:
         lanes = await self._there(over)
         seat = lanes.take()
         try:
-            gate = await lanes.gate(seat)
+            gate = await lanes.gate(seat, path)
             began = time.monotonic()
-            way = await self._opened(
-                gate, lambda gate: direct(gate, path, lambda: lanes.leave(seat))
-            )
+            way = await self._opened(gate, lambda gate: direct(gate, path, seat.leave))
         except BaseException:
-            lanes.leave(seat)
+            seat.leave()
             raise
         lanes.answered(time.monotonic() - began)
         return way
@@ -344,6 +376,12 @@ class HostLine:
 def _ended(parts: Iterable[bytes]) -> Iterable[bytes]:
     yield from parts
     yield b"end"
+
+
+def _mark(path: str) -> str:
+    """A script that prints what no other machine, and no other folder, has."""
+    folder = shlex.quote(posixpath.dirname(path))
+    return f"cat /proc/sys/kernel/random/boot_id 2>/dev/null; ls -di {folder}"
 
 
 async def _talk(

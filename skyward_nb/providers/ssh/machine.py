@@ -213,7 +213,16 @@ class SSHMachine:
 
         Raises `AgentGone`, and OSError where the host cannot be reached now.
         """
-        return self._soon(self._opened("values.sock", self._line.way))
+        assert self._loop is not None
+        opening = self._opened("values.sock", self._line.way)
+        coming = asyncio.run_coroutine_threadsafe(opening, self._loop)
+        try:
+            return coming.result()
+        except BaseException:
+            # Whoever was to have it is interrupted; what is cancelled on its way is closed.
+            if not coming.cancel() and coming.exception() is None:
+                coming.result().close()
+            raise
 
     def store(self) -> RemoteStore:
         """The values that lie there."""

@@ -40,8 +40,24 @@ _NEEDED = {
 }  # fmt: skip
 
 
+_NEEDED_OF_CHANNELS = {
+    "_accept_data", "_recv_paused", "_recv_state", "_recv_window", "_send_buf", "_send_chan",
+    "_send_pktsize", "_send_state", "_send_window", "_session",
+}  # fmt: skip
+
+
 class Viewer(asyncssh.SSHUNIXSession[bytes]):
-    """A session that keeps nothing of the memory in which it is given what came."""
+    """A session that keeps nothing of the memory in which it is given what came.
+
+    Only with `is_known` its channel is as it is known here.
+    """
+
+    is_known: bool = False
+
+
+def is_known(channel: asyncssh.SSHUNIXChannel[bytes]) -> bool:
+    """Whether a channel is as it is known here."""
+    return all(hasattr(channel, name) for name in _NEEDED_OF_CHANNELS)
 
 
 class Sealer:
@@ -131,7 +147,8 @@ class Packets(asyncio.BufferedProtocol):
             kind != _DATA
             or _HEAD + length + padding != size
             or channel is None
-            or not isinstance(channel._session, Viewer)
+            or not isinstance(session := getattr(channel, "_session", None), Viewer)
+            or not session.is_known
             or channel._recv_state != "open"
             or channel._recv_paused
             or length > channel._recv_window
@@ -225,7 +242,11 @@ def packets_of(
     if (
         all(hasattr(ssh, name) for name in _NEEDED)
         and all(isinstance(each, GCMEncryption) for each in ciphers)
-        and all(hasattr(each._cipher, "_update_iv") for each in cast(Any, ciphers))
+        and all(
+            hasattr(each._cipher, name)
+            for each in cast(Any, ciphers)
+            for name in ("_key", "_iv", "_update_iv")
+        )
         and hasattr(AESGCM, "decrypt_into")
         and not ssh._compressor
         and not ssh._decompressor

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar, cast
 
 import asyncssh
+from asyncssh.channel import SSHChannel
 
 from skyward_nb.providers.ssh.packets import Packets, packets_of
 from skyward_nb.wire.frames import frame
@@ -67,6 +68,7 @@ class Gate:
         self._take = connection.data_received
         hooks.data_received = self._hear
         hooks._transport.set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
+        self.is_tunnelled: bool = isinstance(hooks._transport, SSHChannel)
         self.packets: Packets | None = packets_of(connection, self._is_heard)
         if self.packets is not None:
             self.packets.begin()
