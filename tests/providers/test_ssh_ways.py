@@ -217,6 +217,23 @@ def test_a_small_word_overtakes_what_is_large(far, listener):
     there.close()
 
 
+def test_a_question_does_not_wait_until_a_value_has_gone(far, listener):
+    near, there = opened(far, listener)
+    other, end = opened(far, listener)
+    taking = threading.Thread(target=heard, args=(there, 40 * MUCH))
+    saying = threading.Thread(target=lambda: [say(near, bytes(MUCH)) for _ in range(40)])
+    for each in (taking, saying):
+        each.start()
+    for _ in range(20):
+        say(other, b"?")
+        assert heard(end, 1) == b"?"
+    assert saying.is_alive()
+    for each in (saying, taking):
+        each.join(60)
+    for each in (near, there, other, end):
+        each.close()
+
+
 def test_nothing_is_read_that_nobody_takes_in(far, listener):
     near, there = opened(far, listener)
     there.setblocking(False)

@@ -197,7 +197,7 @@ class HostLine:
         nobody takes it there, and OSError when the host cannot be reached now.
         """
         lanes = await self._there(over)
-        return await self._opened(lanes.first, lambda gate: forward(gate.connection, path))
+        return await self._opened(lanes.first, lambda gate: forward(gate, path))
 
     async def way(self, path: str, *, over: int | None = None) -> Direct:
         """A way for values to a unix socket there; otherwise as `stream`.

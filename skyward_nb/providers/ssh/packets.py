@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _ROOM = 1 << 20
-_LARGE, _LARGEST = 4 << 10, 256 << 10
+_LARGEST = 256 << 10
 _DATA = 94
 """SSH_MSG_CHANNEL_DATA."""
 _LENGTH, _TAG, _BLOCK, _LEAST_PADDING = 4, 16, 16, 4
@@ -110,7 +110,7 @@ class Packets(asyncio.BufferedProtocol):
             elif whole > end - at:
                 break
             else:
-                if size < _LARGE or not self._take(at, size):
+                if not self._take(at, size):
                     self._leave(at, at + whole)
                 at += whole
         rest = end - at

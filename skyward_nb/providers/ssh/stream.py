@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 import asyncssh
 from asyncssh.channel import SSHChannel
 
-from skyward_nb.providers.ssh.packets import Packets, packets_of
+from skyward_nb.providers.ssh.packets import Packets, Viewer, is_known, packets_of
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.commands import Beat
 
@@ -60,7 +60,7 @@ class Gate:
         self.is_open: bool = True
         self._clock = asyncio.get_running_loop().time
         self.heard: float = self._clock()
-        self._waiting: list[Waiting] = []
+        self._waiting: deque[Waiting] = deque()
         # asyncssh does not heed what its transport says of its buffer; we do.
         hooks = cast(Any, connection)
         hooks.pause_writing = self._shut
@@ -103,17 +103,20 @@ class Gate:
 
     def _reopen(self) -> None:
         self.is_open = True
-        waiting, self._waiting = self._waiting, []
-        for stream in waiting:
-            stream.go_on()
+        # Each in its turn: whoever shuts it again waits behind the others.
+        for _ in range(len(self._waiting)):
+            if not self.is_open:
+                break
+            self._waiting.popleft().go_on()
 
 
-class Stream(asyncssh.SSHUNIXSession[bytes]):
-    """Moves bytes between a channel of an SSH connection and `end`; a `gate` is for bulk."""
+class Stream(Viewer):
+    """Moves bytes between a channel of an SSH connection and `end`; what is `bulk` waits at the gate."""
 
-    def __init__(self, end: socket.socket, gate: Gate | None) -> None:
+    def __init__(self, end: socket.socket, gate: Gate, *, bulk: bool = True) -> None:
         self._end = end
-        self._gate = gate
+        self._packets = gate.packets
+        self._gate = gate if bulk else None
         self._loop = asyncio.get_running_loop()
         self._channel: asyncssh.SSHUNIXChannel[bytes] | None = None
         self._unread: deque[memoryview] = deque()
@@ -129,6 +132,7 @@ class Stream(asyncssh.SSHUNIXSession[bytes]):
     def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
         """The channel is there."""
         self._channel = chan
+        self.is_known = is_known(chan)
 
     def session_started(self) -> None:
         """The host's end is connected: begin."""
@@ -176,7 +180,11 @@ class Stream(asyncssh.SSHUNIXSession[bytes]):
     def pass_on(self, data: bytes) -> None:
         """Say something to the host."""
         assert self._channel is not None
-        self._channel.write(data)
+        sent = 0
+        if self._packets is not None and self.is_known:
+            sent = self._packets.send(self._channel, memoryview(data))
+        if sent < len(data):
+            self._channel.write(data[sent:])
 
     def _is_let_go(self) -> bool:
         """Whether this side is closed, and not only has said all."""
@@ -203,7 +211,7 @@ class Stream(asyncssh.SSHUNIXSession[bytes]):
         if not self._unread:
             view = view[self._send(view) :]
         if view:
-            self._unread.append(view)
+            self._unread.append(memoryview(bytes(view)))
             self._wait_for_room()
 
     def eof_received(self) -> bool:
@@ -277,8 +285,8 @@ class Beating(Stream):
     So it knows when this end cannot be reached any more, which sshd would find out after hours.
     """
 
-    def __init__(self, end: socket.socket) -> None:
-        super().__init__(end, None)
+    def __init__(self, end: socket.socket, gate: Gate) -> None:
+        super().__init__(end, gate, bulk=False)
         self._head = b""
         self._rest = 0
         """Bytes to come of the frame that is on its way."""
@@ -330,7 +338,7 @@ async def whole(opening: Awaitable[T], undo: Callable[[T], object] = _left) -> T
         raise
 
 
-async def forward(connection: asyncssh.SSHClientConnection, path: str) -> socket.socket:
+async def forward(gate: Gate, path: str) -> socket.socket:
     """A stream of frames to the unix socket at `path` on the host.
 
     Raises `asyncssh.ChannelOpenError` where nobody takes it there.
@@ -339,11 +347,11 @@ async def forward(connection: asyncssh.SSHClientConnection, path: str) -> socket
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
     theirs.setblocking(False)
-    stream = Beating(theirs)
+    stream = Beating(theirs, gate)
 
     async def opened() -> None:
         try:
-            await connection.create_unix_connection(
+            await gate.connection.create_unix_connection(
                 lambda: stream, path, window=_WINDOW, max_pktsize=_CHUNK
             )
         except BaseException:
