@@ -23,7 +23,8 @@ class PrivateMemory:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._handle, self.is_in_memory = _opened(size)
+        self._handle, is_in_memory = _opened(size)
+        self.is_in_memory: bool = is_in_memory
 
     def write(self, at: int, data: memoryview) -> None:
         """Put bytes there. They are not written by way of a mapping: that takes twice as long."""

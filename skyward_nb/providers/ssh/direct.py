@@ -66,7 +66,7 @@ class Direct(Viewer):
     def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
         """The channel is there."""
         self._channel = chan
-        self.is_known = is_known(chan)
+        self.is_known: bool = is_known(chan)
         # What asyncssh takes it is to tell of as soon as it is sent: the rest is sealed here again.
         chan.set_write_buffer_limits(0, 0)
 

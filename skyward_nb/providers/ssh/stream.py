@@ -132,7 +132,7 @@ class Stream(Viewer):
     def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
         """The channel is there."""
         self._channel = chan
-        self.is_known = is_known(chan)
+        self.is_known: bool = is_known(chan)
 
     def session_started(self) -> None:
         """The host's end is connected: begin."""
