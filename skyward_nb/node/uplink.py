@@ -32,7 +32,7 @@ from skyward_nb.words.events import (
 )
 
 _PAUSE = 0.01
-_SETTLE = 0.02
+_SETTLE = 0.2
 _BLINK = 0.00002
 _ENOUGH = 64 * 1024
 _MANY = 4096

@@ -122,7 +122,9 @@ def test_a_rank_that_dies(notebook, victim):
     assert ran.error[0] == "RankDied", ran.traceback
     assert f"rank {victim} killed by SIGKILL" in ran.traceback
     ended = "ranks 1-2 ended by JAX, which lost its coordinator, rank 0"
-    assert (ended in ran.picture) == (ended in ran.traceback) == (victim == 0)
+    assert (ended in ran.picture) == (ended in ran.traceback)
+    # With the coordinator gone they may also be ended here, before JAX has found out.
+    assert victim == 0 or ended not in ran.traceback
     for noise in ("absl::", "coordination_service", "SIGABRT", "last words", "were in at"):
         assert noise not in ran.picture + ran.traceback
     assert "all ranks were started anew" in ran.picture

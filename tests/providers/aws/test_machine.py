@@ -14,6 +14,7 @@ from skyward_nb.providers.ssh.machine import SSHMachine
 
 class Line:
     name = "i-0"
+    stream = None
 
 
 class Groups:
@@ -54,7 +55,7 @@ def pool(tmp_path, monkeypatch):
     entry.make(Made("group", "us-east-1", "sky-default-abc"))
     cloud = Groups("198.51.100.1/32")
 
-    async def connect(self):
+    async def opened(self, name, opening):
         tried.append(here[0])
         if here[0] not in cloud.lets_in:
             raise OSError("no way there")
@@ -64,7 +65,7 @@ def pool(tmp_path, monkeypatch):
         return (here[0],)
 
     here, tried = ["198.51.100.1/32"], []
-    monkeypatch.setattr(SSHMachine, "connect", connect)
+    monkeypatch.setattr(SSHMachine, "_opened", opened)
     monkeypatch.setattr(network, "caller_networks", caller_networks)
     return entry, cloud, here, tried
 
@@ -99,11 +100,11 @@ def test_who_comes_from_elsewhere_is_let_in(pool):
 def test_a_machine_that_is_away_for_another_reason_stays_away(pool, monkeypatch):
     _, cloud, here, tried = pool
 
-    async def connect(self):
+    async def opened(self, name, opening):
         tried.append(here[0])
         raise OSError("it does not answer")
 
-    monkeypatch.setattr(SSHMachine, "connect", connect)
+    monkeypatch.setattr(SSHMachine, "_opened", opened)
     with pytest.raises(OSError, match="it does not answer"):
         connected(cloud)
     assert len(tried) == 1
