@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/.stamps
 
+# Tests start thousands of processes that import the package: what is compiled is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check format lint types imports schema notebooks bench faults cloud-faults minors clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
@@ -38,14 +41,14 @@ notebooks: $(STAMPS)/demo
 
 bench: $(BIN)/python  ## the speeds, side by side with the peers, in one run and one environment
 	test -x build/bench/bin/python || $(PYTHON) -m venv build/bench
-	build/bench/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --requirement tests/benchmarks/peers.txt --editable .
+	build/bench/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --requirement tests/benchmarks/peers.txt --editable '.[aws-test]'
 	cd tests/benchmarks && ../../build/bench/bin/python -m pytest -c bench.ini --benchmark-json=../../build/bench.json
 
 faults: $(STAMPS)/test  ## every fault at every moment, and a line cut at every byte; writes the table
 	$(BIN)/python -m pytest tests/faults --faults-table=tests/faults/README.md
 
 cloud-faults: $(STAMPS)/test $(STAMPS)/sshd  ## every call of AWS that comes to grief; writes the table
-	$(BIN)/python -m pytest tests/cloud/test_leftovers.py --cloud-faults=tests/cloud/README.md
+	$(BIN)/python -m pytest -n 2 tests/cloud/test_leftovers.py --cloud-faults=tests/cloud/README.md
 
 minors:  ## the base package and its tests without frameworks, on every supported minor found
 	.ci/minors

@@ -7,7 +7,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -134,12 +134,20 @@ class Kernel:
         """Run a cell to its end."""
         return self.finish(self.begin(code), timeout, on_update=on_update)
 
-    def stopped(self, code: str, word: str = "here", timeout: float = 60) -> Ran:
-        """Run a cell, and press the square button soon after a display says this word."""
+    def stopped(
+        self,
+        code: str,
+        word: str = "here",
+        timeout: float = 60,
+        *,
+        before: Callable[[], None] = lambda: None,
+    ) -> Ran:
+        """Run a cell, and press the square button soon after a display says this word, and after `before`."""
         said = threading.Event()
 
         def press() -> None:
             if said.wait(timeout):
+                before()
                 time.sleep(_TO_THE_WAIT)
                 self.interrupt()
 

@@ -294,6 +294,8 @@ class Compute(Ranks):
                     self.name,
                     f"pool {self.name!r} is closed: use it inside its `with` block, or make another",
                 )
+            if runner is not None and runner.pool.over is not None:
+                raise runner.pool.closed_error()
             if self._runner is None or self._runner.pool.closed:
                 self._runner = self._start()
             return self._runner
@@ -313,6 +315,7 @@ class Compute(Ranks):
         provider = PROVIDERS[self._spec.provider]()
         program = "" if shell is not None else Path(sys.argv[0]).name or "Python"
         pool = Pool(self._spec, provider, source_finder(shell), program=program)
+        pool.in_python = True
         display = self._stage.display(f"Starting {self.spec}")
         display.change(awaited=self.spec.world_size)
         try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.pool.clients import NOTICED, has_ended, spell_client
-from skyward_nb.pool.registry import Entry, conditions, entries, give_up
-from skyward_nb.words.errors import PoolError
+from skyward_nb.pool.registry import Entry, conditions, ended_of, entries, give_up
+from skyward_nb.words.errors import PoolError, TakenBack, spell_rest
 from skyward_nb.words.events import Condition
 from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.times import clock
@@ -66,6 +66,14 @@ class Left:
         return f"left by a kernel{of} that is gone{ends}"
 
 
+@dataclass(frozen=True)
+class Forgotten:
+    """A pool that did not answer and was forgotten; `may_run` names machines that may run on, and cost."""
+
+    entry: Entry
+    may_run: str = ""
+
+
 def notebook_of(namespace: Mapping[str, Any]) -> str:
     """What the front end calls this notebook; empty where it does not tell."""
     name = os.environ.get("JPY_SESSION_NAME") or namespace.get("__vsc_ipynb_file__") or ""
@@ -107,12 +115,7 @@ def choose(
     free = [left for left in named if left.is_free]
     unheard = [entry for entry in silent if name in (None, entry.spec.name, entry.pool_id)]
     if not named and unheard:
-        told = " and ".join(f"{entry.spec.name!r} ({entry.pool_id})" for entry in unheard)
-        raise PoolError(
-            name or "",
-            f"pool {told} was left on machines elsewhere that cannot be reached now, so it may be "
-            "alive or not: try again when there is a way to them",
-        )
+        raise _unreached(name, unheard)
     if not named:
         which = f"no pool {name!r} is" if name else "no pool is"
         names = ", ".join(dict.fromkeys(left.entry.spec.name for left in there))
@@ -129,7 +132,28 @@ def choose(
     return min(free, key=lambda left: _rank(left, notebook))
 
 
-def forget(name: str, there: Collection[Left]) -> Entry | None:
+def _unreached(name: str | None, unheard: Sequence[Entry]) -> PoolError:
+    """What to raise where one of these is meant, of which none answers."""
+    ended = {entry.pool_id: ended_of(entry) for entry in unheard}
+    if len(unheard) == 1 and (why := ended[unheard[0].pool_id]):
+        return TakenBack(unheard[0].spec.name, why, unheard[0].pool_id, None)
+    told = [
+        f"pool {entry.spec.name!r} ({entry.pool_id}) is gone: {why}. {spell_rest(entry.pool_id)}"
+        for entry in unheard
+        if (why := ended[entry.pool_id])
+    ]
+    away = [
+        f"{entry.spec.name!r} ({entry.pool_id})" for entry in unheard if not ended[entry.pool_id]
+    ]
+    if away:
+        told.append(
+            f"pool {' and '.join(away)} was left on machines elsewhere that cannot be reached now, so it "
+            "may be alive or not: try again when there is a way to them"
+        )
+    return PoolError(name or "", "\n".join(told))
+
+
+def forget(name: str, there: Collection[Left]) -> Forgotten | None:
     """Forget the pool of this name or id that does not answer, if there is one; what can be reached ends.
 
     Raises `PoolError` where several could be meant.
@@ -141,13 +165,19 @@ def forget(name: str, there: Collection[Left]) -> Entry | None:
         ids = " or ".join(f"pool={entry.pool_id}" for entry in meant)
         raise PoolError(name, f"several pools of this name do not answer: say {ids}")
     for entry in meant:
-        give_up(entry)
-        return entry
+        return Forgotten(entry, give_up(entry))
     return None
 
 
-def forgotten(entry: Entry) -> str:
+def forgotten(pool: Forgotten) -> str:
     """What to say of a pool that was forgotten."""
+    entry = pool.entry
+    if pool.may_run:
+        return f"pool {entry.spec.name} is down: what was left of it was ended, but {pool.may_run} may run on"
+    if entry.bill is not None:  # whoever rents machines out says whether they have ended
+        return (
+            f"pool {entry.spec.name} is down: what was left of it was ended, nothing left running"
+        )
     return (
         f"pool {entry.spec.name} is forgotten: not all of its machines answered. What is there still "
         f"ends itself when nobody has been there for {clock(entry.spec.idle)}"
@@ -157,10 +187,17 @@ def forgotten(entry: Entry) -> str:
 def unanswered(there: Collection[Left]) -> list[str]:
     """A line on each pool elsewhere that does not answer."""
     return [
-        f"pool {entry.spec.name!r} ({entry.spec}) does not answer: it is forgotten when it must have "
-        f"ended itself, and %sky down pool={entry.pool_id} forgets it now"
-        for entry in silent(there)
+        f"pool {entry.spec.name!r} ({entry.spec}) {_silent_for(entry)}" for entry in silent(there)
     ]
+
+
+def _silent_for(entry: Entry) -> str:
+    if ended := ended_of(entry):
+        return f"is gone: {ended}. {spell_rest(entry.pool_id)}"
+    return (
+        "does not answer: it is forgotten when it must have ended itself, and "
+        f"%sky down pool={entry.pool_id} forgets it now"
+    )
 
 
 def _rank(left: Left, notebook: str) -> tuple[bool, bool, float]:

@@ -7,7 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from skyward_nb.picture.wording import clock, columns
+from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.words.errors import AccountError, NotAgreed
 from skyward_nb.words.events import Phase
 from skyward_nb.words.offers import Offer, Quote, spell_dollars
@@ -24,14 +27,17 @@ Ask = Callable[[list[str], str], str | None]
 def quote_for(spec: PoolSpec) -> Quote | None:
     """What machines of this pool can be rented as; None where they cost nothing.
 
-    Raises `AccountError` where AWS cannot be asked, `NothingFits` where there are no such machines.
+    Raises `AccountError` where AWS cannot be asked, `NothingFits` where there are no such machines,
+    `StartError` where `max_cost` is too little for any.
     """
     if spec.provider != "aws":
         return None
     from skyward_nb.pool.loop import LOOP
     from skyward_nb.providers.aws.quoting import quote_of
+    from skyward_nb.providers.aws.renting import affordable
 
-    return LOOP.start(quote_of(spec)).future.result()
+    quote = LOOP.start(quote_of(spec)).future.result()
+    return replace(quote, offers=tuple(affordable(spec, quote.offers)))
 
 
 def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
@@ -133,17 +139,20 @@ def ask_person(lines: list[str], question: str) -> str | None:
 def dry_lines(spec: PoolSpec) -> list[str]:
     """What bringing this pool up would cost; nothing where it would cost nothing.
 
-    Where AWS cannot be asked that is said, with what the prices that ship with us would make it.
+    Where AWS cannot be asked that is said, with what the prices that ship with us would make it, if
+    there are any. Raises what a start would raise at once for what the provider has not got.
     """
+    PROVIDERS[spec.provider]().check(spec)
     try:
         quote = quote_for(spec)
     except AccountError as error:
         from skyward_nb.providers.aws.quoting import offline_quote
 
         region = spec.aws.region if spec.aws else None
-        if region is None:
+        quote = offline_quote(spec, region) if region is not None else None
+        if quote is None or quote.first is None:
             raise
-        return [error.message, *quote_lines(spec, offline_quote(spec, region))]
+        return [error.message, *quote_lines(spec, quote)]
     return quote_lines(spec, quote) if quote is not None else []
 
 
@@ -154,7 +163,8 @@ def quote_lines(spec: PoolSpec, quote: Quote) -> list[str]:
     rows = [_row(quote.nodes, offer) for offer in shown]
     lines = ["What can be rented, in the order in which it is tried:", *columns([heads, *rows])]
     if (more := len(quote.offers) - len(shown)) > 0:
-        lines.append(f"and {more} more, for at most {hourly_words(quote)}")
+        most = "" if quote.most is None else f", for at most {spell_dollars(quote.most)} an hour"
+        lines.append(f"and {more} more{most}")
     lines += quote.remarks
     lines.append("Prices are those of machines; their disks, addresses and traffic come on top.")
     if spec.max_cost is not None and quote.first:
@@ -180,6 +190,7 @@ def _row(nodes: int, offer: Offer) -> tuple[str, ...]:
     gpus = [f"{kind.gpus} × {kind.gpu} {kind.gpu_memory:.0f} GB"] if kind.gpu else []
     has = ", ".join([*gpus, f"{kind.cpus} cpus", f"{kind.memory:g} GB"])
     where = ", ".join(offer.zones[:2]) + ", …" * (len(offer.zones) > 2) or offer.region
-    costs = "not known" if price is None else f"{spell_dollars(price.dollars * nodes)} / h"
+    rate = offer.hourly(nodes)
+    costs = "not known" if rate is None else f"{spell_dollars(rate)} / h"
     how = "spot" if offer.spot else "on demand"
     return f"{nodes} × {kind.name}", has, where, how, costs, price.source if price else ""

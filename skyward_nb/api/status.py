@@ -127,7 +127,7 @@ def own_row(pool: Pool, gone: Mapping[int, RankLost], remarks: tuple[str, ...]) 
             )
             for info in pool.infos
         ),
-        remarks=remarks,
+        remarks=(*pool.notices, *remarks),
         cost=pool.bill and cost_row(pool.bill),
     )
 

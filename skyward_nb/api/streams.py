@@ -16,8 +16,7 @@ from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Going
 from skyward_nb.pool.pool import Pool
 from skyward_nb.runtime.streams import AHEAD, Distant, heeds_what_is_sent
-from skyward_nb.wire.payload import pack, unpack
-from skyward_nb.wire.stores import ContentStore
+from skyward_nb.wire.payload import Bundle, pack, unpack
 from skyward_nb.words.commands import Fed, Resume
 from skyward_nb.words.errors import SkyError
 from skyward_nb.words.events import Event, Wanted, Yielded
@@ -61,7 +60,7 @@ class Feeds:
             with pool.asking():
                 value = next(self._for_rank[event.rank][event.stream])
             bundle = pack("a value of the generator", value)
-            packed = bundle.stow(pool.stores.of((event.rank,)))
+            packed = _stowed(pool, bundle, event.rank)
             if packed.data is None:
                 self._given[event.rank, event.stream] = packed.digest
         except StopIteration:
@@ -71,6 +70,11 @@ class Feeds:
             pool.interrupt(event.run)
             return
         pool.tell(Fed(event.run, (event.rank,), event.stream, packed))
+
+
+def _stowed(pool: Pool, what: Bundle, rank: int) -> Packed:
+    with pool.reaching():
+        return what.stow(pool.stores.of((rank,)))
 
 
 class StreamRun:
@@ -154,9 +158,9 @@ class StreamRun:
             store.drop({packed.digest})
         return value
 
-    def store_of(self, rank: int) -> ContentStore:
-        """Where a rank finds what is sent to it."""
-        return self._pool.stores.of((rank,))
+    def stow(self, what: Bundle, rank: int) -> Packed:
+        """Put something where a rank finds it; raises `PoolError` where its machine has ended."""
+        return _stowed(self._pool, what, rank)
 
     def end(self) -> Mapping[int, Any]:
         """What the generators returned, once all are over; raises what the run raised."""
@@ -208,11 +212,9 @@ class RankStream(Generator[Any, Any, Any]):
             raise TypeError("this generator does nothing with what is sent to it")
         if value is not None and not self._begun:
             raise TypeError("can't send non-None value to a just-started generator")
-        sent = (
-            None
-            if value is None
-            else pack("the value that is sent", value).stow(self._run.store_of(self._rank))
-        )
+        sent = None
+        if value is not None:
+            sent = self._run.stow(pack("the value that is sent", value), self._rank)
         return self._next(sent=sent)
 
     def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None, /) -> Any:
@@ -221,7 +223,7 @@ class RankStream(Generator[Any, Any, Any]):
             kind if isinstance(kind, BaseException) else kind(*([] if value is None else [value]))
         )
         thrown = pack("the exception that is thrown", error.with_traceback(trace))
-        return self._next(thrown=thrown.stow(self._run.store_of(self._rank)))
+        return self._next(thrown=self._run.stow(thrown, self._rank))
 
     def _next(self, **what: Packed | None) -> Any:
         if self._closed:

@@ -151,11 +151,15 @@ def visit(
             pool.leave()
 
 
-def take_down(left: Left, program: str) -> None:
-    """End a pool that nobody conducts; raises `PoolError` when it is gone, or somebody does."""
+def take_down(left: Left, program: str) -> Pool:
+    """End a pool that nobody conducts; the pool, closed.
+
+    Raises `PoolError` when it is gone, or somebody does.
+    """
     pool = _found(left, program)
     pool.attach(lambda _: None)
     pool.close()
+    return pool
 
 
 def _pool(

@@ -129,32 +129,33 @@ def down(asked: Asked, _rest: list[str], as_json: bool) -> int:
     kept: list[KeptPool] = []
     there = others(())
     names = [*asked.rest, *([asked.pool["pool"]] if "pool" in asked.pool else [])]
-    for entry in filter(None, [forget(name, there) for name in names]):
-        ended.append(EndedPool(entry.spec.name, entry.pool_id, entry.spec.world_size))
-        names = [each for each in names if each not in (entry.spec.name, entry.pool_id)]
-        print(forgotten(entry), file=sys.stderr if as_json else sys.stdout)
+    for pool in filter(None, [forget(name, there) for name in names]):
+        entry = pool.entry
+        name, ranks = entry.spec.name, entry.spec.world_size
+        ended.append(EndedPool(name, entry.pool_id, ranks, may_run=pool.may_run))
+        names = [each for each in names if each not in (name, entry.pool_id)]
+        print(forgotten(pool), file=sys.stderr if as_json else sys.stdout)
     for left in [] if ended and not names else _meant(names, there):
         spec, pool_id = left.entry.spec, left.entry.pool_id
         try:
             if not left.is_free:
                 raise PoolError(spec.name, f"pool {spec.name!r} is {left.where()}: end it there")
-            take_down(left, "skyward-nb down")
+            pool = take_down(left, "skyward-nb down")
         except PoolError as error:
             kept.append(KeptPool(spec.name, pool_id, error.message))
             print(f"skyward-nb: {error.message}", file=sys.stderr)
             continue
         bill = left.entry.bill
         spent = bill.spent(time.time()) if bill is not None else None
-        ended.append(EndedPool(spec.name, pool_id, spec.world_size, spent))
+        ended.append(EndedPool(spec.name, pool_id, spec.world_size, spent, pool.may_run))
         if not as_json:
-            ranks = f"{spec.world_size} rank{'s' * (spec.world_size != 1)}"
             costs = f"; it has cost {spell_dollars(spent)}" if spent is not None else ""
-            print(f"pool {spec.name} is down: {ranks} ended, nothing left running{costs}")
+            print(f"pool {spec.name} is down: {pool.spell_end()}{costs}")
     if as_json:
         show(Down(tuple(ended), tuple(kept)))
     elif not ended and not kept:
         print("no pool is up")
-    return 1 if kept else 0
+    return 1 if kept or any(each.may_run for each in ended) else 0
 
 
 def _meant(names: list[str], there: list[Left]) -> list[Left]:

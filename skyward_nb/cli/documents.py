@@ -44,12 +44,16 @@ class Nodes(msgspec.Struct, frozen=True):
 
 
 class EndedPool(msgspec.Struct, frozen=True):
-    """A pool that is down, how many ranks it had, and dollars that it has cost, where it cost any."""
+    """A pool that is down, how many ranks it had, and dollars that it has cost, where it cost any.
+
+    `may_run` names machines that may run on all the same, and cost.
+    """
 
     name: str
     id: str
     ranks: int
     cost: float | None = None
+    may_run: str = ""
 
 
 class KeptPool(msgspec.Struct, frozen=True):

@@ -48,7 +48,8 @@ With pool=NAME of a pool that is up and free that one is checked; else one of th
 checked and taken down. `check hang` looks at runs of all pools, or of pool=NAME, and disturbs none.""",
     "down": """\
 NAME is a pool's name, or its id where several have that name. One that a kernel or a script uses
-just now stays: end it there. Without a name it is the only one that is free.""",
+just now stays: end it there. Without a name it is the only one that is free. Where machines may
+run on all the same, the exit code is 1.""",
     "logs": """\
 RUN is a number as pictures and logs say it, or with its pool: default-3fa2b1/7. Without it, it is
 the run that printed last.

@@ -291,8 +291,8 @@ class Agent:
         line = next((line for line in self._lines.values() if line.pid == word.pid), None)
         if line is None:
             return
-        said = line.last_words()
-        line.how = self._deaths.how(line.rank, word.code, asked=line.asked_to_end, said=said)
+        asked, said, crash = line.asked_to_end, line.last_words(), line.crash()
+        line.how = self._deaths.how(line.rank, word.code, asked=asked, said=said, crash=crash)
         # Its socket may still hold what it said; a child that inherited it may keep it open.
         wait = 0 if line.asked_to_end or line.silent else _HANG_UP
         self._loop.call_later(wait, self._lost, line)

@@ -28,6 +28,9 @@ _CRASHES: dict[int, str] = {
     signal.SIGTRAP: "a trap in native code",
     signal.SIGSYS: "a system call that is forbidden here",
 }
+_GAVE_UP = "Fatal Python error: Aborted"
+"""What `faulthandler` writes first of a rank that gave up, before it looks at threads that still run,
+which may be a memory fault."""
 _LIMITS: dict[int, str] = {
     signal.SIGXCPU: "the time of CPU that a process may have was used up (ulimit -t)",
     signal.SIGXFSZ: "a file grew beyond what a process may write (ulimit -f)",
@@ -94,13 +97,16 @@ class Deaths:
         if life is not None and (found := processes.stat(life.pid)) is not None and not found.ends:
             life.hung_up = True
 
-    def how(self, rank: int, code: int, *, asked: bool, said: str = "") -> str:
+    def how(self, rank: int, code: int, *, asked: bool, said: str = "", crash: str = "") -> str:
         """How a rank ended that had this exit code, or minus the signal that killed it.
 
-        `said` is what its native code said of that before it gave up.
+        `said` is what its native code said of that before it gave up, `crash` what `faulthandler`
+        wrote: both may meet with another signal on the way to their end.
         """
         life = self._lives.pop(rank, None) or _Life(0)
-        gave_up = said if code == -signal.SIGABRT else ""
+        if -code in _CRASHES and crash.startswith(_GAVE_UP):
+            code = -signal.SIGABRT
+        gave_up = said if code < 0 and not asked else ""
         self._told[rank] = gave_up or self._how(life, code, asked=asked)
         return self._told[rank]
 

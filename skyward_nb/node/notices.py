@@ -21,6 +21,7 @@ _OK = 200
 _NONE = 404
 _EVERY = 2.0
 _LIMIT = 2.0
+"""Seconds between looks, and those that a look may take, with a token if it needs one."""
 _TOKEN = "PUT /latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: 21600"
 _ACTION = "GET /latest/meta-data/spot/instance-action"
 _MOST = 1 << 16
@@ -39,33 +40,33 @@ async def watch_notices(told: Callable[[TakenBack], None]) -> None:
         with contextlib.suppress(
             OSError, TimeoutError, ValueError, IndexError, msgspec.MsgspecError
         ):
-            if not token:
-                code, text = await _asked(*_TOKEN)
-                token = text if code == _OK else ""
-            if token:
-                code, text = await _asked(_ACTION, f"X-aws-ec2-metadata-token: {token}")
-                if code == _OK:
-                    found = msgspec.json.decode(text, type=_Action)
-                    told(TakenBack(found.action, found.time))
-                    return
-                if code != _NONE:
-                    token = ""
+            async with asyncio.timeout(_LIMIT):
+                if not token:
+                    code, text = await _asked(*_TOKEN)
+                    token = text if code == _OK else ""
+                if token:
+                    code, text = await _asked(_ACTION, f"X-aws-ec2-metadata-token: {token}")
+                    if code == _OK:
+                        found = msgspec.json.decode(text, type=_Action)
+                        told(TakenBack(found.action, found.time))
+                        return
+                    if code != _NONE:
+                        token = ""
         await asyncio.sleep(_EVERY)
 
 
 async def _asked(line: str, header: str) -> tuple[int, str]:
     """(status, body) of one question."""
-    async with asyncio.timeout(_LIMIT):
-        reader, writer = await asyncio.open_connection(_HOST, _PORT)
-        try:
-            writer.write(f"{line} HTTP/1.0\r\nHost: {_HOST}\r\n{header}\r\n\r\n".encode())
-            data = (await reader.read(_MOST)).decode()
-            while more := await reader.read(_MOST):
-                data += more.decode()
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+    reader, writer = await asyncio.open_connection(_HOST, _PORT)
+    try:
+        writer.write(f"{line} HTTP/1.0\r\nHost: {_HOST}\r\n{header}\r\n\r\n".encode())
+        data = (await reader.read(_MOST)).decode()
+        while more := await reader.read(_MOST):
+            data += more.decode()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
     head, _, body = data.partition("\r\n\r\n")
     return int(head.split()[1]), body
 

@@ -20,7 +20,7 @@ from skyward_nb.pool.registry import Entry
 from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pictures import Pictures
-from skyward_nb.words.errors import PoolError
+from skyward_nb.words.errors import BudgetSpent, PoolError
 from skyward_nb.words.events import RankLost
 from skyward_nb.words.offers import Bill, spell_dollars
 from skyward_nb.words.spec import PoolSpec
@@ -35,6 +35,17 @@ class Lost:
 
     spec: PoolSpec
     how: str
+    over: tuple[float, float] | None = None
+    """Where it is gone for that: `max_cost`, and what was spent."""
+
+    cut_off: Pool | None = None
+    """The pool, where it was left as a machine could not be reached: it may be alive."""
+
+    def check(self, spec: PoolSpec) -> None:
+        """Raise `BudgetSpent` where this one is to come in its place, and may cost no more than it did."""
+        if self.over is not None and spec.max_cost is not None and spec.max_cost <= self.over[0]:
+            most, spent = self.over
+            raise BudgetSpent(spec.name, spent, most, is_gone=True)
 
     @property
     def advice(self) -> str:
@@ -54,7 +65,7 @@ class Paid:
     def __str__(self) -> str:
         spent = self.bill.spent(self.ended)
         words = "a price that nobody knows" if spent is None else spell_dollars(spent)
-        return f"{words} in {clock(max(0.0, self.ended - self.bill.began))}"
+        return f"{words} in {clock(max(0.0, self.ended - self.bill.since))}"
 
 
 class Pools:
@@ -137,24 +148,56 @@ class Pools:
             with contextlib.suppress(PoolError):
                 self.look(pool)
         if pool is not None and pool.closed:
-            self._lost[name] = Lost(self._pools.pop(name).spec, self.pictures(pool).untold)
+            del self._pools[name]
+            cut_off = pool if pool.is_cut_off else None
+            how = self.pictures(pool).untold.removesuffix(".")
+            self._lost[name] = Lost(pool.spec, how, pool.over, cut_off)
+            if pool.gone:
+                self._note_costs(name, pool)
             return None
         return pool
 
-    def take_down(self, name: str) -> int:
-        """End a pool that is up, once what its ranks said last is shown; how many ranks it had."""
-        pool = self._pools.pop(name)
+    def _note_costs(self, name: str, pool: Pool) -> None:
+        """The machines of a pool are no more: note what they have cost, if anything."""
+        if pool.bill is not None:
+            now = time.time()
+            self.paid.append(Paid(name, pool.bill, min(now, pool.bill.ends() or now)))
+
+    def cut_off(self, name: str | None = None) -> list[str]:
+        """The names of pools that were left as a machine could not be reached, or of that of this name or id."""
+        for each in self:
+            self.live(each)
+        return [
+            each
+            for each, lost in self._lost.items()
+            if lost.cut_off is not None and name in (None, each, lost.cut_off.pool_id)
+        ]
+
+    def forget(self, name: str | None = None) -> list[str]:
+        """Of pools that were lost and are no more, or that of this name: they come again no more; which ones."""
+        cut_off = self.cut_off()
+        found = [each for each in self._lost if name in (None, each) and each not in cut_off]
+        for each in found:
+            del self._lost[each]
+        return found
+
+    def take_down(self, name: str) -> str:
+        """End a pool that is up, once what its ranks said last is shown; what became of it, in words.
+
+        Of one that was left as a machine could not be reached, what can be.
+        """
+        pool = self._pools.pop(name, None) or self._lost.pop(name).cut_off
+        assert pool is not None
         if work := self.background.get(name):
             work.look()
         with contextlib.suppress(PoolError):
             self.look(pool)
         pool.close()
         pool.give_up()
-        if pool.bill is not None:
-            self.paid.append(Paid(name, pool.bill, time.time()))
+        self._note_costs(name, pool)
         self._abandon(name, _was_closed(name), is_shown=True)
         self.pictures(pool).renew()
-        return pool.spec.world_size
+        return pool.spell_end()
 
     def pictures(self, pool: Pool) -> Pictures:
         """The pictures of a pool's runs."""
@@ -213,7 +256,11 @@ class Pools:
         )
         # Also of one that does not come up there is something to read.
         self._ids.setdefault(spec.name, []).append(pool.pool_id)
-        pool.start(display.watch)
+        try:
+            pool.start(display.watch)
+        except BaseException:
+            self._note_costs(spec.name, pool)
+            raise
         if (lost := self._lost.get(spec.name)) is not None:
             pool.instead_of = lost.how
         self._enter(pool)

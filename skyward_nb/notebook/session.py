@@ -102,7 +102,9 @@ class Session:
         if pool is not None:
             return pool, pool.spec, self._check_fits(pool.spec, asked, cell)
         if (lost := self.pools.lost(name)) is not None:
-            return None, spec_of(lost.spec, self._stated(asked)), ()
+            spec = spec_of(lost.spec, self._stated(asked))
+            lost.check(spec)
+            return None, spec, ()
         options = self._with_image(with_defaults(asked, self.defaults(anew=True)).pool)
         if options.get("framework") != AUTO:
             return None, spec_of(PoolSpec(), options), ()
@@ -366,7 +368,7 @@ class Session:
             pool = self.pools.adopt(left, display)
         began = pool.unseen
         if began is None:
-            names = self._list_names(pool)
+            names = pool.lacks or self._list_names(pool)
             display.end("finished", f"Attached to pool {pool.spec.name}: {pool.spec}", notes=names)
             return None
         return self._follow(pool, began, display, detach=detach or began.card.detached)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,6 @@ from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.registry import Entry
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Variable
 from skyward_nb.words.masking import masked_text
@@ -103,20 +104,43 @@ def down(session: Session, line: str) -> None:
     if asked.rest and asked.rest != ("all",):
         raise OptionError(asked.rest[0], f"%sky down {asked.rest[0]}: write pool=NAME, or all")
     if asked.rest or not asked.pool:
-        names = list(session.pools)
-    elif (entry := _forgotten(session, asked.pool["pool"])) is not None:
-        print(forgotten(entry))
+        names = [name for name in session.pools if session.pools.live(name)]
+        names += session.pools.cut_off()
+        lost = session.pools.forget()
+    elif cut_off := session.pools.cut_off(name := asked.pool["pool"]):
+        names, lost = cut_off, []
+    elif _forgot(session, name):
         return
+    elif _is_gone(session, name):
+        names, lost = [], session.pools.forget(name)
     else:
-        names = [_take_in(session, asked.pool["pool"])]
-    if not names:
+        names, lost = [_take_in(session, name)], []
+    for name in lost:
+        print(f"pool {name} is gone, and is not made anew")
+    if not names and not lost:
         print("no pool is up")
     for name in names:
         paid = len(session.pools.paid)
-        count = session.pools.take_down(name)
-        costs = "".join(f"; it has cost {each}" for each in session.pools.paid[paid:])
-        ranks = f"{count} rank{'s' * (count != 1)}"
-        print(f"pool {name} is down: {ranks} ended, nothing left running{costs}")
+        with _warnings_below():
+            ended = session.pools.take_down(name)
+            costs = "".join(f"; it has cost {each}" for each in session.pools.paid[paid:])
+            print(f"pool {name} is down: {ended}{costs}")
+
+
+@contextlib.contextmanager
+def _warnings_below() -> Generator[None]:
+    """Print what machines warn of meanwhile as lines, below all others; also where it comes to an error."""
+    said: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", UserWarning)
+            yield
+    finally:
+        for each in said:
+            if each.category is UserWarning:
+                print(each.message)
+            else:  # it has nothing to do with machines
+                warnings.showwarning(each.message, each.category, each.filename, each.lineno)
 
 
 def status(session: Session, line: str) -> None:
@@ -147,13 +171,20 @@ def cost(session: Session, line: str) -> None:
     asked = parse(line, scopes=("pool",))
     _only(asked.pool, *TAKES["cost"])
     only = asked.pool.get("pool")
-    names = [name for name in session.pools if session.pools.live(name) and only in (None, name)]
+    names = [
+        name
+        for name in session.pools
+        if (pool := session.pools.live(name)) and only in (None, name, pool.pool_id)
+    ]
     bills = [(name, bill) for name in names if (bill := session.pools[name].bill)]
-    entries = [left.entry for left in session.pools.others()]
+    there = session.pools.others()
     bills += [
-        (entry.spec.name, entry.bill)
-        for entry in entries
-        if entry.bill and only in (None, entry.spec.name)
+        (
+            left.entry.pool_id if left.entry.spec.name in session.pools else left.handle(there),
+            left.entry.bill,
+        )
+        for left in there
+        if left.entry.bill and only in (None, left.entry.spec.name, left.entry.pool_id)
     ]
     for name, bill in bills:
         words = f"{name}: {cost_words(cost_row(bill))}"
@@ -162,6 +193,9 @@ def cost(session: Session, line: str) -> None:
     for each in paid:
         print(f"{each.name}: is down, and has cost {each} · {each.bill.what}")
     if not bills and not paid:
+        known = {word for left in there for word in (left.entry.spec.name, left.entry.pool_id)}
+        if only and not names and only not in known:
+            _need(session, only)
         print("no pool that is up costs anything")
 
 
@@ -371,11 +405,24 @@ def _need(session: Session, name: str) -> Pool:
     return pool
 
 
-def _forgotten(session: Session, name: str) -> Entry | None:
-    """The pool of this name or id that was forgotten now, as it does not answer."""
+def _forgot(session: Session, name: str) -> bool:
+    """Whether the pool of this name or id was forgotten now, as it does not answer, and that told."""
     if session.pools.live(name) is not None or session.pools.with_id(name) is not None:
-        return None
-    return forget(name, session.pools.others())
+        return False
+    there = session.pools.others()
+    with _warnings_below():
+        if (pool := forget(name, there)) is not None:
+            print(forgotten(pool))
+    return pool is not None
+
+
+def _is_gone(session: Session, name: str) -> bool:
+    """Whether the pool of this name was lost, and this notebook has none of that name alive elsewhere."""
+    if session.pools.live(name) is not None or session.pools.lost(name) is None:
+        return False
+    ours = ("", notebook_of(session.shell.user_ns))
+    alive = [left.entry for left in session.pools.others() if left.entry.notebook in ours]
+    return all(entry.spec.name != name for entry in alive)
 
 
 def _take_in(session: Session, name: str) -> str:

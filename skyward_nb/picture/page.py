@@ -24,6 +24,7 @@ from skyward_nb.picture.wording import (
     label,
     manifest_rows,
     peak_words,
+    ready_words,
     step_rows,
     time_words,
 )
@@ -243,7 +244,7 @@ def foot(view: View) -> str:
     notes = "".join(f'<div class="sec">{html.escape(note)}</div>' for note in view.notes)
     if view.manifest_open:
         return notes + _manifest(view)
-    words = [*view.foot, *peak_words(view)]
+    words = [*view.foot, *ready_words(view), *peak_words(view)]
     if not words:
         return notes
     small = " · ".join(map(html.escape, words))

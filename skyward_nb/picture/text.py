@@ -16,6 +16,7 @@ from skyward_nb.picture.wording import (
     manifest_rows,
     peak_words,
     rank_rows,
+    ready_words,
     remarks,
     step_rows,
     time_words,
@@ -34,7 +35,9 @@ def as_text(view: View) -> str:
     lines += output_text(view)
     lines += manifest_text(view)
     lines += view.notes
-    return "\n".join([*lines, *(() if view.manifest_open else peak_words(view))])
+    if not view.manifest_open:
+        lines += (*ready_words(view), *peak_words(view))
+    return "\n".join(lines)
 
 
 def rank_text(view: View) -> list[str]:

@@ -217,8 +217,11 @@ def remarks(view: View) -> tuple[str, ...]:
     if view.ended is not None:
         if slow := imbalance(view.ranks, view.ran_from):
             found.append(slow)
-    elif len(view.ranks) > EACH_RANK and (late := behind(view.ranks)):
-        found.append(f"behind the others: rank{'s' * (len(late) > 1)} {spell_ranks(late)}")
+    else:
+        if view.bill is not None and (budget := view.bill.warning(view.wall + view.now)):
+            found.append(budget)
+        if len(view.ranks) > EACH_RANK and (late := behind(view.ranks)):
+            found.append(f"behind the others: rank{'s' * (len(late) > 1)} {spell_ranks(late)}")
     if view.unshown:
         found.append(f"{view.unshown:,} of what ranks displayed is left out between the rest")
     if any(now.logs_more for now in view.ranks.values()):
@@ -232,6 +235,22 @@ def peak_words(view: View) -> tuple[str, ...]:
         return ()
     peak = max((now.peak for now in view.ranks.values()), default=0)
     return (f"memory of a rank at most {spell_size(peak)}",) if peak else ()
+
+
+def ready_words(view: View) -> tuple[str, ...]:
+    """What readying nodes took, step by step, each as long as it took them all; told once it is over."""
+    if view.bill is None or (view.state == "starting" and view.ended is None):
+        return ()
+    ways: dict[str, tuple[float, float]] = {}
+    for steps in view.steps.values():
+        for step in steps:
+            if step.ended is not None:
+                began, ended = ways.get(step.name, (step.began, step.ended))
+                ways[step.name] = min(began, step.began), max(ended, step.ended)
+    if not ways:
+        return ()
+    each = [f"{name} {clock(ended - began)}" for name, (began, ended) in ways.items()]
+    return (", ".join(each),)
 
 
 # ── nodes ───────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ gloo, which carries collectives on CPU. Sources: `jax.distributed.initialize`, a
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 import warnings
@@ -240,6 +241,7 @@ def _answers_code(info: InstanceInfo) -> Generator[None]:
     import jax
 
     joins = jax.distributed.initialize
+    signature = inspect.signature(joins)
     is_first = True
 
     @functools.wraps(joins)
@@ -260,7 +262,12 @@ def _answers_code(info: InstanceInfo) -> Generator[None]:
                 "and they are joined already. Leave both out."
             )
         if not (is_first and jax.distributed.is_initialized()):
-            joins(coordinator_address, num_processes, process_id, *args, **more)
+            given = signature.bind(coordinator_address, num_processes, process_id, *args, **more)
+            said = given.arguments
+            if coordinator_address is not None and said.get("coordinator_bind_address") is None:
+                # Else it would listen where the variable says: at the port of the pool's own.
+                said["coordinator_bind_address"] = _bound(coordinator_address, info)
+            joins(*given.args, **given.kwargs)
         is_first = False
 
     jax.distributed.initialize = initialize
@@ -268,6 +275,13 @@ def _answers_code(info: InstanceInfo) -> Generator[None]:
         yield
     finally:
         jax.distributed.initialize = joins
+
+
+def _bound(coordinator: str, info: InstanceInfo) -> str:
+    """Where a coordinator listens that others reach at this address: where this machine's others do."""
+    if len({peer.address for peer in info.peers}) == 1:
+        return coordinator
+    return f"{info.head_addr}:{coordinator.rpartition(':')[2]}"
 
 
 class JaxGroup:

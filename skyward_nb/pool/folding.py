@@ -13,6 +13,7 @@ from skyward_nb.words.events import (
     Event,
     Metric,
     Metrics,
+    Noted,
     Output,
     Phase,
     Priced,
@@ -77,6 +78,7 @@ class _Folding:
         self._steps = dict(view.steps)
         self._phase = view.phase
         self._bill = view.bill
+        self._notes = view.notes
         self._ready = view.ready
 
     def view(self) -> View:
@@ -88,6 +90,7 @@ class _Folding:
             view,
             phase=self._phase,
             bill=self._bill,
+            notes=self._notes,
             steps=self._steps,
             ready=self._ready,
             ranks=self._ranks,
@@ -108,6 +111,8 @@ class _Folding:
                 self._log(rank, [step], {name: [value] for name, value in event.values.items()})
             case Metrics(rank=rank):
                 self._log(rank, event.steps, event.values)
+            case Noted(text=text):
+                self._notes = (*self._notes, text)
             case _:
                 self._take_rare(event)
 

@@ -85,6 +85,12 @@ class Generations:
         self.infos = tuple(info for _, info in sorted(places.items()))
         self.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
         self.number = max(hello.generation for hello in hellos)
+        if self.infos and len(self.infos) < self._spec.world_size:
+            # Of a machine that has ended nobody tells but the others, who know where it was.
+            first = self.infos[0]
+            port, number = first.head_port, first.generation
+            everyone = place(self._spec, first.peers, port, self._pool_id, number)
+            self.infos = tuple(places.get(info.rank, info) for info in everyone)
         peers = self.infos[0].peers if self.infos else ()  # all ranks may have died
         homes = {peer.node: (peer.address, peer.interface) for peer in peers}
         self._homes = {each.name: homes[each.nodes[0]] for each in self.machines if homes}

@@ -21,7 +21,7 @@ from skyward_nb.pool.helm import Helm
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP, Work
 from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
-from skyward_nb.providers.base import AgentGone, Machine, MachineEnded
+from skyward_nb.providers.base import AgentGone, Machine, MachineEnded, MachinesEnded
 from skyward_nb.words.commands import Command
 from skyward_nb.words.events import Began, Event, Hello, Leaving, Phase, Pong, Refused
 from skyward_nb.words.parts import Client
@@ -73,13 +73,35 @@ class Lines:
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
-    def open_all(self, machines: Iterable[Machine], slots: int, watch: Watch) -> None:
-        """Open a line to each of these machines, whose nodes have so many ranks; raises what connecting raises."""
+    def open_all(
+        self, machines: Iterable[Machine], slots: int, watch: Watch, *, may_lack: bool = False
+    ) -> dict[Link, MachineEnded]:
+        """Open a line to each of these machines, whose nodes have so many ranks; raises what connecting raises.
+
+        Where the pool `may_lack` some, those that have ended are given back, as long as there is another;
+        else raises `MachinesEnded`.
+        """
         self.links += [self._link(machine, slots) for machine in machines]
-        connects = [self._machines[link].connect() for link in self.links]
+        connects = [_opened_or_ended(self._machines[link]) for link in self.links]
         opened = self.wait_for(all_or_none(connects), watch)
-        for link, connection in zip(self.links, opened, strict=True):
+        there: dict[Link, socket.socket] = {}
+        ended: dict[Link, MachineEnded] = {}
+        for link, found in zip(self.links, opened, strict=True):
+            if isinstance(found, MachineEnded):
+                ended[link] = found
+            else:
+                there[link] = found
+        if ended and not (may_lack and there):
+            for connection in there.values():
+                connection.close()
+            raise MachinesEnded(
+                {link.machine: str(each) for link, each in ended.items()}, len(there)
+            )
+        for link in ended:
+            self._end(link)
+        for link, connection in there.items():
             self._open(link, connection)
+        return ended
 
     def exchange(self, link: Link, machine: Machine, slots: int, connection: socket.socket) -> Link:
         """Have a line to another machine in the place of this one."""
@@ -342,9 +364,15 @@ class Lines:
             cut.why = f"{link.machine} cannot be reached: {error.strerror or error}"
 
 
-async def all_or_none(
-    connects: Sequence[Coroutine[Any, Any, socket.socket]],
-) -> list[socket.socket]:
+async def _opened_or_ended(machine: Machine) -> socket.socket | MachineEnded:
+    """A stream to a machine's agent, or why there is no such machine any more."""
+    try:
+        return await machine.connect()
+    except MachineEnded as ended:
+        return ended
+
+
+async def all_or_none(connects: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """What all of these open, side by side; when one fails, nothing is left open."""
     tasks = [asyncio.ensure_future(each) for each in connects]
     try:

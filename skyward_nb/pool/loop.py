@@ -63,7 +63,8 @@ class LoopThread:
 LOOP = LoopThread()
 
 
-def release(machines: Collection[Machine]) -> None:
-    """Have machines let go of a pool, side by side; returns when they have."""
-    for work in [LOOP.start(machine.release()) for machine in machines]:
-        work.future.result()
+def release(machines: Collection[Machine]) -> str:
+    """Have machines let go of a pool, side by side; returns what may run on, when they have."""
+    begun = [LOOP.start(machine.release()) for machine in machines]
+    left = [work.future.result() for work in begun]
+    return ", ".join(dict.fromkeys(filter(None, left)))

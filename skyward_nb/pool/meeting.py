@@ -16,7 +16,8 @@ from skyward_nb.words.events import Knocked, Met, Phase
 from skyward_nb.words.findings import Reached
 from skyward_nb.words.meeting import Door
 
-_LIMIT = 20.0
+_LIMIT = 60.0
+"""Seconds; a line that was cut is found out, opened again and asked once more meanwhile."""
 _MOST_DOORS = 1000
 
 

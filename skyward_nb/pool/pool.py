@@ -53,9 +53,12 @@ from skyward_nb.providers.base import (
     Lack,
     Machine,
     MachineEnded,
+    MachinesEnded,
     Provider,
     Replaces,
     Tell,
+    Told,
+    spell_ended,
 )
 from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.payload import Bundle
@@ -74,16 +77,19 @@ from skyward_nb.words.errors import (
     BudgetSpent,
     HostError,
     HostNotReady,
+    MachineLost,
     PoolBusy,
     PoolError,
     SkyError,
     StartError,
+    TakenBack,
     spell_size,
 )
 from skyward_nb.words.events import (
     Began,
     Event,
     Hello,
+    Noted,
     Phase,
     Priced,
     RankDone,
@@ -108,6 +114,8 @@ _WRITING = 10.0
 """Seconds that ranks have to write what they recorded of a run that is stopped."""
 _FOLLOWS = 0.1
 """Seconds between two looks of a thread that waits for one that listens."""
+_NOTICES, _NOTICE_LIMIT, _NOTICE_BEATS = 0.02, 60.0, 5
+"""Seconds between two looks at a line whose machine has ended, and how long it is looked at, at least so many beats."""
 _TOLD_AGAIN = 5.0
 """Seconds in which all that the agent has kept of a run has come for sure."""
 _MOST_NAMED = 4
@@ -171,18 +179,27 @@ class Pool:
         self._ledger: Ledger | None = None
         self._why_closed = ""
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
-        self._is_cut_off = False
+        self.is_cut_off: bool = False
+        """Whether it was left as a machine could not be reached, and may be alive."""
         self._never_begun: tuple[int, ...] = ()
         """Ranks of that run which never heard of it."""
         self.unseen: Began | None = None
         """The run that went on, or whose end nobody had seen, when this pool was attached."""
+        self.in_python: bool = False
+        """Whether Python code uses it, and no cells: that is how errors say what to do next."""
+        self.over: tuple[float, float] | None = None
+        """Where it is gone for that: `max_cost`, and what was spent."""
         self.gone: str = ""
         """Why this pool is no more, and what was lost with it, in words; empty as long as it is."""
         self.instead_of: str = ""
         """What became of the pool that this one stands for, in words: the next run tells it."""
         self.bill: Bill | None = None
         """What its machines cost, where they cost anything."""
+        self._untold: tuple[dict[int, RankLost], list[str]] = {}, []
+        """Ranks and names that were lost before runs which then could not begin."""
         self._warned_of_cost = False
+        self.may_run: str = ""
+        """Machines that may run on although it was closed, in words."""
         self.before_close: list[Callable[[], None]] = []
 
     @property
@@ -262,6 +279,8 @@ class Pool:
                 self._new_generation(watch)
         except AgentGone as gone:
             why = f"its agents ended before they were reached: nobody came for idle={self.spec.idle:g} s"
+            if isinstance(gone, MachinesEnded):
+                why = str(gone)
             error = StartError(self.spec.name, why)
             try:
                 self._note(error)
@@ -280,8 +299,8 @@ class Pool:
 
     def restart(self, watch: Watch) -> None:
         """Begin a new generation: ranks forked anew, their namespaces empty."""
-        with self._turn(), self._lines.interrupts():
-            self._new_generation(watch)
+        with self._beginning_anew() as was_ready:
+            self._new_generation(watch, was_ready=was_ready)
 
     def become(self, spec: PoolSpec, watch: Watch) -> None:
         """Go on with other frameworks: a new generation, readied for those of `spec`.
@@ -292,9 +311,9 @@ class Pool:
         plugins = uses_of(spec)
         self._check(spec, plugins)
         try:
-            with self._turn(), self._lines.interrupts():
+            with self._beginning_anew() as was_ready:
                 self._readied_for(spec, plugins)
-                self._new_generation(watch)
+                self._new_generation(watch, was_ready=was_ready)
         except BaseException:
             self._readied_for(*before)
             self._ready = False
@@ -337,17 +356,20 @@ class Pool:
     def attach(self, watch: Watch) -> None:
         """Go on with a pool that another process has left alive; `unseen` is the run to `follow`.
 
-        Raises `PoolError` when it is gone, or another client conducts it.
+        Machines that have ended meanwhile are replaced as if that had been seen here. Raises
+        `PoolError` when it is gone, or another client conducts it.
         """
         name = self.spec.name
         try:
             self._generations.machines = self._provider.find(self.spec, self.pool_id)
             with self._lines.interrupts():
-                hellos = self._greet(watch)
-        except AgentGone:
+                hellos, ended = self._greet(watch, may_lack=self._replacing is not None)
+        except AgentGone as gone:
             self.leave()
             # Of several machines the others may be there: it is forgotten once none is.
             registry.condition(self.entry)
+            if isinstance(gone, MachinesEnded):
+                raise TakenBack(name, str(gone), self.pool_id, gone.left) from None
             raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
         except OSError as error:
             self.leave()
@@ -368,6 +390,17 @@ class Pool:
         self._ready = self._generations.adopt(hellos)
         self.unseen, self._never_begun = unseen_of(hellos)
         registry.conducted(self.entry, self._known_client)
+        for link, why in ended.items():
+            for event in self._ended(link, why):
+                if isinstance(event, RankLost):
+                    self._miss(event)
+                else:
+                    watch(event)
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """The machines that have ended and in whose place the next work has others, in words."""
+        return () if self._replacing is None else self._replacing.ended_words()
 
     def leave(self) -> None:
         """Hang up, and let the pool live on for its lease."""
@@ -447,26 +480,34 @@ class Pool:
                 with contextlib.suppress(PoolError):
                     self._lines.deliver(_STOP_LIMIT)
                 try:
-                    release(self._generations.machines)
+                    self.may_run = release(self._generations.machines)
                 finally:
                     registry.remove(self.entry)
                 self._lines.close()
                 if self._stores is not None:
                     self._stores.close()
 
+    def spell_end(self) -> str:
+        """What became of a pool that was closed, in words."""
+        count = self.spec.world_size
+        left = f"; {self.may_run} may run on" if self.may_run else ", nothing left running"
+        return f"{count} rank{'s' * (count != 1)} ended{left}"
+
     def give_up(self) -> None:
         """End what can be reached of a pool that was left as one machine could not be; that one ends itself."""
-        if self._is_cut_off:
-            self._is_cut_off = False
+        if self.is_cut_off:
+            self.is_cut_off = False
             # Their lines were hung up on: these are new ones.
             with contextlib.suppress(AgentGone):
-                release(self._provider.find(self.spec, self.pool_id))
+                self.may_run = release(self._provider.find(self.spec, self.pool_id))
             registry.remove(self.entry)
 
     def _connect(self, watch: Watch) -> None:
         tell, hear = self._telling(watch)
-        self._lines.wait_for(self._acquire(tell), hear)
-        hear(None)
+        try:
+            self._lines.wait_for(self._acquire(tell), hear)
+        finally:
+            hear(None)
         machines = self._generations.machines
         if self.spec.ssh is not None:
             access = self.spec.ssh.living_on([machine.name for machine in machines])
@@ -481,9 +522,9 @@ class Pool:
 
     def _telling(self, watch: Watch) -> tuple[Tell, Watch]:
         """What hears what goes on on the loop thread, and what gives that to `watch` on this one."""
-        said = deque[Phase | Step | Priced]()
+        said = deque[Phase | Step | Noted | Priced]()
 
-        def tell(word: Phase | Step | Priced | NodeWord) -> None:
+        def tell(word: Told) -> None:
             if isinstance(word, NodeWord):
                 self._nodelog.write(word)
             else:
@@ -541,9 +582,12 @@ class Pool:
             took = f"it listens after {time.monotonic() - began:.2f} s"
             self._nodelog.say(machine.name, machine.nodes, "agent", took)
 
-    def _greet(self, watch: Watch) -> list[Hello]:
-        """Open the lines, and hear who is there."""
-        self._lines.open_all(self._generations.machines, self.spec.slots, watch)
+    def _greet(
+        self, watch: Watch, *, may_lack: bool = False
+    ) -> tuple[list[Hello], dict[Link, MachineEnded]]:
+        """Open the lines, and hear who is there; and which machines have ended, where it `may_lack` some."""
+        machines, slots = self._generations.machines, self.spec.slots
+        ended = self._lines.open_all(machines, slots, watch, may_lack=may_lack)
         self._ledger = Ledger(self.spec.world_size, self._sources, self.spec.image.includes)
         hellos: list[Hello] = []
         # What comes from one machine before another one has answered is for who asks next.
@@ -556,9 +600,9 @@ class Pool:
             if isinstance(event, Hello):
                 self._check_python(event)
                 hellos.append(event)
-                if len(hellos) == len(self._lines.links):
+                if len(hellos) == len(self._lines.links) - len(ended):
                     self._lines.put_back(early)
-                    return hellos
+                    return hellos, ended
             elif event is not None:
                 early.append(event)
         raise StartError(self.spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
@@ -604,14 +648,24 @@ class Pool:
                 f"python={here}. Code does not travel between minor versions.",
             )
 
-    def _new_generation(self, watch: Watch, *, stubborn: bool = False) -> None:
+    def _new_generation(
+        self, watch: Watch, *, stubborn: bool = False, was_ready: bool = False
+    ) -> None:
         """Have ranks forked anew, their namespaces empty; what is not there then, the next run has.
 
-        Other machines are rented before for those that were taken back.
+        Other machines are rented before for those that were taken back; where that fails ranks are
+        as ready as they were.
         """
-        if self._replacing is not None and self._replacing.lacking():
-            self._replace(self._replacing, watch)
         self._ready = False
+        if self._replacing is not None and self._replacing.lacking():
+            machines = self._generations.machines
+            try:
+                self._replace(self._replacing, watch)
+            except BaseException:
+                # Those that are only said to end are there as before.
+                are_there = machines is self._generations.machines and not self._replacing.ended
+                self._ready = was_ready and are_there
+                raise
         self._losses.clear()
         self._unsettled.clear()
         self._path.forget()
@@ -629,23 +683,34 @@ class Pool:
         over = self._why_over()
         if over or not self.generation:
             no_other = f", and no other is rented: {over}" if over else ""
-            self._gone(
-                f"the machine {link.machine} has ended{f' ({why})' if why else ''}{no_other}"
-            )
+            self._gone(f"{spell_ended(link.machine, why)}{no_other}")
         came_of_it: list[Event] = [*self._replacing.has_ended(link, why)]
         if self.bill is not None:
-            self.bill = self._replacing.cheaper(link, self.bill)
+            self.bill = self._replacing.cheaper(self.bill)
             came_of_it.append(Priced(self.bill))
             self._list()
         return came_of_it
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Which machines whoever rents them out takes back, and when, in words."""
+        return tuple(
+            f"{link.machine} is taken back at {link.noticed.at} ({link.noticed.action})"
+            for link in self._lines.links
+            if link.noticed is not None and not link.is_over
+        )
 
     def _why_over(self) -> str:
         """Why the pool gets nothing new any more, in words; empty while it may."""
         left, bill = self._seconds_left, self.bill
         if left is not None and left <= 0:
             return f"its time is over (ttl={self.spec.ttl:g} s)"
-        spent = None if bill is None else bill.spent(time.time())
-        if bill is not None and bill.max_cost is not None and (spent or 0) >= bill.max_cost:
+        if bill is None or bill.max_cost is None:
+            return ""
+        now = time.time()
+        spent = bill.spent(now) or 0.0
+        # Machines end for it a little before, and cost nothing from then on.
+        if spent >= bill.max_cost or bill.is_over(now):
             return f"it has cost ${spent:.2f} of max_cost={bill.max_cost:g}"
         return ""
 
@@ -665,9 +730,10 @@ class Pool:
         finally:
             hear(None)
             self._nodelog.close()
+            if not self.closed:
+                self._list()  # also of what came to nothing there are costs
         if self._stores is not None:
             self._stores.are_on(self._generations.machines, {})
-        self._list()
 
     def _made_whole(
         self, request: RunRequest, watch: Watch
@@ -688,9 +754,12 @@ class Pool:
                     "another machine in its place; what ranks had is lost.",
                 )
             return {}, []
-        lost = {**replacing.losses(), **self._losses}, self.ledger.names_made_on_ranks()
-        with self._turn(), self._lines.interrupts():
-            self._new_generation(watch)
+        with self._beginning_anew() as was_ready:
+            if not replacing.lacking():  # another thread has seen to it meanwhile
+                self._ready = was_ready
+                return {}, []
+            lost = {**replacing.losses(), **self._losses}, self.ledger.names_made_on_ranks()
+            self._new_generation(watch, was_ready=was_ready)
         return lost
 
     def _know_who_is_there(self, watch: Watch) -> None:
@@ -737,17 +806,52 @@ class Pool:
         and `PoolError` where something runs there, or anywhere if it is a cell, or where no money is left.
         """
         self._check_budget(request)
-        losses, names_lost = self._made_whole(request, watch)
+        losses, names_lost = self._untold
+        self._untold = {}, []
+        try:
+            while True:
+                before = self.generation
+                lost_now, names_lost_now = self._made_whole(request, watch)
+                losses |= lost_now
+                names_lost += names_lost_now
+                try:
+                    return self._begin(request, watch, planned, calm, losses, names_lost)
+                except MachineLost as lost:
+                    # Nothing has begun: with another machine it goes as it would have.
+                    self._notice_end(lost, before, watch)
+                if request.call is not None:
+                    self._busy()  # others may run beside it, which are to end before
+        except BaseException:
+            # Whoever begins next is told.
+            self._untold[0].update(losses)
+            self._untold[1].extend(names_lost)
+            raise
+
+    def _begin(
+        self,
+        request: RunRequest,
+        watch: Watch,
+        planned: Callable[[Plan], None],
+        calm: contextlib.ExitStack | None,
+        losses: dict[int, RankLost],
+        names_lost: list[str],
+    ) -> Going:
         with contextlib.ExitStack() as shortly:
+            machines = self._generations.machines
             # Not at the helm: it may take long, and others have something to hear.
             call = shortly.enter_context(self._call_there(request, watch))
             shortly.enter_context(self._helm)
             self._check_room(request)
             losses |= self._losses
             if not self._ready:
-                names_lost += self.ledger.names_made_on_ranks()
                 with self._helm.held(), self._lines.interrupts():
-                    self._new_generation(watch)
+                    # Another thread may have seen to it while this one waited.
+                    self._check_room(request)
+                    if not self._ready:
+                        names_lost += self.ledger.names_made_on_ranks()
+                        self._new_generation(watch)
+            if request.call is not None and machines is not self._generations.machines:
+                self._busy()  # what was sent lies on one that is no more
             plan, parcels = self._pack(request, watch, planned)
             (calm or shortly).enter_context(self._lines.interrupts())
             going = self._launch(request, plan, parcels, call, losses, names_lost)
@@ -757,6 +861,31 @@ class Pool:
             else:
                 self._lines.nudge()
         return going
+
+    def _notice_end(self, lost: MachineLost, generation: int, watch: Watch) -> None:
+        """A machine has ended, as its store said: listen until its ranks are known to be gone, too.
+
+        Raises KeyboardInterrupt; and `lost` where nothing is heard of that for long.
+        """
+        replacing = self._replacing
+        assert replacing is not None
+        watch(Phase("a machine has ended: listening for which ranks went with it"))
+        is_front = threading.current_thread() is threading.main_thread()
+        until = time.monotonic() + max(_NOTICE_LIMIT, _NOTICE_BEATS * self.spec.heartbeat)
+        for anew in itertools.chain((True,), itertools.repeat(False)):
+            # At the helm only for moments: whoever waits for runs goes on.
+            with self._lines.interrupts(anew=anew):
+                was_interrupted = self._look_shortly(watch)
+            if was_interrupted and is_front:
+                raise KeyboardInterrupt
+            is_known = bool(replacing.lacking()) and not self._ready
+            if is_known or self.closed or self.generation != generation:
+                break
+            if time.monotonic() > until:
+                raise lost
+            time.sleep(_NOTICES)
+            watch(None)
+        watch(Phase(""))
 
     def finish(self, going: Going, watch: Watch) -> Outcome:
         """Wait for the end of a run that was begun, however it ends; raises `PoolError`."""
@@ -801,9 +930,16 @@ class Pool:
             # Who was here before may have begun another generation since, as after a death.
             going = Going(began.generation, began.ranks, Plan(), conductor, {}, {}, [], card.limit)
             self._goings[going.run] = going
-            for rank in self._never_begun:
-                why = "never began: whoever began it elsewhere was gone before it was told"
-                lost = RankLost(began.generation, rank, why)
+            why = "never began: whoever began it elsewhere was gone before it was told"
+            lacking = [RankLost(began.generation, rank, why) for rank in self._never_begun]
+            # Of machines that had ended when it was attached nothing more comes, whatever began since.
+            lacking += [
+                replace(lost, generation=began.generation)
+                for rank, lost in self._losses.items()
+                if rank in began.ranks
+                and (lost.generation == began.generation or self._has_ended_with_its_machine(rank))
+            ]
+            for lost in lacking:
                 for order in conductor.died(lost, self._pace.now()):
                     self._lines.send(order)
         with self._lines.interrupts():
@@ -822,15 +958,20 @@ class Pool:
     def _check_budget(self, request: RunRequest) -> None:
         """Raise `BudgetSpent` for new work once the pool has cost what it may; names still move."""
         bill = self.bill
-        if bill is None or bill.max_cost is None or not request.is_work:
+        if self.closed or bill is None or bill.max_cost is None or not request.is_work:
             return
         spent = bill.spent(time.time())
         if spent is not None and spent >= bill.max_cost:
-            raise BudgetSpent(self.spec.name, spent, bill.max_cost)
+            raise BudgetSpent(self.spec.name, spent, bill.max_cost, in_python=self.in_python)
 
     def closed_error(self) -> PoolError:
         """What to raise for a use of the pool after its end."""
         name = self.spec.name
+        if self.over is not None:
+            most, spent = self.over
+            return BudgetSpent(
+                name, spent, most, is_gone=True, how=self.gone, in_python=self.in_python
+            )
         return PoolError(name, self._why_closed or f"pool {name!r} is closed")
 
     @contextlib.contextmanager
@@ -840,6 +981,16 @@ class Pool:
         with self._helm.held():
             self.check_free()
             yield
+
+    @contextlib.contextmanager
+    def _beginning_anew(self) -> Generator[bool]:
+        """A turn for a new generation, during which nothing else begins; whether ranks were ready."""
+        with self._turn(), self._lines.interrupts():
+            with self._helm:
+                # What another thread was just sending has begun before this, or waits.
+                self.check_free()
+                was_ready, self._ready = self._ready, False
+            yield was_ready
 
     def _busy(self) -> NoReturn:
         name = self.spec.name
@@ -1052,15 +1203,16 @@ class Pool:
 
     @contextlib.contextmanager
     def reaching(self) -> Generator[None]:
-        """While inside, a machine whose agent has ended is the end of the pool: `PoolError`."""
+        """While inside, a machine whose agent has ended is the end of the pool: `PoolError`.
+
+        `MachineLost` where that one alone is lost, and the pool goes on.
+        """
         try:
             yield
         except AgentGone as gone:
             if isinstance(gone, MachineEnded) and self._replacing is not None:
-                name = self.spec.name
-                raise PoolError(
-                    name, f"a machine of pool {name!r} has ended ({gone}): run the cell again"
-                ) from gone
+                name, over = self.spec.name, self._why_over()
+                raise MachineLost(name, str(gone), over=over, in_python=self.in_python) from gone
             self._gone("the agent of one of its machines has ended")
 
     def _command(
@@ -1200,7 +1352,7 @@ class Pool:
             self._lines.send(Sample())
         with self._helm:
             goings = list(self._goings.values())
-            ended = False
+            ended, were_over = False, all(going.is_over for going in goings)
             for going in goings:
                 if going.is_over:
                     continue
@@ -1213,6 +1365,8 @@ class Pool:
                 for order in [*orders, *going.conductor.tick(now)]:
                     self._lines.send(order)
                 ended = ended or going.is_over
+            if were_over and isinstance(event, RankLost) and event.generation == self.generation:
+                self._miss(event)  # what is over, and not finished yet, has no use for it
             if ended or len(goings) > 1:
                 self._helm.tell()
 
@@ -1254,9 +1408,15 @@ class Pool:
                 return conductor.died(event, now)
             case RankLost(generation=generation) if generation == self.generation:
                 self._miss(event)
+                if event.rank in going.ranks and self._has_ended_with_its_machine(event.rank):
+                    return conductor.died(replace(event, generation=going.generation), now)
             case _:
                 pass
         return []
+
+    def _has_ended_with_its_machine(self, rank: int) -> bool:
+        """Whether nothing more comes of a rank, of whatever generation."""
+        return self._replacing is not None and rank in self._replacing.ended_ranks()
 
     def look(self, watch: Watch) -> dict[int, RankLost]:
         """Take notice of what happened between cells; the ranks that are gone.
@@ -1265,16 +1425,24 @@ class Pool:
         """
         if self.closed:
             raise self.closed_error()
-        if self._goings or not self._helm.take(0):
-            return self._losses  # whoever listens takes notice
-        try:
-            self._look(watch)
-        finally:
-            self._helm.give()
+        if not self._goings:
+            self._look_shortly(watch)
         return self._losses
 
-    def _look(self, watch: Watch) -> None:
+    def _look_shortly(self, watch: Watch) -> bool:
+        """Take notice of what has come, unless somebody listens; whether there was an interrupt."""
+        if not self._helm.take(0):
+            return False
+        try:
+            return self._look(watch)
+        finally:
+            self._helm.give()
+
+    def _look(self, watch: Watch) -> bool:
+        """Take notice of what has come, for runs, too; whether there was an interrupt."""
+        was_interrupted = False
         while (event := self._lines.next(0)) is not None:
+            was_interrupted |= isinstance(event, SigInt)
             with self._helm:
                 goings = list(self._goings.values())
             if goings:  # begun just now, by another thread
@@ -1287,6 +1455,9 @@ class Pool:
             if not isinstance(event, SigInt):
                 watch(event)
         self._lines.keep_up(watch)
+        if self._goings:
+            self._hear(None)
+        return was_interrupted
 
     def _miss(self, event: RankLost) -> None:
         """A rank is gone that runs nothing, or what another waits for."""
@@ -1298,7 +1469,7 @@ class Pool:
 
     def _cut_off(self, why: str) -> NoReturn:
         """The person will not wait for a machine that cannot be reached."""
-        self._is_cut_off = True
+        self.is_cut_off = True
         self._leave_for(
             f"pool {self.spec.name!r} cannot be reached: {why}. What runs there goes on for "
             f"{self.spec.idle:g} s without us: `%sky attach` brings it back, `%sky down` gives it up."
@@ -1327,10 +1498,14 @@ class Pool:
         lost = f"; lost with it: {names}" if names else ""
         if not self.closed:
             self._keep_agent_logs()
+        now, bill = time.time(), self.bill
+        if not self.closed and bill is not None and bill.max_cost is not None and bill.is_over(now):
+            self.over = bill.max_cost, bill.spent(now) or 0.0
+            why = f"max_cost={bill.max_cost:g} is spent, and its machines end then ({why})"
         self.gone = self.gone or f"pool {name!r} is gone: {why}{lost}"
         self._why_closed = f"{self.gone}. The next cell makes a new one."
         self.close()
-        raise PoolError(name, self._why_closed)
+        raise self.closed_error()
 
 
 def _in_store(call: Bundle | None, plan: Plan) -> frozenset[str]:

@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from skyward_nb.pool.clients import is_running
+from skyward_nb.providers.base import MachineEnded, MachinesEnded
 from skyward_nb.providers.folders import far_root, is_gone, runtime_root
 from skyward_nb.providers.remains import is_ours
 from skyward_nb.wire.frames import event_frames, frame
@@ -96,14 +97,15 @@ def left(entry: Entry, client: Client) -> None:
             enter(replace(there, client=None))
 
 
-def give_up(entry: Entry) -> None:
-    """End what can be reached of a pool elsewhere, and forget it."""
+def give_up(entry: Entry) -> str:
+    """End what can be reached of a pool elsewhere, and forget it; what may run on, and costs."""
     from skyward_nb.pool.loop import release
     from skyward_nb.providers.table import PROVIDERS
 
     try:
-        with contextlib.suppress(AgentGone):
-            release(PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id))
+        return release(PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id))
+    except AgentGone:
+        return ""
     finally:
         remove(entry)
 
@@ -124,10 +126,27 @@ def _answers(entry: Entry) -> None:
         _silence(entry).unlink(missing_ok=True)
 
 
-def _is_silent(entry: Entry) -> None:
-    """Note since when a pool that nobody here conducts does not answer."""
+def _is_silent(entry: Entry, why: str) -> None:
+    """Note since when a pool that nobody here conducts does not answer, and `why`, where that is known."""
     if not entry.is_here and not entry.is_used and _path(entry).exists():
-        os.close(os.open(_silence(entry), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        with os.fdopen(os.open(_silence(entry), flags, 0o600), "r+b", 0) as file:
+            before = os.fstat(file.fileno())
+            new = why.encode()
+            if new and file.read() != new:
+                # Whoever reads it now does not find it empty.
+                file.seek(0)
+                file.write(new)
+                file.truncate()
+                # It tells since when.
+                os.utime(file.fileno(), ns=(before.st_mtime_ns, before.st_mtime_ns))
+
+
+def ended_of(entry: Entry) -> str:
+    """The machines of a silent pool that were found to have ended, in words; empty where none was."""
+    with contextlib.suppress(OSError):
+        return _silence(entry).read_text()
+    return ""
 
 
 def _is_over(entry: Entry) -> bool:
@@ -171,14 +190,18 @@ def _read(path: Path) -> list[Entry]:
 def condition(entry: Entry) -> Condition | None:
     """How a pool is doing, as its agents tell anybody of this user; None when one does not answer."""
     found: list[Condition] = []
-    with contextlib.suppress(OSError), _connected(entry) as connections:
-        for connection in connections:
-            answers = _ask(connection, frame(Look()))
-            found += itertools.islice((e for e in answers if isinstance(e, Condition)), 1)
-        if len(found) == len(connections):
-            _answers(entry)
-            return _as_one(found)
-    _is_silent(entry)
+    why = ""
+    try:
+        with contextlib.suppress(OSError), _connected(entry) as connections:
+            for connection in connections:
+                answers = _ask(connection, frame(Look()))
+                found += itertools.islice((e for e in answers if isinstance(e, Condition)), 1)
+            if len(found) == len(connections):
+                _answers(entry)
+                return _as_one(found)
+    except MachinesEnded as ended:
+        why = str(ended)
+    _is_silent(entry, why)
     return None
 
 
@@ -212,7 +235,7 @@ def _as_one(found: list[Condition]) -> Condition:
 def stacks(entry: Entry, ranks: tuple[int, ...]) -> dict[int, str]:
     """Where the threads of ranks are, as faulthandler writes it; no text of those that do not answer."""
     found: dict[int, str] = {}
-    with contextlib.suppress(OSError), _connected(entry) as connections:
+    with contextlib.suppress(OSError, MachinesEnded), _connected(entry) as connections:
         for connection in connections:
             wanted = set(ranks)
             for event in _ask(connection, frame(Look()) + frame(Inspect(ranks))):
@@ -227,7 +250,10 @@ def stacks(entry: Entry, ranks: tuple[int, ...]) -> dict[int, str]:
 
 @contextlib.contextmanager
 def _connected(entry: Entry) -> Generator[list[socket.socket]]:
-    """Lines to the agents of a pool; raises OSError."""
+    """Lines to the agents of a pool; raises OSError, or `MachinesEnded`.
+
+    Where it goes on without machines that have ended, to the others.
+    """
     with contextlib.ExitStack() as opened:
         if entry.is_here:
             path = str(runtime_root() / entry.pool_id / "agent.sock")
@@ -241,17 +267,25 @@ def _connected(entry: Entry) -> Generator[list[socket.socket]]:
         from skyward_nb.providers.table import PROVIDERS
 
         connections: list[socket.socket] = []
-        opening: list[Future[socket.socket]] = []
+        opening: list[tuple[str, Future[socket.socket]]] = []
+        ended: dict[str, str] = {}
         with contextlib.suppress(AgentGone):
             for machine in PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id):
                 opened.callback(machine.leave)
-                opening.append(LOOP.start(machine.connect()).future)
-        for each in opening:
-            with contextlib.suppress(AgentGone):
+                opening.append((machine.name, LOOP.start(machine.connect()).future))
+        for name, each in opening:
+            try:
                 connections.append(opened.enter_context(each.result(_REACH)))
+            except MachineEnded as why:
+                ended[name] = str(why)
+            except AgentGone:
+                """It is one of those that lack."""
         if not connections:
             remove(entry)
-        if not opening or len(connections) < len(opening):
+        goes_on = connections and entry.spec.on_preempt == "replace"
+        if ended and not goes_on:
+            raise MachinesEnded(ended, len(connections))
+        if not connections or len(connections) + len(ended) < len(opening):
             raise ConnectionError("agents of it are gone")
         for connection in connections:
             connection.settimeout(_ANSWER)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from skyward_nb.pool.generations import Generations
@@ -54,6 +54,10 @@ class Replacing:
         """Those that are no more."""
         return tuple(self._taken.values())
 
+    def ended_ranks(self) -> frozenset[int]:
+        """The ranks that went with them."""
+        return frozenset(rank for link in self._taken for rank in link.ranks or ())
+
     def has_ended(self, link: Link, why: str) -> tuple[RankLost, ...]:
         """A machine is no more; its ranks are lost with it."""
         self._taken[link] = Taken(self._machine(link), why or "its machine has ended")
@@ -82,18 +86,19 @@ class Replacing:
         """What lacks, in words."""
         return "; ".join(map(str, self.lacking().values()))
 
-    def cheaper(self, link: Link, bill: Bill) -> Bill:
-        """What the pool costs without the machine of this line."""
-        return self._provider.cheaper(self._pool_id, [self._machine(link)], bill)
+    def cheaper(self, bill: Bill) -> Bill:
+        """What the pool costs without the machines that are no more."""
+        gone = [taken.machine for taken in self._taken.values()]
+        return self._provider.cheaper(self._pool_id, gone, bill)
 
     def words(self) -> tuple[str, ...]:
         """What there is to tell of machines that were taken back, and of others, told once."""
         told, self._told = self._told, []
-        coming = [
-            f"{each}; the next cell rents another machine in its place"
-            for each in self.lacking().values()
-        ]
-        return (*told, *coming)
+        return (*told, *_coming(self.lacking().values()))
+
+    def ended_words(self) -> tuple[str, ...]:
+        """The same of those that are no more."""
+        return _coming(self.ended)
 
     def replace(
         self,
@@ -132,7 +137,10 @@ class Replacing:
         try:
             machines = self._lines.wait_for(replaced(), watch)
         except SkyError as error:
-            raise NotReplaced(spec.name, why, spec.nodes - len(nodes), error) from error
+            refused = NotReplaced(spec.name, why, spec.nodes - len(nodes), error)
+            for note in getattr(error, "__notes__", ()):
+                refused.add_note(note)
+            raise refused from error
         self._exchange(spec, dict(zip(lacking, machines, strict=True)), connections, watch)
         names = ", ".join(machine.name for machine in machines)
         text = f"{names} in place of {why}; it took {time.monotonic() - began:.0f} s"
@@ -161,3 +169,7 @@ class Replacing:
 
     def _machine(self, link: Link) -> Machine:
         return self._generations.machines[self._lines.links.index(link)]
+
+
+def _coming(lacking: Iterable[Taken]) -> tuple[str, ...]:
+    return tuple(f"{each}; the next cell rents another machine in its place" for each in lacking)

@@ -44,6 +44,7 @@ class Stores:
         self._slots = slots
         self._is_here = is_here
         self._patience = patience
+        self._where: tuple[Sequence[Machine], Mapping[str, str]] | None = None
         self.are_on(machines, homes)
         self._lock = threading.Lock()
         self._kept: Counter[str] = Counter()
@@ -53,6 +54,9 @@ class Stores:
 
     def are_on(self, machines: Sequence[Machine], homes: Mapping[str, str]) -> None:
         """Values lie on these machines from here on; what waits here still does."""
+        if (machines, homes) == self._where:
+            return
+        self._where = machines, homes
         self._stores: list[ContentStore] = [machine.store() for machine in machines]
         self._at = {node: at for at, machine in enumerate(machines) for node in machine.nodes}
         self._remote = [store for store in self._stores if isinstance(store, RemoteStore)]

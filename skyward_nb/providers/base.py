@@ -7,23 +7,37 @@ these few names and nothing else.
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from skyward_nb.wire.stores import AgentGone as AgentGone
 from skyward_nb.wire.stores import ContentStore
-from skyward_nb.words.events import Phase, Priced, Step
+from skyward_nb.words.events import Noted, Phase, Priced, Step
 from skyward_nb.words.nodes import NodeWord
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
-Tell = Callable[[Phase | Step | Priced | NodeWord], None]
+Told = Phase | Step | Noted | Priced | NodeWord
+Tell = Callable[[Told], None]
 """Hears what goes on while machines are readied: steps are shown, words on a node are kept."""
 
 
 class MachineEnded(AgentGone):
     """A machine is no more, as who rents it out says; the text is why."""
+
+
+class MachinesEnded(AgentGone):
+    """Machines of a pool are no more, which the text names, and why; there are so many others `left`."""
+
+    def __init__(self, ended: Mapping[str, str], left: int) -> None:
+        super().__init__(" and ".join(spell_ended(name, why) for name, why in ended.items()))
+        self.left = left
+
+
+def spell_ended(machine: str, why: str) -> str:
+    """That a machine has ended, and why, where that is known."""
+    return f"the machine {machine} has ended{f' ({why})' if why else ''}"
 
 
 class Machine(Protocol):
@@ -60,8 +74,11 @@ class Machine(Protocol):
         """Let the agent live on without us."""
         ...
 
-    async def release(self) -> None:
-        """Wait until the agent, told to stop, is gone; end it and remove its files otherwise."""
+    async def release(self) -> str | None:
+        """Wait until the agent, told to stop, is gone; end it and remove its files otherwise.
+
+        Returns what may run on all the same, and costs, where there is anything.
+        """
         ...
 
 

@@ -132,24 +132,21 @@ class _Try:
     def begin(self) -> Reached | None:
         """Connect; what came of it, if it is known at once."""
         code = self.socket.connect_ex((self._host, self._port))
-        return None if code in (0, errno.EINPROGRESS) else self._failed(os.strerror(code))
+        return None if code in (0, errno.EINPROGRESS) else self.failed(os.strerror(code))
 
     def connected(self) -> Reached | None:
-        """The socket can be written to: it is connected, or never will be."""
+        """The socket can be written to: it is connected, or never will be. Raises OSError."""
         if code := self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            return self._failed(os.strerror(code))
+            return self.failed(os.strerror(code))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.send(self._word)
         return None
 
     def heard(self) -> Reached | None:
-        """The socket has something to read."""
-        try:
-            data = self.socket.recv(64)
-        except OSError as error:
-            return self._failed(error.strerror or str(error))
+        """The socket has something to read. Raises OSError."""
+        data = self.socket.recv(64)
         if not data:
-            return self._failed("something else answered there")
+            return self.failed("something else answered there")
         self._heard += data
         if len(self._heard) < 4:
             return None
@@ -157,14 +154,15 @@ class _Try:
             self._best = min(self._best, time.perf_counter() - self._sent)
             self._trips += 1
         elif int.from_bytes(self._heard[:4], "big") != self.rank:
-            return self._failed("another rank answered there")
+            return self.failed("another rank answered there")
         if self._trips == _TRIPS:
             return Reached(self.rank, self._best)
         self._sent = time.perf_counter()
         self.socket.send(_PING)
         return None
 
-    def _failed(self, why: str) -> Reached:
+    def failed(self, why: str) -> Reached:
+        """It came to nothing."""
         return Reached(self.rank, trouble=why[:1].lower() + why[1:])
 
 
@@ -199,7 +197,10 @@ def reach(others: Iterable[Address], word: bytes, patience: float = _PATIENCE) -
 def _go_on(
     selector: selectors.BaseSelector, each: _Try, found: dict[int, Reached], *, is_connected: int
 ) -> None:
-    known = each.connected() if is_connected else each.heard()
+    try:
+        known = each.connected() if is_connected else each.heard()
+    except OSError as error:  # who answered has hung up since
+        known = each.failed(error.strerror or str(error))
     if known is not None:
         found[each.rank] = known
         selector.unregister(each.socket)

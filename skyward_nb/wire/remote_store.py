@@ -581,12 +581,8 @@ class _Coming:
             self.done += 1
             self._tell(len(data))
 
-        if here.is_in_memory:
-            line.pour(start, length, room, into)
-            return
         # A disk may keep whoever writes to it waiting, which is not to be the line.
-        for at, data in line.pieces(start, length, room):
-            into(at, data)
+        line.pour(start, length, room, into, may_wait=not here.is_in_memory)
 
     def _known(self, size: int) -> tuple[PrivateMemory, Arriving]:
         """Room for all of it, and what has come."""

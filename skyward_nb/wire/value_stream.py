@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
@@ -69,7 +68,7 @@ class Stream(Generic[M]):
     def send_file(self, handle: int, offset: int, length: int) -> None:
         """Send bytes of a file behind a message."""
         way = self._way
-        if not isinstance(way, SocketWay) or isinstance(way.socket, ssl.SSLSocket):
+        if not isinstance(way, SocketWay) or way.is_tls:
             end = offset + length
             for at in range(offset, end, _STEP):
                 data = os.pread(handle, min(_STEP, end - at), at)
@@ -115,7 +114,7 @@ class Stream(Generic[M]):
         way = self._way
         while offset < end:
             piece = room[: min(len(room), end - offset)]
-            if isinstance(way, SocketWay) and isinstance(way.socket, ssl.SSLSocket):
+            if isinstance(way, SocketWay) and way.is_tls:
                 # It gives a record at a time, which is little to do something with.
                 piece = piece[:_RECORDS]
                 self.take(piece)
@@ -130,12 +129,15 @@ class Stream(Generic[M]):
         length: int,
         room: memoryview,
         into: Callable[[int, memoryview], None],
+        *,
+        may_wait: bool = False,
     ) -> None:
         """Hand over bytes that come behind a message, each piece with where it belongs, by way of `room`.
 
-        Where it can be, that is done on the thread on which they come. Raises what `into` raises.
+        Where it can be, that is done on the thread on which they come, unless `into` may have to wait.
+        Raises what `into` raises.
         """
-        if not isinstance(self._way, Pouring):
+        if may_wait or not isinstance(self._way, Pouring):
             for at, piece in self.pieces(offset, length, room):
                 into(at, piece)
             return

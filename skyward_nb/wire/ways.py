@@ -63,6 +63,7 @@ class SocketWay:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self.socket: socket.socket = connection
+        self.is_tls: bool = isinstance(connection, ssl.SSLSocket)
         self._in, self._out = select.poll(), select.poll()
         self._in.register(connection, select.POLLIN)
         self._out.register(connection, select.POLLOUT)

@@ -12,6 +12,7 @@
     │   └── ResultTooLarge         a value of a rank is over the limit of what comes back
     ├── PoolError              a pool could not be made, or is not there
     │   ├── BudgetSpent            it has cost what it may cost
+    │   ├── MachineLost            a machine of it has ended, and what was on its way from there
     │   ├── RuntimeFolderError     no folder to keep sockets and values in
     │   └── StartError             machines, agent or ranks did not come up
     │       ├── HostError              too few hosts could be logged in to
@@ -26,7 +27,8 @@ A user's own exception is never wrapped in one of these: it is raised as itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -166,15 +168,38 @@ class PoolError(SkyError):
 
 
 class BudgetSpent(PoolError):
-    """A pool has cost `spent` dollars, and may cost `max_cost`: it runs nothing new."""
+    """A pool has cost `spent` dollars, and may cost `max_cost`: it runs nothing new, or has ended by that.
 
-    def __init__(self, pool: str, spent: float, max_cost: float) -> None:
-        super().__init__(
-            pool,
-            f"pool {pool!r} has cost ${spent:.2f}, and max_cost={max_cost:g}: it runs nothing new. "
-            f"What ranks have can still be brought (%sky pull), then `%sky down pool={pool}`; a pool "
-            "made with a larger max_cost= goes on.",
-        )
+    What to do next is for one `in_python`, or for cells; `how` says how it ended, where that was seen.
+    """
+
+    def __init__(
+        self,
+        pool: str,
+        spent: float,
+        max_cost: float,
+        *,
+        is_gone: bool = False,
+        how: str = "",
+        in_python: bool = False,
+    ) -> None:
+        if is_gone:
+            what = how or f"pool {pool!r} has ended by itself, as max_cost={max_cost:g} is spent"
+            then = (
+                f"No other is rented in its place before `%sky down pool={pool}`, or a larger max_cost=, "
+                "says so."
+            )
+        else:
+            what = f"pool {pool!r} has cost ${spent:.2f}, and max_cost={max_cost:g}: it runs nothing new"
+            then = (
+                f"What ranks have can still be brought (%sky pull), then `%sky down pool={pool}`; a pool "
+                "made with a larger max_cost= goes on."
+            )
+        if in_python:
+            then = (
+                "Leave the `with` block, or close() it, and make another with a larger max_cost=."
+            )
+        super().__init__(pool, f"{what}. {then}")
         self.spent = spent
         self.max_cost = max_cost
 
@@ -216,12 +241,27 @@ class HostError(StartError):
 
 
 class LaunchError(StartError):
-    """No machines could be rented; `tried` has what was asked for, and why it could not be had."""
+    """No machines could be rented; `tried` has what was asked for, and why it could not be had.
 
-    def __init__(self, pool: str, tried: Sequence[tuple[str, str]], more: str = "") -> None:
-        lines = "\n".join(f"  {what}: {why}" for what, why in tried)
-        super().__init__(pool, f"no machines could be had, and none is left\n{lines}", more)
+    With `is_clean` none of what was launched for it is left, as far as EC2 says.
+    """
+
+    def __init__(
+        self, pool: str, tried: Sequence[tuple[str, str]], more: str = "", *, is_clean: bool = True
+    ) -> None:
+        lines = "\n".join(_spell_tried(tried))
+        left = ", and none is left" if is_clean else ""
+        super().__init__(pool, f"no machines could be had{left}\n{lines}", more)
         self.tried: tuple[tuple[str, str], ...] = tuple(tried)
+
+
+def _spell_tried(tried: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A line for what could not be had, and why; zones that one type lacks for one reason have one."""
+    alike = itertools.groupby(tried, lambda each: (each[0].partition(" in ")[0], each[1]))
+    for (_, why), found in alike:
+        first, *others = [what for what, _ in found]
+        zones = "".join(f", {each.rpartition(' in ')[2]}" for each in others)
+        yield f"  {first}{zones}: {why}"
 
 
 class NotReplaced(PoolError):
@@ -233,7 +273,7 @@ class NotReplaced(PoolError):
     def __init__(self, pool: str, lost: str, left: int, cause: SkyError) -> None:
         why = cause.message
         if isinstance(cause, LaunchError):
-            why = "\n".join(f"  {what}: {refused}" for what, refused in cause.tried)
+            why = "\n".join(_spell_tried(cause.tried))
         elif isinstance(cause, StartError):
             why = f"{cause.why}\n{cause.detail}".strip()
         stay = f"its other machine{'s' * (left != 1)} ({left})"
@@ -248,8 +288,50 @@ class NotReplaced(PoolError):
         self.why = why
 
 
+class TakenBack(PoolError):
+    """The pool with this id is gone with machines that were taken back, which `why` names.
+
+    There are so many others `left`; None: some, which nobody has counted.
+    """
+
+    def __init__(self, pool: str, why: str, pool_id: str, left: int | None) -> None:
+        then = "The next cell makes a new one"
+        if left != 0:
+            then = (
+                f"{spell_rest(pool_id)}; the next cell makes a new one. With on_preempt=replace a pool "
+                "goes on, and rents another machine in its place"
+            )
+        super().__init__(pool, f"pool {pool!r} is gone: {why}. {then}.")
+        self.why = why
+        self.pool_id = pool_id
+        self.left = left
+
+
+def spell_rest(pool_id: str) -> str:
+    """What becomes of the rest of a pool that is gone with some of its machines."""
+    return (
+        f"`%sky down pool={pool_id}` ends the rest of it now, which ends itself when nobody has been "
+        "there for idle="
+    )
+
+
 class PoolBusy(PoolError):
     """Something else runs there now."""
+
+
+class MachineLost(PoolError):
+    """A machine of `pool` has ended, and with it what was on its way.
+
+    The next work has another in its place, if it is not `over`, in words, with that.
+    """
+
+    def __init__(self, pool: str, why: str, *, over: str = "", in_python: bool = False) -> None:
+        then = "call it again" if in_python else "run the cell again"
+        then = f"no other is rented: {over}" if over else then
+        super().__init__(
+            pool,
+            f"a machine of pool {pool!r} has ended ({why}), and with it what was on its way; {then}",
+        )
 
 
 class RankDied(SkyError):

@@ -130,6 +130,12 @@ class Step(msgspec.Struct, frozen=True, tag=True):
     done: bool = False
 
 
+class Noted(msgspec.Struct, frozen=True, tag=True):
+    """What is to be read of how machines came to be, or of what they left, when that is over, too."""
+
+    text: str
+
+
 class Priced(msgspec.Struct, frozen=True, tag=True):
     """What the pool's machines cost from now on."""
 
@@ -425,6 +431,7 @@ Event = (
     | Reserved
     | Phase
     | Step
+    | Noted
     | Priced
     | Stage
     | RankReady

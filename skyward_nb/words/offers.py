@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Literal
 
@@ -12,6 +13,8 @@ from skyward_nb.words.times import clock
 
 _WARN = 0.8
 """The part of `max_cost` from which on a person is warned."""
+_BEFORE = 90.0
+"""Seconds before the end of a budget from which on machines end for it."""
 
 Arch = Literal["x86_64", "arm64"]
 Spot = Literal["no", "yes", "auto"]
@@ -87,6 +90,17 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = False
     price: Price | None = None
 
+    def hourly(self, nodes: int) -> float | None:
+        """Dollars an hour of so many of them; None where the price is not known."""
+        return None if self.price is None else self.price.dollars * nodes
+
+    def lasts(self, dollars: float, nodes: int) -> float | None:
+        """Seconds for which so many dollars pay for so many of them; None where the price is not known."""
+        rate = self.hourly(nodes)
+        if rate is None:
+            return None
+        return 3600 * dollars / rate if rate else math.inf
+
 
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
     """What the `nodes` of a pool can be had as, in the order in which it is tried, and remarks on that."""
@@ -98,24 +112,22 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first(self) -> float | None:
         """Dollars an hour of all nodes as the first offer; None where its price is not known."""
-        return self._of(self.offers[0])
+        return self.offers[0].hourly(self.nodes)
 
     @property
     def most(self) -> float | None:
         """Dollars an hour that it may come to; None where the price of one offer is not known."""
-        prices = [self._of(offer) for offer in self.offers]
+        prices = [offer.hourly(self.nodes) for offer in self.offers]
         known = [price for price in prices if price is not None]
         return max(known) if len(known) == len(prices) else None
-
-    def _of(self, offer: Offer) -> float | None:
-        return offer.price.dollars * self.nodes if offer.price is not None else None
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
     """What a pool's machines cost: `dollars` an hour of all of them since `began`, in seconds since 1970.
 
     `what` says in words which machines, `source` who says so; `dollars` is None where nobody does.
-    `before` is what was spent until then, where machines were others; `max_cost` what may be, in all.
+    `before` is what was spent until then, where machines were others since `first`; `max_cost` what may
+    be, in all.
     """
 
     dollars: float | None
@@ -124,6 +136,12 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     before: float = 0.0
     max_cost: float | None = None
+    first: float | None = None
+
+    @property
+    def since(self) -> float:
+        """Since when there is anything to pay, in seconds since 1970."""
+        return self.began if self.first is None else self.first
 
     def spent(self, now: float) -> float | None:
         """Dollars so far; None where the price is not known."""
@@ -132,12 +150,16 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
         return self.before + self.dollars * max(0.0, now - self.began) / 3600
 
     def rate_words(self) -> str:
-        """What it costs an hour, in words."""
+        """What it costs an hour, in words; empty where that is nothing."""
+        if self.dollars == 0:
+            return ""
         return "price unknown" if self.dollars is None else f"{spell_dollars(self.dollars)} / h"
 
     def words(self, now: float) -> str:
         """What it costs an hour, and has cost, in words."""
         spent = self.spent(now)
+        if spent is not None and not self.rate_words():
+            return f"{spell_dollars(spent)} spent"
         so_far = "" if spent is None else f", {spell_dollars(spent)} so far"
         return f"{self.rate_words()}{so_far}"
 
@@ -151,6 +173,11 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
             f"{spell_dollars(spent)} of max_cost={self.max_cost:g} are spent: the machines end in "
             f"{clock(left)}; bring home what is needed"
         )
+
+    def is_over(self, now: float) -> bool:
+        """Whether machines that are gone `now` may have ended for `max_cost`, which they do a little before."""
+        end = self.ends()
+        return end is not None and now >= end - _BEFORE
 
     def ends(self) -> float | None:
         """When `max_cost` is reached, in seconds since 1970; None where it never is, or is not known."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from msgspec.structs import replace
+from waiting import until
 
 import skyward_nb as sky
 from skyward_nb.api import arguments
@@ -14,6 +16,7 @@ from skyward_nb.words.errors import BudgetSpent
 from skyward_nb.words.offers import Bill
 
 np = pytest.importorskip("numpy")
+ARRAY = np.arange(500_000)
 
 
 @pytest.fixture(autouse=True)
@@ -91,25 +94,124 @@ def test_a_map_and_generators(compute):
     assert found == [list(range(5))] * 3
 
 
-def test_calls_go_on_with_another_machine_for_one_that_was_taken_back(no_leaks, monkeypatch):
+@pytest.fixture
+def pair(no_leaks, monkeypatch):
+    """A pool of two machines that gets another one for each that is taken back."""
     monkeypatch.setattr(arguments, "_of_text", _fake(arguments._of_text))
     compute = sky.Compute(provider="fake", nodes=2, quiet=True)
     compute._spec = replace(compute._spec, on_preempt="replace")
-    array = np.arange(500_000)
     with compute:
-        assert total(array) @ compute == [array.sum()] * 2
-        compute._runner.pool._generations.machines[1].take_back()
-        futures = [total(array) > compute for _ in range(6)]
-        ended = [future.exception() for future in futures]
-        # Those that had begun there are lost with it; all others run.
-        assert all(each is None or isinstance(each, sky.RankFailure) for each in ended)
-        assert total(array) @ compute == [array.sum()] * 2
-        assert [set(each) for each in filled(400_000) @ compute] == [{0}, {1}]
-        names = [each.name for each in compute._runner.pool._generations.machines]
-    assert names == ["fake0", "fake1+"]
+        assert total(ARRAY) @ compute == [ARRAY.sum()] * 2
+        yield compute
+
+
+def machines(compute):
+    return compute._runner.pool._generations.machines
+
+
+def when_sending(compute, monkeypatch, what):
+    """Does this whenever something begins to be sent."""
+    stores = compute._runner.pool.stores
+    telling = stores.telling
+
+    def told(text, size, watch):
+        if "sending" in text and size:
+            what()
+        return telling(text, size, watch)
+
+    monkeypatch.setattr(stores, "telling", told)
+
+
+def test_calls_go_on_with_another_machine_for_one_that_was_taken_back(pair):
+    machines(pair)[1].take_back()
+    futures = [total(ARRAY) > pair for _ in range(6)]
+    ended = [future.exception() for future in futures]
+    # Those that had begun there are lost with it; all others run.
+    assert all(each is None or isinstance(each, sky.RankFailure) for each in ended)
+    assert total(ARRAY) @ pair == [ARRAY.sum()] * 2
+    assert [set(each) for each in filled(400_000) @ pair] == [{0}, {1}]
+    assert [each.name for each in machines(pair)] == ["fake0", "fake1+"]
+
+
+@pytest.mark.parametrize(
+    ("how", "node"), [("call", 0), ("broadcast", 1), ("futures", 1), ("map", 0), ("map", 1)]
+)
+def test_a_call_whose_machine_ends_while_it_is_sent_runs_with_another(pair, monkeypatch, how, node):
+    first, told = machines(pair), []
+
+    def end():
+        """Where another call goes on already, at the second one."""
+        told.append(1)
+        if machines(pair) is first and len(told) > (node and how in ("futures", "map")):
+            time.sleep(0.3 * node)  # the one before has ended, and nobody has heard that
+            first[node].take_back()
+
+    when_sending(pair, monkeypatch, end)
+    match how:
+        case "call":
+            assert total(ARRAY) >> pair == ARRAY.sum()
+        case "broadcast":
+            assert total(ARRAY) @ pair == [ARRAY.sum()] * 2
+        case "futures":
+            ended = [future.exception() for future in [total(ARRAY) > pair for _ in range(6)]]
+            assert all(each is None or isinstance(each, sky.RankFailure) for each in ended)
+        case _:
+            arrays = [np.full(200_000, each) for each in range(8)]
+            assert pair.map(total, arrays) == [each.sum() for each in arrays]
+    assert total(ARRAY) @ pair == [ARRAY.sum()] * 2
+    assert [each.name for each in machines(pair)][node] == f"fake{node}+"
+
+
+def test_a_call_that_is_still_sent_while_a_machine_is_replaced_runs_too(pair, monkeypatch):
+    first, goes_on, pool = machines(pair), threading.Event(), pair._runner.pool
+    sent = []
+
+    def wait():
+        sent.append(threading.get_ident())
+        if len(sent) == 1:
+            assert goes_on.wait(60)
+        elif machines(pair) is first:
+            first[1].take_back()
+
+    when_sending(pair, monkeypatch, wait)
+    futures = [total(ARRAY) > pair]
+    until(lambda: sent)
+    futures.append(total(ARRAY + 1) > pair)
+    until(lambda: not pool.is_ready)
+    goes_on.set()
+    assert [future.result(60) for future in futures] == [ARRAY.sum(), (ARRAY + 1).sum()]
+    assert not pool._goings and [each.name for each in machines(pair)] == ["fake0", "fake1+"]
+
+
+def test_what_is_sent_to_a_generator_whose_machine_has_ended_says_so(pair):
+    @sky.function
+    def echo():
+        got = None
+        while True:
+            got = yield got
+
+    stream = echo() >> pair
+    next(stream)
+    machines(pair)[0].take_back()
+    with pytest.raises(sky.MachineLost, match=r"has ended \(it was taken back\).*; call it again"):
+        stream.send(ARRAY)
+    with pytest.raises(sky.RankDied, match=r"rank 0 ended with fake0 \(it was taken back\)"):
+        stream.close()
+    assert total(ARRAY) @ pair == [ARRAY.sum()] * 2
 
 
 def test_calls_are_work_that_may_cost_no_more_than_is_agreed_to(compute):
     compute._runner.pool.bill = Bill(dollars=1.0, began=0.0, max_cost=1.0)
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetSpent, match=r"runs nothing new\. Leave the `with` block"):
         total(np.ones(3)) >> compute
+
+
+def test_a_pool_that_ended_for_its_budget_says_in_python_how_to_have_another(compute):
+    pool = compute._runner.pool
+    pool.bill = Bill(dollars=1.0, began=0.0, max_cost=1.0)
+    says = r"max_cost=1 is spent.* \(it was cut\)\. Leave the `with` block, .* larger max_cost="
+    with pytest.raises(BudgetSpent, match=says):
+        pool._gone("it was cut")
+    with pytest.raises(BudgetSpent, match=says) as raised:
+        total(np.ones(3)) >> compute
+    assert "%sky" not in raised.value.message

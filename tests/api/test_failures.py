@@ -13,6 +13,7 @@ from skyward_nb.node.exceptions import pack_exception
 from skyward_nb.pool.hang import Halt
 from skyward_nb.pool.whereabouts import Spot, Whereabouts
 from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.words import errors
 from skyward_nb.words.bounds import MESSAGE
 from skyward_nb.words.events import Failure, Frame, RankDone, RankLost
 
@@ -31,6 +32,17 @@ def end(rank, error, store, *, at=HERE):
         traceback=("as it reads",),
     )  # fmt: skip
     return RankDone(run=1, rank=rank, failure=failure)
+
+
+def test_each_error_can_be_caught_by_its_name():
+    found = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, errors.SkyError)
+    ]
+    assert errors.TakenBack in found
+    for each in found:
+        assert getattr(sky, each.__name__) is each and each.__name__ in sky.__all__
 
 
 def test_equal_failures_are_one_and_the_first_in_time_is_first(store):

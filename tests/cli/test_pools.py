@@ -15,8 +15,11 @@ from pools import request, values
 from terminals import begun, ended, sky, wait_for
 
 from skyward_nb.api.check import Standing
+from skyward_nb.api.options import Asked
 from skyward_nb.api.status import PoolRow
+from skyward_nb.cli.commands import down
 from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Runs, Status, Sweep
+from skyward_nb.providers.fake import FakeMachine
 from skyward_nb.providers.folders import runtime_root
 
 
@@ -76,6 +79,26 @@ def test_pools_that_were_left_are_taken_down(make):
     assert sky("status").stdout == "no pool is up\n"
     ran = sky("down", "a")
     assert ran.code == 1 and ran.stderr == "skyward-nb: no pool 'a' is alive\n"
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "lines"])
+def test_machines_that_may_run_on_are_named_and_no_success(make, monkeypatch, capsys, as_json):
+    pool = make(provider="fake", nodes=1)
+    pool.leave()
+    release = FakeMachine.release
+
+    async def may_run(machine):
+        await release(machine)
+        return "i-1"
+
+    monkeypatch.setattr(FakeMachine, "release", may_run)
+    assert down(Asked(), [], as_json) == 1
+    said = capsys.readouterr().out
+    if as_json:
+        (ended,) = msgspec.json.decode(said, type=Down).ended
+        assert (ended.id, ended.may_run) == (pool.pool_id, "i-1")
+    else:
+        assert said == "pool default is down: 1 rank ended; i-1 may run on\n"
 
 
 def test_what_runs_is_told_and_where_its_ranks_are(make):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import sys
 import msgspec
 import psutil
 import pytest
+from later import needs
 from leaks import traces
 from pools import found, values
 from terminals import COMMAND, begun, ended, said, sky, wait_for
@@ -18,9 +18,7 @@ from terminals import COMMAND, begun, ended, said, sky, wait_for
 from skyward_nb.api.script import ScriptEnd
 from skyward_nb.pool import registry
 
-needs_torch = pytest.mark.skipif(
-    not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
-)
+needs_torch = needs("torch")
 
 
 BOTH = [0, 1]

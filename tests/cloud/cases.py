@@ -1,4 +1,4 @@
-"""Everything that may happen to a call of AWS while a pool comes up, is used and goes down.
+"""Everything that may happen to a call of AWS while a pool comes up, is used, mended, goes down, or is swept.
 
 Each case is a call and what becomes of it: whoever makes it is killed before it was sent, when it was
 carried out, or when it was answered; its answer is lost; it fails, once or from there on; it fails
@@ -8,6 +8,7 @@ although it was carried out. Which calls there are was found by recording them: 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 SEED = 9
@@ -17,29 +18,26 @@ POOLS = {
     "placed": {"nodes": 2, "kind": "c5n.18xlarge"},
     "spot": {"nodes": 1, "spot": True},
 }
-CALLS = {
-    "DescribeInstanceTypes": ("ec2", 1),
-    "DescribeInstanceTypeOfferings": ("ec2", 1),
-    "DescribeSpotPriceHistory": ("ec2", 1),
-    "GetProducts": ("pricing", 1),
-    "GetCallerIdentity": ("sts", 1),
-    "DescribeSubnets": ("ec2", 1),
-    "GetParameter": ("ssm", 1),
-    "DescribeImages": ("ec2", 1),
-    "DescribeSecurityGroups": ("ec2", 2),
-    "CreateSecurityGroup": ("ec2", 1),
-    "AuthorizeSecurityGroupIngress": ("ec2", 1),
-    "AuthorizeSecurityGroupEgress": ("ec2", 1),
-    "CreatePlacementGroup": ("ec2", 1),
-    "RunInstances": ("ec2", 1),
-    "DescribeInstances": ("ec2", 3),
-    "TerminateInstances": ("ec2", 1),
-    "DeleteSecurityGroup": ("ec2", 1),
-    "DeletePlacementGroup": ("ec2", 1),
+POOL = {
+    "DescribeInstanceTypes": 1,
+    "DescribeInstanceTypeOfferings": 1,
+    "DescribeSpotPriceHistory": 1,
+    "GetProducts": 1,
+    "GetCallerIdentity": 1,
+    "DescribeSubnets": 1,
+    "GetParameter": 1,
+    "DescribeImages": 1,
+    "DescribeSecurityGroups": 2,
+    "CreateSecurityGroup": 1,
+    "AuthorizeSecurityGroupIngress": 1,
+    "AuthorizeSecurityGroupEgress": 1,
+    "CreatePlacementGroup": 1,
+    "RunInstances": 1,
+    "DescribeInstances": 3,
+    "TerminateInstances": 1,
+    "DeleteSecurityGroup": 1,
+    "DeletePlacementGroup": 1,
 }
-"""By action: its service, and how often it is made at least, by those pools that make it."""
-
-ORDERS = ("leases first", "sweep first")
 _ONLY = {
     "DescribeInstanceTypes": "placed",  # all others are in the table that ships
     "DescribeSpotPriceHistory": "spot",
@@ -47,6 +45,68 @@ _ONLY = {
     "DeletePlacementGroup": "placed",
 }
 """Calls that pools of one kind alone make."""
+POOL_OF = {
+    name: {each: times for each, times in POOL.items() if _ONLY.get(each, name) == name}
+    for name in POOLS
+}
+"""What each kind of pool calls."""
+REPLACEMENT = {
+    "DescribeInstances": 5,
+    "GetCallerIdentity": 1,
+    "DescribeSubnets": 1,
+    "GetParameter": 1,
+    "DescribeImages": 1,
+    "DescribeSecurityGroups": 2,
+    "AuthorizeSecurityGroupIngress": 1,
+    "AuthorizeSecurityGroupEgress": 1,
+    "RunInstances": 1,
+    "TerminateInstances": 1,
+    "DeleteSecurityGroup": 1,
+}
+SWEEP = {
+    "GetCallerIdentity": 1,
+    "DescribeInstances": 4,
+    "TerminateInstances": 1,
+    "DescribeSecurityGroups": 2,
+    "DeleteSecurityGroup": 1,
+    "DeletePlacementGroup": 1,
+    "DescribePlacementGroups": 1,
+}
+UNRECORDED = {
+    "DescribeInstances": 1,
+    "TerminateInstances": 1,
+    "DescribeSecurityGroups": 2,
+    "DeleteSecurityGroup": 1,
+    "DescribePlacementGroups": 1,
+    "DeletePlacementGroup": 1,
+}
+# By action: how often a call is made at least; with 0, it is played elsewhere. A pool comes up, runs a
+# cell and goes down; one comes up although its quota as spot is used up; one does not, as a machine's
+# first script fails; another machine is rented for one of two that was taken back, and the pool goes
+# down; a sweep finds machines of somebody who was killed, with their record, or without.
+OTHERS = {
+    "quota": {**dict.fromkeys(POOL_OF["spot"], 0), "GetServiceQuota": 1, "RunInstances": 2},
+    "boot": {
+        **{
+            each: 0 for each in POOL_OF["one"] if each != "TerminateInstances"
+        },  # they end themselves
+        "GetConsoleOutput": 1,
+    },
+    "replacement": REPLACEMENT,
+    "sweep": SWEEP,
+    "sweep without a record": UNRECORDED,
+}
+SWEEPS = ("sweep", "sweep without a record")
+CALLS = tuple(dict.fromkeys([*POOL, *(action for calls in OTHERS.values() for action in calls)]))
+
+ORDERS = ("leases first", "sweep first")
+_SERVICES = {
+    "GetCallerIdentity": "sts",
+    "GetParameter": "ssm",
+    "GetProducts": "pricing",
+    "GetServiceQuota": "servicequotas",
+}
+"""Those that are not of EC2."""
 _CHANGES = {each for each in CALLS if not each.startswith(("Describe", "Get"))}
 _KILLS = ("before", "sent", "answered")
 # docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html, and CommonErrors of the others.
@@ -64,8 +124,29 @@ _COMMON = {
         "AccessDeniedException",
         "ExpiredTokenException",
     ),
+    "servicequotas": (
+        "TooManyRequestsException",
+        "ServiceException",
+        "AccessDeniedException",
+        "ExpiredTokenException",
+    ),
     "sts": ("Throttling", "InternalFailure", "AccessDenied", "ExpiredToken"),
 }
+_SELDOM = (
+    "AuthFailure",
+    "Blocked",
+    "IncompleteSignature",
+    "InternalFailure",
+    "InvalidClientTokenId",
+    "InvalidParameter",
+    "MissingAuthenticationToken",
+    "OptInRequired",
+    "PendingVerification",
+    "ServiceUnavailable",
+    "Unavailable",
+    "UnknownParameter",
+)
+"""Others that any call of EC2 may get: one of them is played with each."""
 _OWN = {
     "GetCallerIdentity": ("InvalidClientTokenId", "SignatureDoesNotMatch"),
     "GetParameter": ("ParameterNotFound",),
@@ -105,7 +186,8 @@ _OF_SPOT = ("MaxSpotInstanceCountExceeded", "SpotMaxPriceTooLow", "InsufficientI
 class Case:
     """The call of this action that is made after `skip` others of it, and what becomes of it."""
 
-    pool: str
+    scene: str
+    """A kind of pool, or another scene."""
     action: str
     skip: int
     how: str
@@ -118,71 +200,113 @@ class Case:
     """Seconds from the answer to the kill."""
 
     def __str__(self) -> str:
-        what = f"{self.action}{self.skip + 1 if CALLS[self.action][1] > 1 else ''}"
+        times = OTHERS.get(self.scene, POOL)[self.action]
+        what = f"{self.action}{self.skip + 1 if times > 1 else ''}"
         more = " from there on" * self.lasting + " all the same" * self.after
-        return f"{self.pool}: {what} {self.how}{more}, {self.order}"
+        return f"{self.scene}: {what} {self.how}{more}, {self.order}"
 
     @property
     def is_kill(self) -> bool:
         return self.how in _KILLS
 
 
-def calls_of(pool: str) -> set[str]:
-    """The actions that a pool of this kind makes."""
-    return {each for each in CALLS if _ONLY.get(each, pool) == pool}
+def calls_of(scene: str) -> dict[str, int]:
+    """The actions that somebody calls in a scene, and how often each at least."""
+    return OTHERS.get(scene) or POOL_OF[scene]
 
 
 def is_common(case: Case) -> bool:
     """Whether its error is one that any call of its service may get."""
-    return case.how in _COMMON[CALLS[case.action][0]]
+    return case.how in (*_common(case.action), *_SELDOM)
+
+
+def service_of(action: str) -> str:
+    """The service that is called."""
+    return _SERVICES.get(action, "ec2")
+
+
+def _common(action: str) -> tuple[str, ...]:
+    return _COMMON[service_of(action)]
 
 
 def all_cases() -> list[Case]:
     """All of them, always the same and in the same order."""
     chance = random.Random(SEED)
-    made: list[Case] = []
-
-    def add(action: str, skip: int, how: str, order: str = "", pool: str = "", **more) -> None:
-        own = _ONLY.get(action) or chance.choice(("one", "two"))
-        order = order or chance.choice(ORDERS)
-        delay = round(chance.random() * 0.3, 2) if how == "answered" else 0.0
-        made.append(Case(pool or own, action, skip, how, order, delay=delay, **more))
-
-    for action, (service, times) in CALLS.items():
-        for skip in range(times):
-            for how in _KILLS:
-                for order in ORDERS if action in _CHANGES else ("",):
-                    add(action, skip, how, order)
-            add(action, skip, "lost")
-            for code in _COMMON[service]:
-                add(action, skip, code)
-            add(action, skip, _COMMON[service][3], lasting=True)
-            for code in _OWN.get(action, ()) if not skip else ():
-                add(action, skip, code)
-        if action in _CHANGES:
-            add(action, 0, "InternalError", after=True)
-    for code in _OF_SPOT:
-        add("RunInstances", 0, code, pool="spot")
+    made = _cases_of(
+        POOL, chance, lambda action: _ONLY.get(action) or chance.choice(("one", "two"))
+    )
+    made += [_case(chance, "spot", "RunInstances", 0, code) for code in _OF_SPOT]
+    for scene, calls in OTHERS.items():
+        made += _cases_of(calls, chance, lambda _, scene=scene: scene)
     return made
 
 
-def sample(count: int = 8) -> list[Case]:
+def _cases_of(
+    calls: Mapping[str, int], chance: random.Random, scene_of: Callable[[str], str]
+) -> list[Case]:
+    made: list[Case] = []
+    for action, times in calls.items():
+
+        def add(skip: int, how: str, order: str = "", action: str = action, **more: bool) -> None:
+            made.append(_case(chance, scene_of(action), action, skip, how, order, **more))
+
+        for skip in range(times):
+            for how in _KILLS:
+                for order in ORDERS if action in _CHANGES else ("",):
+                    add(skip, how, order)
+            add(skip, "lost")
+            # The codes of all calls are all played with pools: elsewhere one by chance will do.
+            common = _common(action)
+            for code in common if calls is POOL else (chance.choice(common),):
+                add(skip, code)
+            if service_of(action) == "ec2":
+                others = [each for each in _SELDOM if each not in _OWN.get(action, ())]
+                add(skip, others[len(made) % len(others)])
+            add(skip, common[3], lasting=True)
+            for code in _OWN.get(action, ()) if not skip else ():
+                add(skip, code)
+        if action in _CHANGES:
+            add(0, "InternalError", after=True)
+    return made
+
+
+def _case(
+    chance: random.Random,
+    scene: str,
+    action: str,
+    skip: int,
+    how: str,
+    order: str = "",
+    **more: bool,
+) -> Case:
+    delay = round(chance.random() * 0.3, 2) if how == "answered" else 0.0
+    return Case(scene, action, skip, how, order or chance.choice(ORDERS), delay=delay, **more)
+
+
+def sample() -> list[Case]:
     """A few of them: each way in which a call can come to grief, and the launch among them."""
     cases = all_cases()
+    of_pools = [each for each in cases if each.scene in POOLS]
     chosen = [
         each
-        for each in cases
+        for each in of_pools
         if each.action == "RunInstances" and each.is_kill and each.order == "leases first"
     ]
     chance = random.Random(SEED)
-    others = [each for each in cases if each not in chosen]
     wanted = [
         lambda each: each.how == "lost" and each.action == "RunInstances",
         lambda each: each.lasting and each.action == "TerminateInstances",
         lambda each: each.is_kill and each.action == "TerminateInstances",
         lambda each: each.after and each.action == "RunInstances",
-        lambda each: each.pool == "placed" and each.is_kill,
+        lambda each: each.scene == "placed" and each.is_kill,
     ]
     for fits in wanted:
-        chosen.append(chance.choice([each for each in others if fits(each)]))
-    return chosen[:count]
+        chosen.append(
+            chance.choice([each for each in of_pools if fits(each) and each not in chosen])
+        )
+    for scene in SWEEPS:
+        killed = [
+            each for each in cases if each.scene == scene and each.action == "TerminateInstances"
+        ]
+        chosen.append(next(each for each in killed if each.how == "sent"))
+    return chosen

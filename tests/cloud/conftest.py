@@ -67,11 +67,12 @@ def cloud(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
 # ── faults ──────────────────────────────────────────────────────────────────────────────
 
 RESULTS = pytest.StashKey[list]()
+_OPTION = "--cloud-faults"
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--cloud-faults",
+        _OPTION,
         metavar="PATH",
         help="play every case of a call of AWS that goes wrong, not a sample, and write what came of it",
     )
@@ -81,12 +82,28 @@ def pytest_configure(config):
     config.stash[RESULTS] = []
 
 
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Cases are played by all processes, each of which has a cloud of its own."""
+    from xdist.scheduler.load import LoadScheduling
+
+    return LoadScheduling(config, log) if config.getoption(_OPTION, default=None) else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    node.config.stash[RESULTS] += getattr(node, "workeroutput", {}).get("cloud_results", [])
+
+
 def pytest_sessionfinish(session, exitstatus):
-    path = session.config.getoption("--cloud-faults", default=None)
     found = session.config.stash[RESULTS]
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["cloud_results"] = found
+        return
+    path, cases = session.config.getoption(_OPTION, default=None), all_cases()
     # A table of some of them would pass for one of all.
-    if path and len(found) == len(all_cases()):
-        Path(path).write_text(table.written(found))
+    if path and len(found) == len(cases):
+        Path(path).write_text(table.written([(cases[number], code) for number, code in found]))
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,8 @@ from cloud.quotas import Quotas, code
 from cloud.stock import Stock
 
 WSGI = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+_QUIET = 0.3
+"""Seconds without a call after which there is none on its way."""
 _NOT_COMPARED = ("Action", "Version", "ClientToken", "Placement.AvailabilityZone")
 
 
@@ -53,6 +55,8 @@ class Layer:
         self._tokens: dict[tuple[str, str, str], tuple[dict[str, str], Answer]] = {}
         self._token_of: dict[str, str] = {}
         self._lock = threading.RLock()
+        self._lately = time.monotonic()
+        """When a call came, or was answered."""
         self._own = {
             ("ec2", "RunInstances"): self._run_instances,
             ("ec2", "TerminateInstances"): self._terminate_instances,
@@ -78,6 +82,7 @@ class Layer:
             own = self.machines.own() if self.machines else "203.0.113.7"
             return _send(Answer(200, f"{own}\n".encode(), "text/plain"), start)
         call = calls.read(environ)
+        self._lately = time.monotonic()
         with self._lock:
             rule = self.rules.take(call, lambda: self._zone(call))
             how = rule.how if rule else ""
@@ -108,10 +113,20 @@ class Layer:
                 if how == "sent":
                     rules.kill(_caller(environ))
                 return _hang_up(environ, start)
+            self._lately = time.monotonic()
         if how == "answered" and rule:
             pid = _caller(environ)
             return _then(_send(answer, start), lambda: _kill_soon(pid, rule.delay))
         return _send(answer, start)
+
+    def settled(self) -> None:
+        """Wait until all that was asked is carried out: who was killed may have sent something just before."""
+        while True:
+            with self._lock:
+                left = self._lately + _QUIET - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(left)
 
     def _answer(self, call: Call, environ: dict[str, Any]) -> Answer:
         self._environ = environ
@@ -310,7 +325,8 @@ class Layer:
     def reclaim(self, instance: str) -> None:
         """EC2 takes a spot machine back."""
         with self._lock:
-            self._over(self.stock.terminate(instance), instance)
+            code, words = "Server.SpotInstanceTermination", "Spot instance termination"
+            self._over(self.stock.terminate(instance, code, words), instance)
 
     def _describe_instances(self, call: Call) -> Answer:
         """Machines may be seen late: docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html."""

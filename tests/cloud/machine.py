@@ -94,6 +94,15 @@ class Machine:
         try:
             front = f"m{place}"
             self.front = street.connect(self.box, "front", front, place, "ens5")
+            # As the pool's security group has it: by public addresses comes who rents, and no other
+            # member; nor do machines know of them.
+            street.box.links(f"link set {front}-front type bridge_slave isolated on")
+            own, caller = street.address("front", place), street.address("front", 1)
+            self.box.links(
+                "address flush dev ens5",
+                f"address add {own}/32 dev ens5",
+                f"route add {caller} dev ens5 src {own}",
+            )
             self.back = street.connect(self.box, "back", front, place, "ens6")
             self._install()
         except BaseException:

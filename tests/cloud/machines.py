@@ -63,6 +63,7 @@ class Machines:
             place = self._places.get(launch.instance)
         if place is None or not self.boots(launch.instance):
             return
+        made: Machine | None = None
         try:
             made = Machine(
                 self.street, place, launch, self._folder, lambda: self._powered_off(launch.instance)
@@ -76,7 +77,12 @@ class Machines:
             else:
                 made.close()
         except Exception:
-            if launch.instance in self._places:
+            with self._lock:
+                # One that is ended while it comes up has its address until it is closed.
+                is_wanted = launch.instance in self._places and (
+                    made is None or self.machines.get(launch.instance) is made
+                )
+            if is_wanted:
                 self.troubles.append(traceback.format_exc())
 
     def end(self, instance: str) -> None:

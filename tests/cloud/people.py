@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from cloud.sky import Cloud
 
 _TESTS = Path(__file__).parents[1]
@@ -55,6 +57,16 @@ class Begun:
     people: People
     pid: int
     said: Path
+
+    def up(self) -> Begun:
+        """Itself, once it says that its pool is up; it may take a minute, and must not have ended."""
+        until = time.monotonic() + 60
+        while "up\n" not in self.said.read_text():
+            has_ended = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+            assert not has_ended, self.ended()
+            assert time.monotonic() < until, self.said.read_text()
+            time.sleep(0.05)
+        return self
 
     def ended(self) -> Ended:
         return Ended(int(self.people.tell({"pid": self.pid})), self.said.read_text())

@@ -11,7 +11,7 @@ import re
 from cloud.answers import Answer, Refused, said
 from cloud.calls import Call
 
-_PLENTY = 2048.0
+PLENTY = 2048.0
 FAMILIES = {
     "Standard": ("L-1216C47A", "L-34B43A08", r"[acdhimrtz]\d.*"),
     "G and VT": ("L-DB2E81BA", "L-3819A6DF", r"(g\d|gr\d|vt\d).*"),
@@ -38,7 +38,7 @@ class Quotas:
         self.limits: dict[tuple[str, str], float] = {}
 
     def limit(self, region: str, name: str) -> float:
-        return self.limits.get((region, name), self.limits.get(("", name), _PLENTY))
+        return self.limits.get((region, name), self.limits.get(("", name), PLENTY))
 
     def check(self, region: str, kind: str, *, spot: bool, now: int, more: int) -> None:
         """Raise what EC2 says where `more` vCPUs, `now` there, would be too many."""

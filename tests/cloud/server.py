@@ -75,6 +75,7 @@ class Server:
         return self._layer.left()
 
     def settled(self) -> None:
+        self._layer.settled()
         if self._layer.machines:
             self._layer.machines.settled()
 

@@ -112,6 +112,8 @@ class Cloud:
         self.folder = folder
         self._lock = threading.Lock()
         self.log = folder / "server.log"
+        # It lives as long as the tests: it is no process of a pool of theirs.
+        env = {name: each for name, each in os.environ.items() if name != "SKYWARD_RUNTIME_DIR"}
         with self.log.open("ab") as log:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "cloud.server"],
@@ -119,7 +121,7 @@ class Cloud:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(_TESTS)},
+                env={**env, "PYTHONPATH": str(_TESTS)},
                 start_new_session=True,
             )
         self._port = 0

@@ -13,6 +13,7 @@ from moto.core.model_instances import reset_model_data
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+from moto.ec2.models.instances import StateReason
 
 ACCOUNT = "123456789012"
 _OVER = ("shutting-down", "terminated")
@@ -140,17 +141,20 @@ class Stock:
         pair = self._backend(region).key_pairs.get(name)
         return "" if pair is None else pair.material_public.decode().strip() + "\n"
 
-    def terminate(self, instance: str) -> str:
-        """The region of the instance, which is over."""
-        region, _ = self.find(instance)
+    def terminate(self, instance: str, code: str, message: str) -> str:
+        """The region of the instance, which is over, for this reason:
+        docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html."""
+        region, own = self.find(instance)
         self._backend(region).terminate_instances([instance])
+        own.state_reason = StateReason(f"{code}: {message}", code)
         return region
 
     def power_off(self, instance: str) -> str:
         """What becomes of an instance that powered itself off; its region if it is over."""
         region, own = self.find(instance)
         if own.instance_initiated_shutdown_behavior == "terminate":
-            return self.terminate(instance)
+            code = "Client.InstanceInitiatedShutdown"
+            return self.terminate(instance, code, "Instance initiated shutdown")
         self._backend(region).stop_instances([instance])
         return ""
 

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
+from later import Later
 from leaks import leaves_nothing
+
+nbformat = Later("nbformat")
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "aws.ipynb"
 NEEDS = ("torch", "nbconvert")

@@ -10,10 +10,11 @@ import re
 import time
 
 import pytest
+from cloud.renter import CPU, GPU, OTHER, Renter, launches, offer
 from cloud.sky import Cloud
 
 from skyward_nb.api.sweeping import clean_up
-from skyward_nb.providers.aws import calls, ending, keys, launch, ledger, sweep
+from skyward_nb.providers.aws import launch, ledger, sweep
 from skyward_nb.providers.aws.images import MachineImage
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.network import Street
@@ -21,64 +22,11 @@ from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
-from skyward_nb.words.events import Step
-from skyward_nb.words.offers import InstanceType, Offer, Price
-from skyward_nb.words.spec import PoolSpec
-
-CPU = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)
-OTHER = InstanceType(name="c5.large", arch="x86_64", cpus=2, memory=4)
-GPU = InstanceType(
-    name="p4d.24xlarge", arch="x86_64", cpus=96, memory=1152, gpu="A100", gpus=8, gpu_memory=40,
-    efa=True, network_cards=4,
-)  # fmt: skip
-
-
-def offer(kind=CPU, region="us-east-1", zones="ab", *, spot=False):
-    price = Price(dollars=0.1, source="a test", spot=spot)
-    names = tuple(region + letter for letter in zones)
-    return Offer(type=kind, region=region, zones=names, spot=spot, price=price)
-
-
-class Renter:
-    """Launches a pool as a provider does, and hears what is told."""
-
-    def __init__(self, pool_id: str = "default-abc", **options: object) -> None:
-        access = options.pop("aws", AWSAccess(region="us-east-1"))
-        self.spec = PoolSpec(provider="aws", aws=access, **{"nodes": 2, **options})
-        self.cloud = calls.Cloud()
-        self.told: list[str] = []
-        self.entry = ledger.Entry.begin(
-            ledger.Record(
-                pool_id=pool_id, name="default", owner=ledger.owner(), maker=ledger.Maker.this(),
-                created=time.time(),
-            )
-        )  # fmt: skip
-
-    def launch(self, *offers: Offer):
-        pair, host = keys.new_pair("skyward_nb"), keys.new_pair("")
-        self.work = Launch(self.spec, self.cloud, self.entry, pair, host, self._hear)
-        self.machines = asyncio.run(self.work.run(offers or (offer(),)))
-        self.entry.note(machines=self.machines)
-        return self.machines
-
-    def end(self) -> ending.Left:
-        return asyncio.run(ending.end(self.cloud, self.entry))
-
-    def _hear(self, said: object) -> None:
-        if isinstance(said, Step):
-            self.told.append(said.text)
-
-    def words(self) -> str:
-        return "\n".join(self.told)
 
 
 @pytest.fixture
 def renter(api: Cloud):
     return Renter
-
-
-def launches(api: Cloud):
-    return [call for call in api.calls if call.action == "RunInstances"]
 
 
 def the(values):
@@ -209,7 +157,9 @@ def test_a_zone_that_has_none_leads_to_the_next(api, renter):
     api.capacity("c6i.large", "us-east-1a", 1)
     made = renter(nodes=2)
     assert the(each.zone for each in made.launch()) == "us-east-1b"
-    assert "next zone: c6i.large in us-east-1b" in made.words()
+    there, here = (f"c6i.large in us-east-1{zone}" for zone in "ab")
+    assert f"asking for 2 × {here} (next zone), $0.200 / h" in made.told
+    assert made.told[-1].startswith(f"next zone: {here} (not {there}: ")
     assert len({call.parameters["ClientToken"] for call in launches(api)}) == 2
 
 
@@ -315,6 +265,30 @@ def test_all_that_was_tried_is_told(api, renter):
         "c5.large in us-east-1a", "c5.large in us-east-1b",
     ]  # fmt: skip
     assert "fewer nodes=" in caught.value.message
+    assert "region=us-east-1,us-west-2" in caught.value.message
+    assert "  c5.large in us-east-1a, us-east-1b: EC2 has not so many" in caught.value.message
+
+
+def test_a_group_that_is_not_there_is_told_and_nothing_is_thought_to_be_launched(
+    api, renter, monkeypatch
+):
+    monkeypatch.setattr(launch, "_PAUSE", 0.01)
+    api.fail("RunInstances", "InvalidGroup.NotFound", times=0)
+    made = renter()
+    with pytest.raises(LaunchError) as caught:
+        made.launch()
+    (why,) = [why for _, why in caught.value.tried]
+    assert "InvalidGroup.NotFound" in why and "known to end" not in why
+    assert "none is left" in caught.value.message
+    assert len(launches(api)) > 1
+    assert made.entry.record.attempts[-1].over
+
+
+def test_what_a_person_has_to_do_first_has_no_other_ways(api, renter):
+    api.fail("RunInstances", "PendingVerification")
+    with pytest.raises(LaunchError, match="AWS still looks into the account") as caught:
+        renter().launch()
+    assert "Other ways" not in caught.value.message
 
 
 def ends_after(call):
@@ -328,7 +302,7 @@ def test_what_machines_have_cost_that_came_to_nothing_is_no_longer_there_to_be_s
     api.fail("DescribeInstances", "Unsupported")
     made.launch()
     first, second = (ends_after(each) for each in launches(api))
-    assert made.work.spent == pytest.approx(2 * 0.1 / 60)
+    assert made.work.cost(0.0) == pytest.approx(2 * 0.1 / 60)
     assert first - second == 60
     assert not made.end()
 
@@ -382,7 +356,7 @@ def gone(entry):
 def listed(pool_id):
     """As if the pool's agents were there to be attached to."""
     path = far_root() / f"{pool_id}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch()
     yield
     path.unlink()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import signal
+import stat
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import pytest
+from cloud.presses import interrupts_at
 from pools import found, request, values
+from waiting import until
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
@@ -131,6 +133,57 @@ def test_each_step_is_told(offered):
     offered.nothing_left()
 
 
+# ── what stays here ─────────────────────────────────────────────────────────────────────
+
+TOKEN = "IQoJb3JpZ2luX2VjEXAMPLETOKEN"
+_FOLDERS = ("/dev/shm", "/home", "/run", "/tmp", "/var/lib/cloud", "/var/lib/skyward", "/var/tmp")
+
+
+def texts(machine):
+    """All that processes of a machine were started with, and what lies in its files, by where.
+
+    What it only sees of this machine, and cannot write, is not its own.
+    """
+    seen_there = {str(machine.file(each)) for each in (sys.prefix, sys.base_prefix)}
+    for process in machine.processes():
+        for part in ("environ", "cmdline"):
+            # It may have ended meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                yield f"{process} {part}", machine.file(f"/proc/{process}/{part}").read_bytes()
+    for folder in _FOLDERS:
+        for place, within, names in os.walk(machine.file(folder)):
+            within[:] = [each for each in within if f"{place}/{each}" not in seen_there]
+            for path in (Path(place, name) for name in names):
+                with contextlib.suppress(FileNotFoundError):
+                    if stat.S_ISREG(path.lstat().st_mode):
+                        yield str(path), path.read_bytes()
+
+
+def test_no_credentials_get_to_a_machine(cloud, rented, monkeypatch):
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    secrets = [
+        os.environ[f"AWS_{each}"].encode()
+        for each in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
+    ]
+    pool = rented(nodes=2)
+    body = "import os\nmark = 'a-mark-of-this-test'\ndict(os.environ)"
+    for environ in values(pool, body, {"os": os, "here": "as-it-is-sent"}):
+        assert environ["WORLD_SIZE"] == "2"
+        assert [name for name in environ if name.startswith("AWS_")] == []
+        assert [each for each in secrets if each in repr(environ).encode()] == []
+    assert cloud.calls[-1].key.encode() == secrets[0], "they are those that it was rented with"
+    seen = 0
+    for machine in cloud.machines:
+        told = dict(texts(machine))
+        seen += any(b"SKYWARD_POOL=" in text for text in told.values())
+        assert any(b"BEGIN OPENSSH PRIVATE KEY" in text for text in told.values())
+        found = [where for where, text in told.items() if any(each in text for each in secrets)]
+        assert found == []
+    assert seen == 2, "processes of the pool are looked at"
+    pool.close()
+    cloud.nothing_left()
+
+
 # ── it ends by itself ───────────────────────────────────────────────────────────────────
 
 
@@ -188,7 +241,7 @@ def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
 
 def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
     monkeypatch.setattr(launch, "lease_for", lambda *_: launch.Lease(60, 60, 12, every=1))
-    pool = rented(max_cost=0.001)
+    pool = rented(max_cost=0.01)
     values(pool, "1")
     until(lambda: not cloud.machines)
     pool.close()
@@ -209,7 +262,10 @@ def test_a_budget_is_a_time():
 # ── what goes wrong ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_boot_that_fails_leaves_nothing(offered, monkeypatch):
+@pytest.mark.parametrize("looked_again_after", [0.1, 5.0])
+def test_a_boot_that_fails_leaves_nothing(offered, monkeypatch, looked_again_after):
+    """Whether it is seen to run before that or not."""
+    monkeypatch.setattr(launch, "_PAUSE", looked_again_after)
     monkeypatch.setattr(boot, "_LOOK", 1.0)
     with pytest.raises(StartError, match="ended before it could be logged in to"):
         started(aws=AWSAccess(region="us-east-1", user="nobody-here"))
@@ -222,6 +278,28 @@ def test_a_machine_that_never_answers_is_given_up(offered, monkeypatch):
     offered.dead()
     with pytest.raises(HostError):
         started(nodes=2)
+    offered.nothing_left()
+
+
+def test_a_machine_that_shows_another_host_key_is_not_logged_in_to(offered, monkeypatch):
+    """As one that somebody puts in between would."""
+    log_in, logs = boot.log_in, []
+
+    async def swapped(*args):
+        (machine,) = offered.booted(1)
+        key = "/etc/ssh/ssh_host_ed25519_key"
+        machine.sh(f"rm {key}; ssh-keygen -q -t ed25519 -N '' -f {key}; systemctl restart ssh")
+        try:
+            return await log_in(*args)
+        finally:
+            logs.append(machine.file("/var/log/sshd.log").read_text())
+
+    monkeypatch.setattr(boot, "_LIMIT", 1.0)
+    monkeypatch.setattr(boot, "log_in", swapped)
+    with pytest.raises(HostError, match="host key"):
+        started()
+    assert "Accepted" not in logs[0] and "Connection" in logs[0]
+    assert ledger.entries() == [] and offered.left() == {}
     offered.nothing_left()
 
 
@@ -275,24 +353,10 @@ def test_without_rights_nothing_is_begun(offered):
     assert ledger.entries() == [] and offered.left() == {}
 
 
-def until(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("step", ["launch", "boot", "environment"])
 def test_an_interrupt_leaves_nothing(offered, step):
-    sent = []
-
-    def watch(event):
-        if isinstance(event, Step) and event.name == step and not sent:
-            sent.append(event)
-            os.kill(os.getpid(), signal.SIGINT)
-
     with pytest.raises(KeyboardInterrupt):
-        started(watch)
+        started(interrupts_at(step))
     assert ledger.entries() == [] and offered.left() == {}
     offered.nothing_left()
 

@@ -10,7 +10,8 @@ from skyward_nb.api.options import parse
 from skyward_nb.api.renting import dry_lines
 from skyward_nb.api.specs import spec_of
 from skyward_nb.providers.aws.quoting import forget, quote_of
-from skyward_nb.words.errors import AccountError, NothingFits
+from skyward_nb.words.accelerators import parse_accelerator
+from skyward_nb.words.errors import AcceleratorError, AccountError, NothingFits
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -111,7 +112,9 @@ def test_credentials_that_are_no_good_say_what_to_type(api, code, says):
 def test_without_credentials_it_says_what_to_type(api, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(AccountError, match=r"`aws configure sso`, or `aws configure`"):
+    with pytest.raises(
+        AccountError, match=r"`aws configure sso`, or `aws configure`.*aws_profile=NAME"
+    ):
         quote("accelerator=A100:8 region=us-east-1")
     lines = dry_lines(spec("accelerator=A100:8 nodes=2 region=us-east-1"))
     assert "aws configure sso" in lines[0]
@@ -120,8 +123,36 @@ def test_without_credentials_it_says_what_to_type(api, monkeypatch):
 
 
 def test_a_profile_that_is_not_there_is_named(api):
-    with pytest.raises(AccountError, match=r"profile"):
+    with pytest.raises(AccountError, match=r"profile \(nobody\).*list-profiles.*aws_profile="):
         quote("aws_profile=nobody accelerator=A100:8 region=us-east-1")
+    with pytest.raises(AccountError, match=r"profile \(nobody\)"):
+        quote("aws_profile=nobody accelerator=A100:8")
+
+
+def test_what_to_type_is_about_the_profile_that_was_used(api, monkeypatch, tmp_path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    (tmp_path / "aws_config").write_text(
+        "[profile team]\nsso_session = corp\nsso_account_id = 123456789012\nsso_role_name = Dev\n"
+        "[sso-session corp]\nsso_region = us-east-1\nsso_start_url = https://corp.awsapps.com/start\n"
+        "[profile broken]\nrole_arn = arn:aws:iam::123456789012:role/X\nsource_profile = gone\n"
+    )
+    with pytest.raises(AccountError, match=r"`aws sso login --profile team`"):
+        quote("aws_profile=team accelerator=A100:8 region=us-east-1")
+    with pytest.raises(AccountError, match=r'"gone".*"broken" does not exist: .*~/.aws/config'):
+        quote("aws_profile=broken accelerator=A100:8 region=us-east-1")
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    with pytest.raises(AccountError, match=r"`aws sso login --profile team`"):
+        quote("accelerator=A100:8 region=us-east-1")
+
+
+def test_a_region_that_is_mistyped_is_an_error_with_the_nearest(api):
+    with pytest.raises(AccountError, match=r"region=us-eas-1: .*; did you mean us-east-1\?"):
+        quote("accelerator=A100:8 region=us-eas-1")
+    with pytest.raises(AccountError, match=r"did you mean us-east-1\?"):
+        dry_lines(spec("accelerator=A100:8 region=us-eas-1"))
+    with pytest.raises(AccountError, match=r"region=eu-west-9: .*; did you mean eu-west-\d\?"):
+        quote("instance_type=c6i.large region=us-east-1,eu-west-9")
 
 
 def test_the_region_is_that_of_the_line_or_of_the_configuration(api, monkeypatch, tmp_path):
@@ -139,3 +170,5 @@ def test_the_table_of_a_dry_run(api):
     assert any(line.startswith("max_cost=5 lasts for") for line in lines)
     assert "RunInstances" not in api.actions()
     assert dry_lines(spec_of(PoolSpec(), {})) == []
+    with pytest.raises(AcceleratorError, match="provider=aws rents such"):
+        dry_lines(spec_of(PoolSpec(), {"accelerator": parse_accelerator("B200:64")}))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cloud.cases import CALLS
+from cloud.cases import CALLS, service_of
 from cloud.people import People
 
 pytestmark = pytest.mark.timeout(200)
@@ -14,12 +14,7 @@ _POLICY = Path(__file__).parents[2] / "docs/aws-policy.json"
 _NEEDS_NONE = {"GetCallerIdentity"}
 # docs.aws.amazon.com/AWSEC2/latest/UserGuide/supported-iam-actions-tagging.html
 _NO_CALL = {"ec2:CreateTags"}
-_SELDOM = {
-    "DescribePlacementGroups": "ec2",
-    "GetConsoleOutput": "ec2",
-    "GetServiceQuota": "servicequotas",
-}
-"""Calls of a sweep, of a boot that fails, of a launch that a quota refuses."""
+_MADE = {"RunInstances", "CreateSecurityGroup", "CreatePlacementGroup"}
 _MARKED = {"TerminateInstances", "DeleteSecurityGroup", "DeletePlacementGroup", "GetConsoleOutput"}
 
 
@@ -34,10 +29,7 @@ def actions(statement):
 
 def test_the_policy_allows_what_is_called_and_nothing_else():
     """That these are all calls, another test finds by recording them."""
-    called = {
-        f"{service}:{each}" for each, (service, _) in CALLS.items() if each not in _NEEDS_NONE
-    }
-    called |= {f"{service}:{each}" for each, service in _SELDOM.items()}
+    called = {f"{service_of(each)}:{each}" for each in CALLS if each not in _NEEDS_NONE}
     allowed = set().union(*map(actions, statements()))
     assert allowed - _NO_CALL == called
 
@@ -50,24 +42,6 @@ def test_what_ends_something_is_allowed_for_what_is_ours_alone():
             assert each["Condition"] == {"Null": {"aws:ResourceTag/skyward:pool": "false"}}
 
 
-def test_calls_that_are_made_seldom_are_made(cloud):
-    people = People(cloud)
-    try:
-        cloud.quota("L-34B43A08", 0)
-        ended = people.person().does("pool", spot=True)
-        assert ended.code == 0, ended
-        assert "GetServiceQuota" in cloud.actions()
-        person = people.person()
-        ended = person.does("pool", user="nobody-here")
-        assert ended.code == 3, ended
-        assert "GetConsoleOutput" in cloud.actions()
-        assert person.does("sweep").code == 0
-        assert "DescribePlacementGroups" in cloud.actions()
-    finally:
-        people.close()
-    cloud.nothing_left()
-
-
 def test_what_is_made_is_marked_in_the_call_that_makes_it(cloud):
     """Else the policy would not let anybody end it."""
     people = People(cloud)
@@ -76,8 +50,20 @@ def test_what_is_made_is_marked_in_the_call_that_makes_it(cloud):
         assert ended.code == 0, ended
     finally:
         people.close()
-    made = {"RunInstances", "CreateSecurityGroup", "CreatePlacementGroup"}
-    for call in (each for each in cloud.calls if each.action in made):
+    made = set()
+    for call in (each for each in cloud.calls if each.action in _MADE):
         tags = [key for key, value in call.parameters.items() if value == "skyward:pool"]
-        kinds = [key for key in call.parameters if key.endswith(".ResourceType")]
+        kinds = [value for key, value in call.parameters.items() if key.endswith(".ResourceType")]
         assert len(tags) == len(kinds) >= 1, call.action
+        made |= {(call.action, kind) for kind in kinds}
+    assert {action for action, _ in made} == _MADE
+    marked = 0
+    for each in statements():
+        own = {name.partition(":")[2] for name in actions(each)} & _MADE
+        kinds = {name.rpartition(":")[2].partition("/")[0] for name in each["Resource"]}
+        if each.get("Condition") == {"Null": {"aws:RequestTag/skyward:pool": "false"}}:
+            assert own == _MADE and kinds == {kind for _, kind in made}
+            marked += 1
+        elif own and "Condition" not in each:
+            assert not {(action, kind) for action in own for kind in kinds} & made
+    assert marked == 1

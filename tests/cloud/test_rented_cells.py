@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from kernels import ready
 
@@ -71,6 +73,40 @@ def test_what_a_pool_costs_is_shown_until_its_end(cloud, notebook):
     cloud.nothing_left()
 
 
+def test_what_machines_cost_that_never_became_a_pool_is_told(cloud, notebook):
+    cloud.dead()
+    ran = notebook.stopped(f"%%sky_remote {RENTED}\n1", "boot ▸")
+    assert ran.status == "error"
+    cloud.nothing_left()
+    assert "default: is down, and has cost $0.0" in notebook.run("%sky cost").stdout
+
+
+def test_what_machines_cost_of_which_not_all_ran_is_told(cloud, notebook):
+    cloud.fail("DescribeInstances", "UnauthorizedOperation")
+    rented = RENTED.replace("cpus=2", "instance_type=c6i.large nodes=2")
+    ran = notebook.run(f"%%sky_remote {rented}\n1", 110)
+    assert ran.error[0] == "AccountError", ran.traceback
+    assert "$0.003 spent" in ran.picture, "two, a minute each"
+    assert re.search(
+        r"default: is down, and has cost \$0\.003 in .* · machines that ended before all ran",
+        notebook.run("%sky cost").stdout,
+    )
+    cloud.nothing_left()
+
+
+def test_the_way_to_machines_is_told_in_the_picture(cloud, notebook):
+    cloud.capacity("c6i.large", "us-east-1a", 0)
+    rented = RENTED.replace("cpus=2", "instance_type=c6i.large")
+    ran = notebook.run(f"%%sky_remote {rented}\n1", 110)
+    assert ran.status == "ok", ran.traceback
+    there, here = (f"c6i.large in us-east-1{zone}" for zone in "ab")
+    assert f"next zone: {here} (not {there}: " in ran.picture
+    time_line = r"launch [\d.]+ m?s, boot [\d.]+ m?s, login [\d.]+ m?s, .*agent [\d.]+ m?s"
+    assert re.search(time_line, ran.picture)
+    notebook.run("%sky down")
+    cloud.nothing_left()
+
+
 def test_what_may_be_spent_stops_new_work(cloud, notebook):
     ran = notebook.run(f"%%sky_remote {RENTED} max_cost=5\nx = 7", 110)
     assert ran.status == "ok", ran.traceback
@@ -85,6 +121,70 @@ def test_what_may_be_spent_stops_new_work(cloud, notebook):
     ran = notebook.run("%sky pull x")
     assert ran.status == "ok", ran.traceback
     assert notebook.run("x").result == "[0] 7"
+    notebook.run("%sky down")
+    cloud.nothing_left()
+
+
+def test_a_pool_that_ended_for_its_budget_is_not_rented_again_unasked(cloud, notebook):
+    ran = notebook.run(f"%%sky_remote {RENTED} max_cost=5\nx = 7", 110)
+    assert ran.status == "ok", ran.traceback
+    notebook.run(SPEND.format(share=0.9997))
+    (machine,) = cloud.machines
+    ran = notebook.run(
+        "%%sky_remote\nimport time\nprint('here')\ntime.sleep(100)",
+        110,
+        on_update=lambda text: "here" in text and cloud.machines and machine.reclaim(),
+    )
+    assert "max_cost=5 is spent, and its machines end then" in ran.traceback
+    for line in ("", " max_cost=5"):
+        ran = notebook.run(f"%%sky_remote{line}\n1", 110)
+        assert "BudgetSpent" in ran.traceback and "No other is rented" in ran.traceback
+    assert cloud.actions().count("RunInstances") == 1
+    assert "default: is down, and has cost $5.00" in notebook.run("%sky cost").stdout
+    assert "pool default is gone, and is not made anew" in notebook.run("%sky down").stdout
+    assert notebook.run("%%sky_remote dry_run\n1").picture.count("(local)") == 1
+    cloud.nothing_left()
+
+
+def test_what_is_not_known_to_be_gone_is_not_said_to_be(cloud, notebook):
+    ran = notebook.run(f"%%sky_remote {RENTED}\n1", 110)
+    assert ran.status == "ok", ran.traceback
+    (machine,) = cloud.machines
+    cloud.fail("TerminateInstances", "UnauthorizedOperation", times=0)
+    cloud.fail("DescribeInstances", "ExpiredToken", times=0)
+    down = notebook.run("%sky down", 110)
+    assert "AWS did not say that this is gone" in down.stdout and not down.stderr
+    assert f"1 rank ended; {machine.instance} may run on; it has cost" in down.stdout
+    assert "nothing left running" not in down.stdout and "aws sso login" in down.stdout
+    swept = notebook.run("%sky sweep").stdout
+    assert "not known to be gone: " in swept and "AWS: nothing was left" not in swept
+    cloud.calm()
+    assert "ended what was left" in notebook.run("%sky sweep").stdout
+    cloud.nothing_left()
+
+
+WAITS = """%%sky_remote
+import time
+import skyward_nb as sky
+saved = []
+sky.on_preempt(lambda: saved.append("saved"))
+until = time.monotonic() + 60
+while not saved and time.monotonic() < until:
+    time.sleep(0.05)
+saved"""
+
+
+def test_a_notice_is_in_the_picture_of_the_cell_that_runs(cloud, notebook):
+    ran = notebook.run(f"%%sky_remote {RENTED} spot=yes\n1", 110)
+    assert ran.status == "ok", ran.traceback
+    (machine,) = cloud.machines
+    running = notebook.begin(WAITS)
+    machine.notice()
+    ran = notebook.finish(running, 90)
+    assert ran.status == "ok", ran.traceback
+    assert ran.result == "[0] ['saved']"
+    assert "EC2 takes this machine back at" in ran.picture
+    assert f"{machine.instance} is taken back at " in notebook.run("%sky status").stdout
     notebook.run("%sky down")
     cloud.nothing_left()
 

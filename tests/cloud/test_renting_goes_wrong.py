@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from cloud.people import People
 
@@ -138,8 +136,7 @@ def test_keys_that_are_over_from_the_launch_on(cloud, people):
 )
 def test_who_gets_another_machine_for_one_that_was_taken_back_is_killed(cloud, people, when):
     person = people.person()
-    begun = person.begin("replaced")
-    until(lambda: "up" in begun.said.read_text())
+    begun = person.begin("replaced").up()
     first, _ = cloud.machines
     if when == "TerminateInstances":
         cloud.kill(when, "before")
@@ -160,8 +157,7 @@ def test_who_gets_another_machine_for_one_that_was_taken_back_is_killed(cloud, p
 @pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "UnauthorizedOperation"])
 def test_another_machine_is_refused_and_nothing_is_left(cloud, people, code):
     person = people.person()
-    begun = person.begin("replaced")
-    until(lambda: "up" in begun.said.read_text())
+    begun = person.begin("replaced").up()
     first, _ = cloud.machines
     cloud.fail("RunInstances", code, times=0)
     first.reclaim()
@@ -169,10 +165,3 @@ def test_another_machine_is_refused_and_nothing_is_left(cloud, people, code):
     assert ended.code == 3, ended
     assert "NotReplaced: pool 'default' lacks node" in ended.said
     cloud.nothing_left()
-
-
-def until(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)

@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncssh
 import psutil
 import pytest
+from waiting import until
 
 
 def greeted(host, address=None, timeout=10.0):
@@ -22,14 +23,6 @@ def greeted(host, address=None, timeout=10.0):
     began = time.monotonic()
     with socket.create_connection((address or host.address, 22), timeout=timeout):
         return time.monotonic() - began
-
-
-def until(what, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
 
 
 # ── logging in ──────────────────────────────────────────────────────────────────────────

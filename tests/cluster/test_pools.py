@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -11,12 +10,11 @@ import signal
 import pytest
 from cluster.notebooks import left_on, notebook, nothing_left
 from kernels import kernel
+from later import needs
 
 pytestmark = pytest.mark.timeout(300)
-needs_torch = pytest.mark.skipif(
-    not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
-)
-needs_jax = pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed")
+needs_torch = needs("torch")
+needs_jax = needs("jax")
 
 CALLS = """
 pool = sky.Compute(provider=sky.SSH(hosts={names}, config={config!r}), image=here)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from cluster.box import Box, why_no_boxes
 from lab import labs, pages
+from lab.apart import Apart
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -20,8 +22,13 @@ def lab(runtime_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """One JupyterLab for all tests of a session, with folders, a port and a token of its own."""
     if reason := pages.missing():
         pytest.skip(reason)
-    with labs.lab_server(tmp_path_factory.mktemp("lab")) as server:
-        yield server
+    # Who may make no namespaces runs no tests that do, which are what changes the network.
+    apart = Apart(None if why_no_boxes() else Box("lab"))
+    try:
+        with labs.lab_server(tmp_path_factory.mktemp("lab"), apart) as server:
+            yield server
+    finally:
+        apart.close()
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +44,10 @@ def browser(lab: labs.LabServer, tmp_path_factory: pytest.TempPathFactory) -> It
     home = tmp_path_factory.mktemp("chromium")
     # Profile, certificates and caches: whatever it writes, it writes here.
     env = {**os.environ, "HOME": str(home), "TMPDIR": str(home)}
+    command = lab.apart.command(pages.chromium(), home / "chromium")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
-            executable_path=pages.chromium(), args=pages.browser_flags(), env=env
+            executable_path=command, args=pages.browser_flags(), env=env
         )
         yield chromium
         started = set(psutil.Process().children(recursive=True)) - before

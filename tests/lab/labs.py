@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from lab.apart import Apart
 
 import skyward_nb
 
@@ -61,6 +62,7 @@ class LabServer:
     token: str
     root: Path
     process: psutil.Process
+    apart: Apart
 
     def ask(self, method: str, path: str) -> Any:
         """The server's answer to a request of its REST interface."""
@@ -69,7 +71,7 @@ class LabServer:
             method=method,
             headers={"Authorization": f"token {self.token}"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with self.apart.entered(), urllib.request.urlopen(request, timeout=30) as answer:
             body = answer.read()
         return json.loads(body) if body else None
 
@@ -88,21 +90,22 @@ class LabServer:
 
 
 @contextmanager
-def lab_server(folder: Path) -> Iterator[LabServer]:
+def lab_server(folder: Path, apart: Apart) -> Iterator[LabServer]:
     """JupyterLab below `folder`, ended and gone when the block is left."""
     token = secrets.token_hex(16)
     log = folder / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", "--no-browser"],
+            apart.words(sys.executable, "-m", "jupyterlab", "--no-browser"),
             cwd=_make_root(folder),
             env=_environment(folder, token),
             stdout=out,
             stderr=subprocess.STDOUT,
         )
     try:
-        url = _wait_for_url(folder, process, log)
-        server = LabServer(url, token, folder / "root", psutil.Process(process.pid))
+        with apart.entered():
+            url = _wait_for_url(folder, process, log)
+        server = LabServer(url, token, folder / "root", psutil.Process(process.pid), apart)
         yield server
         server.end_kernels()
     finally:

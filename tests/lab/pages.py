@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 from lab.labs import LabServer
+from later import Later
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, Request
+
+nbformat = Later("nbformat")
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 _MS = 60_000

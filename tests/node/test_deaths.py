@@ -75,11 +75,32 @@ def test_each_way_to_die_is_told_from_the_others(pool):
     assert not wrong
 
 
-def test_what_native_code_said_when_it_gave_up_tells_how():
+FAULT = "crashed: SIGSEGV, a memory fault in native code"
+
+
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV, signal.SIGTERM])
+def test_what_native_code_said_when_it_gave_up_tells_how(number):
+    """It is on its way to abort, and may meet with something else there."""
     told = Deaths()
-    assert told.how(0, -signal.SIGABRT, asked=False, said="ended by JAX") == "ended by JAX"
+    assert told.how(0, -number, asked=False, said="ended by JAX") == "ended by JAX"
     assert told.told(0) == "ended by JAX"
-    assert told.how(1, -signal.SIGTERM, asked=False, said="ended by JAX") == "killed by SIGTERM"
+
+
+def test_a_rank_that_said_nothing_or_was_ended_here_is_told_by_its_signal():
+    told = Deaths()
+    assert told.how(0, -signal.SIGSEGV, asked=False) == FAULT
+    assert told.how(1, -signal.SIGKILL, asked=True, said="ended by JAX") == "killed by SIGKILL"
+    assert told.how(2, 3, asked=False, said="ended by JAX") == "exited with code 3"
+
+
+def test_a_fault_of_what_writes_where_a_rank_gave_up_is_not_how_it_ended():
+    aborted = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n  File "
+    fault = "Fatal Python error: Segmentation fault\n\n"
+    told = Deaths()
+    gave_up = told.how(0, -signal.SIGSEGV, asked=False, crash=aborted + fault)
+    assert gave_up == "crashed: SIGABRT, native code gave up (abort)"
+    assert told.how(1, -signal.SIGSEGV, asked=False, crash=fault) == FAULT
+    assert told.how(2, -signal.SIGTERM, asked=False, crash=aborted) == "killed by SIGTERM"
 
 
 def test_a_rank_killed_between_cells_is_told(pool):

@@ -64,3 +64,8 @@ def test_a_notice_is_seen_whatever_was_answered_before(watched, tokens, actions,
     metadata = Metadata(tokens, actions)
     assert watched(metadata) == [TakenBack("terminate", "2026-11-22T10:00:00Z")]
     assert metadata.shown == shown
+
+
+def test_a_notice_is_seen_within_five_seconds():
+    """Just after a look there may be one, and the next look takes as long as it may."""
+    assert notices._EVERY + notices._LIMIT < 5

@@ -8,15 +8,16 @@ import signal
 import threading
 import time
 
-import nbclient
-import nbformat
 import psutil
 import pytest
 from kernels import kernel
+from later import Later
 from leaks import gone_within, traces
 
 from skyward_nb.pool import registry
 
+nbclient = Later("nbclient")
+nbformat = Later("nbformat")
 SLOW = """
 import time
 kept = 5

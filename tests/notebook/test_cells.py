@@ -8,11 +8,13 @@ import sys
 import textwrap
 import time
 
-import nbformat
 import pytest
 from kernels import Kernel, kernel, ready
+from later import Later
 from leaks import gone_within, traces
-from nbclient import NotebookClient
+
+nbclient = Later("nbclient")
+nbformat = Later("nbformat")
 
 
 @pytest.fixture(scope="module")
@@ -746,7 +748,7 @@ def test_run_all_stops_at_a_failing_cell(no_leaks):
     from nbclient.exceptions import CellExecutionError
 
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
-        NotebookClient(notebook, kernel_name="python3").execute()
+        nbclient.NotebookClient(notebook, kernel_name="python3").execute()
     assert notebook.cells[2].execution_count is None
 
 
@@ -757,7 +759,7 @@ def test_a_saved_notebook_keeps_the_final_picture(no_leaks):
         "for i in sky.progress(range(4)):\n    print('at', i); time.sleep(0.1)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-    NotebookClient(notebook, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, kernel_name="python3").execute()
     (output,) = notebook.cells[1].outputs
     assert "4/4 · 100%" in output.data["text/plain"]
     assert "[0-1] at 3" in output.data["text/plain"]

@@ -7,10 +7,12 @@ import re
 import threading
 import time
 
-import nbformat
 import pytest
 from kernels import kernel, ready
-from nbclient import NotebookClient
+from later import Later
+
+nbclient = Later("nbclient")
+nbformat = Later("nbformat")
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +168,7 @@ def test_under_nbclient_a_cell_that_takes_too_long_is_interrupted_and_the_next_o
         "%sky down",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
-    client = NotebookClient(
+    client = nbclient.NotebookClient(
         notebook,
         timeout_func=lambda cell: 3 if "sleep" in cell.source else 60,
         interrupt_on_timeout=True,

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
+from later import Later
 from leaks import gone_within, traces
 
 from skyward_nb.picture.record import MIME
+
+nbformat = Later("nbformat")
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NEEDS = {

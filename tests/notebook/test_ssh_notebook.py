@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
+from later import Later
 from leaks import leaves_nothing
 from sshds import lacks, sshd
+
+nbformat = Later("nbformat")
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "ssh.ipynb"
 NEEDS = ("torch", "nbconvert")

@@ -172,6 +172,7 @@ def read(request):
 @example(garbage="<script><!--<script></script>", around="{}")
 @example(garbage="<plaintext>", around="{}")
 @example(garbage="<svg><title>", around="{}")
+@example(garbage="<math><title>", around="{}")
 @example(garbage="</td><td></table><li></li>", around="<table><tr><td>{}</td></tr></table>")
 @settings(max_examples=400, deadline=None)
 def test_nothing_leaves_its_box(read, garbage, around):
@@ -183,8 +184,10 @@ def test_nothing_leaves_its_box(read, garbage, around):
     assert a.previous_sibling is None
     assert list(b.children) == ["x"]
     assert document.body.attrs == {}
-    # Within a drawing they are words on it, or nothing.
+    # Within a drawing or a formula they are words on it, or nothing.
     of_pages = [
-        each for each in document.select("body, base, title, meta") if not each.find_parent("svg")
+        each
+        for each in document.select("body, base, title, meta")
+        if not each.find_parent(["svg", "math"])
     ]
     assert len(of_pages) == 1

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
+from later import Later
 from picture import views
 
 from skyward_nb.picture import record
@@ -12,6 +12,8 @@ from skyward_nb.picture.page import as_html
 from skyward_nb.pool.folding import fold
 from skyward_nb.pool.view import RankView, View
 from skyward_nb.words.events import Metric, Output
+
+jsonschema = Later("jsonschema")
 
 SCHEMA = Path(record.__file__).with_name("run.schema.json")
 GOLDEN = Path(__file__).with_name("golden")

@@ -7,10 +7,13 @@ from msgspec.structs import replace
 from picture import views
 
 from skyward_nb.picture import wording
+from skyward_nb.picture.page import as_html
+from skyward_nb.picture.text import as_text
 from skyward_nb.pool.folding import fold
 from skyward_nb.pool.ledger import Row
 from skyward_nb.pool.view import RankView, View
-from skyward_nb.words.events import Metric, Progress, RankLost
+from skyward_nb.words.events import Metric, Noted, Progress, RankLost, Step
+from skyward_nb.words.offers import Bill
 
 
 @pytest.mark.parametrize(
@@ -122,6 +125,31 @@ def test_steps_of_nodes():
         ("nodes 0-3", "agent ✓ 500 ms", "imports ▸ torch … 1.5 s"),
         ("1 of 4 ranks ready",),
     ]
+
+
+def test_the_time_line_of_rented_nodes_is_kept():
+    view = replace(views.starting(), bill=Bill(dollars=0.17, began=0.0))
+    view = fold(view, Step((4,), "agent"))
+    view = fold(replace(view, now=3.5), Step((4,), "agent", done=True))
+    assert wording.ready_words(view) == ()
+    view = replace(view, state="running")
+    assert wording.ready_words(view) == ("agent 3.5 s",)
+    assert wording.ready_words(replace(view, bill=None)) == ()
+    assert "agent 3.5 s" in as_text(view) and "agent 3.5 s" in as_html(view)
+
+
+def test_while_it_runs_it_is_said_that_most_is_spent():
+    bill = Bill(dollars=1.0, began=1000.0, max_cost=1.0)
+    view = replace(views.running(), bill=bill, wall=1000.0, now=3000.0)
+    (said,) = [each for each in wording.remarks(view) if "of max_cost=1" in each]
+    assert said.startswith("$0.833 of max_cost=1 are spent: the machines end in 10:00")
+    for other in (replace(view, now=2000.0), replace(view, ended=3000.0)):
+        assert not [each for each in wording.remarks(other) if "max_cost" in each]
+
+
+def test_what_is_noted_while_machines_come_is_there_in_the_end():
+    view = fold(replace(views.starting(), notes=("first",)), Noted("next zone"))
+    assert view.notes == ("first", "next zone")
 
 
 def test_what_all_ranks_are_busy_with_is_in_the_headline():

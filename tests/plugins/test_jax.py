@@ -4,10 +4,11 @@ import ast
 
 import pytest
 from kernels import ready
+from later import needs
 
 from skyward_nb.plugins.jax_plugin import as_jax_reads
 
-pytest.importorskip("jax")
+pytestmark = needs("jax")
 
 LINE = "nodes=2 framework=jax mesh=fsdp:2,tp:2 env=JAX_NUM_CPU_DEVICES=2 grace=2s"
 

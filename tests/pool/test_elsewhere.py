@@ -21,8 +21,15 @@ from skyward_nb.providers.folders import far_root
 from skyward_nb.wire.blobs import digest_of
 from skyward_nb.wire.payload import unpack
 from skyward_nb.wire.remote_store import RemoteStore
-from skyward_nb.words.errors import MissingDependency, PayloadError, PoolError, StartError
+from skyward_nb.words.errors import (
+    BudgetSpent,
+    MissingDependency,
+    PayloadError,
+    PoolError,
+    StartError,
+)
 from skyward_nb.words.events import Output, Phase
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
 np = pytest.importorskip("numpy")
@@ -332,6 +339,22 @@ def test_a_run_whose_end_was_seen_on_some_machines_is_not_followed(fake, monkeyp
     assert second.unseen is None
     assert values(second, "2") == [2, 2, 2]
     second.close()
+
+
+def test_the_work_in_which_a_pool_ends_for_its_budget_says_so_and_names_what_is_lost(fake):
+    pool = fake(nodes=2)
+    values(pool, "kept = 5\n1")
+
+    def spent_and_gone(event):
+        if isinstance(event, Output):
+            pool.bill = Bill(dollars=1.0, began=0.0, max_cost=1.0)
+            machines(pool)[1].take_back()
+
+    for _ in range(2):
+        with pytest.raises(BudgetSpent) as raised:
+            pool.run(request(pool, "import time\nprint(1)\ntime.sleep(60)"), spent_and_gone)
+        assert "max_cost=1 is spent, and its machines end then" in raised.value.message
+        assert "lost with it: kept. No other is rented in its place" in raised.value.message
 
 
 def test_a_pool_that_is_gone_is_listed_no_more(fake):

@@ -8,26 +8,30 @@ import psutil
 import pytest
 from pools import found
 
-from skyward_nb.api.left import announcement, forget, others, unanswered
+from skyward_nb.api.left import announcement, choose, forget, forgotten, others, silent, unanswered
 from skyward_nb.pool import registry
-from skyward_nb.providers.base import AgentGone
+from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.table import PROVIDERS
-from skyward_nb.words.errors import PoolError
+from skyward_nb.words.errors import PoolError, TakenBack
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.parts import Client
 from skyward_nb.words.spec import PoolSpec
 
 
 class Answers:
-    """A machine that answers with this error."""
+    """A machine that answers with this error, or hangs up at once."""
 
-    nodes = (0,)
-
-    def __init__(self, error, released):
+    def __init__(self, node, error, released):
+        self.name, self.nodes = f"i-{node + 1}", (node,)
         self._error, self._released = error, released
 
     async def connect(self):
-        raise self._error
+        if self._error is not None:
+            raise self._error
+        near, far = socket.socketpair()
+        far.close()
+        return near
 
     async def release(self):
         self._released.append(self)
@@ -37,25 +41,37 @@ class Answers:
 
 
 @pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
+def answers():
+    """What machines of pools answer."""
+    return {}
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch, answers):
     """Lists pools whose machines answer with these errors; what was released."""
     monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(tmp_path / "run"))
-    answers, released = {}, []
+    released = []
 
     class Elsewhere:
         shares_files = False
 
         def find(self, spec, pool_id):
-            return tuple(Answers(error, released) for error in answers[pool_id])
+            found = enumerate(answers[pool_id])
+            return tuple(Answers(node, error, released) for node, error in found)
 
     monkeypatch.setitem(PROVIDERS, "fake", Elsewhere)
 
-    def make(pool_id, *errors, client=None, **options):
+    def make(pool_id, *errors, client=None, bill=None, **options):
         answers[pool_id] = errors
         spec = PoolSpec(provider="fake", **options)
         registry.enter(
             registry.Entry(
-                pool_id=pool_id, spec=spec, notebook="", started=time.time(), client=client
+                pool_id=pool_id,
+                spec=spec,
+                notebook="",
+                started=time.time(),
+                client=client,
+                bill=bill,
             )
         )
         return released
@@ -124,6 +140,73 @@ def test_a_pool_goes_when_all_of_its_machines_say_that_it_is_gone(elsewhere):
     assert listed() == {"half"}
 
 
+def test_of_a_pool_that_ends_with_a_machine_it_is_said_which_has_ended(elsewhere):
+    elsewhere("p-1", MachineEnded("it was taken back"), None, idle=600.0)
+    others()
+    aged(500)
+    (said,) = unanswered(others())
+    why = "the machine i-1 has ended (it was taken back)"
+    rest = f"is gone: {why}. `%sky down pool=p-1` ends the rest of it now, which ends itself"
+    assert rest in said
+    with pytest.raises(TakenBack) as raised:
+        choose(None, "", [], silent([]))
+    assert rest in raised.value.message
+    assert (raised.value.pool_id, raised.value.left, raised.value.why) == ("p-1", None, why)
+    aged(700)
+    assert listed() == set()
+
+
+def test_of_several_pools_that_do_not_answer_each_is_told_of_as_it_is(elsewhere):
+    for pool_id, other in (("p-1", MachineEnded("x")), ("p-2", MachineEnded("y")), ("p-3", AWAY)):
+        elsewhere(pool_id, other, None)
+    assert others() == []
+    with pytest.raises(PoolError) as raised:
+        choose(None, "", [], silent([]))
+    *gone, away = raised.value.message.splitlines()
+    assert sorted(line.partition(", which")[0] for line in gone) == [
+        f"pool 'default' (p-{number}) is gone: the machine i-1 has ended ({why}). "
+        f"`%sky down pool=p-{number}` ends the rest of it now"
+        for number, why in ((1, "x"), (2, "y"))
+    ]
+    assert away.startswith("pool 'default' (p-3) was left on machines elsewhere that cannot be")
+
+
+def test_a_pool_of_which_it_is_known_later_why_it_is_silent_is_no_younger_for_that(elsewhere):
+    elsewhere("p-1", MachineEnded("it was taken back"), None, idle=600.0)
+    silence = far_root() / "p-1.silent"
+    silence.touch()
+    aged(500)
+    since = silence.stat().st_mtime
+    assert others() == []
+    (entry,) = registry.entries()
+    assert registry.ended_of(entry) == "the machine i-1 has ended (it was taken back)"
+    assert silence.stat().st_mtime == since
+
+
+@pytest.mark.parametrize("others_know", [True, False])
+def test_of_a_pool_it_is_said_anew_which_machines_have_ended(elsewhere, answers, others_know):
+    taken, out = MachineEnded("it was taken back"), MachineEnded("out")
+    elsewhere("p-1", taken, None, None)
+    others()
+    aged(500)
+    since = (far_root() / "p-1.silent").stat().st_mtime
+    answers["p-1"] = (taken, out, None) if others_know else (AWAY, AWAY, None)
+    others()
+    (entry,) = registry.entries()
+    more = " and the machine i-2 has ended (out)" if others_know else ""
+    assert registry.ended_of(entry) == f"the machine i-1 has ended (it was taken back){more}"
+    assert (far_root() / "p-1.silent").stat().st_mtime == since
+
+
+def test_a_pool_that_replaces_machines_is_what_its_others_say(elsewhere):
+    elsewhere("gone", MachineEnded("x"), MachineEnded("y"), on_preempt="replace")
+    elsewhere("half", MachineEnded("x"), None, AWAY, on_preempt="replace")
+    elsewhere("there", MachineEnded("x"), None, on_preempt="replace")
+    assert others() == [], "who hangs up says nothing"
+    assert listed() == {"half", "there"}
+    assert [registry.ended_of(entry) for entry in registry.entries()] == ["", ""]
+
+
 def test_a_pool_that_does_not_answer_can_be_forgotten(elsewhere):
     released = elsewhere("p-1", AWAY, AWAY)
     elsewhere("p-2", AWAY)
@@ -131,9 +214,26 @@ def test_a_pool_that_does_not_answer_can_be_forgotten(elsewhere):
     with pytest.raises(PoolError, match="pool=p-2 or pool=p-1"):
         forget("default", [])
     assert forget("p-3", []) is None
-    assert forget("p-1", []).pool_id == "p-1"
+    gone = forget("p-1", [])
+    assert gone.entry.pool_id == "p-1"
+    assert "not all of its machines answered. What is there still ends itself" in forgotten(gone)
     assert len(released) == 2
     assert listed() == {"p-2"}
+
+
+@pytest.mark.parametrize("may_run", ["", "i-1"])
+def test_of_rented_machines_that_are_forgotten_is_said_whether_they_ended(
+    elsewhere, monkeypatch, may_run
+):
+    async def release(self):
+        return may_run
+
+    monkeypatch.setattr(Answers, "release", release)
+    elsewhere("p-1", MachineEnded("it was taken back"), AWAY, bill=Bill(dollars=1.0, began=0.0))
+    said = forgotten(forget("p-1", []))
+    assert said.startswith("pool default is down: what was left of it was ended, ")
+    assert said.endswith("but i-1 may run on" if may_run else "nothing left running")
+    assert listed() == set()
 
 
 def test_who_conducts_a_pool_elsewhere_is_listed(make):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 
 import pytest
-from pools import request, values
+from pools import found, request, values
+from waiting import until
 
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.fake import FakeProvider
-from skyward_nb.words.errors import LaunchError, NotReplaced, PoolError
+from skyward_nb.providers.fake import FakeMachine, FakeProvider
+from skyward_nb.words.errors import LaunchError, NotReplaced, PayloadError, PoolError, StartError
 from skyward_nb.words.events import Noticed, Step
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
 np = pytest.importorskip("numpy")
@@ -46,13 +49,6 @@ def ended(pool, node):
     """End the machine, and wait until that is known."""
     machines(pool)[node].take_back()
     until(lambda: pool.look(lambda _: None))
-
-
-def until(what, seconds=30):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def ran(pool, body, namespace=None, watch=lambda _: None):
@@ -148,6 +144,23 @@ def test_without_being_asked_the_pool_is_gone(fake):
         values(pool, "1")
 
 
+def test_a_machine_that_goes_before_its_agent_is_reached_is_why_a_pool_does_not_start(
+    monkeypatch, no_leaks
+):
+    start_agent = FakeMachine.start_agent
+
+    async def taken_back(machine, *args):
+        await start_agent(machine, *args)
+        if machine.nodes == (1,):
+            machine.take_back()
+
+    monkeypatch.setattr(FakeMachine, "start_agent", taken_back)
+    pool = Pool(PoolSpec(provider="fake", nodes=2), FakeProvider(), lambda _: None)
+    with pytest.raises(StartError) as raised:
+        pool.start(lambda _: None)
+    assert raised.value.why == "the machine fake1 has ended (it was taken back)"
+
+
 def test_where_none_can_be_had_the_pool_stays_as_it_is(fake, monkeypatch):
     pool = fake(nodes=2)
     values(pool, "made = 5\nmade")
@@ -198,6 +211,35 @@ def test_an_interrupt_leaves_nothing_and_the_next_cell_tries_again(fake):
     assert values(pool, "1") == [1, 1]
 
 
+def test_a_run_whose_ranks_were_begun_anew_before_a_machine_went_comes_to_its_end(
+    fake, monkeypatch
+):
+    first = fake(nodes=2)
+    body = "import os, skyward_nb as sky\nif sky.instance_info().rank: os._exit(3)"
+    assert first.run(request(first, body), lambda _: None).began_anew
+    first.leave()  # before it said that it had seen that run
+    again = found(first)
+    there = FakeProvider().find(first.spec, first.pool_id)
+    monkeypatch.setattr(FakeProvider, "find", lambda *_: there)
+    there[1].take_back()
+    again.attach(lambda _: None)
+    assert (again.unseen.generation, again.generation) == (1, 2)
+    outcome = again.follow(lambda _: None)
+    assert outcome.lost[1].how == "ended with fake1 (it was taken back)"
+    assert values(again, "2") == [2, 2]
+    again.close()
+
+
+def test_a_machine_that_goes_meanwhile_ends_such_a_run(fake):
+    pool = fake(nodes=2)
+    going = pool.begin(request(pool, "import time\ntime.sleep(60)"), lambda _: None)
+    going.generation -= 1
+    machines(pool)[1].take_back()
+    outcome = pool.finish(going, lambda _: None)
+    assert outcome.lost[1].how == "ended with fake1 (it was taken back)"
+    assert outcome.done[0].interrupted
+
+
 @pytest.mark.parametrize("options", [{"ttl": 3600.0}])
 def test_what_is_over_is_not_replaced(fake, options):
     pool = fake(nodes=2, **options)
@@ -207,6 +249,97 @@ def test_what_is_over_is_not_replaced(fake, options):
         values(pool, "1")
 
 
+def test_machines_that_end_as_a_budget_does_are_not_replaced(fake):
+    # They end a minute before it is spent.
+    pool = fake(nodes=2)
+    pool.bill = Bill(dollars=1.0, began=time.time() - 3540, max_cost=1.0)
+    machines(pool)[1].take_back()
+    with pytest.raises(
+        PoolError, match=r"max_cost=1 is spent.* no other is rented: it has cost \$0.98"
+    ):
+        values(pool, "1")
+    assert pool.closed and pool.over == (1.0, pytest.approx(0.983, abs=0.01))
+
+
 def test_a_pool_of_others_replaces_nothing():
     spec = PoolSpec(provider="fake", on_preempt="tell")
     assert Pool(spec, FakeProvider(), lambda _: None)._replacing is None
+
+
+def ends_while_sending(pool, node, monkeypatch):
+    """Have the machine end at the moment when something is to be sent."""
+    telling = pool.stores.telling
+
+    def ends(*what):
+        if pool.generation == 1:
+            machines(pool)[node].take_back()
+        return telling(*what)
+
+    monkeypatch.setattr(pool.stores, "telling", ends)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_cell_whose_machine_ends_while_it_is_sent_runs_with_another(fake, monkeypatch, node):
+    pool = fake(nodes=2)
+    big = np.arange(400_000)
+    values(pool, "made = 5\nmade")
+    ends_while_sending(pool, node, monkeypatch)
+    outcome = ran(pool, "int(big.sum())", {"big": big})
+    assert sorted(outcome.done) == [0, 1] and not outcome.lost
+    assert outcome.lost_before[node].how == f"ended with fake{node} (it was taken back)"
+    assert outcome.names_lost == ["made"]
+    assert [machine.name for machine in machines(pool)][node] == f"fake{node}+"
+    assert values(pool, "big.sum()", {"big": big}) == [big.sum()] * 2
+
+
+def test_who_waits_until_an_end_is_known_can_be_interrupted(fake, monkeypatch):
+    pool = fake(nodes=2)
+    ends_while_sending(pool, 1, monkeypatch)
+    waits = threading.Event()
+
+    def keep_up(watch):
+        """As for a line that nobody knows to be cut."""
+        waits.set()
+
+    monkeypatch.setattr(pool._lines, "keep_up", keep_up)
+
+    def interrupt():
+        assert waits.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        pool.run(request(pool, "int(big.sum())", {"big": np.arange(400_000)}), lambda _: None)
+    thread.join()
+    monkeypatch.undo()
+    assert values(pool, "1") == [1, 1]
+
+
+def test_who_is_interrupted_when_another_machine_has_come_begins_anew_on_it(fake, monkeypatch):
+    pool = fake(nodes=2)
+    noticed(pool, 1)
+    exchange = pool._generations.exchange
+
+    def interrupted(gone):
+        exchange(gone)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool._generations, "exchange", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pool.run(request(pool, "1"), lambda _: None)
+    monkeypatch.undo()
+    assert not pool.is_ready
+    assert values(pool, "1") == [1, 1]
+    assert [machine.name for machine in machines(pool)] == ["fake0", "fake1+"]
+
+
+def test_what_is_lost_is_told_to_the_next_one_where_a_cell_cannot_begin(fake):
+    pool = fake(nodes=2)
+    values(pool, "made = 5\nmade")
+    ended(pool, 1)
+    with pytest.raises(PayloadError):
+        ran(pool, "lock", {"lock": threading.Lock()})
+    outcome = ran(pool, "1")
+    assert outcome.lost_before[1].how == "ended with fake1 (it was taken back)"
+    assert outcome.names_lost == ["made"]

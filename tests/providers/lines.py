@@ -38,3 +38,12 @@ class Loop:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()
+
+
+def stream_to(far, listener):
+    """Both ends of a stream of words: here, and on the host."""
+    near = far.do(far.line.stream(listener.getsockname()))
+    there, _ = listener.accept()
+    for end in (near, there):
+        end.settimeout(20)
+    return near, there

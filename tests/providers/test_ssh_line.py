@@ -10,7 +10,7 @@ import sys
 import threading
 
 import pytest
-from providers.lines import Loop
+from providers.lines import Loop, stream_to
 from sshds import lacks, sshd
 
 from skyward_nb.bootstrap.shell import NotOffered, ShellGone
@@ -24,13 +24,6 @@ def server(tmp_path):
     # One session at a time must do.
     with sshd(tmp_path / "sshd", MaxSessions=1) as started:
         yield started
-
-
-@pytest.fixture
-def far(server):
-    made = Loop(server)
-    yield made
-    made.close()
 
 
 # ── scripts ─────────────────────────────────────────────────────────────────────────────
@@ -137,7 +130,7 @@ def test_a_script_that_is_let_go_as_it_begins_leaves_no_session_behind(far, serv
         far.do(let_go_after(steps, far.line.run("true")))
         assert far.run("echo on").out == b"on\n"
         far.do(let_go_after(steps, far.line.stream(listener.getsockname())))
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     near.close()
     there.close()
     assert server.logged("Accepted publickey") == 1
@@ -147,7 +140,7 @@ def test_a_host_that_refuses_us_is_not_asked_again_and_again(far, server, listen
     far.run("true")
     known = server.authorized.read_text()
     server.authorized.write_text("")
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     server.cut()
     assert near.recv(1) == b""
     near.close()
@@ -246,23 +239,6 @@ def test_a_file_of_which_only_a_part_came_is_not_there(far, server, tmp_path):
 # ── streams ─────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture
-def listener(tmp_path):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(tmp_path / "s"))
-        made.listen(64)
-        made.settimeout(20)
-        yield made
-
-
-def opened(far, listener):
-    near = far.do(far.line.stream(listener.getsockname()))
-    there, _ = listener.accept()
-    for end in (near, there):
-        end.settimeout(20)
-    return near, there
-
-
 def read_all(end):
     parts = []
     while data := end.recv(1 << 20):
@@ -271,7 +247,7 @@ def read_all(end):
 
 
 def test_one_side_may_have_said_all_and_hear_on(far, listener):
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     near.sendall(b"question")
     near.shutdown(socket.SHUT_WR)
     assert read_all(there) == b"question"
@@ -282,18 +258,18 @@ def test_one_side_may_have_said_all_and_hear_on(far, listener):
 
 
 def test_a_side_that_hangs_up_is_heard_of_on_the_other(far, listener):
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     near.close()
     assert there.recv(1) == b""
     there.close()
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     there.close()
     assert near.recv(1) == b""
     near.close()
 
 
 def test_nothing_is_read_that_nobody_takes_in(far, listener):
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     there.setblocking(False)
     sent = 0
 
@@ -321,7 +297,7 @@ def test_nothing_is_read_that_nobody_takes_in(far, listener):
 
 
 def test_what_came_before_the_line_was_cut_is_still_heard(far, listener, server):
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     there.sendall(b"last words")
     far.do(asyncio.sleep(0.2))
     server.cut()
@@ -336,12 +312,12 @@ def test_nobody_takes_it_there(far, tmp_path):
 
 
 def test_a_stream_after_the_line_was_lost_has_a_new_one(far, listener, server):
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     server.cut()
     assert near.recv(1) == b""
     near.close()
     there.close()
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     near.sendall(b"on")
     assert there.recv(2) == b"on"
     near.close()
@@ -373,7 +349,7 @@ def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
     try:
         for _ in range(5):
             try:
-                near, there = opened(far, listener)
+                near, there = stream_to(far, listener)
             except OSError:
                 continue
             near.close()
@@ -388,7 +364,7 @@ def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, serv
     far.run("true")
     monkeypatch.setattr(line, "_AGAIN", 0.001)
     for _ in range(2):
-        near, there = opened(far, listener)
+        near, there = stream_to(far, listener)
         server.cut()
         assert near.recv(1) == b""
         near.close()
@@ -420,7 +396,7 @@ def test_frames_have_beats_between_them(far, listener, monkeypatch):
     from skyward_nb.words.commands import Beat, Look, Stop
 
     monkeypatch.setattr(stream, "_BEAT", 0.05)
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     frames = command_frames()
     found = []
 
@@ -448,7 +424,7 @@ def test_the_first_beat_comes_with_the_first_frame(far, listener, monkeypatch):
     from skyward_nb.words.commands import Beat, Look
 
     monkeypatch.setattr(stream, "_BEAT", 1000)
-    near, there = opened(far, listener)
+    near, there = stream_to(far, listener)
     near.sendall(frame(Look()))
     frames = command_frames()
     found = []

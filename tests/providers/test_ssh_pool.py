@@ -470,6 +470,31 @@ def test_a_line_that_is_lost_while_a_host_is_readied_is_made_anew(ssh, server, m
     assert any("the line was lost" in text for text in said)
 
 
+def test_a_line_that_is_lost_while_a_session_begins_is_made_anew(ssh, monkeypatch):
+    import asyncssh
+
+    begins, left = asyncssh.SSHClientConnection.create_process, []
+
+    async def reset(connection, *words, **options):
+        if left:
+            left.pop()
+            connection.abort()
+            raise ConnectionResetError(104, "Connection reset by peer")
+        return await begins(connection, *words, **options)
+
+    async def loses(shell):
+        if not lost:
+            lost.append(shell.name)
+            left.append(shell.name)
+
+    lost = []
+    monkeypatch.setattr(asyncssh.SSHClientConnection, "create_process", reset)
+    readied_by(monkeypatch, {"two": loses})
+    pool = ssh("two")
+    assert names(pool) == ["two"] and not left
+    assert any("the line was lost" in word.text for word in kept_of(pool.pool_id, "two"))
+
+
 def test_a_host_that_is_lost_while_it_is_readied_is_that_hosts_fault(ssh, server, monkeypatch):
     from skyward_nb.bootstrap.shell import ShellGone
 

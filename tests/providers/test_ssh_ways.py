@@ -2,11 +2,10 @@
 
 import asyncio
 import os
-import socket
 import threading
 
 import pytest
-from providers.lines import Loop
+from providers.lines import Loop, stream_to
 from sshds import lacks, sshd
 
 from skyward_nb.providers.ssh import lanes, line, packets
@@ -23,22 +22,6 @@ LIMIT = 20_000
 def server(tmp_path):
     with sshd(tmp_path / "sshd") as started:
         yield started
-
-
-@pytest.fixture
-def far(server):
-    made = Loop(server)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def listener(tmp_path):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(tmp_path / "s"))
-        made.listen(64)
-        made.settimeout(20)
-        yield made
 
 
 def opened(far, listener):
@@ -168,9 +151,7 @@ def test_with_an_asyncssh_of_other_ways_it_does_it(far, listener, counted, monke
 
 def test_several_ways_and_words_between(far, listener):
     ways = [opened(far, listener) for _ in range(8)]
-    words = far.do(far.line.stream(listener.getsockname()))
-    there, _ = listener.accept()
-    words.settimeout(20)
+    words, there = stream_to(far, listener)
     threads = [threading.Thread(target=both_ways, args=each) for each in ways]
     for each in threads:
         each.start()
@@ -190,9 +171,7 @@ def test_several_ways_and_words_between(far, listener):
 def test_a_small_word_overtakes_what_is_large(far, listener):
     """With nobody to take the bulk in, what is urgent still comes at once."""
     bulk = [opened(far, listener) for _ in range(4)]
-    words = far.do(far.line.stream(listener.getsockname()))
-    there, _ = listener.accept()
-    there.settimeout(20)
+    words, there = stream_to(far, listener)
 
     def say_much(near):
         try:

@@ -5,11 +5,12 @@ import weakref
 
 import pytest
 from kernels import ready
+from later import Later, needs
 
 import skyward_nb as sky
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, needs("torch")]
+torch = Later("torch")
 
 
 def lasts(model, count, **numbers):

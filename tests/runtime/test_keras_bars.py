@@ -4,26 +4,26 @@ import importlib
 import os
 import sys
 import time
-import warnings
 
 import pytest
+from later import Later, needs
 
 from skyward_nb.runtime import hooks, outlet
 from skyward_nb.runtime.loops import _DUE
 from skyward_nb.words.events import Metric, Progress
 
-pytest.importorskip("torch")
+np = pytest.importorskip("numpy")
 os.environ.setdefault("KERAS_BACKEND", "torch")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    keras = pytest.importorskip("keras")
-
-import numpy
+keras = Later("keras")
 
 # Keras converts arrays in a way that NumPy means to end.
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.torch,
+    needs("torch", "keras"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
-X = numpy.random.default_rng(0).random((64, 4), dtype="float32")
+X = np.random.default_rng(0).random((64, 4), dtype="float32")
 Y = X.sum(1)
 
 
@@ -112,17 +112,11 @@ def test_a_generator_has_no_total(model, told):
     assert (bars(told)[1].done, bars(told)[1].total) == (6, None)
 
 
-class Stops(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        raise KeyboardInterrupt
-
-
-class Evaluates(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        self.model.evaluate(X, Y)
-
-
 def test_a_fit_that_is_interrupted_ends(model, told):
+    class Stops(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y, callbacks=[Stops()])
     model.evaluate(X, Y)
@@ -134,6 +128,10 @@ def test_a_fit_that_is_interrupted_ends(model, told):
 
 
 def test_evaluate_within_fit(model, told):
+    class Evaluates(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.evaluate(X, Y)
+
     model.fit(X, Y, callbacks=[Evaluates()])
     assert [(bar.text, bar.level) for bar in bars(told)] == [
         ("fit", 0),

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from later import Later, needs
 
 import skyward_nb as sky
 from skyward_nb.words.info import COMPUTE_POOL, InstanceInfo
@@ -22,8 +23,8 @@ def on_ranks(world, made):
         return found
 
 
-pytestmark = pytest.mark.torch
-data = pytest.importorskip("torch.utils.data")
+pytestmark = [pytest.mark.torch, needs("torch")]
+data = Later("torch.utils.data")
 
 
 @given(st.integers(0, 50), st.integers(1, 8), st.booleans(), st.integers(0, 99), st.integers(0, 3))

@@ -1,63 +1,27 @@
 """The loops of transformers' `Trainer` as bars on every rank, its logs as metrics."""
 
 import importlib
-import warnings
 
 import pytest
+from later import Later, needs
 
 from skyward_nb.runtime import hooks, outlet
 from skyward_nb.words.events import Metric, Progress
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("accelerate")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    transformers = pytest.importorskip("transformers")
-    from transformers import Trainer, TrainingArguments
-
 # torch's and accelerate's own, about processors without a GPU.
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.torch,
+    needs("torch", "accelerate", "transformers"),
+    pytest.mark.filterwarnings("ignore"),
+]
 
-CALLBACKS = importlib.import_module("transformers.trainer_callback")
-
-
-class Line(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 1)
-
-    def forward(self, x=None, labels=None):
-        found = self.layer(x)
-        return {"loss": ((found[:, 0] - labels) ** 2).mean(), "logits": found}
+transformers = Later("transformers")
+callbacks = Later("transformers.trainer_callback")
+own = Later("runtime.trainers")
 
 
-DATA = [{"x": torch.tensor([n, -n]) / 32, "labels": torch.tensor(n / 32)} for n in range(32)]
-
-
-class SecondRank(Trainer):
-    """As on any process but the first."""
-
-    def is_world_process_zero(self):
-        return False
-
-    def is_local_process_zero(self):
-        return False
-
-
-def train(folder, kind=Trainer, **options):
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        use_cpu=True,
-        num_train_epochs=2,
-        per_device_train_batch_size=8,
-        per_device_eval_batch_size=8,
-        logging_steps=4,
-        report_to=[],
-        **{"save_strategy": "no", "eval_strategy": "epoch", **options},
-    )
-    trainer = kind(Line(), arguments, train_dataset=DATA, eval_dataset=DATA)
-    trainer.train()
-    return trainer
+def train(folder, kind="Trainer", **options):
+    return own.train(folder, getattr(own, kind), **options)
 
 
 def bars(events):
@@ -69,10 +33,10 @@ def metrics(events):
     return [event for event in events if isinstance(event, Metric)]
 
 
-@pytest.mark.parametrize("kind", [Trainer, SecondRank])
+@pytest.mark.parametrize("kind", ["Trainer", "SecondRank"])
 def test_training_is_a_bar_and_evaluation_one_within(kind, told, capsys, tmp_path):
     trainer = train(tmp_path, kind)
-    assert trainer.state.is_world_process_zero is (kind is Trainer)
+    assert trainer.state.is_world_process_zero is (kind == "Trainer")
     shown = [(bar.text, bar.done, bar.total, bar.level, bar.keeping) for bar in bars(told)]
     assert shown == [("train", 8, 8, 0, True)] + 2 * [("evaluate", 4, 4, 1, False)]
     assert all(bar.over and bar.unit == "step" for bar in bars(told))
@@ -106,7 +70,7 @@ def test_evaluation_and_prediction_alone(told, capsys, tmp_path):
     trainer = train(tmp_path, eval_strategy="no")
     told.clear()
     trainer.evaluate()
-    trainer.predict(DATA)
+    trainer.predict(own.DATA)
     shown = [(bar.text, bar.done, bar.total, bar.level) for bar in bars(told)]
     assert shown == 2 * [("predict", 4, 4, 0)]
     assert capsys.readouterr() == ("", "")
@@ -122,7 +86,7 @@ def test_without_bars_there_are_metrics_still(told, capsys, tmp_path):
 def test_training_goes_on_from_a_checkpoint(told, tmp_path):
     train(tmp_path, save_strategy="steps", save_steps=6)
     told.clear()
-    arguments = TrainingArguments(
+    arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path),
         use_cpu=True,
         num_train_epochs=2,
@@ -130,37 +94,21 @@ def test_training_goes_on_from_a_checkpoint(told, tmp_path):
         report_to=[],
         save_strategy="no",
     )
-    Trainer(Line(), arguments, train_dataset=DATA).train(
+    transformers.Trainer(own.Line(), arguments, train_dataset=own.DATA).train(
         resume_from_checkpoint=str(tmp_path / "checkpoint-6")
     )
     assert (bars(told)[0].done, bars(told)[0].total) == (8, 8)
 
 
-class Talkative(CALLBACKS.ProgressCallback):
-    """As people extend the callback."""
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        super().on_log(args, state, control, logs=logs, **kwargs)
-        if state.is_world_process_zero and "loss" in logs:
-            self.training_bar.write("a line of my own")
-
-
-class WithTalk(Trainer):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.remove_callback(CALLBACKS.ProgressCallback)
-        self.add_callback(Talkative)
-
-
 def test_a_callback_of_ones_own(told, capsys, tmp_path):
-    train(tmp_path, WithTalk, eval_strategy="no")
+    train(tmp_path, "WithTalk", eval_strategy="no")
     assert [(bar.text, bar.done) for bar in bars(told)] == [("train", 8)]
     assert capsys.readouterr().out.splitlines() == 2 * ["a line of my own"]
 
 
 def test_leaving_restores_every_object():
     module = importlib.import_module("transformers.trainer")
-    owners = module, CALLBACKS.ProgressCallback, CALLBACKS.CallbackHandler
+    owners = module, callbacks.ProgressCallback, callbacks.CallbackHandler
     before = [dict(vars(owner)) for owner in owners]
     with hooks.installed():
         assert vars(owners[1])["on_log"] is not before[1]["on_log"]

@@ -36,11 +36,32 @@ def offers_alike(
             if not zones:
                 continue
         if why := _not_agreed(spec, offer, lost, others):
-            kind = f"{'spot ' * offer.spot}{offer.type.name} in {offer.region}"
-            refused.append((kind, why))
+            refused.append((_spell(offer), why))
         else:
             found.append(replace(offer, zones=tuple(zones)))
     return found, refused
+
+
+def lasting(
+    offers: Sequence[Offer], nodes: int, share: float, least: float
+) -> tuple[list[Offer], list[tuple[str, str]]]:
+    """Offers of which so many machines cost the `share` of a budget in `least` seconds or more; and others, and why."""
+    found: list[Offer] = []
+    refused: list[tuple[str, str]] = []
+    for offer in offers:
+        lasts = offer.lasts(share, nodes)
+        if lasts is None:
+            refused.append((_spell(offer), "its price is not known, and max_cost= goes by it"))
+        elif lasts < least:
+            why = f"what is left of max_cost= is spent in {lasts:.0f} s"
+            refused.append((_spell(offer), why))
+        else:
+            found.append(offer)
+    return found, refused
+
+
+def _spell(offer: Offer) -> str:
+    return f"{'spot ' * offer.spot}{offer.type.name} in {offer.region}"
 
 
 def _rank(best: list[str], zone: str) -> int:
@@ -95,6 +116,7 @@ def bill_of(machines: Sequence[Launched], before: Bill, now: float) -> Bill:
         before,
         dollars=rate_of(machines),
         began=now,
+        first=before.since,
         what=what,
         before=before.before if spent is None else spent,
     )

@@ -17,6 +17,7 @@ from skyward_nb.bootstrap.shell import ShellGone
 from skyward_nb.providers.aws import ending, keys
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault
+from skyward_nb.providers.aws.last_words import boot_failed
 from skyward_nb.providers.aws.launch import BOOT
 from skyward_nb.providers.aws.launched import Launched
 from skyward_nb.providers.aws.ledger import Entry
@@ -159,20 +160,7 @@ async def _see_that_they_run(cloud: Cloud, entry: Entry, lines: list[HostLine]) 
     for line in lines:
         state = states.get(line.name)
         if state is not None and not ending.is_alive(state):
-            why = (
-                f"{line.name} ended before it could be logged in to: what it is told at its boot failed. "
-                f"If its ami= has no user {record.user!r}, user= says whom it has"
-            )
-            raise StartError(record.name, why, await _console(cloud, region, line.name))
-
-
-async def _console(cloud: Cloud, region: str, instance: str) -> str:
-    """The end of what a machine wrote while it booted; "" where that cannot be had."""
-    try:
-        said = await cloud.ask("GetConsoleOutput", region, InstanceId=instance)
-    except AWSFault:
-        return ""
-    return str(said.get("Output") or "")[-_LAST_WORDS:].strip()
+            raise await boot_failed(cloud, record.name, region, line.name, record.user)
 
 
 async def _change_keys(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,20 +17,33 @@ from typing import Any, TypeVar
 from skyward_nb.providers.aws.failures import AWSFault, is_refusal
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import MissingDependency
+from skyward_nb.words.reading import near_words
 
 T = TypeVar("T")
 Answer = dict[str, Any]
 _CONNECT_LIMIT = 10.0
 _READ_LIMIT = 60.0
 _TRIES = 5
-_NO_KEYS = {
-    "NoCredentialsError",
-    "PartialCredentialsError",
-    "CredentialRetrievalError",
-    "ProfileNotFound",
+_KINDS = {
+    "ExpiredToken": {"SSOTokenLoadError", "UnauthorizedSSOTokenError", "TokenRetrievalError"},
+    "LoginOver": {"LoginError"},
+    "NoCredentials": {"NoCredentialsError"},
+    "NoMFA": {"RefreshWithMFAUnsupportedError"},
+    "NoProfile": {"ProfileNotFound"},
+    "BadConfiguration": {
+        "ConfigParseError",
+        "InvalidConfigError",
+        "PartialCredentialsError",
+    },
+    "NotGiven": {"CredentialRetrievalError"},
+    "Unreachable": {
+        "EndpointConnectionError",
+        "ConnectTimeoutError",
+        "ProxyConnectionError",
+        "SSLError",
+    },
 }
-_NO_LOGIN = {"SSOTokenLoadError", "UnauthorizedSSOTokenError", "TokenRetrievalError"}
-_NOT_SENT = {"EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError", "SSLError"}
+"""What errors of botocore's own, before anything was sent, come to."""
 _LOST = {"ConnectionClosedError", "ReadTimeoutError", "HTTPClientError", "ResponseStreamingError"}
 _BROKEN = 500
 
@@ -89,8 +103,20 @@ class Cloud:
         return self._account
 
     def region(self) -> str | None:
-        """The region that AWS's own configuration names."""
-        return self._began().region_name
+        """The region that AWS's own configuration names; raises `AWSFault` where it cannot be read."""
+        return self._translated("configuration", lambda: self._began().region_name)
+
+    def unknown_region(self, region: str) -> str:
+        """What is to be said of a region that boto3 has never heard of; "" of one that it knows."""
+        session = self._began()
+        known = [
+            each
+            for partition in session.get_available_partitions()
+            for each in session.get_available_regions("ec2", partition)
+        ]
+        if region in known:
+            return ""
+        return f"region={region}: boto3 knows no such region{near_words(region, known)}"
 
     def _ask(
         self, operation: str, region: str, service: str, *, once: bool, words: dict[str, Any]
@@ -109,7 +135,7 @@ class Cloud:
 
         return self._translated(operation, pages)
 
-    def _translated(self, operation: str, call: Callable[[], Answer]) -> Answer:
+    def _translated(self, operation: str, call: Callable[[], T]) -> T:
         """What a call answers, or its error as ours."""
         try:
             return call()
@@ -119,6 +145,7 @@ class Cloud:
             fault = fault_of(operation, error)
             if fault is None:
                 raise
+            fault.profile = self.profile or os.environ.get("AWS_PROFILE", "")
             raise fault from error
 
     def _client(self, service: str, region: str, once: bool) -> Any:
@@ -170,12 +197,9 @@ def fault_of(operation: str, error: Exception) -> AWSFault | None:
     if not isinstance(error, BotoCoreError):
         return None
     kinds = {each.__name__ for each in type(error).__mro__}
-    if kinds & _NO_LOGIN:
-        return AWSFault("ExpiredToken", str(error), operation)
-    if kinds & _NO_KEYS:
-        return AWSFault("NoCredentials", str(error), operation)
-    if kinds & _NOT_SENT:
-        return AWSFault("Unreachable", str(error), operation)
+    for code, named in _KINDS.items():
+        if kinds & named:
+            return AWSFault(code, str(error), operation)
     if kinds & _LOST:
         return AWSFault("Unreachable", str(error), operation, is_unknown=True)
     return AWSFault(type(error).__name__, str(error), operation)

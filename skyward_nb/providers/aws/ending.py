@@ -79,7 +79,7 @@ def _unseen(record: Record, account: str) -> Left:
     """All that a record names, and may be there: these credentials are of another account."""
     machines = [name for region in record.regions for name in _known(record, region)]
     others = tuple(f"{each.kind} {each.name} ({each.region})" for each in record.made)
-    profile = f", by profile={record.profile}" if record.profile else ""
+    profile = f", with aws_profile={record.profile}" if record.profile else ""
     why = (
         f"the credentials here are of account {account}, and it was rented in {record.account}{profile}: "
         "`%sky sweep` with those of that one ends it"

@@ -6,6 +6,7 @@ Codes: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.ht
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -38,6 +39,8 @@ class AWSFault(Exception):
         self.message = message
         self.operation = operation
         self.is_unknown = is_unknown
+        self.profile = ""
+        """Of AWS's configuration, whose credentials were used; "" for what boto3 finds first."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,14 @@ _BY_CODE = {code: way for way, codes in _WAYS.items() for code in codes}
 
 _ADVICE = {
     "NoCredentials": "no AWS credentials are found here: `aws configure sso`, or `aws configure`, "
-    "makes some; profile=NAME takes those of a profile",
+    "makes some; aws_profile=NAME takes those of a profile, in Python sky.AWS(profile=NAME)",
+    "NoProfile": "`aws configure list-profiles` names those that there are; aws_profile= takes one, in "
+    "Python sky.AWS(profile=)",
+    "BadConfiguration": "`aws configure list` shows what is found; see what ~/.aws/config and "
+    "~/.aws/credentials say of it",
+    "NotGiven": "`aws sts get-caller-identity` shows whether that is mended",
+    "NoMFA": "`aws sts get-session-token` gives some for a code of MFA",
+    "LoginOver": "`aws login`, then try again",
     "AuthFailure": "AWS does not take these credentials: `aws sts get-caller-identity` says whose "
     "they are; a wrong clock of this machine is another cause",
     "UnauthorizedOperation": "these credentials may not do that: README has the policy that suffices",
@@ -137,18 +147,32 @@ _ADVICE = {
     "and see that its time is right",
     "InvalidClientTokenId": "AWS does not know these credentials: `aws configure` makes others",
     "SignatureDoesNotMatch": "the secret key is wrong, or this machine's clock is",
+    "InsufficientInstanceCapacity": "EC2 has not so many there now",
     "OptInRequired": "the account has not subscribed to EC2 there, or the region is not enabled for it: its "
     "owner can see to that in AWS's console, and region= names another",
     "PendingVerification": "AWS still looks into the account; it will write to its owner",
     "Blocked": "AWS has blocked the account; its support says why",
     "InvalidAMIID.NotFound": "there is no such image in this region: ami= names another",
     "InvalidAMIID.Malformed": "an image is written ami-0123456789abcdef0",
+    "NotLinux": "ranks are started by SSH and /bin/sh: ami= takes an image of Linux",
     "InvalidSubnetID.NotFound": "there is no such subnet in this region: subnet= names another",
     "VPCIdNotSpecified": "the account has no default VPC there: subnet=subnet-… says where to",
     "MissingInput": "the account has no default VPC there: subnet=subnet-… says where to",
     "VolumeLimitExceeded": "the account may have no more disks there: `%sky sweep`, or ask for more",
+    "Unreadable": "what answers is not AWS: is there a way to the internet, and no proxy that asks for "
+    "a login?",
     "Unreachable": "is there a way to the internet, and is the region's name right?",
 }
+NOT_GIVEN = frozenset(
+    {"BadConfiguration", "LoginOver", "NoCredentials", "NoMFA", "NoProfile", "NotGiven"}
+)
+"""Refusals of boto3's own: where credentials were to come from, there are none."""
+_SAY_WHAT = {*NOT_GIVEN, "NotLinux", "Unreachable"} - {"NoCredentials"}
+"""Refusals whose own words say which: those of this side."""
+_ABOUT_KEYS = re.compile(
+    r"(?<=`)aws (?:sso login|login|sts get-caller-identity|sts get-session-token|configure sso|configure list"
+    r"|configure)(?=`)"
+)
 _LIMIT = re.compile(r"vCPU limit of (\d+)")
 
 
@@ -200,7 +224,11 @@ def spell_quota(quota: Quota, region: str, now: float | None, needed: int) -> st
 
 def advice_for(fault: AWSFault) -> str:
     """What to do about a refusal, in words; "" where its own say it all."""
-    return _ADVICE.get(fault.code, "")
+    advice = _ADVICE.get(fault.code, "")
+    if not fault.profile:
+        return advice
+    profile = shlex.quote(fault.profile)
+    return _ABOUT_KEYS.sub(lambda found: f"{found[0]} --profile {profile}", advice)
 
 
 def spell_fault(fault: AWSFault) -> str:
@@ -209,4 +237,6 @@ def spell_fault(fault: AWSFault) -> str:
     said = " ".join(fault.message.split())
     if not advice:
         return f"{fault.operation}: {said or fault.code} ({fault.code})" if said else str(fault)
+    if fault.code in _SAY_WHAT:
+        advice = f"{said.rstrip('.:')}: {advice}"
     return f"{advice} ({fault.operation}: {fault.code})"

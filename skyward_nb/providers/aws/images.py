@@ -22,7 +22,6 @@ _USERS = (
     ("debian", "admin"),
     ("rhel", "ec2-user"),
 )
-_OLD_GPUS = ("p3", "p3dn", "p2", "g3", "g3s")
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,6 @@ async def image_for(
     """The image that a type boots in a region; raises `AWSFault`."""
     ami = access.ami
     if ami is None:
-        if kind.gpus and kind.name.partition(".")[0] in _OLD_GPUS:
-            raise AWSFault(
-                "UnsupportedInstanceType",
-                f"AWS has no image whose driver knows the GPUs of {kind.name} any more: ami= names one",
-                "GetParameter",
-            )
         name = parameter_of(kind)
         said = await cloud.ask("GetParameter", region, service="ssm", Name=name)
         ami = str(said["Parameter"]["Value"])
@@ -61,6 +54,12 @@ async def image_for(
     if not said["Images"]:
         raise AWSFault("InvalidAMIID.NotFound", ami, "DescribeImages")
     image = said["Images"][0]
+    arch = str(image.get("Architecture", kind.arch))
+    if arch != kind.arch:
+        why = f"ami={ami} is for {arch}, and {kind.name} is {kind.arch}"
+        raise AWSFault("UnsupportedInstanceType", why, "DescribeImages")
+    if image.get("Platform") == "windows":
+        raise AWSFault("NotLinux", f"ami={ami} is Windows", "DescribeImages")
     root = str(image.get("RootDeviceName") or "/dev/sda1")
     disks = {
         str(each["DeviceName"]): int(each["Ebs"].get("VolumeSize", 0))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from skyward_nb.providers.aws import ending, ledger, network
 from skyward_nb.providers.aws.calls import Answer, Cloud
 from skyward_nb.providers.aws.failures import (
+    NOT_GIVEN,
     AWSFault,
     Way,
     limit_in,
@@ -23,6 +24,7 @@ from skyward_nb.providers.aws.failures import (
 )
 from skyward_nb.providers.aws.images import MachineImage, image_for
 from skyward_nb.providers.aws.keys import KeyPair
+from skyward_nb.providers.aws.last_words import POWERED_OFF, boot_failed
 from skyward_nb.providers.aws.launched import Launched
 from skyward_nb.providers.aws.ledger import Attempt, Entry
 from skyward_nb.providers.aws.tags import of_pool, tagged
@@ -30,9 +32,9 @@ from skyward_nb.providers.aws.user_data import Lease, script_for
 from skyward_nb.providers.aws.walk import Try, Walk, spell_way
 from skyward_nb.providers.base import Tell
 from skyward_nb.words.aws import AWSAccess
-from skyward_nb.words.errors import AccountError, LaunchError
-from skyward_nb.words.events import Step
-from skyward_nb.words.offers import Offer
+from skyward_nb.words.errors import AccountError, LaunchError, StartError
+from skyward_nb.words.events import Noted, Step
+from skyward_nb.words.offers import Offer, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 
 BOOT = 1800.0
@@ -43,13 +45,17 @@ _UNARMED = 60.0
 """Seconds that a machine may be paid for before it counts the time until its end."""
 _LEAST = 60.0
 """Seconds that are paid for in any case. Source: https://aws.amazon.com/ec2/pricing/on-demand/."""
+SHORTEST = _UNARMED + _LEAST
+"""Seconds that a budget has to last for machines: they may cost as much whatever is said."""
 _RUN_LIMIT = 300.0
 _AGAINS = 6
 _PAUSE = 0.5
 _MOST_PAUSE = 10.0
 _QUICK = 1.5
+_UNENDED = "Unended"
+"""What was launched may still run."""
 _ACCOUNT = {
-    "NoCredentials",
+    *NOT_GIVEN,
     "ExpiredToken",
     "ExpiredTokenException",
     "AuthFailure",
@@ -107,41 +113,64 @@ class Launch:
         self.user: str = ""
         self.chosen: Try | None = None
         """What could be had."""
-        self.spent: float = 0.0
+        self._spent: float = 0.0
         """Dollars, at the most, for machines that ran, and ended before all did."""
+
+    def cost(self, now: float) -> float:
+        """Dollars, at the most, that what it has launched has cost until `now`, seconds since 1970."""
+        rate = None if self.chosen is None else self.chosen.offer.hourly(self._spec.nodes)
+        if rate is None:
+            return self._spent
+        began = self._entry.record.attempts[-1].at
+        return self._spent + rate * max(0.0, now - began) / 3600
 
     async def run(self, offers: Sequence[Offer]) -> tuple[Launched, ...]:
         """The machines of the first offer that can be had.
 
-        Raises `LaunchError` with all that was tried, and `AccountError`.
+        Raises `LaunchError` with all that was tried, `AccountError`, and `StartError` of a boot that fails.
         """
         walk = Walk(offers)
         before: Try | None = None
+        steps: list[str] = []
+        way, is_clean = Way.STOP, True
         while (now := walk.next) is not None:
+            way_here = ""
             if before is not None:
                 _, why = walk.refused[-1]
-                self._step(f"{spell_way(before, now)}: {now} (not {before}: {why})")
+                way_here = f" ({spell_way(before, now)})"
+                steps.append(f"{spell_way(before, now)}: {now} (not {before}: {why})")
             before = now
             try:
-                found = await self._have(now)
+                found = await self._have(now, way_here)
+            except StartError as error:
+                for each in steps:
+                    error.add_note(each)
+                raise
             except AWSFault as fault:
                 if fault.code in _ACCOUNT:
                     raise AccountError(spell_fault(fault)) from fault
-                way = way_on(fault)
+                way, is_clean = way_on(fault), is_clean and fault.code != _UNENDED
                 why = await self._why(fault, way, now)
                 # A call that nobody answers is answered nowhere else.
                 walk.refuse(Way.STOP if way is Way.AGAIN else way, why)
                 continue
             self._step(f"{len(found)} × {now}", done=True)
+            for each in steps:  # where there is none in the end, the error tells them all
+                self._tell(Noted(each))
             self.chosen = now
             return found
         tried = [(str(each), why) for each, why in walk.refused]
-        raise LaunchError(self._spec.name, tried, _other_ways(self._spec))
+        # Nothing else is of use where a person has to do something first.
+        more = "" if way in (Way.STOP, Way.AGAIN) else _other_ways(self._spec)
+        raise LaunchError(self._spec.name, tried, more, is_clean=is_clean)
 
-    async def _have(self, now: Try) -> tuple[Launched, ...]:
-        """The machines of one try, which run; raises `AWSFault`, with none of them left."""
-        self._step(f"{self._spec.nodes} × {now}: asking for them")
-        if self._spec.max_cost is not None and self.spent >= self._spec.max_cost:
+    async def _have(self, now: Try, way_here: str) -> tuple[Launched, ...]:
+        """The machines of one try, which run; raises `AWSFault`, with none of them left.
+
+        `way_here` says how it differs from the one before.
+        """
+        self._step(f"asking for {self._spec.nodes} × {now}{way_here}, {self._costs(now)}")
+        if self._spec.max_cost is not None and self._spent >= self._spec.max_cost:
             why = f"max_cost={self._spec.max_cost:g} is spent on machines that ended before all ran"
             raise AWSFault("BudgetSpent", why, "Launch")
         words = await self._words(now)
@@ -158,27 +187,32 @@ class Launch:
         self._entry.attempt(attempt)
         try:
             await self._send(attempt, words)
-            return await self._running(now)
-        except AWSFault as fault:
-            self.spent += self._cost(now, attempt)
+            return await self._running(now, way_here)
+        except BaseException as fault:
+            self._spent += self._cost(now, attempt)
+            if not isinstance(fault, AWSFault):
+                raise
             region, since = now.offer.region, self._before
             if await ending.end_machines(self._cloud, self._entry, region, since=since):
                 # What it has launched must be gone before others are paid for.
-                raise AWSFault("Unended", f"not all of {now} is known to end", "Launch") from fault
+                why = f"{spell_fault(fault)}, and not all of {now} is known to end"
+                raise AWSFault(_UNENDED, why, "Launch") from fault
             raise
+
+    def _costs(self, now: Try) -> str:
+        """What the machines of a try cost an hour, in words."""
+        rate = now.offer.hourly(self._spec.nodes)
+        return "at a price that is not known" if rate is None else f"{spell_dollars(rate)} / h"
 
     def _cost(self, now: Try, attempt: Attempt) -> float:
         """Dollars, at the most, that a try has cost that came to nothing."""
         launched = {each.token: len(each.instances) for each in self._entry.record.attempts}
-        price = now.offer.price
-        if price is None or not launched[attempt.token]:
-            return 0.0
-        hours = max(time.time() - attempt.at, _LEAST) / 3600
-        return launched[attempt.token] * price.dollars * hours
+        rate = now.offer.hourly(launched[attempt.token])
+        return (rate or 0.0) * max(time.time() - attempt.at, _LEAST) / 3600
 
     async def _send(self, attempt: Attempt, words: dict[str, Any]) -> None:
         """Ask for machines until that is answered; the same token makes it one call. Raises `AWSFault`."""
-        pause = _PAUSE
+        pause, may_be = _PAUSE, False
         for left in reversed(range(_AGAINS)):
             try:
                 await self._cloud.ask(
@@ -190,17 +224,19 @@ class Launch:
                     **words,
                 )
             except AWSFault as fault:
-                if not fault.is_unknown and way_on(fault) is not Way.AGAIN:
-                    # With this token nothing was launched: else that would have been answered.
+                may_be |= fault.is_unknown
+                is_last = not left or way_on(fault) is not Way.AGAIN
+                # Where an answer was lost, the token brings it again, but not to whoever may not ask.
+                if is_last and not (may_be and (not left or fault.code in _ACCOUNT)):
                     with ledger.as_far_as_it_can():
                         self._entry.attempt(replace(attempt, over=True))
+                if is_last:
                     raise
-                if not left:
-                    raise
-                self._step(f"{fault.code}: asking again in {pause:.0f} s")
+                rest = pause * (0.5 + random.random())  # noqa: S311 - spreads, hides nothing
+                self._step(f"{fault.code}: asking again in {rest:.1f} s")
             else:
                 return
-            await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads, hides nothing
+            await asyncio.sleep(rest)
             pause = min(2 * pause, _MOST_PAUSE)
 
     def _heard(self, attempt: Attempt, said: Answer) -> None:
@@ -209,8 +245,11 @@ class Launch:
         with ledger.as_far_as_it_can():
             self._entry.attempt(replace(attempt, instances=names))
 
-    async def _running(self, now: Try) -> tuple[Launched, ...]:
-        """Wait until all machines run and have addresses; raises `AWSFault` where one ends."""
+    async def _running(self, now: Try, way_here: str) -> tuple[Launched, ...]:
+        """Wait until all machines run and have addresses.
+
+        Raises `AWSFault` where one ends, and `StartError` where it has ended itself.
+        """
         region, pool_id = now.offer.region, self._entry.record.pool_id
         (names,) = [each.instances for each in self._entry.record.attempts[-1:]]
         until, pause = time.monotonic() + _RUN_LIMIT, _PAUSE
@@ -221,15 +260,20 @@ class Launch:
             found = {str(each["InstanceId"]): each for each in ending.instances_in(said)}
             mine = [found[name] for name in names if name in found]
             for each in mine:
-                if not ending.is_alive(str(each["State"]["Name"])):
-                    raise _ended(each)
+                if ending.is_alive(str(each["State"]["Name"])):
+                    continue
+                if each.get("StateReason", {}).get("Code") == POWERED_OFF:
+                    # It has run, and others would do as it did.
+                    name, machine = self._spec.name, str(each["InstanceId"])
+                    raise await boot_failed(self._cloud, name, region, machine, self.user)
+                raise _ended(each)
             there = [each for each in mine if each["State"]["Name"] == "running"]
             if len(there) == len(names) and all(self._address(each, region) for each in there):
                 return tuple(self._launched(each, now) for each in there)
             if time.monotonic() > until:
                 why = f"{len(there)} of {len(names)} machines run after {_RUN_LIMIT:g} s"
-                raise AWSFault("InsufficientInstanceCapacity", why, "DescribeInstances")
-            self._step(f"{now}: {len(there)} of {len(names)} run")
+                raise AWSFault("UnfulfillableCapacity", why, "DescribeInstances")
+            self._step(f"{now}{way_here}, {self._costs(now)}: {len(there)} of {len(names)} run")
             await asyncio.sleep(pause)
             pause = min(_QUICK * pause, _MOST_PAUSE)
 
@@ -263,8 +307,17 @@ class Launch:
         zone = now.zone or next(iter(street.subnets))
         if zone not in street.subnets:
             why = f"the VPC has no default subnet in {zone}"
+            if self._access.subnet:
+                why = f"subnet={self._access.subnet} is in {', '.join(street.subnets)}"
             raise AWSFault("InvalidAvailabilityZone", why, "DescribeSubnets")
-        image, group = await asyncio.gather(self._image(now), self._group(region, street))
+        # Both to their end: what is made beside the error of the other is in the record then.
+        image, group = await asyncio.gather(
+            self._image(now), self._group(region, street), return_exceptions=True
+        )
+        if isinstance(image, BaseException):
+            raise image
+        if isinstance(group, BaseException):
+            raise group
         several = spec.nodes + len(self._others) > 1 and self._access.placement != "no"
         words: dict[str, Any] = {
             "ImageId": image.ami,
@@ -326,9 +379,7 @@ class Launch:
         return words
 
     def _script(self, now: Try, image: MachineImage) -> str:
-        price = now.offer.price
-        dollars = price.dollars * self._spec.nodes if price else None
-        lease = lease_for(self._spec, dollars, self.spent)
+        lease = lease_for(self._spec, now.offer.hourly(self._spec.nodes), self._spent)
         if lease.deadline:
             deadline = time.time() + lease.deadline + BOOT
             self._entry.note(deadline=max(deadline, self._entry.record.deadline or 0.0))
@@ -390,7 +441,7 @@ def _other_ways(spec: PoolSpec) -> str:
     assert spec.aws is not None
     ways = ["another accelerator= or instance_type=", "fewer nodes="]
     if not spec.aws.regions:
-        ways.append("regions= it may go to")
+        ways.append("other regions beside it, region=us-east-1,us-west-2")
     if spec.aws.zones:
         ways.append("more zones=")
     if spec.spot == "yes":

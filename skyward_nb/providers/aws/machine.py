@@ -39,9 +39,10 @@ class Rental:
     def __init__(self, cloud: Cloud, pool_id: str) -> None:
         self._cloud = cloud
         self._pool_id = pool_id
-        self._ending: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[str] | None = None
         self._lines: list[HostLine] = []
-        self._asked = float("-inf")
+        self._asking: asyncio.Task[bool] | None = None
+        self._asked = 0.0
         self._letting: asyncio.Task[bool] | None = None
         self._let_at = 0.0
         self._callers: tuple[str, ...] = ()
@@ -58,15 +59,23 @@ class Rental:
     async def end_of(self, instance: str, *, anew: bool = False) -> str:
         """Why a machine is gone, as EC2 says now and then, or `anew`; empty where it does not say that it is."""
         now = time.monotonic()
-        if anew or now - self._asked > _ASK_AGAIN:
+        is_asked = self._asking is not None and not self._asking.done()
+        if self._asking is None or (not is_asked and (anew or now - self._asked > _ASK_AGAIN)):
             self._asked = now
-            entry = ledger.find(self._pool_id)
-            if entry is None:
-                return "the pool was ended"
-            with contextlib.suppress(AWSFault):
-                for region in {each.region for each in entry.record.machines}:
-                    self._ends |= await ending.ends_of(self._cloud, region, self._pool_id)
-        return self._ends.get(instance, "")
+            self._asking = asyncio.ensure_future(self._ask())
+        # Whoever asks meanwhile gets that answer, and not the one before it.
+        is_there = await asyncio.shield(self._asking)
+        return self._ends.get(instance, "") if is_there else "the pool was ended"
+
+    async def _ask(self) -> bool:
+        """Ask EC2 which machines have ended; whether the pool has a record still."""
+        entry = ledger.find(self._pool_id)
+        if entry is None:
+            return False
+        with contextlib.suppress(AWSFault):
+            for region in {each.region for each in entry.record.machines}:
+                self._ends |= await ending.ends_of(self._cloud, region, self._pool_id)
+        return True
 
     async def let_in(self) -> bool:
         """Have the machines let in who comes from another address than before; whether that is so.
@@ -91,16 +100,16 @@ class Rental:
         self._callers = callers
         return is_new
 
-    async def give_back(self) -> None:
-        """End all machines, and see that they end; whoever asks, it is done once."""
+    async def give_back(self) -> str:
+        """End all machines, and see that they end; returns those that may run on. It is done once."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
-        await asyncio.shield(self._ending)
+        return await asyncio.shield(self._ending)
 
-    async def _end(self) -> None:
+    async def _end(self) -> str:
         entry = ledger.find(self._pool_id)
         if entry is None:
-            return  # another process has seen to it
+            return ""  # another process has seen to it
         try:
             left = await ending.end(self._cloud, entry, wait=_GROUPS_WAIT)
         except (AWSFault, MissingDependency, OSError) as error:
@@ -114,6 +123,7 @@ class Rental:
                 "them; `%sky sweep` looks again, and so does the next pool.",
                 stacklevel=2,
             )
+        return ", ".join(left.machines)
 
 
 class AWSMachine(SSHMachine):
@@ -162,10 +172,10 @@ class AWSMachine(SSHMachine):
         self._store.close()
         await self._line.close()
 
-    async def release(self) -> None:
+    async def release(self) -> str:
         """End the machine with all others of its pool: what runs there goes with it."""
         try:
-            await self.rental.give_back()
+            return await self.rental.give_back()
         finally:
             self._store.close()
             await self._line.close()
@@ -177,14 +187,15 @@ def machines_of(
     rental: Rental,
     lines: Sequence[tuple[HostLine, Environment | None]],
     *,
+    nodes: Sequence[int] | None = None,
     spot: bool = False,
 ) -> tuple[AWSMachine, ...]:
-    """Machines of these lines, head first."""
+    """Machines of these lines, for these `nodes`, or for all, head first."""
     from skyward_nb.providers.ssh.readying import folder_of
 
     return tuple(
         AWSMachine(pool, folder_of(pool_id, node), node, line, rental, environment, spot=spot)
-        for node, (line, environment) in enumerate(lines)
+        for node, (line, environment) in zip(nodes or range(len(lines)), lines, strict=True)
     )
 
 

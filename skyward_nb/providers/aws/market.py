@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from skyward_nb.providers.aws import described
 from skyward_nb.providers.aws.cache import Cache
 from skyward_nb.providers.aws.calls import Cloud
-from skyward_nb.providers.aws.failures import AWSFault, spell_fault
+from skyward_nb.providers.aws.failures import NOT_GIVEN, AWSFault, spell_fault
 from skyward_nb.providers.aws.offers import Stock
 from skyward_nb.providers.aws.shipped import shipped_prices
 from skyward_nb.words.errors import AccountError
@@ -24,12 +24,12 @@ _WITH_GPUS = ["p*", "g*"]
 _PRICES = "us-east-1"
 """Where the price list of all regions is asked for."""
 _NO_WAY = {
+    *NOT_GIVEN,
     "AuthFailure",
     "Blocked",
     "ExpiredToken",
     "ExpiredTokenException",
     "InvalidClientTokenId",
-    "NoCredentials",
     "OptInRequired",
     "PendingVerification",
     "RequestExpired",
@@ -38,6 +38,8 @@ _NO_WAY = {
     "UnrecognizedClientException",
 }
 """Refusals after which nothing can be rented; after others, what ships with us is gone by."""
+_NO_REGION = {"AuthFailure", "Unreachable", "Unreadable"}
+"""What comes of asking where there may be nobody."""
 
 
 class Market:
@@ -171,8 +173,9 @@ class Market:
         try:
             return await self._cloud.ask_all(operation, region, **words)
         except AWSFault as fault:
-            if fault.code in _NO_WAY:
-                raise AccountError(spell_fault(fault)) from fault
+            unknown = fault.code in _NO_REGION and self._cloud.unknown_region(region)
+            if fault.code in _NO_WAY or unknown:
+                raise AccountError(unknown or spell_fault(fault)) from fault
             self.remarks.append(f"AWS did not tell all of {region}: {spell_fault(fault)}")
             return None
 

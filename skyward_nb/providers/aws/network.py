@@ -7,11 +7,11 @@ nothing else. It goes with the pool.
 from __future__ import annotations
 
 import asyncio
-import functools
 import ipaddress
 import os
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 
 from skyward_nb.providers.aws.calls import Cloud, on_thread
@@ -68,18 +68,25 @@ async def caller_networks() -> tuple[str, ...]:
     """
     said = os.environ.get("SKYWARD_CALLER")
     if said is None:
-        url = os.environ.get("SKYWARD_CHECKIP_URL", _ASK)
-        try:
-            said = await on_thread(functools.partial(_read, url))
-        except (OSError, ValueError) as error:
-            why = f"{url} does not say which address this machine has ({error}): SKYWARD_CALLER=1.2.3.4 does"
-            raise AWSFault("NoCallerAddress", why, "caller") from error
+        return (await _seen_from(),)
     try:
         return tuple(str(ipaddress.ip_network(each.strip())) for each in said.split(","))
     except ValueError as error:
-        raise AWSFault(
-            "NoCallerAddress", f"{said!r} is no address of this machine", "caller"
-        ) from error
+        why = (
+            f"SKYWARD_CALLER={said!r} is no address of this machine: SKYWARD_CALLER=1.2.3.4 is one"
+        )
+        raise AWSFault("NoCallerAddress", why, "caller") from error
+
+
+async def _seen_from() -> str:
+    """The address that a service says, as a network; raises `AWSFault` where it says anything else."""
+    url = os.environ.get("SKYWARD_CHECKIP_URL", _ASK)
+    try:
+        # Not a network: it might be all there are.
+        return str(ipaddress.ip_network(ipaddress.ip_address(await on_thread(lambda: _read(url)))))
+    except (OSError, ValueError, HTTPException) as error:
+        why = f"{url} does not say which address this machine has ({error}): SKYWARD_CALLER=1.2.3.4 does"
+        raise AWSFault("NoCallerAddress", why, "caller") from error
 
 
 def _read(url: str) -> str:

@@ -29,6 +29,9 @@ _DEARER = 2.0
 """Types that cost so many times as much as the cheapest are no equivalents of it."""
 _CONTINENT = 3
 """Letters that regions have in common that are near one another: `eu-`."""
+_UNDRIVEN = ("g3", "g3s", "p2", "p3", "p3dn")
+"""Families whose GPUs the driver of AWS's images does not know any more: it knows those from Turing on."""
+_NO_DRIVER = "AWS has no image any more whose driver knows these GPUs: ami= names one that has"
 _SIZE = re.compile(r"-(\d+)GB$")
 _THROTTLED = re.compile(r"t\d|[a-z0-9]+-flex\.")
 """Types whose processors are not theirs all the time."""
@@ -89,6 +92,8 @@ def _named(
         raise NothingFits(
             f"instance_type={name}: there is no such type in EC2{hint}", nearest=tuple(near)
         )
+    if not _has_driver(found, spec):
+        raise NothingFits(f"instance_type={name}: {_NO_DRIVER}")
     if wanted is not None and not (_is(found, wanted) and found.gpus >= wanted.count):
         has = f"{found.gpus} × {found.gpu}" if found.gpu else "no accelerator"
         raise NothingFits(
@@ -130,6 +135,10 @@ def _with_accelerator(
             f"accelerator={wanted.name}: no type of EC2 has it{hint} There is {_models(all_types)}",
             nearest=tuple(near),
         )
+    types = tuple(each.name for each in having)
+    having = [each for each in having if _has_driver(each, spec)]
+    if not having:
+        raise NothingFits(f"accelerator={wanted} ({', '.join(types)}): {_NO_DRIVER}", nearest=types)
     counts = sorted({each.gpus for each in having})
     if wanted.count > counts[-1]:
         most = counts[-1]
@@ -152,6 +161,12 @@ def _with_accelerator(
             f"accelerator={wanted.name}:{count} has a rank on each",
         ),
     )
+
+
+def _has_driver(each: InstanceType, spec: PoolSpec) -> bool:
+    """Whether the image that a type boots drives its GPUs, as far as is known."""
+    is_own = spec.aws is not None and spec.aws.ami is not None
+    return is_own or not each.gpus or each.name.partition(".")[0] not in _UNDRIVEN
 
 
 def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ import time
 import msgspec
 
 from skyward_nb.providers.aws.cache import Cache
-from skyward_nb.providers.aws.calls import Cloud, fault_of
-from skyward_nb.providers.aws.failures import spell_fault
+from skyward_nb.providers.aws.calls import Cloud
+from skyward_nb.providers.aws.failures import AWSFault, spell_fault
 from skyward_nb.providers.aws.market import Market
 from skyward_nb.providers.aws.offers import Stock, card_remarks, fitting, offers
 from skyward_nb.providers.aws.shipped import (
@@ -133,12 +133,5 @@ def _arch() -> Arch:
 def _configured(cloud: Cloud) -> str | None:
     try:
         return cloud.region()
-    except Exception as error:
-        fault = fault_of("configuration", error) if _is_aws(error) else None
-        if fault is None:
-            raise
-        raise AccountError(spell_fault(fault)) from error
-
-
-def _is_aws(error: Exception) -> bool:
-    return type(error).__module__.partition(".")[0] in ("botocore", "boto3")
+    except AWSFault as fault:
+        raise AccountError(spell_fault(fault)) from fault

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from skyward_nb.providers.aws import boot, ending, keys, ledger
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
-from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.aws.launch import SHORTEST, Launch
 from skyward_nb.providers.aws.ledger import Entry, Maker, Record
 from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, power_off
 from skyward_nb.providers.aws.sweep import sweep
@@ -18,7 +18,7 @@ from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.ssh.readying import made_ready
 from skyward_nb.words.errors import AccountError, StartError
-from skyward_nb.words.events import Phase, Priced, Step
+from skyward_nb.words.events import Noted, Phase, Priced
 from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec
 
@@ -31,9 +31,9 @@ async def rent(
     Raises `LaunchError`, `StartError`, `AccountError`.
     """
     assert spec.aws is not None
-    offers = _affordable(spec, offers)
+    offers = affordable(spec, offers)
     cloud = Cloud.of(spec.aws)
-    sweeping = asyncio.ensure_future(_swept(spec, tell))
+    sweeping = asyncio.ensure_future(_swept(tell))
     entry: Entry | None = None
     try:
         account = await _account(cloud, offers[0].region)
@@ -61,8 +61,7 @@ async def rent(
     entry.note(state="up")
     if (error := sweeping.exception()) is not None:
         # What others have left is no reason to give up what was just rented.
-        text = f"what was left before could not be looked for: {error!r}"
-        tell(Step(tuple(range(spec.nodes)), "sweep", text, done=True))
+        tell(Noted(f"what was left before could not be looked for: {error!r}"))
     return machines
 
 
@@ -72,10 +71,16 @@ async def _rented(
     pair, host = keys.new_pair("skyward_nb"), keys.new_pair("")
     keys.keep(entry.folder, pair)
     launch = Launch(spec, cloud, entry, pair, host, tell)
-    launched = await launch.run(offers)
+    try:
+        launched = await launch.run(offers)
+    except BaseException:
+        if cost := launch.cost(time.time()):
+            tell(Priced(_bill_of_nothing(spec, entry, cost)))
+        raise
     entry.note(machines=launched, user=launch.user)
     assert launch.chosen is not None
-    tell(Priced(_bill(spec, entry, launch.chosen, launch.spent)))
+    before = launch.cost(entry.record.attempts[-1].at)
+    tell(Priced(_bill(spec, entry, launch.chosen, before)))
     lines, launched = await boot.log_in(cloud, entry, launched, tell)
     entry.note(machines=launched)
     rental = Rental(cloud, entry.record.pool_id)
@@ -85,26 +90,48 @@ async def _rented(
     return machines_of(spec.name, entry.record.pool_id, rental, readied, spot=spot)
 
 
-def _affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
+def affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
     """The offers that a budget can be kept with; raises `StartError` where there are none."""
     if spec.max_cost is None:
         return offers
-    known = [offer for offer in offers if offer.price is not None]
+    seconds = [(offer, offer.lasts(spec.max_cost, spec.nodes)) for offer in offers]
+    known = [(offer, lasts) for offer, lasts in seconds if lasts is not None]
     if not known:
         why = "the price of no machine is known, so max_cost= cannot be kept: ttl= ends a pool after a time"
         raise StartError(spec.name, why)
-    return known
+    lasting = [offer for offer, lasts in known if lasts >= SHORTEST]
+    if not lasting:
+        best, most = max(known, key=lambda each: each[1])
+        machines = f"{spec.nodes} × {best.type.name}"
+        why = (
+            f"max_cost={spec.max_cost:g} is spent in {most:.0f} s by {machines}, the cheapest: before "
+            f"they are of any use. It takes more dollars{', or fewer nodes=' * (spec.nodes > 1)}"
+        )
+        raise StartError(spec.name, why)
+    return lasting
 
 
 def _bill(spec: PoolSpec, entry: Entry, chosen: Try, before: float) -> Bill:
     """What the machines cost since they were asked for, and others cost `before`."""
     price = chosen.offer.price
     return Bill(
-        dollars=None if price is None else price.dollars * spec.nodes,
+        dollars=chosen.offer.hourly(spec.nodes),
         began=entry.record.attempts[-1].at,
         what=f"{spec.nodes} × {chosen}",
         source="" if price is None else price.source,
         before=before,
+        max_cost=spec.max_cost,
+    )
+
+
+def _bill_of_nothing(spec: PoolSpec, entry: Entry, cost: float) -> Bill:
+    """What machines have cost that ended before all of them ran."""
+    return Bill(
+        dollars=0.0,
+        began=time.time(),
+        first=entry.record.attempts[0].at,
+        what="machines that ended before all ran",
+        before=cost,
         max_cost=spec.max_cost,
     )
 
@@ -129,18 +156,21 @@ async def _account(cloud: Cloud, region: str) -> str:
 
 async def _undone(cloud: Cloud, entry: Entry, tell: Tell) -> None:
     """End what was begun; what cannot be ended now, its record keeps for the next sweep."""
+    launched = [name for each in entry.record.attempts for name in each.instances]
     left = await ending.end(cloud, entry, lambda text: tell(Phase(text)))
     tell(Phase(""))
+    if launched and not left.machines:
+        count = f"{len(launched)} machine{'s' * (len(launched) != 1)}"
+        tell(Noted(f"{count} that had begun to run ended again ({', '.join(launched)})"))
     if left.machines:
         lines = boot.lines_to(entry)
         await power_off(lines)
         await asyncio.gather(*(line.close() for line in lines))
-        text = f"{left}; they end by themselves, and `%sky sweep` looks again"
-        tell(Step((), "launch", text, done=True))
+        tell(Noted(f"{left}; they end by themselves, and `%sky sweep` looks again"))
 
 
-async def _swept(spec: PoolSpec, tell: Tell) -> None:
+async def _swept(tell: Tell) -> None:
     """Look for what was left by others before, beside the launch."""
     found = await sweep()
     if found or found.left:
-        tell(Step(tuple(range(spec.nodes)), "sweep", str(found), done=True))
+        tell(Noted(str(found)))

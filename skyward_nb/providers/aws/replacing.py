@@ -10,23 +10,24 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from skyward_nb.providers.aws import boot, ending, keys, ledger, quoting
-from skyward_nb.providers.aws.alike import bill_of, offers_alike, share_of
+from skyward_nb.providers.aws.alike import bill_of, lasting, offers_alike, share_of
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
-from skyward_nb.providers.aws.launch import BOOT, Launch
+from skyward_nb.providers.aws.launch import BOOT, SHORTEST, Launch
 from skyward_nb.providers.aws.launched import Launched
 from skyward_nb.providers.aws.ledger import Entry, Record
-from skyward_nb.providers.aws.machine import AWSMachine
-from skyward_nb.providers.base import AgentGone, Lack, Machine, Readied, Tell
-from skyward_nb.providers.ssh.readying import folder_of, made_ready
+from skyward_nb.providers.aws.machine import AWSMachine, machines_of
+from skyward_nb.providers.base import AgentGone, Lack, Machine, Readied, Tell, Told
+from skyward_nb.providers.ssh.readying import made_ready
 from skyward_nb.words.errors import LaunchError, PoolError, StartError
-from skyward_nb.words.events import Phase, Priced, Step
+from skyward_nb.words.events import Noted, Phase, Priced, Step
 from skyward_nb.words.nodes import NodeWord
-from skyward_nb.words.offers import Bill
+from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -44,14 +45,26 @@ async def replaced(
     before, since = entry.record, len(entry.record.attempts)
     cloud = Cloud(before.profile, before.endpoint)
     nodes = [machine.nodes[0] for machine in gone]
+    launch: Launch | None = None
     try:
         await _see_whose(spec, cloud, before)
-        launched, machines = await _rented(
-            spec, cloud, entry, gone, lack, _numbered(tell, nodes), nodes
+        wish = await _wish(spec, before, lack, nodes)
+        told = _numbered(tell, nodes)
+        launch = Launch(
+            wish.spec,
+            cloud,
+            entry,
+            keys.kept(entry.folder),
+            keys.new_pair(""),
+            told,
+            others=wish.others,
         )
+        launched, machines = await _rented(launch, wish, cloud, entry, gone, told, nodes)
         await readied(machines)
     except BaseException as error:
         await asyncio.shield(_undone(cloud, entry, before, since, tell))
+        if launch is not None and lack.bill is not None and (cost := launch.cost(time.time())):
+            tell(Priced(replace(lack.bill, before=lack.bill.before + cost)))
         if isinstance(error, AWSFault):
             raise StartError(spec.name, spell_fault(error)) from error
         raise
@@ -59,15 +72,16 @@ async def replaced(
     entry.note(machines=_with(before, new))
     keys.access_to(entry.folder, entry.record.user, entry.record.machines)
     if lack.bill is not None:
-        tell(Priced(bill_of(entry.record.machines, lack.bill, time.time())))
+        now = time.time()
+        bill = replace(lack.bill, before=lack.bill.before + launch.cost(now))
+        tell(Priced(bill_of(entry.record.machines, bill, now)))
     await asyncio.shield(_ended(cloud, entry, gone, tell))
     return machines
 
 
 async def _see_whose(spec: PoolSpec, cloud: Cloud, record: Record) -> None:
     """Raise `StartError` where these are not credentials of the account that the pool was rented in."""
-    account = await cloud.account(record.machines[0].region)
-    if account != record.account:
+    if account := await ending.other_account(cloud, record):
         why = (
             f"another machine is to be rented with credentials of account {account}, and the pool was in "
             f"{record.account}: sign in there, or `%sky down {spec.name}`"
@@ -85,17 +99,18 @@ def cheaper(pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
     return bill_of(left, bill, time.time())
 
 
-async def _rented(
-    spec: PoolSpec,
-    cloud: Cloud,
-    entry: Entry,
-    gone: Sequence[AWSMachine],
-    lack: Lack,
-    tell: Tell,
-    nodes: Sequence[int],
-) -> tuple[tuple[Launched, ...], tuple[AWSMachine, ...]]:
-    """New machines, made ready for their agents."""
-    record = entry.record
+@dataclass(frozen=True)
+class _Wish:
+    """New machines by their `spec`, of these `offers`; `others` of the pool stay, and `refused` is what may not be."""
+
+    spec: PoolSpec
+    offers: Sequence[Offer]
+    others: Sequence[Launched]
+    refused: list[tuple[str, str]]
+
+
+async def _wish(spec: PoolSpec, record: Record, lack: Lack, nodes: Sequence[int]) -> _Wish:
+    """What may be rented in the place of what is lost; raises `LaunchError` where that is nothing."""
     lost = [record.machines[node] for node in nodes]
     others = [each for node, each in enumerate(record.machines) if node not in nodes]
     quote = await quoting.quote_of(spec)
@@ -103,33 +118,37 @@ async def _rented(
     if not offers:
         nothing = [(lost[0].type, f"there is none like it in {lost[0].region} now")]
         raise LaunchError(spec.name, refused or nothing)
-    wanted = replace(
-        spec, nodes=len(nodes), ttl=lack.seconds, max_cost=_share(spec, record, others, lack)
-    )
-    launch = Launch(
-        wanted, cloud, entry, keys.kept(entry.folder), keys.new_pair(""), tell, others=others
-    )
+    share = _share(spec, record, others, lack)
+    if share is not None:
+        offers, short = lasting(offers, len(nodes), share, SHORTEST)
+        refused += short
+        if not offers:
+            raise LaunchError(spec.name, refused)
+    wanted = replace(spec, nodes=len(nodes), ttl=lack.seconds, max_cost=share)
+    return _Wish(wanted, offers, others, refused)
+
+
+async def _rented(
+    launch: Launch,
+    wish: _Wish,
+    cloud: Cloud,
+    entry: Entry,
+    gone: Sequence[AWSMachine],
+    tell: Tell,
+    nodes: Sequence[int],
+) -> tuple[tuple[Launched, ...], tuple[AWSMachine, ...]]:
+    """New machines, made ready for their agents."""
+    record, name = entry.record, wish.spec.name
     try:
-        launched = await launch.run(offers)
+        launched = await launch.run(wish.offers)
     except LaunchError as error:
-        raise LaunchError(spec.name, [*error.tried, *refused]) from error
+        raise LaunchError(name, [*error.tried, *wish.refused]) from error
     # The old ones are logged in to as well, as long as they are there.
     lines, launched = await boot.log_in(cloud, entry, launched, tell, record.machines)
     async with boot.kept(entry, launched):
-        readied = await made_ready(wanted, lines, tell)
-    rental = gone[0].rental
-    made = tuple(
-        AWSMachine(
-            spec.name,
-            folder_of(record.pool_id, node),
-            node,
-            line,
-            rental,
-            environment,
-            spot=launched[0].spot,
-        )
-        for node, (line, environment) in zip(nodes, readied, strict=True)
-    )
+        readied = await made_ready(wish.spec, lines, tell)
+    rental, spot = gone[0].rental, launched[0].spot
+    made = machines_of(name, record.pool_id, rental, readied, nodes=nodes, spot=spot)
     return launched, made
 
 
@@ -160,10 +179,10 @@ async def _ended(cloud: Cloud, entry: Entry, gone: Sequence[AWSMachine], tell: T
     except AWSFault as fault:
         left, why = names, f" ({spell_fault(fault)})"
     if left:
-        text = f"{', '.join(left)} may still run{why}; it ends by itself, and with the pool"
+        tell(Noted(f"{', '.join(left)} may still run{why}; it ends by itself, and with the pool"))
     else:
         text = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} ended, as EC2 says"
-    tell(Step(nodes, "ending", text, done=True))
+        tell(Step(nodes, "ending", text, done=True))
     await asyncio.gather(*(machine.let_go() for machine in gone))
 
 
@@ -180,14 +199,13 @@ async def _undone(cloud: Cloud, entry: Entry, before: Record, since: int, tell: 
         keys.access_to(entry.folder, before.user, before.machines)
     tell(Phase(""))
     if left:
-        text = f"{', '.join(left)} may still run; it ends by itself, and with the pool"
-        tell(Step((), "launch", text, done=True))
+        tell(Noted(f"{', '.join(left)} may still run; it ends by itself, and with the pool"))
 
 
 def _numbered(tell: Tell, nodes: Sequence[int]) -> Tell:
     """Has what is told of the first, second, ... of new machines be told of these nodes."""
 
-    def told(word: Phase | Step | Priced | NodeWord) -> None:
+    def told(word: Told) -> None:
         if isinstance(word, Step | NodeWord):
             word = replace(word, nodes=tuple(nodes[each] for each in word.nodes))
         tell(word)

@@ -53,8 +53,13 @@ class Found:
         ):
             if names:
                 parts.append(f"{len(names)} {one}{'s' * (len(names) != 1)} ({', '.join(names)})")
-        text = f"ended what was left: {', '.join(parts)}" if parts else "nothing was left"
-        return f"{text}; still there: {', '.join(self.left)}" if self.left else text
+        if parts:
+            said = [f"ended what was left: {', '.join(parts)}"]
+        else:
+            said = [] if self.left else ["nothing was left"]
+        if self.left:
+            said.append(f"not known to be gone: {', '.join(self.left)}")
+        return "; ".join(said)
 
 
 async def sweep(told: Callable[[str], None] = lambda _: None) -> Found:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import asyncssh
 
-from skyward_nb.providers.ssh.packets import Viewer, is_known
+from skyward_nb.providers.ssh.packets import Viewer
 from skyward_nb.providers.ssh.stream import Gate, whole
 from skyward_nb.wire.value_stream import StreamLost
 
@@ -43,10 +43,10 @@ class Direct(Viewer):
     """A `Way` and a `Pouring`, both ends of which are in use by one thread at a time."""
 
     def __init__(self, gate: Gate, gone: Callable[[], None]) -> None:
+        super().__init__(gate.packets)
         self._gate = gate
         self._gone = gone
         self._loop = asyncio.get_running_loop()
-        self._channel: asyncssh.SSHUNIXChannel[bytes] | None = None
         self._changed = threading.Condition()
         self._going: deque[memoryview] = deque()
         self._going_size = 0
@@ -65,8 +65,7 @@ class Direct(Viewer):
 
     def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
         """The channel is there."""
-        self._channel = chan
-        self.is_known: bool = is_known(chan)
+        super().connection_made(chan)
         # What asyncssh takes it is to tell of as soon as it is sent: the rest is sealed here again.
         chan.set_write_buffer_limits(0, 0)
 
@@ -115,8 +114,7 @@ class Direct(Viewer):
 
     def _send_some(self, view: memoryview) -> int:
         assert self._channel is not None
-        packets = self._gate.packets if self.is_known else None
-        if packets is not None and (sent := packets.send(self._channel, view)):
+        if sent := self._sealed(view):
             return sent
         data = bytes(view[:_PIECE])
         try:
@@ -210,20 +208,24 @@ class Direct(Viewer):
         """Put some bytes into memory."""
         with self._changed:
             filled = 0
-            while self._came and filled < len(view):
-                first = self._came[0]
-                part = first[: len(view) - filled]
+            for part in self._taken(len(view)):
                 view[filled : filled + len(part)] = part
                 filled += len(part)
-                if len(part) < len(first):
-                    self._came[0] = first[len(part) :]
-                else:
-                    self._came.popleft()
-            self._came_size -= filled
-            if self._is_paused and self._came_size <= _MOST_CAME // 2:
-                self._is_paused = False
-                self._soon(self._resume)
             return filled or (0 if self._has_heard_all else None)
+
+    def _taken(self, most: int) -> Iterator[memoryview]:
+        """What has come and nobody has taken, up to so many bytes."""
+        while self._came and most:
+            first = self._came.popleft()
+            part, rest = first[:most], first[most:]
+            if rest:
+                self._came.appendleft(rest)
+            most -= len(part)
+            self._came_size -= len(part)
+            yield part
+        if self._is_paused and self._came_size <= _MOST_CAME // 2:
+            self._is_paused = False
+            self._soon(self._resume)
 
     def wait_to_receive(self, milliseconds: float | None) -> bool:
         """Wait until something has come."""
@@ -237,19 +239,9 @@ class Direct(Viewer):
         """Have the next bytes handed over; what came before that, at once."""
         with self._changed:
             pour = self._pour = _Pour(length, into)
-            while self._came and pour.left:
-                first = self._came[0]
-                part = first[: pour.left]
+            for part in self._taken(length):
                 pour.into(part)
                 pour.left -= len(part)
-                self._came_size -= len(part)
-                if len(part) < len(first):
-                    self._came[0] = first[len(part) :]
-                else:
-                    self._came.popleft()
-            if self._is_paused and self._came_size <= _MOST_CAME // 2:
-                self._is_paused = False
-                self._soon(self._resume)
 
     def wait_to_pour(self, milliseconds: float | None) -> bool:
         """Wait until more has been handed over."""

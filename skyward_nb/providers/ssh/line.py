@@ -91,18 +91,16 @@ class HostLine:
                 return known
             if self._is_closed:
                 raise Unreachable(self.name, "it was let go")
-            began = time.monotonic()
-            self._connection = await self._dialed(again=again)
-            took = time.monotonic() - began
+            self._connection, took = await self._dialed(again=again)
             self.number += 1
             self._gate = Gate(self._connection)
             # Where the way leads over another host it is as long and as wide as that one's. A login
             # that takes long may want a person: a touch, say.
             is_alone = took > _QUICK or self._gate.is_tunnelled
-            lanes = Lanes(self._gate, None if is_alone else self._dialed_beside)
-            lanes, self._lanes = self._lanes, lanes
-            if lanes is not None:
-                await lanes.close()
+            before = self._lanes
+            self._lanes = Lanes(self._gate, None if is_alone else self._dialed_beside)
+            if before is not None:
+                await before.close()
             return self._connection
 
     async def _dialed_beside(self, path: str) -> Gate:
@@ -134,8 +132,8 @@ class HostLine:
         )
         return await _talk(self.name, process, spoken(script), [], unheard, untold)
 
-    async def _dialed(self, *, again: bool) -> asyncssh.SSHClientConnection:
-        """A new connection; a login to a host that takes long over it is given longer each time."""
+    async def _dialed(self, *, again: bool) -> tuple[asyncssh.SSHClientConnection, float]:
+        """A new connection, and the seconds that took; a login to a host that takes long over it is given longer each time."""
         began = time.monotonic()
         if again and self._refusal is not None and began < self._refused_until:
             raise self._refusal.with_traceback(None)
@@ -156,7 +154,7 @@ class HostLine:
         took = time.monotonic() - began
         self._again = min(max(_AGAIN, 2 * took), LOGIN_LIMIT)
         self._refusal, self._refused_for = None, _REFUSED
-        return connection
+        return connection, took
 
     def drop(self) -> None:
         """Give a connection up that does not answer: the next use makes a new one."""
@@ -369,6 +367,8 @@ class HostLine:
                     raise ShellGone(f"{self.name}: {why}") from error
             except asyncssh.Error as error:
                 raise ShellGone(f"{self.name}: {error.reason}") from error
+            except ConnectionError as error:
+                raise ShellGone(f"{self.name}: the line was lost: {error}") from error
             await asyncio.sleep(pause)
             pause *= 2
 

@@ -251,7 +251,7 @@ class SSHMachine:
             with contextlib.suppress(TimeoutError):
                 self._soon(self._line.close(), _LEAVE_LIMIT)
 
-    async def release(self) -> None:
+    async def release(self) -> str | None:
         """Wait until the agent, told to stop, is gone; see that nothing of it is left there."""
         try:
             if self._environment is None:

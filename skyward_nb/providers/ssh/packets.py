@@ -52,12 +52,21 @@ class Viewer(asyncssh.SSHUNIXSession[bytes]):
     Only with `is_known` its channel is as it is known here.
     """
 
-    is_known: bool = False
+    def __init__(self, packets: Packets | None) -> None:
+        self._packets = packets
+        self._channel: asyncssh.SSHUNIXChannel[bytes] | None = None
+        self.is_known: bool = False
 
+    def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
+        """The channel is there."""
+        self._channel = chan
+        self.is_known = all(hasattr(chan, name) for name in _NEEDED_OF_CHANNELS)
 
-def is_known(channel: asyncssh.SSHUNIXChannel[bytes]) -> bool:
-    """Whether a channel is as it is known here."""
-    return all(hasattr(channel, name) for name in _NEEDED_OF_CHANNELS)
+    def _sealed(self, view: memoryview) -> int:
+        """Send what goes of this in packets of ours; how many bytes, 0: asyncssh has to."""
+        if self._packets is None or self._channel is None or not self.is_known:
+            return 0
+        return self._packets.send(self._channel, view)
 
 
 class Sealer:

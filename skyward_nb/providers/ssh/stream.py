@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 import asyncssh
 from asyncssh.channel import SSHChannel
 
-from skyward_nb.providers.ssh.packets import Packets, Viewer, is_known, packets_of
+from skyward_nb.providers.ssh.packets import Packets, Viewer, packets_of
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.commands import Beat
 
@@ -114,11 +114,10 @@ class Stream(Viewer):
     """Moves bytes between a channel of an SSH connection and `end`; what is `bulk` waits at the gate."""
 
     def __init__(self, end: socket.socket, gate: Gate, *, bulk: bool = True) -> None:
+        super().__init__(gate.packets)
         self._end = end
-        self._packets = gate.packets
         self._gate = gate if bulk else None
         self._loop = asyncio.get_running_loop()
-        self._channel: asyncssh.SSHUNIXChannel[bytes] | None = None
         self._unread: deque[memoryview] = deque()
         self._is_full = False
         self._is_reading = False
@@ -128,11 +127,6 @@ class Stream(Viewer):
         self._has_heard_all = False
         """Nothing more will come from the host."""
         self._is_over = False
-
-    def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
-        """The channel is there."""
-        self._channel = chan
-        self.is_known: bool = is_known(chan)
 
     def session_started(self) -> None:
         """The host's end is connected: begin."""
@@ -180,10 +174,7 @@ class Stream(Viewer):
     def pass_on(self, data: bytes) -> None:
         """Say something to the host."""
         assert self._channel is not None
-        sent = 0
-        if self._packets is not None and self.is_known:
-            sent = self._packets.send(self._channel, memoryview(data))
-        if sent < len(data):
+        if (sent := self._sealed(memoryview(data))) < len(data):
             self._channel.write(data[sent:])
 
     def _is_let_go(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skyward_nb.providers.aws.alike import bill_of, offers_alike, share_of
+from skyward_nb.providers.aws.alike import bill_of, lasting, offers_alike, share_of
 from skyward_nb.providers.aws.launched import Launched
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.offers import Bill, InstanceType, Offer, Price
@@ -109,6 +109,7 @@ def test_a_bill_goes_on_with_what_was_spent():
     bill = bill_of([machine(), machine("us-east-1a", price=3.0, spot=True)], before, 1000.0 + 1800)
     assert bill.dollars == 4.0 and bill.before == pytest.approx(1.5) and bill.began == 2800.0
     assert bill.what == "1 × m.large in us-east-1b, 1 × spot m.large in us-east-1a"
+    assert bill.since == bill_of([machine()], bill, 9000.0).since == before.since == 1000.0
     assert bill_of([], before, 2800.0).dollars == 0
     assert bill_of([machine(price=None)], before, 2800.0).dollars is None
 
@@ -125,3 +126,13 @@ def test_new_machines_may_cost_what_the_lost_ones_would_have():
     assert share_of(alone, others, None, now) == pytest.approx(3.5)
     assert share_of(Bill(dollars=2.0, began=0.0), others, None, now) is None
     assert share_of(Bill(dollars=None, began=0.0, max_cost=5.0), others, None, now) is None
+
+
+def test_what_lasts_too_short_for_what_is_left_of_a_budget_is_left_out():
+    there = [offer("m.large", 1.0), offer("m.large", 0.25, spot=True), offer("n.large", None)]
+    found, out = lasting(there, 2, 60.0 / 3600, 120.0)
+    assert names(found) == [("m.large", True, "us-east-1a")]
+    assert out == [
+        ("m.large in us-east-1", "what is left of max_cost= is spent in 30 s"),
+        ("n.large in us-east-1", "its price is not known, and max_cost= goes by it"),
+    ]

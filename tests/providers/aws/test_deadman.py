@@ -1,11 +1,13 @@
 """The timer of a machine, run for real: with a `poweroff` that only says so."""
 
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from skyward_nb.providers.aws import user_data
 from skyward_nb.providers.aws.keys import new_pair
@@ -46,13 +48,6 @@ def timer(tmp_path):
         os.killpg(each.pid, 9)
         each.wait()
         each.stdout.close()
-
-
-def until(what, seconds=20):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_machine_that_nobody_comes_to_ends(timer):
@@ -106,17 +101,51 @@ def test_a_timer_that_is_started_again_goes_on(timer):
 
 
 def test_what_a_machine_is_told_has_room():
-    pair = new_pair("")
-    script = script_for(
-        "ubuntu", Lease(1800, 600, 14400), authorized=new_pair("me").public,
-        private=pair.private, public=pair.public,
-    )  # fmt: skip
+    script = told(Lease(1800, 600, 14400))
     assert len(script) < user_data.MOST / 2
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)
     unit = script[script.index("[Unit]") : script.index("[Service]")]
     assert "StartLimitIntervalSec=0" in unit, "it is started again however often it ends"
     assert script.index("deadman.sh") < script.index("authorized_keys")
     assert "deadman.sh /var/lib/skyward/lease 1800 600 14400 5" in script
+
+
+def told(lease):
+    """What a machine is told at its boot."""
+    pair = new_pair("")
+    return script_for(
+        "ubuntu", lease, authorized=new_pair("me").public, private=pair.private, public=pair.public
+    )
+
+
+@pytest.mark.parametrize("shell", ["sh", "dash", "bash"])
+def test_each_shell_can_read_what_a_machine_is_told(shell):
+    if not shutil.which(shell):
+        pytest.skip(f"there is no {shell} here")
+    for script in (told(Lease(1800, 600)), SCRIPT.read_text()):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze here")
+def test_systemd_takes_the_service_of_the_timer(tmp_path):
+    script = told(Lease(1800, 600, 14400))
+    head, _, rest = script.partition("skyward-deadman.service <<'END_OF_UNIT'\n")
+    assert head.rstrip().endswith("cat > /etc/systemd/system/"), "it is written for systemd alone"
+    unit = tmp_path / "skyward-deadman.service"
+    unit.write_text(rest.partition("END_OF_UNIT\n")[0])
+
+    def verified():
+        ran = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True
+        )
+        return ran.returncode, [line for line in ran.stderr.splitlines() if unit.stem in line]
+
+    assert verified() == (0, [])
+    unit.write_text(unit.read_text().replace("Restart=", "Restarts="))
+    assert "Unknown key" in str(verified()), "it would be seen"
+    words = unit.read_text().partition("ExecStart=")[2].splitlines()[0].split()
+    assert words[:2] == ["/bin/sh", f"{user_data.STATE}/deadman.sh"]
+    assert tuple(words[2:]) == Lease(1800, 600, 14400).words
 
 
 def test_the_timer_that_is_sent_is_the_timer(timer, tmp_path):

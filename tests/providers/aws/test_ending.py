@@ -8,6 +8,7 @@ import pytest
 
 from skyward_nb.providers.aws import ending, ledger
 from skyward_nb.providers.aws.ledger import Attempt, Entry, Maker, Record
+from skyward_nb.providers.aws.machine import Rental
 
 
 class Machines:
@@ -86,3 +87,40 @@ def test_a_disk_that_is_full_lets_no_machine_run(entry, monkeypatch):
 def test_a_record_that_is_gone_was_ended_by_another(entry):
     entry.forget()
     assert not end(Machines(8, shown=8), entry)
+
+
+class Deaf(Machines):
+    """A cloud that answers, and ends nothing until it hears."""
+
+    hears = False
+
+    async def ask(self, operation, region, **words):
+        if self.hears:
+            return await super().ask(operation, region, **words)
+        assert operation == "TerminateInstances"
+        return {
+            "TerminatingInstances": [
+                {"InstanceId": each, "CurrentState": {"Name": "shutting-down"}}
+                for each in words["InstanceIds"]
+            ]
+        }
+
+
+def test_an_answer_that_machines_end_is_not_believed(entry):
+    """It is looked at them: while they run they are left, and the record stays."""
+    cloud = Deaf(8, shown=8)
+    assert end(cloud, entry).machines == tuple(f"i-{number}" for number in range(8))
+    found = ledger.find("default-abc").record
+    assert found.state == "ending" and not found.attempts[0].over
+    cloud.hears = True
+    assert not end(cloud, entry)
+    assert ledger.find("default-abc") is None
+
+
+def test_who_takes_a_pool_down_is_told_of_machines_that_do_not_end(entry):
+    async def given_back():
+        return await Rental(Deaf(1, shown=1), "default-abc").give_back()
+
+    with pytest.warns(UserWarning, match=r"did not say that this is gone: i-0.*%sky sweep"):
+        assert asyncio.run(given_back()) == "i-0"
+    assert ledger.find("default-abc") is not None

@@ -54,7 +54,7 @@ def stock(region, types, zones, spot=None):
         ("accelerator=L40S", "g6e.xlarge"),
         ("accelerator=A10G:8", "g5.48xlarge"),
         ("accelerator=T4", "g4dn.xlarge"),
-        ("accelerator=V100:8", "p3dn.24xlarge"),
+        ("accelerator=V100:8 ami=ami-0123456789abcdef0", "p3dn.24xlarge"),
         ("accelerator=L4 memory=60+ cpus=16+", "g6.4xlarge"),
         ("cpus=8+ memory=32+", "m6a.2xlarge"),
         ("cpus=8 memory=64", "r6a.2xlarge"),
@@ -94,6 +94,8 @@ def test_a_larger_machine_is_taken_where_there_is_none_smaller_and_that_is_said(
 @pytest.mark.parametrize(
     ("line", "says"),
     [
+        ("accelerator=V100:8", "p3dn.24xlarge): AWS has no image any more whose driver"),
+        ("instance_type=p3dn.24xlarge", "p3dn.24xlarge: AWS has no image any more whose driver"),
         ("accelerator=A100:16", "nodes=2 accelerator=A100:8 has as many in all"),
         ("nodes=2 accelerator=A100:12", "nodes=3 accelerator=A100:8"),
         ("accelerator=Trainium", "AWS's need packages of their own"),

@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from skyward_nb.providers.aws import ledger, renting
+from skyward_nb.providers.aws import sweep as sweeping
 from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws import AWSAccess
-from skyward_nb.words.events import Step
+from skyward_nb.words.errors import StartError
+from skyward_nb.words.events import Noted
 from skyward_nb.words.offers import InstanceType, Offer, Price
 from skyward_nb.words.spec import PoolSpec
 
@@ -28,10 +30,10 @@ def rent(tmp_path, monkeypatch):
     monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr(renting.Cloud, "of", lambda access: Account())
 
-    def run(launch):
+    def run(launch, offers=(), **fields):
         monkeypatch.setattr(renting, "_rented", launch)
-        spec = PoolSpec(provider="aws", aws=AWSAccess(region="us-east-1"))
-        return asyncio.run(renting.rent(spec, "default-abc", [OFFER], told.append))
+        spec = PoolSpec(provider="aws", aws=AWSAccess(region="us-east-1"), **fields)
+        return asyncio.run(renting.rent(spec, "default-abc", offers or [OFFER], told.append))
 
     told = run.told = []
     return run
@@ -48,5 +50,24 @@ def test_a_sweep_that_fails_undoes_no_launch(rent, monkeypatch):
     assert rent(launch) == ("a machine",)
     record = ledger.find("default-abc").record
     assert (record.state, record.listing) == ("up", str(far_root() / "default-abc.json"))
-    (step,) = [each for each in rent.told if isinstance(each, Step)]
-    assert "a profile that was noted just now" in step.text
+    (note,) = [each for each in rent.told if isinstance(each, Noted)]
+    assert "a profile that was noted just now" in note.text
+
+
+def test_a_budget_that_is_gone_before_machines_are_of_use_rents_none(rent, monkeypatch):
+    tried = []
+
+    async def launch(spec, cloud, entry, offers, tell):
+        tried.extend(offers)
+        return ("a machine",)
+
+    async def sweep():
+        return sweeping.Found()
+
+    monkeypatch.setattr(renting, "sweep", sweep)
+    dear = Offer(type=KIND, region="us-east-1", price=Price(dollars=27.0, source="a test"))
+    with pytest.raises(StartError, match=r"max_cost=0.5 is spent in 67 s by 1 × c6i.large"):
+        rent(launch, [dear], max_cost=0.5)
+    assert not tried and ledger.find("default-abc") is None
+    assert rent(launch, [dear, OFFER], max_cost=0.5)
+    assert tried == [OFFER]
