@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import IO, Protocol
 
+from skyward_nb.node.queues import unread_here
 from skyward_nb.node.stackpipe import StackPipe
 from skyward_nb.plugins.chatter import Chatter
 from skyward_nb.wire.frames import Cutter, frame
@@ -160,14 +161,23 @@ class RankLine(asyncio.BufferedProtocol):
         """Keep the way down."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._socket = transport.get_extra_info("socket")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """One buffer for all: what is in it is taken out at once."""
-        return _BUFFER
+        """Room for what the rank has said until now, when what was written before that is heard.
+
+        The pipes are read between counting those bytes and taking them. What was written before
+        them is in the pipes by then; a rank that has flushed waits until they are taken, so what
+        it writes after them is not. One buffer for all: what is in it is taken out at once.
+        """
+        said = unread_here(self._socket)
+        if written := self._drain():
+            self._listener.heard(written)
+        return _BUFFER if said is None else _BUFFER[: max(said, 1)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what the rank said, after what was written to its pipes before."""
-        self._listener.heard(self._drain() + self._cutter.feed(bytes(_BUFFER[:nbytes])))
+        """Pass on what the rank said."""
+        self._listener.heard(self._cutter.feed(bytes(_BUFFER[:nbytes])))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The rank hung up: hear the rest of its pipes, then say so."""

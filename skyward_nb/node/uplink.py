@@ -7,17 +7,15 @@ frame: while one is being written, `interrupted` remembers it.
 
 from __future__ import annotations
 
-import array
 import contextlib
-import fcntl
 import os
 import signal
 import socket
-import termios
 import threading
 import time
 from collections.abc import Iterable
 
+from skyward_nb.node.queues import unread_there
 from skyward_nb.runtime import outlet
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.events import (
@@ -32,7 +30,7 @@ from skyward_nb.words.events import (
 )
 
 _PAUSE = 0.01
-_SETTLE = 0.2
+_SETTLE = 5.0
 _BLINK = 0.00002
 _ENOUGH = 64 * 1024
 _MANY = 4096
@@ -105,10 +103,13 @@ class Uplink:
                 self._write_to_pipe(stream, "", whole_lines=False)
 
     def settle(self) -> None:
-        """Flush, and wait a moment until the agent has read it: what C code writes now comes after."""
+        """Flush, and wait until the agent has read it: what C code writes now comes after.
+
+        An agent that holds the rank back reads nothing; after 5 s the rank goes on.
+        """
         self.flush()
         until = time.monotonic() + _SETTLE
-        while self._alive and _unread(self._socket) and time.monotonic() < until:
+        while self._alive and unread_there(self._socket) and time.monotonic() < until:
             time.sleep(_BLINK)
 
     def __enter__(self) -> None:
@@ -231,14 +232,6 @@ def _metrics(single: list[Metric]) -> Iterable[Event]:
             steps = [each.step for each in logged]
             values = {name: [each.values[name] for each in logged] for name in names}
             yield Metrics(logged[0].rank, steps, values, run)
-
-
-def _unread(connection: socket.socket) -> int:
-    """Bytes that the other end has not read yet; 0 where the system does not tell."""
-    count = array.array("i", [0])
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(connection, termios.TIOCOUTQ, count)
-    return count[0]
 
 
 def encodable(text: str) -> str:
