@@ -68,6 +68,15 @@ def no_leaks() -> Iterator[set[str]]:
 
 
 @pytest.fixture
+def index_here() -> Iterator[str]:
+    """An index of packages that this machine reaches alone."""
+    from bootstrap.homes import package_index
+
+    with package_index() as address:
+        yield address
+
+
+@pytest.fixture
 def home_namespace() -> Iterator[dict[str, object]]:
     """A namespace that functions made in it belong to, as a notebook's `__main__` is."""
     namespace: dict[str, object] = {"__name__": "__main__"}

@@ -256,7 +256,7 @@ OPTIONS: tuple[Option, ...] = (
         "on_preempt",
         "pool",
         "tell|replace",
-        "whether the next cell gets another for one taken back (tell)",
+        "whether the next run gets another for one taken back (tell)",
         _choice(*_ON_PREEMPT),
         _ON_PREEMPT,
     ),

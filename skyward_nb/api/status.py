@@ -175,7 +175,7 @@ def row_lines(row: PoolRow) -> Iterator[str]:
     for each in row.ranks:
         how = f"process {each.process or '-'}"
         if each.lost:
-            how = f"{each.lost}; the next cell starts all ranks anew"
+            how = f"{each.lost}; the next run starts all ranks anew"
         yield f"  rank {each.rank}  node {each.node}  {how}"
     for said in row.remarks:
         yield f"  {said}"

@@ -56,13 +56,16 @@ class Lost:
 
 @dataclass(frozen=True)
 class Paid:
-    """What a pool has cost that was taken down, `ended` in seconds since 1970."""
+    """What a pool has cost that is up no more, `ended` in seconds since 1970; `how` says why it is not."""
 
     name: str
     bill: Bill
     ended: float
+    how: str
 
-    def __str__(self) -> str:
+    @property
+    def spent(self) -> str:
+        """Dollars, and in which time."""
         spent = self.bill.spent(self.ended)
         words = "a price that nobody knows" if spent is None else spell_dollars(spent)
         return f"{words} in {clock(max(0.0, self.ended - self.bill.since))}"
@@ -153,15 +156,15 @@ class Pools:
             how = self.pictures(pool).untold.removesuffix(".")
             self._lost[name] = Lost(pool.spec, how, pool.over, cut_off)
             if pool.gone:
-                self._note_costs(name, pool)
+                self._note_costs(name, pool, "is gone")
             return None
         return pool
 
-    def _note_costs(self, name: str, pool: Pool) -> None:
-        """The machines of a pool are no more: note what they have cost, if anything."""
+    def _note_costs(self, name: str, pool: Pool, how: str) -> None:
+        """A pool is up no more: note what its machines have cost, if anything."""
         if pool.bill is not None:
             now = time.time()
-            self.paid.append(Paid(name, pool.bill, min(now, pool.bill.ends() or now)))
+            self.paid.append(Paid(name, pool.bill, min(now, pool.bill.ends() or now), how))
 
     def cut_off(self, name: str | None = None) -> list[str]:
         """The names of pools that were left as a machine could not be reached, or of that of this name or id."""
@@ -194,7 +197,8 @@ class Pools:
             self.look(pool)
         pool.close()
         pool.give_up()
-        self._note_costs(name, pool)
+        may_run = f" ({pool.may_run} may run on)" if pool.may_run else ""
+        self._note_costs(name, pool, f"is down{may_run}")
         self._abandon(name, _was_closed(name), is_shown=True)
         self.pictures(pool).renew()
         return pool.spell_end()
@@ -259,7 +263,7 @@ class Pools:
         try:
             pool.start(display.watch)
         except BaseException:
-            self._note_costs(spec.name, pool)
+            self._note_costs(spec.name, pool, "did not come up")
             raise
         if (lost := self._lost.get(spec.name)) is not None:
             pool.instead_of = lost.how

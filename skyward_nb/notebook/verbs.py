@@ -123,7 +123,7 @@ def down(session: Session, line: str) -> None:
         paid = len(session.pools.paid)
         with _warnings_below():
             ended = session.pools.take_down(name)
-            costs = "".join(f"; it has cost {each}" for each in session.pools.paid[paid:])
+            costs = "".join(f"; it has cost {each.spent}" for each in session.pools.paid[paid:])
             print(f"pool {name} is down: {ended}{costs}")
 
 
@@ -191,7 +191,7 @@ def cost(session: Session, line: str) -> None:
         print(" · ".join(filter(None, (words, bill.what, bill.source))))
     paid = [each for each in session.pools.paid if only in (None, each.name)]
     for each in paid:
-        print(f"{each.name}: is down, and has cost {each} · {each.bill.what}")
+        print(f"{each.name}: {each.how}, and has cost {each.spent} · {each.bill.what}")
     if not bills and not paid:
         known = {word for left in there for word in (left.entry.spec.name, left.entry.pool_id)}
         if only and not names and only not in known:

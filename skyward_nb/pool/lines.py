@@ -66,6 +66,7 @@ class Lines:
         """Hears that a machine is no more, and says what came of that; None where that ends the pool."""
         self._board = Switchboard()
         self._early: deque[Incoming] = deque()
+        self._looked = 0.0
         self._machines: dict[Link, Machine] = {}
         self.before_cut: Callable[[int], None] = lambda _: None
         """Hears of a descriptor that is about to be closed."""
@@ -243,6 +244,7 @@ class Lines:
         What came with it stays for the next time, whoever asks then.
         """
         if not self._early:
+            self._looked = time.monotonic()
             ready = self._board.ready(timeout)
             with self._lock:
                 try:
@@ -256,6 +258,10 @@ class Lines:
         if isinstance(event, Refused):
             self._on_refused(spell_client(event.client))
         return None if isinstance(event, Pong) else event
+
+    def heard_until(self) -> float | None:
+        """Since when, in monotonic seconds, more may have come than was given; None where some waits to be."""
+        return None if self._early else self._looked
 
     def put_back(self, events: Sequence[Incoming]) -> None:
         """These came in too early: they come in again, before all others."""

@@ -33,7 +33,11 @@ class Pace:
 
     def now(self) -> float:
         """Seconds, of which none passed in `watch`."""
-        return time.monotonic() - self._drawing
+        return self.at(time.monotonic())
+
+    def at(self, real: float) -> float:
+        """A moment of the real clock on this one, if nothing was drawn since."""
+        return real - self._drawing
 
     def real(self, due: float | None) -> float | None:
         """A time of this clock on the real one, if nothing more is drawn until then."""

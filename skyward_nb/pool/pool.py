@@ -750,7 +750,7 @@ class Pool:
                 name = self.spec.name
                 raise PoolError(
                     name,
-                    f"pool {name!r} is not whole: {replacing.lacking_words()}. The next cell rents "
+                    f"pool {name!r} is not whole: {replacing.lacking_words()}. The next run rents "
                     "another machine in its place; what ranks had is lost.",
                 )
             return {}, []
@@ -1346,8 +1346,12 @@ class Pool:
                 self._pace.stopped(functools.partial(watch, going), None)
 
     def _hear(self, event: Incoming | None) -> None:
-        """Do what follows from what came in, or from the time, for all runs that go on."""
-        now = self._pace.now()
+        """Do what follows from what came in, or from the time, for all runs that go on.
+
+        Time passes for a run once all is heard that came until then: where this process was stopped, a
+        rank that has ended in time must not seem late.
+        """
+        now, until = self._pace.now(), self._lines.heard_until()
         if self._pace.is_sample_due():
             self._lines.send(Sample())
         with self._helm:
@@ -1362,7 +1366,9 @@ class Pool:
                 while going.interrupts:
                     going.interrupts -= 1
                     orders += self._interrupted(going, now)
-                for order in [*orders, *going.conductor.tick(now)]:
+                if until is not None:
+                    orders += going.conductor.tick(self._pace.at(until))
+                for order in orders:
                     self._lines.send(order)
                 ended = ended or going.is_over
             if were_over and isinstance(event, RankLost) and event.generation == self.generation:
@@ -1503,7 +1509,7 @@ class Pool:
             self.over = bill.max_cost, bill.spent(now) or 0.0
             why = f"max_cost={bill.max_cost:g} is spent, and its machines end then ({why})"
         self.gone = self.gone or f"pool {name!r} is gone: {why}{lost}"
-        self._why_closed = f"{self.gone}. The next cell makes a new one."
+        self._why_closed = f"{self.gone}. The next run makes a new one."
         self.close()
         raise self.closed_error()
 

@@ -172,4 +172,4 @@ class Replacing:
 
 
 def _coming(lacking: Iterable[Taken]) -> tuple[str, ...]:
-    return tuple(f"{each}; the next cell rents another machine in its place" for each in lacking)
+    return tuple(f"{each}; the next run rents another machine in its place" for each in lacking)

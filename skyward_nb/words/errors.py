@@ -280,7 +280,7 @@ class NotReplaced(PoolError):
         super().__init__(
             pool,
             f"pool {pool!r} lacks {lost}, and no other could be had in its place:\n{why}\n"
-            f"It keeps {stay if left else 'its name alone'}: the next cell tries again, `%sky down pool={pool}` "
+            f"It keeps {stay if left else 'its name alone'}: the next run tries again, `%sky down pool={pool}` "
             "ends it.",
         )
         self.lost = lost
@@ -295,10 +295,10 @@ class TakenBack(PoolError):
     """
 
     def __init__(self, pool: str, why: str, pool_id: str, left: int | None) -> None:
-        then = "The next cell makes a new one"
+        then = "The next run makes a new one"
         if left != 0:
             then = (
-                f"{spell_rest(pool_id)}; the next cell makes a new one. With on_preempt=replace a pool "
+                f"{spell_rest(pool_id)}; the next run makes a new one. With on_preempt=replace a pool "
                 "goes on, and rents another machine in its place"
             )
         super().__init__(pool, f"pool {pool!r} is gone: {why}. {then}.")

@@ -78,7 +78,7 @@ def test_what_machines_cost_that_never_became_a_pool_is_told(cloud, notebook):
     ran = notebook.stopped(f"%%sky_remote {RENTED}\n1", "boot ▸")
     assert ran.status == "error"
     cloud.nothing_left()
-    assert "default: is down, and has cost $0.0" in notebook.run("%sky cost").stdout
+    assert "default: did not come up, and has cost $0.0" in notebook.run("%sky cost").stdout
 
 
 def test_what_machines_cost_of_which_not_all_ran_is_told(cloud, notebook):
@@ -88,7 +88,7 @@ def test_what_machines_cost_of_which_not_all_ran_is_told(cloud, notebook):
     assert ran.error[0] == "AccountError", ran.traceback
     assert "$0.003 spent" in ran.picture, "two, a minute each"
     assert re.search(
-        r"default: is down, and has cost \$0\.003 in .* · machines that ended before all ran",
+        r"default: did not come up, and has cost \$0\.003 in .* · machines that ended before all ran",
         notebook.run("%sky cost").stdout,
     )
     cloud.nothing_left()
@@ -140,7 +140,7 @@ def test_a_pool_that_ended_for_its_budget_is_not_rented_again_unasked(cloud, not
         ran = notebook.run(f"%%sky_remote{line}\n1", 110)
         assert "BudgetSpent" in ran.traceback and "No other is rented" in ran.traceback
     assert cloud.actions().count("RunInstances") == 1
-    assert "default: is down, and has cost $5.00" in notebook.run("%sky cost").stdout
+    assert "default: is gone, and has cost $5.00" in notebook.run("%sky cost").stdout
     assert "pool default is gone, and is not made anew" in notebook.run("%sky down").stdout
     assert notebook.run("%%sky_remote dry_run\n1").picture.count("(local)") == 1
     cloud.nothing_left()
@@ -155,6 +155,8 @@ def test_what_is_not_known_to_be_gone_is_not_said_to_be(cloud, notebook):
     down = notebook.run("%sky down", 110)
     assert "AWS did not say that this is gone" in down.stdout and not down.stderr
     assert f"1 rank ended; {machine.instance} may run on; it has cost" in down.stdout
+    paid = notebook.run("%sky cost").stdout
+    assert f"default: is down ({machine.instance} may run on), and has cost $0.0" in paid
     assert "nothing left running" not in down.stdout and "aws sso login" in down.stdout
     swept = notebook.run("%sky sweep").stdout
     assert "not known to be gone: " in swept and "AWS: nothing was left" not in swept
@@ -212,7 +214,7 @@ def test_a_machine_that_is_taken_back_is_replaced_in_the_picture_of_the_next_cel
     assert "NotReplaced" in ran.traceback and "It keeps its other machine (1)" in ran.traceback
     status = notebook.run("%sky status").stdout
     assert f"ended with {third} (EC2 says" in status
-    assert "the next cell starts all ranks anew" in status
+    assert "the next run starts all ranks anew" in status
     cloud.calm()
     assert notebook.run("%%sky_remote\n2", 110).result == "[0-1] 2"
     notebook.run("%sky down")

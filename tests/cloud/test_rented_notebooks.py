@@ -82,6 +82,16 @@ def test_what_it_costs_is_shown_before_meanwhile_and_after(cloud):
         assert "$" in book.here("%sky cost")
 
 
+def test_uv_makes_an_environment_on_machines_that_reach_no_index(cloud, index_here):
+    with rented(cloud) as book:
+        book.has_environment_of(index_here)
+        prefixes = book.values("import six\nsys.prefix", timeout=250)
+        assert len(prefixes) == 2 and all("skyward_nb/envs/" in each for each in prefixes), prefixes
+        for each in cloud.machines:
+            said = book.here(f"%sky logs node={each.name}")
+            assert "environment: Installed " in said, said
+
+
 def test_a_kernel_that_ends_takes_its_machines_with_it(cloud):
     with kernel() as running:
         running.run("import sys, skyward_nb as sky\nhere = sky.Image(interpreter=sys.executable)")

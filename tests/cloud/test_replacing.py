@@ -192,7 +192,7 @@ def test_a_run_that_goes_on_ends_as_ranks_that_die_end_it(cloud, rented):
     outcome, _ = ran(pool, "import time\nprint('begun')\ntime.sleep(120)", when_begun(old.reclaim))
     assert outcome.lost[1].how.startswith(f"ended with {old.instance} (EC2 says")
     assert outcome.done[0].interrupted
-    assert outcome.pool_lost[0].endswith("the next cell rents another machine in its place")
+    assert outcome.pool_lost[0].endswith("the next run rents another machine in its place")
     assert len(cloud.machines) == 1, "nobody needs one yet"
     assert [each[:3] for each in values(pool, PLACES)] == [(0, 2, 2), (1, 2, 2)]
 
@@ -220,7 +220,7 @@ def test_where_none_can_be_had_the_pool_waits_as_it_is(cloud, rented):
     assert text.startswith(f"pool 'default' lacks node 1 ({old}): EC2 says that it is")
     zones = ", ".join(ZONES)
     assert f"spot c6i.large in {zones}: " in text and f"\n  c6i.large in {zones}: " in text
-    assert "It keeps its other machine (1): the next cell tries again" in text
+    assert "It keeps its other machine (1): the next run tries again" in text
     assert [each.instance for each in cloud.machines] == [pool._generations.machines[0].name]
     assert not pool.closed and not pool.is_ready and record().state == "up"
     assert not asyncio.run(sweep.sweep())
@@ -371,7 +371,7 @@ def test_who_attaches_has_another_for_one_that_went_while_nobody_was_there(cloud
     again = attached(pool)
     (lacks,) = again.lacks
     assert lacks.startswith(f"node {node} ({old}): EC2 says that it is ")
-    assert lacks.endswith("; the next cell rents another machine in its place")
+    assert lacks.endswith("; the next run rents another machine in its place")
     assert again.bill.dollars == pytest.approx(0.04) and not again.is_ready
     assert [info.node for info in again.infos] == [0, 1], "where it was is known all the same"
     assert len(cloud.machines) == 1, "nobody needs one yet"
@@ -408,7 +408,7 @@ def test_a_pool_whose_machines_all_went_while_nobody_was_there_is_gone(cloud, re
         found(pool).attach(lambda _: None)
     for each in old:
         assert f"the machine {each} has ended (EC2 says that it is " in raised.value.why
-    assert raised.value.message.endswith("). The next cell makes a new one.")
+    assert raised.value.message.endswith("). The next run makes a new one.")
     assert registry.entries() == []
     asyncio.run(sweep.sweep())
     cloud.nothing_left()
@@ -449,7 +449,7 @@ def test_a_kernel_that_attaches_tells_what_lacks_and_its_next_cell_rents_another
         attach = book.kernel.run("%sky attach", 90)
         assert attach.status == "ok", attach.traceback
         assert f"node 1 ({machine.instance}): EC2 says that it is " in attach.picture
-        assert "; the next cell rents another machine in its place" in attach.picture
+        assert "; the next run rents another machine in its place" in attach.picture
         ran = book.kernel.run("%%sky_remote out=now\nimport socket\nsocket.gethostname()", 120)
         assert ran.status == "ok", ran.traceback
         assert f"in place of node 1 ({machine.instance})" in ran.picture, ran.picture

@@ -47,6 +47,11 @@ class Notebook:
         self.well(body, f"{more} out=got", timeout)
         return ast.literal_eval(self.here("print([each for each in got])"))
 
+    def has_environment_of(self, index: str) -> None:
+        """From now on its pools have an environment with one package of this index."""
+        self.here(f"bare = sky.Image(pip=['six'], env={{'UV_DEFAULT_INDEX': {index!r}}})")
+        self.options = self.options.replace("image=here", "image=bare")
+
     def here(self, body: str, timeout: float = 60) -> str:
         """What a cell prints that runs in the notebook alone, and well."""
         ran = self.kernel.run(body, timeout)

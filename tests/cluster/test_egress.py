@@ -6,7 +6,6 @@ import re
 import socket
 
 import pytest
-from bootstrap.homes import package_index
 from cluster.notebooks import notebook
 
 from skyward_nb.bootstrap.egress import Proxy, place_of
@@ -18,19 +17,6 @@ from skyward_nb.words.ssh import SSHAccess
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture
-def index():
-    """An index that this machine reaches alone."""
-    with package_index() as address:
-        yield address
-
-
-def asks_for(book, index):
-    """Have the notebook's pools have an environment of this index."""
-    book.here(f"bare = sky.Image(pip=['six'], env={{'UV_DEFAULT_INDEX': {index!r}}})")
-    book.options = book.options.replace("image=here", "image=bare")
-
-
 def at_home(host):
     """Ports of its own loopback that a host listens at."""
     lines = host.run("cat /proc/net/tcp").splitlines()[1:]
@@ -38,10 +24,10 @@ def at_home(host):
     return [local for _, local, _, state, *_ in words if state == "0A" and local[:8] == "0100007F"]
 
 
-def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, index):
+def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, index_here):
     town = hosts(2)
     with notebook(town) as book:
-        asks_for(book, index)
+        book.has_environment_of(index_here)
         assert book.values("import six\nsix.__name__", timeout=200) == ["six"] * 2
         for host in town:
             assert at_home(host) == []
@@ -56,12 +42,12 @@ def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, index):
         assert "over this line" not in book.here("%sky logs node=all")
 
 
-def test_where_sshd_forbids_it_the_error_says_so(hosts, index):
+def test_where_sshd_forbids_it_the_error_says_so(hosts, index_here):
     town = hosts(1)
     town[0].stop_sshd()
     town[0].start_sshd(AllowTcpForwarding="no")
     with notebook(town) as book:
-        asks_for(book, index)
+        book.has_environment_of(index_here)
         ran = book.cell("1", timeout=200)
         assert ran.status == "error" and ran.error[0] == "HostNotReady"
         text = " ".join(ran.traceback.split())
@@ -74,17 +60,17 @@ def test_where_sshd_forbids_it_the_error_says_so(hosts, index):
         assert "] " in said and "error: " in said and "login: ann@" in said
 
 
-def test_another_user_of_the_host_does_not_get_out(hosts, index):
+def test_another_user_of_the_host_does_not_get_out(hosts, index_here):
     town = hosts(1)
-    place = place_of(index)
+    place = place_of(index_here)
     proxy = Proxy([place])
     get = (
-        "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET {index}/six/ HTTP/1.1\\r\\nHost: x\\r\\n"
+        "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET {index_here}/six/ HTTP/1.1\\r\\nHost: x\\r\\n"
         "{more}\\r\\n' >&3; cat <&3"
     )
 
     def ask(port, user, more=""):
-        return town[0].run(f'bash -c "{get.format(port=port, index=index, more=more)}"', user=user)
+        return town[0].run(f'bash -c "{get.format(port=port, index_here=index_here, more=more)}"', user=user)
 
     async def once():
         access = SSHAccess(hosts=(parse_host("gpu1"),), config=str(town.config))

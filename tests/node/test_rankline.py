@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import sys
 import time
 
 import pytest
 from leaks import leaves_nothing
+from node import speaker
 
 from skyward_nb.node.rankline import RankLine
-from skyward_nb.node.uplink import Uplink
 from skyward_nb.wire.frames import event_frames
 from skyward_nb.words.events import Output
 
@@ -48,54 +48,28 @@ class Slow(RankLine):
         super().buffer_updated(nbytes)
 
 
-async def spoken(code, times) -> str:
-    """What is heard of a process that runs this so many times with a rank's uplink and pipe."""
+async def spoken(way, times) -> str:
+    """What is heard of a process that speaks in this way so many times."""
     ear = Ear()
     line = Slow(asyncio.get_running_loop(), 0, 1, ear)
     ends = await line.open()
-    child = os.fork()
-    if not child:
-        try:
-            uplink = Uplink(ends[0], 0)
-            for i in range(times):
-                code(uplink, ends[1].fileno(), i)
-            uplink.write("stdout", "end\n")
-            uplink.flush()
-        finally:
-            os._exit(0)
+    given = [end.fileno() for end in ends[:2]]
+    words = [sys.executable, speaker.__file__, way, *map(str, (times, *given))]
+    process = await asyncio.create_subprocess_exec(*words, pass_fds=given)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await ear.ended.wait()
     finally:
-        await asyncio.to_thread(os.waitpid, child, 0)
+        await process.wait()
         line.close()
         for each in ends:
             each.close()
     return ear.text
 
 
-def flushes(uplink, pipe, i):
-    uplink.write("stdout", f"A {i}\n")
-    uplink.settle()
-    os.write(pipe, f"B {i}\n".encode())
-
-
-def writes_first(uplink, pipe, i):
-    os.write(pipe, f"A {i}\n".encode())
-    uplink.write("stdout", f"B {i}\n")
-    uplink.settle()
-
-
-def says_much(uplink, pipe, i):
-    """More than one read takes, so that a frame is heard in parts."""
-    uplink.write("stdout", f"A {i}{' ' * 400_000}\n")
-    uplink.settle()
-    os.write(pipe, f"B {i}\n".encode())
-
-
-@pytest.mark.parametrize("code, times", [(flushes, 40), (writes_first, 40), (says_much, 8)])
-def test_what_is_said_and_what_is_written_keep_their_order(code, times):
+@pytest.mark.parametrize("way, times", [("flushes", 40), ("writes_first", 40), ("says_much", 8)])
+def test_what_is_said_and_what_is_written_keep_their_order(way, times):
     with leaves_nothing():
-        lines = asyncio.run(spoken(code, times)).split("\n")
+        lines = asyncio.run(spoken(way, times)).split("\n")
     told = [f"{letter} {i}" for i in range(times) for letter in "AB"]
     assert [line.rstrip() for line in lines] == [*told, "end", ""]

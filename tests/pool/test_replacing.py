@@ -98,7 +98,7 @@ def test_a_run_that_was_going_on_ends_as_after_any_death(fake):
     assert outcome.lost[1].how == "ended with fake1 (it was taken back)"
     assert outcome.done[0].interrupted and not outcome.began_anew
     assert outcome.pool_lost == (
-        "node 1 (fake1): it was taken back; the next cell rents another machine in its place",
+        "node 1 (fake1): it was taken back; the next run rents another machine in its place",
     )
     outcome = ran(pool, PLACES)
     assert list(outcome.lost_before) == [1], "it is told again, with all that begins anew"
@@ -176,7 +176,7 @@ def test_where_none_can_be_had_the_pool_stays_as_it_is(fake, monkeypatch):
     assert raised.value.message == (
         "pool 'default' lacks node 1 (fake1): it was taken back, and no other could be had in its place:\n"
         "  c6i.large: no capacity\n"
-        "It keeps its other machine (1): the next cell tries again, `%sky down pool=default` ends it."
+        "It keeps its other machine (1): the next run tries again, `%sky down pool=default` ends it."
     )
     assert not pool.closed and not pool.is_ready
     outcome = ran(pool, "1")
