@@ -89,7 +89,6 @@ from skyward_nb.words.parts import Client
 
 _HANG_UP = 0.5
 _DONE = b"\xa8RankDone"
-_FOR_OTHER_THREADS = 0.05
 _MOST_BEHIND = 1 << 20
 """Bytes that an attached client may be behind with before ranks have to wait for it."""
 
@@ -406,12 +405,7 @@ class Agent:
             self._tell(Stack(rank, ""))
             return
         order = forge.Signal(line.pid, STACK_SIGNAL)
-
-        def ask() -> None:
-            line.rescue(frame(Inspect((rank,))))
-            self._loop.call_later(_FOR_OTHER_THREADS, self._order, order)
-
-        line.inspect(ask, lambda text: self._tell(Stack(rank, text)))
+        line.inspect(lambda: self._order(order), lambda text: self._tell(Stack(rank, text)))
 
     def _list_processes(self) -> None:
         """Begin the list of processes that whoever finds the agent dead ends."""

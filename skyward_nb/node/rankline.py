@@ -16,6 +16,7 @@ from skyward_nb.node.queues import unread_here
 from skyward_nb.node.stackpipe import StackPipe
 from skyward_nb.plugins.chatter import Chatter
 from skyward_nb.wire.frames import Cutter, frame
+from skyward_nb.words.commands import Inspect
 from skyward_nb.words.events import Output
 from skyward_nb.words.info import InstanceInfo
 
@@ -108,9 +109,9 @@ class RankLine(asyncio.BufferedProtocol):
             with contextlib.suppress(OSError):
                 socket.send_fds(self._rescue, [data], descriptors)
 
-    def inspect(self, ask_for_it: Callable[[], None], answer: Callable[[str], None]) -> None:
-        """Answer with where its threads are, once it is signalled to write that."""
-        self._stacks.ask(ask_for_it, answer)
+    def inspect(self, signal: Callable[[], None], answer: Callable[[str], None]) -> None:
+        """Answer with where its threads are; `signal` has the main one write it."""
+        self._stacks.ask(lambda: self.rescue(frame(Inspect((self.rank,)))), signal, answer)
 
     def last_words(self) -> str:
         """How a rank whose process is gone said that it ends; "" if it did not."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+from skyward_nb.node.stackpipe import OTHERS_END
 from skyward_nb.plugins.base import Plugin
 from skyward_nb.plugins.collectives import called_at, frames_of_thread, waits_in
 from skyward_nb.runtime import preempt
@@ -114,7 +115,7 @@ class Rescue:
         if isinstance(command, Cut):
             self._emit(self._answer(command))
         elif isinstance(command, Inspect):
-            os.write(self._stacks, self._other_threads())
+            os.write(self._stacks, self._other_threads() + OTHERS_END)
         elif isinstance(command, TakenBack):
             preempt.taken_back(command)
         elif isinstance(command, Reserve) and descriptors:

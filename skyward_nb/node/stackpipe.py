@@ -16,6 +16,11 @@ _CHUNK = 1 << 16
 _SILENCE = 0.2
 _END = b" in _run_module_as_main\n"
 """The outermost frame of the main thread, which comes last: ranks are forked by a module that runs."""
+_CUT = b"  ...\n"
+"""What comes in place of that where there are too many frames."""
+OTHERS_END = b"\0"
+"""What the rank's rescue thread writes after where the others are."""
+_OTHERS_TAKE = 0.3
 _PATIENCE = 1.0
 _CRASH = "Fatal Python error"
 _MOST = 1 << 18
@@ -31,6 +36,8 @@ class StackPipe:
         self._found = bytearray()
         self._unasked = bytearray()
         self._timer: asyncio.TimerHandle | None = None
+        self._main: Callable[[], None] | None = None
+        """Has the main thread signalled, which is yet to be."""
 
     def open(self) -> int:
         """Begin to listen; gives the descriptor that the rank shall write to."""
@@ -39,19 +46,32 @@ class StackPipe:
         self._loop.add_reader(self._read, self._on_text)
         return write
 
-    def ask(self, ask_for_it: Callable[[], None], answer: Callable[[str], None]) -> None:
-        """Have the rank signalled, unless it was for another, and answer with what it writes.
+    def ask(
+        self,
+        others: Callable[[], None],
+        main: Callable[[], None],
+        answer: Callable[[str], None],
+    ) -> None:
+        """Have the rank write where its other threads are, then signal `main`; answer with all of that.
 
-        It has written it all when the main thread's outermost frame has come, or, where there are
-        too many frames for that, when it has been silent for a moment. The text is empty when it
-        writes nothing: it is stopped, or gone.
+        Unless it was asked for another already. The main thread is not signalled before the others
+        have been told of, lest both write at once; or after a moment, where native code holds the
+        interpreter, and nobody can tell of them. It is over when both have come, or one and then nothing
+        for a while. The text is empty when it writes nothing: it is stopped, or gone.
         """
         self._asking.append(answer)
         if len(self._asking) > 1:
             return
         self._found.clear()
-        self._timer = self._loop.call_later(_PATIENCE, self._over)
-        ask_for_it()
+        self._main = main
+        self._timer = self._loop.call_later(_OTHERS_TAKE, self._ask_main)
+        others()
+
+    def _ask_main(self) -> None:
+        main, self._main = self._main, None
+        if main is not None:
+            self._wait(_PATIENCE)
+            main()
 
     def crash(self) -> str:
         """What was written unasked, once the rank is gone: where it was when it crashed."""
@@ -83,19 +103,39 @@ class StackPipe:
             self._unasked += data[: max(0, _MOST - len(self._unasked))]
         elif data:
             self._found += data[: max(0, _MOST - len(self._found))]
-            if self._timer is not None:
-                self._timer.cancel()
-            if self._found.endswith(_END):
-                self._over()
-            else:
-                self._timer = self._loop.call_later(_SILENCE, self._over)
+            self._go_on()
         return bool(data)
 
-    def _over(self) -> None:
+    def _go_on(self) -> None:
+        has_others = OTHERS_END in self._found
+        has_main = _END in self._found or self._found.endswith(_CUT)
+        if self._main is not None:
+            if has_others:
+                self._ask_main()
+        elif has_others and has_main:
+            self._over()
+        else:
+            self._wait(_SILENCE if has_main else _PATIENCE)
+
+    def _wait(self, seconds: float) -> None:
+        """It is over when nothing comes for so long."""
+        self._stop_waiting()
+        self._timer = self._loop.call_later(seconds, self._is_silent)
+
+    def _is_silent(self) -> None:
+        # Where the agent was stopped, both the time is over and there is something to read.
+        if not self._on_text():
+            self._over()
+
+    def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _over(self) -> None:
+        self._stop_waiting()
+        self._main = None
         asking, self._asking = self._asking, []
-        text = self._found.decode("utf-8", "replace")
+        text = self._found.replace(OTHERS_END, b"").decode("utf-8", "replace")
         for answer in asking:
             answer(text)

@@ -70,7 +70,9 @@ def test_another_user_of_the_host_does_not_get_out(hosts, index_here):
     )
 
     def ask(port, user, more=""):
-        return town[0].run(f'bash -c "{get.format(port=port, index_here=index_here, more=more)}"', user=user)
+        return town[0].run(
+            f'bash -c "{get.format(port=port, index_here=index_here, more=more)}"', user=user
+        )
 
     async def once():
         access = SSHAccess(hosts=(parse_host("gpu1"),), config=str(town.config))
