@@ -26,7 +26,8 @@ from skyward_nb.words.offers import Bill, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.words.times import clock
 
-_RESTART_COMES = 0.1
+_LOOKS = 10
+"""How often it is looked whether a kernel that is interrupted is restarted, 10 ms apart."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +290,7 @@ class Pools:
     def _enter(self, pool: Pool) -> None:
         name = pool.spec.name
         self._pools[name] = pool
-        pool.is_left_by_interrupt = functools.partial(_is_restarting, self._shell, _RESTART_COMES)
+        pool.is_left_by_interrupt = functools.partial(_is_restarting, self._shell, _LOOKS)
         self._pictures[name] = Pictures(pool)
         ids = self._ids.setdefault(name, [])
         if pool.pool_id not in ids:
@@ -308,15 +309,15 @@ def _was_closed(name: str) -> str:
     return f"pool {name!r} was closed while this ran on it"
 
 
-def _is_restarting(shell: InteractiveShell, seconds: float = 0.0) -> bool:
-    """Whether the kernel was told to end and another one takes its place, within so many seconds.
+def _is_restarting(shell: InteractiveShell, looks: int = 0) -> bool:
+    """Whether the kernel was told to end and another one takes its place, or is so within some looks.
 
-    Jupyter interrupts a kernel just before it tells it that, which comes to another thread.
+    Jupyter interrupts a kernel just before it tells it that, which comes to another thread. Looks are
+    counted and not time: where the kernel was stopped, that thread has its turns all the same.
     """
     kernel = getattr(shell, "kernel", None)
-    until = time.monotonic() + (seconds if kernel is not None else 0.0)
-    while True:
-        reply = getattr(kernel, "_shutdown_message", None)
-        if reply is not None or time.monotonic() >= until:
-            return bool(reply and reply["content"].get("restart"))
+    left = looks if kernel is not None else 0
+    while (reply := getattr(kernel, "_shutdown_message", None)) is None and left:
+        left -= 1
         time.sleep(0.01)
+    return bool(reply and reply["content"].get("restart"))

@@ -19,8 +19,7 @@ from pathlib import Path
 MARK = "SKYWARD_POOL"
 """The variable that names a pool's folder, in the environment of all that the pool started."""
 
-TIDYING = 0.5
-TORCH_TIDYING = 3.0
+TIDYING = 3.0
 """Seconds that a process which removes what others left in shared memory may live on for that.
 
 PyTorch's waits two seconds by itself, in case somebody comes again.
@@ -214,9 +213,9 @@ def tidies(pid: int) -> float:
     another one for such a process only lets it live on for so long.
     """
     words = arguments(pid)
-    if words and words[0].endswith("torch_shm_manager"):
-        return TORCH_TIDYING
-    return TIDYING if any("resource_tracker import main" in word for word in words) else 0.0
+    is_tracker = any("resource_tracker import main" in word for word in words)
+    is_manager = bool(words) and words[0].endswith("torch_shm_manager")
+    return TIDYING if is_tracker or is_manager else 0.0
 
 
 # ── ending ──────────────────────────────────────────────────────────────────────────────

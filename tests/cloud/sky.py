@@ -93,8 +93,9 @@ class CloudMachine(Inside):
         self._cloud.ask("tell", instance=self.instance, path=path, value=word)
 
     def reclaim(self) -> None:
-        """EC2 takes it back."""
+        """EC2 takes it back; nothing of it runs any more then."""
         self._cloud.ask("reclaim", instance=self.instance)
+        _until(lambda: not Path(f"/proc/{self.pid}").exists() or None, _SOON)
 
     def cut(self) -> None:
         """From here on nothing comes from here to it, and nobody is told."""

@@ -187,13 +187,12 @@ def test_no_credentials_get_to_a_machine(cloud, rented, monkeypatch):
 # ── it ends by itself ───────────────────────────────────────────────────────────────────
 
 
-def test_machines_that_were_left_end_by_themselves(cloud, rented, monkeypatch):
-    monkeypatch.setattr(launch, "SLACK", 1.0)
-    pool = rented(idle=3)
+def test_machines_that_were_left_end_by_themselves(cloud, rented):
+    pool = rented(idle=30)
     values(pool, "1")
     pool.leave()
     assert not swept(), "somebody may come for it"
-    until(lambda: not cloud.machines)
+    cloud.leases_run_out()
     assert swept().records == [pool.pool_id]
     cloud.nothing_left()
     assert registry.conditions(registry.entries()) == []
@@ -201,11 +200,9 @@ def test_machines_that_were_left_end_by_themselves(cloud, rented, monkeypatch):
 
 
 def test_a_machine_that_nobody_readies_ends_by_itself(offered, monkeypatch):
-    monkeypatch.setattr(launch, "BOOT", 4.0)
-
     async def stuck(*_: object):
         # As a client that sleeps: what it does next, it does too late.
-        await asyncio.get_running_loop().run_in_executor(None, until, lambda: not offered.machines)
+        await asyncio.get_running_loop().run_in_executor(None, offered.leases_run_out)
         raise StartError("default", "it slept")
 
     monkeypatch.setattr(boot, "_change_keys", stuck)
@@ -240,10 +237,10 @@ def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
 
 
 def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
-    monkeypatch.setattr(launch, "lease_for", lambda *_: launch.Lease(60, 60, 12, every=1))
+    monkeypatch.setattr(launch, "lease_for", lambda *_: launch.Lease(1e6, 1e6, 600, every=1))
     pool = rented(max_cost=0.01)
     values(pool, "1")
-    until(lambda: not cloud.machines)
+    cloud.leases_run_out()
     pool.close()
     cloud.nothing_left()
 
@@ -319,13 +316,14 @@ def test_credentials_that_are_over_end_machines_all_the_same(cloud, offered):
 def test_credentials_that_are_over_while_machines_boot_are_no_end(offered, monkeypatch):
     """Who can log in needs nothing of AWS: it is looked again whether they run."""
     monkeypatch.setattr(boot, "_LOOK", 0.05)
-    refused = []
+    log_in = boot.log_in
 
-    def watch(event):
-        if isinstance(event, Step) and event.name == "boot" and not refused:
-            refused.append(offered.fail("DescribeInstances", "ExpiredToken"))
+    async def refused(*args):
+        offered.fail("DescribeInstances", "ExpiredToken")
+        return await log_in(*args)
 
-    pool = started(watch)
+    monkeypatch.setattr(boot, "log_in", refused)
+    pool = started()
     assert offered.calm()
     values(pool, "1")
     pool.close()
@@ -403,7 +401,6 @@ def test_a_machine_that_was_taken_back_is_missed_soon(cloud, rented):
     pool = rented()
     (machine,) = cloud.machines
     machine.reclaim()
-    until(lambda: not Path(f"/proc/{machine.pid}").exists())
     # Not only when it could not be reached for as long as `idle`.
     with pytest.raises(PoolError, match="is gone"):
         values(pool, "1")

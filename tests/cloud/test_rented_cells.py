@@ -196,7 +196,6 @@ def test_a_machine_that_is_taken_back_is_replaced_in_the_picture_of_the_next_cel
     assert ran.status == "ok", ran.traceback
     first, second = cloud.machines
     second.reclaim()
-    notebook.run("import time\ntime.sleep(1)")
     ran = notebook.run(
         "%%sky_remote\nimport skyward_nb as sky\nsky.instance_info().generation", 110
     )
@@ -209,7 +208,6 @@ def test_a_machine_that_is_taken_back_is_replaced_in_the_picture_of_the_next_cel
     third = ({each.instance for each in cloud.machines} - {first.instance}).pop()
     cloud.fail("RunInstances", "InsufficientInstanceCapacity", times=0)
     next(each for each in cloud.machines if each.instance == third).reclaim()
-    notebook.run("import time\ntime.sleep(1)")
     ran = notebook.run("%%sky_remote\n1", 110)
     assert "NotReplaced" in ran.traceback and "It keeps its other machine (1)" in ran.traceback
     status = notebook.run("%sky status").stdout

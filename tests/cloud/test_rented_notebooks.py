@@ -88,7 +88,7 @@ def test_uv_makes_an_environment_on_machines_that_reach_no_index(cloud, index_he
         prefixes = book.values("import six\nsys.prefix", timeout=250)
         assert len(prefixes) == 2 and all("skyward_nb/envs/" in each for each in prefixes), prefixes
         for each in cloud.machines:
-            said = book.here(f"%sky logs node={each.name}")
+            said = book.here(f"%sky logs node={each.instance}")
             assert "environment: Installed " in said, said
 
 

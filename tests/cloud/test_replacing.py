@@ -92,7 +92,7 @@ def when_begun(what):
     began = []
 
     def watch(event):
-        if not began and getattr(event, "text", "") == "begun\n":
+        if not began and "begun" in getattr(event, "text", ""):
             began.append(event)
             what()
 

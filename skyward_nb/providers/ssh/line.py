@@ -44,7 +44,7 @@ _QUICK = 5.0
 _MARK_LIMIT = 10.0
 _END_LIMIT = 1.0
 _FREED = 0.005
-_MOST_FREED = 1.0
+_MOST_FREED = 3.0
 
 
 class HostLine:
