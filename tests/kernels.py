@@ -3,20 +3,72 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from jupyter_client.manager import KernelManager
 from leaks import leaves_nothing
+from waiting import until
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _TO_THE_WAIT = 0.2
 """Seconds from what a rank says before it waits until it does."""
+_TO_ITS_END = 60
+"""Seconds that a kernel may take to end its pools, before it is ended without."""
+
+MARKS = """
+def here(word=""):
+    import os, pathlib
+    pathlib.Path({folder!r}, word + os.environ["RANK"]).touch()
+
+def here_in(name):
+    import sys, threading, time
+    main = threading.main_thread().ident
+    def look():
+        names = ()
+        while name not in names:
+            time.sleep(0.02)
+            frame, names = sys._current_frames()[main], []
+            while frame is not None:
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back
+        here()
+    threading.Thread(target=look, daemon=True).start()
+
+def meet(*names):
+    import pathlib, time
+    while not all(pathlib.Path({folder!r}, str(name)).exists() for name in names):
+        time.sleep(0.02)
+"""
+
+
+class Marks:
+    """Files by which ranks say where they are, to each other and to a test.
+
+    In cells `here()` says that a rank is where it calls it, `here("again ")` that it is somewhere
+    else, and `here_in(name)` that it has come into a function of this name, once it has; `meet(0, 1)`
+    waits until these ranks have said so.
+    """
+
+    def __init__(self, kernel: Kernel, folder: Path) -> None:
+        self._folder = folder
+        assert kernel.run(MARKS.format(folder=str(folder))).status == "ok"
+
+    def of(self, *ranks: int, word: str = "") -> Callable[[], bool]:
+        """Whether all of these ranks have said so."""
+        return lambda: all((self._folder / f"{word}{rank}").exists() for rank in ranks)
+
+    def make(self, name: str) -> None:
+        """Let those go on that wait for this one."""
+        (self._folder / name).touch()
 
 
 @dataclass
@@ -145,15 +197,38 @@ class Kernel:
         """Run a cell, and press the square button soon after a display says this word, and after `before`."""
         said = threading.Event()
 
-        def press() -> None:
-            if said.wait(timeout):
+        def soon() -> bool:
+            if said.is_set():
                 before()
+            return said.is_set()
+
+        return self.pressed(
+            code, soon, timeout=timeout, on_update=lambda text: word in text and said.set()
+        )
+
+    def pressed(
+        self, code: str, *whens: Callable[[], object], timeout: float = 60, on_update=None
+    ) -> Ran:
+        """Run a cell, and press the square button soon after each of these is true, one after another."""
+        pressed, ended = [], threading.Event()
+
+        def press() -> None:
+            for when in whens:
+                until(lambda when=when: ended.is_set() or when(), timeout)
                 time.sleep(_TO_THE_WAIT)
+                if ended.is_set():
+                    return
+                pressed.append(when)
                 self.interrupt()
 
-        threading.Thread(target=press, daemon=True).start()
-        ran = self.run(code, timeout, on_update=lambda text: word in text and said.set())
-        assert said.is_set(), ran.picture
+        thread = threading.Thread(target=press, daemon=True)
+        thread.start()
+        try:
+            ran = self.run(code, timeout, on_update=on_update)
+        finally:
+            ended.set()
+            thread.join()
+        assert len(pressed) == len(whens), ran
         return ran
 
     def restart(self, *, by_kill: bool = False) -> str:
@@ -173,18 +248,24 @@ class Kernel:
 @contextmanager
 def kernel(**env: str) -> Iterator[Kernel]:
     """A kernel with the extension loaded; shut down as a front end does it."""
-    import os
-
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(env={**os.environ, **env})
-    running = Kernel(manager)
-    try:
-        assert running.run("%load_ext skyward_nb").status == "ok"
-        yield running
-    finally:
-        running.client.stop_channels()
-        manager.shutdown_kernel()
-        manager.cleanup_resources()
+    # Its sockets are files: a port that is free now may be another's when the kernel takes it.
+    with tempfile.TemporaryDirectory(prefix="sky-kernel-") as folder:
+        manager = KernelManager(
+            kernel_name="python3",
+            transport="ipc",
+            ip=f"{folder}/ipc",
+            connection_file=f"{folder}/kernel.json",
+            shutdown_wait_time=_TO_ITS_END,
+        )
+        manager.start_kernel(env={**os.environ, **env})
+        running = Kernel(manager)
+        try:
+            assert running.run("%load_ext skyward_nb").status == "ok"
+            yield running
+        finally:
+            running.client.stop_channels()
+            manager.shutdown_kernel()
+            manager.cleanup_resources()
 
 
 @contextmanager
