@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 import textwrap
-import threading
-import time
 
 import pytest
-from kernels import kernel, ready
+from kernels import Marks, kernel, ready
+from waiting import until
 
 
 def in_torch(test):
@@ -20,15 +19,25 @@ def in_torch(test):
 
 @pytest.fixture(scope="module")
 def notebook():
-    pool = "%%sky_remote nodes=3 grace=1s\nimport time, os\nrank = int(os.environ['RANK'])"
+    pool = "%%sky_remote nodes=3 grace=20s\nimport time, os\nrank = int(os.environ['RANK'])"
     with ready(pool, "import sys") as running:
         yield running
+
+
+@pytest.fixture
+def strict(notebook):
+    """The notebook, with a pool `strict` that soon kills what does not stop."""
+    first = "pool=strict nodes=3 grace=1s\nimport time, os\nrank = int(os.environ['RANK'])"
+    ran = notebook.run(f"%%sky_remote {first}")
+    assert ran.status == "ok", ran
+    yield notebook
+    notebook.run("%sky down pool=strict")
 
 
 @pytest.fixture(scope="module")
 def grouped():
     pool = (
-        "%%sky_remote nodes=4 framework=torch\n"
+        "%%sky_remote nodes=4 framework=torch grace=20s\n"
         "import time, os, torch, torch.distributed as dist\n"
         "rank, x = dist.get_rank(), torch.ones(3)"
     )
@@ -55,45 +64,59 @@ def told(notebook, what):
 # ── failures ────────────────────────────────────────────────────────────────────────────
 
 
-def test_failures_are_grouped_on_the_error_with_the_values_of_the_others(notebook):
+def test_failures_are_grouped_on_the_error_with_the_values_of_the_others(notebook, tmp_path):
+    Marks(notebook, tmp_path)
     ran = remote(
         notebook,
         """
-        if rank == 1:
-            time.sleep(0.1)
-            raise KeyError("late")
         if rank == 0:
+            meet(1, 2)
             raise ValueError("first")
+        try:
+            here()
+            time.sleep(60)
+        except KeyboardInterrupt:
+            if rank == 1:
+                raise KeyError("late")
         rank * 10
         """,
     )
     cell = number(notebook)
     assert ran.error[0] == "ValueError"
     assert told(notebook, "[(f.ranks, f.type_name, f.message, f.line) for f in e.failures]") == (
-        "[((0,), 'ValueError', 'first', 6), ((1,), 'KeyError', \"'late'\", 4)]"
+        "[((0,), 'ValueError', 'first', 4), ((1,), 'KeyError', \"'late'\", 10)]"
     )
     assert told(notebook, "e.failures[0].where, e.failures[0].text") == (
         f"('Cell In[{cell}]', 'raise ValueError(\"first\")')"
     )
     assert told(notebook, "e.results") == "[2] 20"
-    assert f"KeyError: 'late' on rank 1 of 3, Cell In[{cell}], line 4" in ran.traceback
+    assert f"KeyError: 'late' on rank 1 of 3, Cell In[{cell}], line 10" in ran.traceback
 
 
 def test_who_was_stopped_is_told(notebook):
-    ran = remote(notebook, "if rank == 1: raise ValueError\ntime.sleep(60) if rank == 2 else None")
+    body = "if rank == 1: raise ValueError\ntime.sleep(60)"
+    ran = remote(notebook, body, "ranks=1-2")
     assert "rank 2 was stopped" in ran.traceback
     assert "rank 2 was stopped" in ran.picture
 
 
-def test_who_is_stuck_in_native_code_is_killed_and_what_is_lost_is_told(notebook):
-    notebook.run("sent = 5")
+def test_who_is_stuck_in_native_code_is_killed_and_what_is_lost_is_told(strict, tmp_path):
+    notebook = strict
+    Marks(notebook, tmp_path)
+    notebook.run("sent = 5\nfrom itertools import chain")
+    # Rank 1 says that it is there from within `sum`, which hears no signal and holds the interpreter.
     body = """
         mine = sent
-        if rank == 0: raise ValueError("first")
-        if rank == 1: sum(range(10**15))  # hears no signal, and holds the interpreter
+        if rank == 0: meet(1, 2); raise ValueError("first")
+        if rank == 1: sum(chain(map(lambda _: here() or 0, "1"), range(10**15)))
+        try:
+            here()
+            time.sleep(60)
+        except KeyboardInterrupt:
+            pass
         rank
         """
-    ran = remote(notebook, body)
+    ran = remote(notebook, body, "pool=strict")
     cell = number(notebook)
     assert ran.error[:2] == ("ValueError", "first")
     stuck = f"rank 1 did not stop and had to be killed; it was in Cell In[{cell}], line 4: "
@@ -102,8 +125,7 @@ def test_who_is_stuck_in_native_code_is_killed_and_what_is_lost_is_told(notebook
         assert "all ranks were started anew (generation " in words
         assert re.search("lost with the ranks: .*mine.*rank", words)
     assert told(notebook, "e.results, e.failures[0].ranks") == "([2] 2, (0,))"
-    assert remote(notebook, "sent").result == "[0-2] 5", "it is sent again"
-    remote(notebook, "import time, os\nrank = int(os.environ['RANK'])")
+    assert remote(notebook, "sent", "pool=strict").result == "[0-2] 5", "it is sent again"
 
 
 def test_with_on_error_wait_the_failure_comes_after_all_have_finished(notebook):
@@ -125,6 +147,7 @@ def test_a_group_shows_no_frame_of_ours(notebook):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fails())
         """,
+        "on_error=wait",
     )
     cell = number(notebook)
     assert ran.error[0] == "ExceptionGroup"
@@ -183,26 +206,26 @@ def test_after_a_timeout_it_is_said_where_ranks_were(notebook):
             step(0)
         rank
         """,
-        "timeout=1s",
+        "timeout=3s",
     )
     cell = number(notebook)
     assert ran.error[0] == "RunTimeout"
     assert ran.error[1] == (
-        f"after 1 s rank 0 was in Cell In[{cell}], line 5: time.sleep(60), rank 1 was in Cell "
+        f"after 3 s rank 0 was in Cell In[{cell}], line 5: time.sleep(60), rank 1 was in Cell "
         f"In[{cell}], line 3: while True: n += 1; rank 2 had finished"
     )
     assert f"rank 1:\n  Cell In[{cell}], line 3, in step: while True: n += 1" in ran.traceback
     assert "skyward_nb" not in ran.traceback
-    assert "Stopped after 1 s" in ran.picture
+    assert "Stopped after 3 s" in ran.picture
     assert ran.error[1] in ran.picture
-    assert told(notebook, "e.timeout, e.running, e.results[2]") == "(1.0, (0, 1), 2)"
+    assert told(notebook, "e.timeout, e.running, e.results[2]") == "(3.0, (0, 1), 2)"
     assert told(notebook, "e.stacks[1][0].frames[0].function") == "'step'"
     assert notebook.run("%%sky_remote\nrank").result == "[0] 0\n[1] 1\n[2] 2", "names are kept"
 
 
 def test_what_a_rank_saves_when_its_time_is_over_is_not_lost(notebook):
     body = "try: time.sleep(60)\nexcept KeyboardInterrupt: saved = rank + 5\nsaved"
-    ran = remote(notebook, body, "timeout=1s")
+    ran = remote(notebook, body, "timeout=3s")
     assert ran.error[0] == "RunTimeout"
     assert "ranks 0-2 came to the cell's end when stopped" in ran.traceback
     assert told(notebook, "e.results") == "[0] 5\n[1] 6\n[2] 7"
@@ -210,13 +233,14 @@ def test_what_a_rank_saves_when_its_time_is_over_is_not_lost(notebook):
 
 def test_a_timeout_leaves_what_a_rank_raised_before_it_the_error(notebook):
     body = "if rank == 1: raise ValueError('why')\ntime.sleep(60)"
-    ran = remote(notebook, body, "timeout=1s on_error=wait")
+    ran = remote(notebook, body, "timeout=3s on_error=wait")
     assert ran.error[:2] == ("ValueError", "why")
-    assert "after 1 s ranks 0,2 were in Cell In[" in ran.traceback
+    assert "after 3 s ranks 0,2 were in Cell In[" in ran.traceback
     assert "rank 1 had failed" in ran.traceback
 
 
-def test_what_does_not_answer_is_said_and_where_the_killed_were(notebook):
+def test_what_does_not_answer_is_said_and_where_the_killed_were(strict):
+    notebook = strict
     ran = remote(
         notebook,
         """
@@ -229,7 +253,7 @@ def test_what_does_not_answer_is_said_and_where_the_killed_were(notebook):
             try: time.sleep(60)
             except BaseException: pass
         """,
-        "timeout=1s",
+        "pool=strict timeout=3s",
     )
     cell = number(notebook)
     assert ran.error[0] == "RunTimeout"
@@ -242,20 +266,15 @@ def test_what_does_not_answer_is_said_and_where_the_killed_were(notebook):
         "try: time.sleep(60)"
     ) in ran.traceback
     assert "rank 1 did not stop and had to be killed; it did not answer" in ran.traceback
-    remote(notebook, "import time, os\nrank = int(os.environ['RANK'])")
 
 
-def test_an_interrupt_says_where_the_killed_were(notebook):
-    message = notebook.begin(
-        "%%sky_remote\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
-    )
-    time.sleep(0.5)
-    notebook.interrupt()
-    ran = notebook.finish(message, timeout=30)
+def test_an_interrupt_says_where_the_killed_were(strict, tmp_path):
+    marks = Marks(strict, tmp_path)
+    body = "here()\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
+    ran = strict.pressed(f"%%sky_remote pool=strict\n{body}", marks.of(0, 1, 2))
     assert ran.error[0] == "KeyboardInterrupt"
     assert "ranks 0-2 did not stop and had to be killed; they were in Cell In[" in ran.traceback
-    assert "line 3: try: time.sleep(60)" in ran.traceback
-    remote(notebook, "import time, os\nrank = int(os.environ['RANK'])")
+    assert "line 4: try: time.sleep(60)" in ran.traceback
 
 
 # ── %sky check hang ─────────────────────────────────────────────────────────────────────
@@ -275,34 +294,44 @@ def test_check_names_what_it_does_not_know(notebook, line):
     assert "UsageError: " in ran.stderr
 
 
-def test_another_notebook_can_check_a_run_and_it_goes_on(notebook):
-    message = notebook.begin("%%sky_remote\nif rank == 1:\n    time.sleep(4)\nrank")
+def test_another_notebook_can_check_a_run_and_it_goes_on(notebook, tmp_path):
+    marks = Marks(notebook, tmp_path)
+    line = "while not os.path.exists(mark): time.sleep(0.02)"
+    notebook.run(f"mark = {str(tmp_path / 'go')!r}")
     with kernel() as other:
-        time.sleep(0.5)
-        ran = other.run("%sky check hang")
-        assert ran.status == "ok", ran
+        message = notebook.begin(f"%%sky_remote\nif rank == 1:\n    {line}\nrank")
+        ran = checked(other, "ranks 0,2 have ended", f"line 3: {line}")
         cell = ran.stdout.partition("Cell In[")[2].partition("]")[0]
         assert "pool default of " in ran.stdout
         assert f"Cell In[{cell}] has run for " in ran.stdout
-        assert f"rank 1 is in Cell In[{cell}], line 3: time.sleep(4)" in ran.stdout
-        assert "ranks 0,2 have ended" in ran.stdout
-        assert f"rank 1:\n  Cell In[{cell}], line 3: time.sleep(4)\n" in ran.stdout
+        assert f"rank 1 is in Cell In[{cell}], line 3: {line}" in ran.stdout
+        assert f"rank 1:\n  Cell In[{cell}], line 3: {line}\n" in ran.stdout
         assert other.run("%sky check hang pool=default").status == "ok"
-    assert notebook.finish(message).result == "[0] 0\n[1] 1\n[2] 2"
+        marks.make("go")
+        assert notebook.finish(message).result == "[0] 0\n[1] 1\n[2] 2"
 
 
-def test_a_notebook_checks_its_own_run_in_the_background(notebook):
-    begun = remote(notebook, "time.sleep(3)", "detach")
+def checked(notebook, *words):
+    """What `%sky check hang` gives, once these words are in it."""
+
+    def found():
+        ran = notebook.run("%sky check hang")
+        return all(each in ran.stdout for each in words) and ran
+
+    return until(found)
+
+
+def test_a_notebook_checks_its_own_run_in_the_background(notebook, tmp_path):
+    marks = Marks(notebook, tmp_path)
+    line = "while not os.path.exists(mark): time.sleep(0.02)"
+    notebook.run(f"mark = {str(tmp_path / 'go')!r}")
+    begun = remote(notebook, line, "detach")
     assert begun.status == "ok", begun
     cell = number(notebook)
-    time.sleep(0.3)
-    said = notebook.run("%sky check hang").stdout
+    said = checked(notebook, f"ranks 0-2 are in Cell In[{cell}], line 2: {line}").stdout
     assert f"pool default: Cell In[{cell}] has run for " in said
-    assert f"ranks 0-2 are in Cell In[{cell}], line 2: time.sleep(3)" in said
-    until = time.monotonic() + 20
-    while "nothing runs" not in notebook.run("%sky check hang").stdout:
-        assert time.monotonic() < until
-        time.sleep(0.2)
+    marks.make("go")
+    checked(notebook, "nothing runs")
 
 
 # ── collectives ─────────────────────────────────────────────────────────────────────────
@@ -330,9 +359,9 @@ def test_a_notebook_checks_its_own_run_in_the_background(notebook):
 )
 @in_torch
 def test_after_a_timeout_it_is_said_who_waited_for_whom(grouped, body, says):
-    ran = grouped.run(f"%%sky_remote timeout=1s\n{body}")
+    ran = grouped.run(f"%%sky_remote timeout=3s\n{body}")
     cell = f"Cell In[{number(grouped)}]"
-    assert ran.error[:2] == ("RunTimeout", f"after 1 s {says.format(cell=cell)}")
+    assert ran.error[:2] == ("RunTimeout", f"after 3 s {says.format(cell=cell)}")
     assert "communication was cut to stop rank" in ran.traceback
     assert "must be made again" in ran.traceback
     assert grouped.run("%%sky_remote\ndist.all_reduce(x)").status == "ok"
@@ -340,17 +369,18 @@ def test_after_a_timeout_it_is_said_who_waited_for_whom(grouped, body, says):
 
 @in_torch
 def test_ranks_that_do_not_run_the_cell_are_told(grouped):
-    ran = grouped.run("%%sky_remote timeout=1s ranks=0-1\ndist.all_reduce(x)")
+    ran = grouped.run("%%sky_remote timeout=3s ranks=0-1\ndist.all_reduce(x)")
     assert ran.error[1] == (
-        "after 1 s ranks 0-1 waited in all_reduce, and ranks 2-3 do not run this cell"
+        "after 3 s ranks 0-1 waited in all_reduce, and ranks 2-3 do not run this cell"
     )
 
 
 @in_torch
-def test_a_failure_tells_who_waited_for_it(grouped):
+def test_a_failure_tells_who_waited_for_it(grouped, tmp_path):
+    Marks(grouped, tmp_path)
     ran = grouped.run(
-        "%%sky_remote\nif rank == 2: raise ValueError('bad batch')\n"
-        "if rank == 3: time.sleep(60)\ndist.all_reduce(x)"
+        "%%sky_remote\nif rank == 2: meet(0, 1); raise ValueError('bad batch')\n"
+        "if rank == 3: time.sleep(60)\nhere_in('all_reduce')\ndist.all_reduce(x)"
     )
     assert ran.error[:2] == ("ValueError", "bad batch")
     assert "communication was cut to stop ranks 0-1, which waited in all_reduce" in ran.traceback
@@ -359,12 +389,10 @@ def test_a_failure_tells_who_waited_for_it(grouped):
 
 
 @in_torch
-def test_an_interrupt_in_a_collective_keeps_names_and_says_what_is_not(grouped):
-    message = grouped.begin("%%sky_remote\nif rank != 3: dist.barrier()\ntime.sleep(60)")
-    press = threading.Timer(1, grouped.interrupt)
-    press.start()
-    ran = grouped.finish(message, timeout=30)
-    press.join()
+def test_an_interrupt_in_a_collective_keeps_names_and_says_what_is_not(grouped, tmp_path):
+    marks = Marks(grouped, tmp_path)
+    body = "here_in('barrier')\nif rank != 3: dist.barrier()\ntime.sleep(60)"
+    ran = grouped.pressed(f"%%sky_remote\n{body}", marks.of(0, 1, 2))
     assert ran.error[0] == "KeyboardInterrupt"
     assert "Interrupted on ranks 0-3; namespaces kept on all ranks" in ran.traceback
     assert "communication was cut to stop ranks 0-2, which waited in barrier" in ran.traceback
@@ -373,8 +401,12 @@ def test_an_interrupt_in_a_collective_keeps_names_and_says_what_is_not(grouped):
 
 
 @in_torch
-def test_a_death_tells_who_waited_for_the_dead(grouped):
-    ran = grouped.run("%%sky_remote\nif rank == 2: os._exit(3)\ndist.all_reduce(x)")
+def test_a_death_tells_who_waited_for_the_dead(grouped, tmp_path):
+    Marks(grouped, tmp_path)
+    ran = grouped.run(
+        "%%sky_remote\nif rank == 2: meet(0, 1, 3); os._exit(3)\n"
+        "here_in('all_reduce')\ndist.all_reduce(x)"
+    )
     assert ran.error[0] == "RankDied"
     assert "rank 2 exited with code 3" in ran.traceback
     assert "ranks 0-1,3 waited in all_reduce for rank 2" in ran.traceback

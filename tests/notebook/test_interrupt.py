@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import threading
 import time
 
 import pytest
-from kernels import kernel, ready
+from kernels import Marks, kernel, ready
 from later import Later
 
 nbclient = Later("nbclient")
@@ -17,99 +16,106 @@ nbformat = Later("nbformat")
 
 @pytest.fixture(scope="module")
 def notebook():
-    with ready("%%sky_remote nodes=2 grace=1s\nimport time, os\nkept = 7") as running:
+    with ready("%%sky_remote nodes=2 grace=20s\nimport time, os\nkept = 7") as running:
         yield running
 
 
-def interrupted(notebook, body, *, after=0.5, times=1):
-    """Run a cell and interrupt it while it runs; returns what it gave and how long it took on."""
-    message = notebook.begin(f"%%sky_remote\n{body}")
+@pytest.fixture
+def marks(notebook, tmp_path):
+    return Marks(notebook, tmp_path)
 
-    def press():
-        time.sleep(after)
-        for _ in range(times):
-            notebook.interrupt()
-            time.sleep(0.1)
 
-    thread = threading.Thread(target=press)
-    thread.start()
-    began = time.monotonic()
-    ran = notebook.finish(message, timeout=30)
-    thread.join()
-    return ran, time.monotonic() - began - after
+def interrupted(notebook, marks, body):
+    """Run a cell, and interrupt it when both ranks have said that they are there."""
+    return notebook.pressed(f"%%sky_remote\n{body}", marks.of(0, 1))
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        "time.sleep(60)",
-        "while True: pass",
-        "import subprocess; subprocess.run(['sleep', '60'])",
-        "for i in range(10**9): print('busy', i)",
-        "import asyncio\nawait asyncio.sleep(60)",
-        "import threading\nthreading.Event().wait(60)",
+        "here()\ntime.sleep(60)",
+        "here()\nwhile True: pass",
+        "import subprocess; here(); subprocess.run(['sleep', '60'])",
+        "here()\nfor i in range(10**9): print('busy', i)",
+        "import asyncio\nhere()\nawait asyncio.sleep(60)",
+        "import threading\nhere()\nthreading.Event().wait(60)",
     ],
     ids=["sleep", "spin", "child", "printing", "await", "lock"],
 )
-def test_an_interrupt_stops_ranks_and_keeps_namespaces(notebook, body):
-    ran, took = interrupted(notebook, body)
+def test_an_interrupt_stops_ranks_and_keeps_namespaces(notebook, marks, body):
+    ran = interrupted(notebook, marks, body)
     assert ran.error[0] == "KeyboardInterrupt"
-    assert took < 2
     assert "namespaces kept" in ran.picture
     assert "skyward_nb" not in ran.traceback
     assert notebook.run("%%sky_remote\nkept").result == "[0-1] 7"
 
 
-def test_user_code_may_catch_it_and_give_its_value(notebook):
-    body = "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    saved = True\nsaved"
-    ran, _ = interrupted(notebook, body)
+def test_user_code_may_catch_it_and_give_its_value(notebook, marks):
+    body = (
+        "try:\n    here()\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    saved = True\nsaved"
+    )
+    ran = interrupted(notebook, marks, body)
     assert ran.status == "ok"
     assert ran.result == "[0-1] True"
 
 
-def test_it_is_said_that_ranks_are_waited_for(notebook):
-    ran, _ = interrupted(
-        notebook, "try: time.sleep(60)\nexcept KeyboardInterrupt: time.sleep(0.5)", after=1
-    )
+def test_it_is_said_that_ranks_are_waited_for(notebook, marks):
+    body = "try: here(); time.sleep(60)\nexcept KeyboardInterrupt: meet('told')"
+
+    def look(text):
+        if "interrupted, waiting for ranks 0-1 to stop" in text:
+            marks.make("told")
+
+    ran = notebook.pressed(f"%%sky_remote\n{body}", marks.of(0, 1), on_update=look)
     assert ran.status == "ok"
     assert any("interrupted, waiting for ranks 0-1 to stop" in text for text in ran.live)
     assert "waiting" not in ran.picture
 
 
-def test_what_ignores_it_is_killed_after_the_grace_and_begun_anew(notebook):
-    notebook.run("sent = 3")
-    notebook.run("%%sky_remote\nkept = 7\nsent")
-    body = (
-        "while True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass"
-    )
-    ran, took = interrupted(notebook, body)
-    assert ran.error[0] == "KeyboardInterrupt"
-    assert "had to be killed" in ran.picture
-    for words in (ran.picture, ran.traceback):
-        assert re.search("lost with the ranks: .*kept", words)
-        assert "namespaces kept" not in words
-    assert took < 4
-    assert notebook.run("%%sky_remote\nsent").result == "[0-1] 3"
+STAYS = """
+while True:
+    try:
+        here()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        here("again ")
+"""
 
 
-def test_a_second_interrupt_does_not_wait_for_the_grace(notebook):
-    notebook.run("%%sky_remote\nimport time")
-    body = (
-        "while True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass"
-    )
-    ran, took = interrupted(notebook, body, times=2)
-    assert "had to be killed" in ran.picture
-    assert took < 0.9
+def test_what_ignores_it_is_killed_after_the_grace_and_begun_anew(no_leaks, tmp_path):
+    with kernel() as notebook:
+        assert notebook.run("%sky up nodes=2 grace=1s").status == "ok"
+        marks = Marks(notebook, tmp_path)
+        notebook.run("sent = 3")
+        notebook.run("%%sky_remote\nimport time\nkept = 7\nsent")
+        ran = interrupted(notebook, marks, STAYS)
+        assert ran.error[0] == "KeyboardInterrupt"
+        assert "had to be killed" in ran.picture
+        for words in (ran.picture, ran.traceback):
+            assert re.search("lost with the ranks: .*kept", words)
+            assert "namespaces kept" not in words
+        assert notebook.run("%%sky_remote\nsent").result == "[0-1] 3"
 
 
-def test_a_rank_that_dies_of_an_interrupt_is_named(notebook):
+def test_a_second_interrupt_does_not_wait_for_the_grace(no_leaks, tmp_path):
+    """That lasts longer than a cell may take here."""
+    with kernel() as notebook:
+        assert notebook.run("%sky up nodes=2 grace=600s").status == "ok"
+        marks = Marks(notebook, tmp_path)
+        notebook.run("%%sky_remote\nimport time")
+        again = marks.of(0, 1, word="again ")
+        ran = notebook.pressed(f"%%sky_remote\n{STAYS}", marks.of(0, 1), again)
+        assert "had to be killed" in ran.picture
+
+
+def test_a_rank_that_dies_of_an_interrupt_is_named(notebook, marks):
     body = (
         "import os, time\nimport skyward_nb as sky\n"
-        "try:\n    time.sleep(60)\n"
+        "try:\n    here()\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n"
         "    if not sky.is_head():\n        os.abort()\n    raise"
     )
-    ran, _ = interrupted(notebook, body)
+    ran = interrupted(notebook, marks, body)
     assert ran.error[0] == "KeyboardInterrupt"
     for words in (ran.picture, ran.traceback):
         assert "rank 1 crashed: SIGABRT" in words
@@ -130,12 +136,12 @@ def test_an_interrupt_while_a_pool_starts_leaves_nothing(no_leaks):
 @pytest.mark.torch
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_rank_may_end_before_it_says_that_it_was_cut(no_leaks, waits):
+def test_a_rank_may_end_before_it_says_that_it_was_cut(no_leaks, tmp_path, waits):
     """By its collective, which raises, or by itself: then what the next run would use is cut."""
-    stay = "dist.all_reduce(torch.ones(1))"
+    stay = "here_in('all_reduce')\n    dist.all_reduce(torch.ones(1))"
     look = "found = answer(rescue, command)\n    time.sleep(0.7)"
     if not waits:
-        stay = "try: time.sleep(100)\n    except KeyboardInterrupt: time.sleep(0.5)"
+        stay = "try: here(); time.sleep(100)\n    except KeyboardInterrupt: time.sleep(0.5)"
         look = "time.sleep(0.7)\n    found = answer(rescue, command)"
     slow = (
         "%%sky_remote\nimport time, torch, torch.distributed as dist\n"
@@ -143,11 +149,10 @@ def test_a_rank_may_end_before_it_says_that_it_was_cut(no_leaks, waits):
         f"def late(rescue, command):\n    {look}\n    return found\nRescue._answer = late"
     )
     with kernel() as running:
-        assert running.run("%sky up nodes=2 framework=torch").status == "ok"
+        assert running.run("%sky up nodes=2 framework=torch grace=20s").status == "ok"
         assert running.run(slow).status == "ok"
-        ran, _ = interrupted(
-            running, f"if dist.get_rank():\n    {stay}\nelse:\n    time.sleep(100)"
-        )
+        body = f"if dist.get_rank():\n    {stay}\nelse:\n    here()\n    time.sleep(100)"
+        ran = interrupted(running, Marks(running, tmp_path), body)
         assert ran.error[0] == "KeyboardInterrupt"
         assert "the process group was formed again" in ran.picture
         ran = running.run("%%sky_remote\nt = torch.ones(1)\ndist.all_reduce(t)\nt.item()")
