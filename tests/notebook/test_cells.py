@@ -9,9 +9,12 @@ import textwrap
 import time
 
 import pytest
-from kernels import Kernel, kernel, ready
+from kernels import Kernel, Marks, kernel, ready
 from later import Later
 from leaks import gone_within, traces
+from waiting import until
+
+from skyward_nb.picture.record import MIME
 
 nbclient = Later("nbclient")
 nbformat = Later("nbformat")
@@ -20,7 +23,7 @@ nbformat = Later("nbformat")
 @pytest.fixture(scope="module")
 def notebook():
     with ready("import skyward_nb as sky\nimport os") as running:
-        assert running.run("%%sky_remote nodes=4\n'ready'").result == "[0-3] 'ready'"
+        assert running.run("%%sky_remote nodes=4 grace=20s\n'ready'").result == "[0-3] 'ready'"
         yield running
 
 
@@ -227,7 +230,9 @@ def test_progress_and_metrics_are_in_the_final_picture(notebook):
 
 
 def test_a_quick_cell_costs_one_display(notebook):
-    assert len(rank_cell(notebook, "x = 1").displays) == 1
+    displays = rank_cell(notebook, "x = 1").displays
+    # A busy machine may make it slow, and what takes longer is shown before its end.
+    assert len(displays) == 1 or displays[-1][MIME]["seconds"] >= 0.2
 
 
 def test_a_million_lines_make_a_small_notebook(notebook):
@@ -283,7 +288,9 @@ def test_a_display_whose_repr_fails_does_not_break_the_cell(notebook):
 
 
 def test_the_users_exception_with_its_line(notebook):
-    ran = rank_cell(notebook, "\nx = 1\n\nif x:\n    raise ValueError('mine')".strip("\n"))
+    ran = rank_cell(
+        notebook, "\nx = 1\n\nif x:\n    raise ValueError('mine')".strip("\n"), "on_error=wait"
+    )
     number = notebook.run("len(In) - 2").result
     assert ran.error[:2] == ("ValueError", "mine")
     assert f"Cell In[{number}], line 5" in ran.traceback
@@ -297,15 +304,17 @@ def test_the_users_exception_with_its_line(notebook):
     assert place in ran.picture
 
 
-def test_the_picture_of_a_failed_run_says_what_failed_first_and_what_else(notebook):
+def test_the_picture_of_a_failed_run_says_what_failed_first_and_what_else(notebook, tmp_path):
+    Marks(notebook, tmp_path)
     ran = rank_cell(
         notebook,
         """
         import time
         if os.environ["RANK"] == "2":
-            time.sleep(0.2)
+            meet(0, 1, 3)
             raise RuntimeError("\\n" + "long " * 100 + "\\nand more")
         try:
+            here()
             time.sleep(60)
         finally:
             if os.environ["RANK"] < "2":
@@ -339,7 +348,7 @@ def test_different_failures_are_all_told_and_others_values_are_kept(notebook):
     notebook.run("err = None")
     ran = notebook.run(
         "try:\n"
-        "    get_ipython().run_cell_magic('sky_remote', '', '''\n"
+        "    get_ipython().run_cell_magic('sky_remote', 'on_error=wait', '''\n"
         "rank = int(os.environ['RANK'])\n"
         "[[].pop, lambda: {}['k'], lambda: 'two', lambda: 'three'][rank]()\n''')\n"
         "except Exception as e:\n    err = e"
@@ -466,7 +475,7 @@ def test_a_value_that_cannot_be_rebuilt_loses_no_other_name(notebook):
     )
     assert rank_cell(notebook, "level2").result == "[0-3] 1"
     notebook.run("level2 = 5")
-    ran = rank_cell(notebook, "bad, well, level2")
+    ran = rank_cell(notebook, "bad, well, level2", "on_error=wait")
     assert ran.error[0] == "PayloadError"
     assert "bad: __main__.Bad cannot be rebuilt on ranks 0-3" in ran.traceback
     assert "skyward_nb" not in ran.traceback
@@ -500,12 +509,11 @@ def test_a_users_own_keyboard_interrupt_on_one_rank_is_no_success(notebook):
     assert "rank 0 of 4" in ran.traceback
 
 
-def test_an_interrupted_await_does_not_go_on_in_the_next_cell(notebook):
-    body = "import asyncio\ntry:\n    for i in range(100):\n        print('ghost'); await asyncio.sleep(.05)\nfinally:\n    ended = True"
-    message = notebook.begin(f"%%sky_remote\n{body}")
-    time.sleep(0.6)
-    notebook.interrupt()
-    assert notebook.finish(message).error[0] == "KeyboardInterrupt"
+def test_an_interrupted_await_does_not_go_on_in_the_next_cell(notebook, tmp_path):
+    body = "import asyncio\ntry:\n    for i in range(1000):\n        here(); print('ghost'); await asyncio.sleep(.05)\nfinally:\n    ended = True"
+    marks = Marks(notebook, tmp_path)
+    ran = notebook.pressed(f"%%sky_remote\n{body}", marks.of(0, 1, 2, 3))
+    assert ran.error[0] == "KeyboardInterrupt"
     ran = rank_cell(notebook, "await asyncio.sleep(0.3)\nended")
     assert ran.result == "[0-3] True"
     assert "ghost" not in ran.picture
@@ -546,27 +554,24 @@ def test_one_huge_print_is_linear(notebook):
     assert time.monotonic() - began < 30
 
 
-def test_an_interrupt_reaches_a_rank_that_waits_for_a_child_in_c(notebook):
+def test_an_interrupt_reaches_a_rank_that_waits_for_a_child_in_c(notebook, tmp_path):
     rank_cell(notebook, "kept_c = 1")
-    message = notebook.begin("%%sky_remote\nos.system('sleep 30')\n'went on'")
-    time.sleep(0.5)
-    notebook.interrupt()
-    assert notebook.finish(message, timeout=20).error[0] == "KeyboardInterrupt"
+    marks = Marks(notebook, tmp_path)
+    body = "here()\nos.system('sleep 100')\n'went on'"
+    ran = notebook.pressed(f"%%sky_remote\n{body}", marks.of(0, 1, 2, 3))
+    assert ran.error[0] == "KeyboardInterrupt"
     assert rank_cell(notebook, "kept_c").result == "[0-3] 1"
 
 
-def test_a_printing_thread_does_not_keep_an_interrupt_away(notebook):
+def test_a_printing_thread_does_not_keep_an_interrupt_away(notebook, tmp_path):
     rank_cell(notebook, "kept_t = 1")
     body = (
         "import threading\nstop = threading.Event()\n"
         "def chatter():\n    while not stop.is_set(): print('noise')\n"
         "threading.Thread(target=chatter, daemon=True).start()\n"
-        "try:\n    sum(1 for _ in iter(int, 1))\nfinally:\n    stop.set()"
+        "try:\n    here()\n    sum(1 for _ in iter(int, 1))\nfinally:\n    stop.set()"
     )
-    message = notebook.begin(f"%%sky_remote ranks=0\n{body}")
-    time.sleep(0.5)
-    notebook.interrupt()
-    ran = notebook.finish(message, timeout=30)
+    ran = notebook.pressed(f"%%sky_remote ranks=0\n{body}", Marks(notebook, tmp_path).of(0))
     assert ran.error[0] == "KeyboardInterrupt"
     assert "kept on all ranks" in ran.picture
     assert rank_cell(notebook, "kept_t").result == "[0-3] 1"
@@ -595,8 +600,7 @@ def test_a_rank_that_dies_is_named_with_its_last_words(notebook, how, says):
 def test_a_rank_killed_between_cells_is_told_with_what_was_lost(notebook):
     assert rank_cell(notebook, "trained = 42\nos.getpid()", "out=pids").status == "ok"
     notebook.run("os.kill(pids[3], 9)")
-    time.sleep(0.3)
-    assert "rank 3  node 3  killed by SIGKILL" in notebook.run("%sky status").stdout
+    until(lambda: "rank 3  node 3  killed by SIGKILL" in notebook.run("%sky status").stdout)
     ran = rank_cell(notebook, "trained")
     assert ran.error[0] == "NameError"
     told = "rank 3 killed by SIGKILL (from outside; no sign of memory running out) before this cell"
@@ -687,8 +691,8 @@ def test_processes_a_cell_started_go_with_the_pool(no_leaks):
     with kernel() as notebook:
         notebook.run(
             "%%sky_remote nodes=2\nimport subprocess\n"
-            "p = subprocess.Popen(['sleep', '1000'])\n"
-            "q = subprocess.Popen(['setsid', 'sleep', '1001'])"
+            "p = subprocess.Popen(['sleep', '1000.5'])\n"
+            "q = subprocess.Popen(['setsid', 'sleep', '1001.5'])"
         )
         assert notebook.run("%sky down").status == "ok"
     import psutil
@@ -696,19 +700,19 @@ def test_processes_a_cell_started_go_with_the_pool(no_leaks):
     sleepers = [
         p
         for p in psutil.process_iter(["cmdline"])
-        if p.info["cmdline"] in (["sleep", "1000"], ["sleep", "1001"])
+        if p.info["cmdline"] in (["sleep", "1000.5"], ["sleep", "1001.5"])
     ]
     assert not sleepers
 
 
 def test_a_kernel_that_is_killed_leaves_nothing_after_the_lease(no_leaks):
     with kernel() as notebook:
-        assert notebook.run("%%sky_remote nodes=2 idle=1s\n1").status == "ok"
+        assert notebook.run("%%sky_remote nodes=2 idle=5s\n1").status == "ok"
         notebook.manager.provisioner.process.kill()
         notebook.manager.provisioner.process.wait()
         time.sleep(0.3)
         assert traces() - no_leaks, "the pool goes on for its lease"
-        assert not gone_within(8, no_leaks)
+        assert not gone_within(30, no_leaks)
 
 
 def test_simulate_gives_the_ranks_an_accelerator_would(no_leaks):

@@ -34,7 +34,7 @@ def plain(notebook):
 
 @pytest.fixture(scope="module")
 def torch_pool(notebook):
-    ran = notebook.run("%%sky_remote pool=t nodes=2 framework=torch\nkept = 5\n'before'")
+    ran = notebook.run("%%sky_remote pool=t nodes=2 framework=torch grace=20s\nkept = 5\n'before'")
     assert ran.status == "ok", ran.traceback
     return notebook
 
@@ -269,14 +269,16 @@ def test_the_slowest_way_between_nodes_is_measured():
 
 def test_status_tells_of_a_rank_that_took_longer_until_the_next_cell(plain):
     ran = plain.run(
-        "%%sky_remote pool=plain\nimport os, time\nif os.environ['RANK'] == '2': time.sleep(1.5)"
+        "%%sky_remote pool=plain\nimport os, time\nif os.environ['RANK'] == '2': time.sleep(4)"
     )
     assert ran.status == "ok"
     plain.run("%sky check pool=plain")
     said = plain.run("%sky status pool=plain").stdout
-    assert re.search(r"in the last cell rank 2 took [\d.]+ times as long as the others", said), said
+    found = re.search(r"in the last cell rank 2 took [\d.]+ times as long as the others.*", said)
+    assert found, said
     plain.run("%%sky_remote pool=plain\n1")
-    assert "took" not in plain.run("%sky status pool=plain").stdout
+    # Were a rank stopped for a while, there would be another.
+    assert found[0] not in plain.run("%sky status pool=plain").stdout
 
 
 @needs_torch

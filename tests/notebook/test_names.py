@@ -220,7 +220,7 @@ def test_what_cannot_travel_is_told_and_changes_nothing(notebook, case):
     notebook.run(f"good = 'before {case}'")
     sky(notebook, "good = good + ' and theirs'")
     assert notebook.run(code).status == "ok"
-    ran = sky(notebook, "bad, good")
+    ran = sky(notebook, "bad, good", "on_error=wait")
     assert ran.error[0] == "PayloadError"
     assert said in ran.traceback
     assert "skyward_nb/" not in ran.traceback and "Traceback" not in ran.traceback

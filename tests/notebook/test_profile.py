@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from kernels import kernel
+from kernels import Marks, kernel
 from leaks import gone_within, traces
 
 from skyward_nb.api.profiles import FOLDER, MERGED, lines, told, write
@@ -32,7 +32,7 @@ def notebook(tmp_path_factory):
         running.folder = folder
         running.run(f"import os; os.chdir({str(folder)!r})")
         ran = running.run(
-            "%%sky_remote nodes=2 framework=torch grace=1s\n"
+            "%%sky_remote nodes=2 framework=torch grace=20s\n"
             "import torch, torch.distributed as dist, time\nt = torch.ones(1000)\nr = dist.get_rank()"
         )
         assert ran.status == "ok", ran
@@ -93,13 +93,13 @@ def test_every_rank_tells_its_collectives_and_has_a_trace(notebook):
 @needs_torch
 @pytest.mark.torch
 def test_waiting_for_others_is_time_in_collectives(notebook):
-    ran = notebook.run("%%sky_remote profile=comm\nif r == 0: time.sleep(0.6)\ndist.all_reduce(t)")
+    ran = notebook.run("%%sky_remote profile=comm\nif r == 0: time.sleep(2)\ndist.all_reduce(t)")
     assert ran.status == "ok"
     time_of = {}
     for rank in (0, 1):
         events = opened(newest(notebook) / f"rank{rank}.pt.trace.json.gz")
         time_of[rank] = sum(e["dur"] for e in events if e["name"] == "gloo:all_reduce")
-    assert time_of[1] > 0.3e6 > time_of[0]
+    assert time_of[1] - time_of[0] > 1e6
 
 
 @needs_torch
@@ -119,37 +119,19 @@ def test_a_cell_that_fails_has_its_profile_too(notebook):
 
 @needs_torch
 @pytest.mark.torch
-def test_an_interrupted_cell_has_its_profile_too(notebook):
-    message = notebook.begin(
-        "%%sky_remote profile=comm\ndist.all_reduce(t)\nprint('before')\n"
-        "if r == 0: time.sleep(60)\ndist.all_reduce(t)"
+def test_an_interrupted_cell_has_its_profile_too(notebook, tmp_path):
+    marks = Marks(notebook, tmp_path)
+    ran = notebook.pressed(
+        "%%sky_remote profile=comm\ndist.all_reduce(t)\n"
+        "if r == 0:\n    here()\n    time.sleep(60)\nhere_in('all_reduce')\ndist.all_reduce(t)",
+        marks.of(0, 1),
     )
-    pressed = []
-
-    def press(text):
-        if "before" in text and not pressed:
-            pressed.append(True)
-            notebook.interrupt()
-
-    ran = _finished(notebook, message, press)
     assert ran.error[0] == "KeyboardInterrupt"
     assert "namespaces kept" in ran.picture
     for rank in (0, 1):
         events = opened(newest(notebook) / f"rank{rank}.pt.trace.json.gz")
         assert ranges(events)["gloo:all_reduce"] >= 1
     assert notebook.run("%%sky_remote\ndist.all_reduce(t)\n1").result == "[0-1] 1"
-
-
-def _finished(notebook, message, press):
-    """Front ends without widgets show little meanwhile, so the button is pressed after a while, too."""
-    import threading
-
-    timer = threading.Timer(3, press, ["before"])
-    timer.start()
-    try:
-        return notebook.finish(message, 40, on_update=press)
-    finally:
-        timer.cancel()
 
 
 @needs_torch

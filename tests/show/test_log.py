@@ -357,6 +357,25 @@ def test_what_waits_is_drawn_though_nothing_more_comes(monkeypatch):
     assert not BundleCanvas().waits
 
 
+def test_what_ends_within_a_moment_is_drawn_once(monkeypatch):
+    clock, drawn = 100.0, []
+    monkeypatch.setattr(
+        displays, "time", SimpleNamespace(monotonic=lambda: clock, time=lambda: clock)
+    )
+    canvas = LogCanvas(Kept())
+    monkeypatch.setattr(canvas, "draw", drawn.append)
+    for took, times in ((0.19, 1), (0.21, 2)):
+        drawn.clear()
+        clock = 100.0
+        display = RunDisplay(canvas, "")
+        display.running((0, 1), "Running", "", run="a/1", number=1, nodes={})
+        display.watch(Output(0, "stdout", "mine\n", 1))
+        clock += took
+        display.watch(None)
+        display.end("finished", "2 ranks finished")
+        assert len(drawn) == times
+
+
 def test_lines_and_the_line_below_in_a_terminal(monkeypatch):
     with looked_at(monkeypatch, columns=60) as terminal:
         canvas = LogCanvas(Console())
