@@ -17,10 +17,14 @@ def in_torch(test):
     return pytest.mark.torch(pytest.mark.skipif(not there, reason="PyTorch is not installed")(test))
 
 
+PATIENT = "import sys\nfrom skyward_nb.pool import conductor\nconductor._LOOK = 3"
+"""Ranks have a while to say where they are: one that is busy is none that does not answer."""
+
+
 @pytest.fixture(scope="module")
 def notebook():
     pool = "%%sky_remote nodes=3 grace=20s\nimport time, os\nrank = int(os.environ['RANK'])"
-    with ready(pool, "import sys") as running:
+    with ready(pool, PATIENT) as running:
         yield running
 
 
@@ -41,7 +45,7 @@ def grouped():
         "import time, os, torch, torch.distributed as dist\n"
         "rank, x = dist.get_rank(), torch.ones(3)"
     )
-    with ready(pool, "import sys") as running:
+    with ready(pool, PATIENT) as running:
         yield running
 
 
