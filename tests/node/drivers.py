@@ -10,11 +10,15 @@ import os
 import secrets
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from waiting import until
+
 from skyward_nb.plugins.base import find_plugin
+from skyward_nb.plugins.collectives import waits_in
 from skyward_nb.pool.link import Link
+from skyward_nb.pool.stacks import threads
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.commands import (
     Cut,
@@ -151,12 +155,22 @@ class Driver:
         while not all(word in self.text(run, rank) for rank in ranks):
             assert self.hear(), (word, self.events[-5:])
 
-    def stuck(self, body: str, ranks=None) -> int:
-        """Run this until the ranks have said "here" and wait in what follows that; the run's number."""
+    def stuck(self, body: str, waits: Mapping[int, str | int] | None = None) -> int:
+        """Run this until the ranks have said "here" and wait in what follows that; the run's number.
+
+        With `waits`, until the ranks there wait in what it says, and the others have ended.
+        """
         run = self.start(body)
-        self.said(run, "here", ranks)
-        time.sleep(0.2)  # from the word to the wait
+        self.said(run, "here")
+        if waits is not None:
+            self.ended(run, [rank for rank in self.ranks if rank not in waits])
+            self.waits(run, waits)
+        time.sleep(0.2)  # from the word, or the function, to the wait
         return run
+
+    def waits(self, run: int, waits: Mapping[int, str | int]) -> None:
+        """Wait until these ranks are in this collective, or in native code that this line calls."""
+        until(lambda: all(map(_is_in, self.stacks(waits), [run] * len(waits), waits.values())))
 
     def interrupt(self, run: int) -> None:
         self.link.send(Interrupt(run, self.ranks))
@@ -173,6 +187,14 @@ class Driver:
         since = len(self.events)
         self.link.send(Inspect(tuple(ranks)))
         return [each.text for each in self.wait(Stack, ranks, since)]
+
+
+def _is_in(text: str, run: int, where: str | int) -> bool:
+    """Whether the main thread of this stack is in a collective of this name, or in this line."""
+    frames = threads(text)[0].frames if text else ()
+    if isinstance(where, str):
+        return waits_in((spot.file, spot.function) for spot in frames) == where
+    return bool(frames) and (frames[0].file, frames[0].line) == (f"<cell {run}>", where)
 
 
 @contextmanager

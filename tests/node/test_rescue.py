@@ -81,9 +81,10 @@ WAITS = {
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_ranks_that_wait_for_one_that_has_ended(four, wait):
-    run = four.stuck(f"print('here')\nif r != 1:\n    {wait}")
+    body = f"print('here')\nif r != 1:\n    {wait}"
     # From outside a native method that user code calls itself is not to be seen.
     seen = "" if WAITS[wait] in ("work.wait", "store.get") else WAITS[wait]
+    run = four.stuck(body, dict.fromkeys((0, 2, 3), seen or len(body.splitlines())))
     mains = [threads(text)[0] for text in four.stacks()]
     frames = [[(spot.file, spot.function) for spot in main.frames] for main in mains]
     assert [waits_in(each) for each in frames] == [seen, "", seen, seen]
@@ -106,13 +107,14 @@ def freed(made, run, **waiting):
 
 def test_every_rank_waits_each_in_another_collective(four):
     body = "print('here')\n[dist.barrier, lambda: dist.recv(t, 2), lambda: dist.recv(t, 3), lambda: dist.recv(t, 1)][r]()"
-    ends = freed(four, four.stuck(body))
+    ends = freed(four, four.stuck(body, {0: "barrier", 1: "recv", 2: "recv", 3: "recv"}))
     assert [end.waited_in for end in ends] == ["barrier", "recv", "recv", "recv"]
     assert all(end.interrupted for end in ends)
 
 
 def test_ranks_that_wait_for_one_that_has_failed(four):
-    run = four.stuck("print('here')\nif r == 1: raise ValueError('first')\ndist.all_reduce(t)")
+    body = "print('here')\nif r == 1: raise ValueError('first')\ndist.all_reduce(t)"
+    run = four.stuck(body, dict.fromkeys((0, 2, 3), "all_reduce"))
     ends = freed(four, run)
     assert ends[1].failure.message == "first"
     assert not ends[1].interrupted
@@ -126,7 +128,7 @@ def test_averaging_of_gradients(four):
         "torch.manual_seed(0)\nnet = DDP(torch.nn.Linear(100, 100))\n"
         "loss = net(torch.ones(1, 100)).sum()\nprint('here')\nif r != 3: loss.backward()"
     )
-    run = four.stuck(body)
+    run = four.stuck(body, dict.fromkeys((0, 1, 2), "backward"))
     four.interrupt(run)
     assert {each.waited_in for each in four.cut(run)} <= {"", "backward"}
     ends = four.ended(run)
@@ -141,7 +143,7 @@ def test_a_group_of_some(four):
         "pair = dist.new_group([2 * (r // 2), 2 * (r // 2) + 1], use_local_synchronization=True)\n"
         "print('here')\nif r == 0: dist.all_reduce(t, group=pair)\nif r == 3: dist.barrier(group=pair)"
     )
-    run = four.stuck(body)
+    run = four.stuck(body, {0: "all_reduce", 3: "barrier"})
     four.interrupt(run)
     four.cut(run)
     ends = four.ended(run)
@@ -155,7 +157,7 @@ def test_code_that_catches_what_a_collective_raises_ends(four):
         "print('here')\ncaught = 0\nwhile True:\n    try: dist.all_reduce(t) if r else time.sleep(100)\n"
         "    except RuntimeError: caught += 1"
     )
-    ends = freed(four, four.stuck(body))
+    ends = freed(four, four.stuck(body, {0: 4, **dict.fromkeys((1, 2, 3), "all_reduce")}))
     assert all(end.interrupted for end in ends)
     assert {end.failure.type_name for end in ends} == {"KeyboardInterrupt"}
 
@@ -163,7 +165,7 @@ def test_code_that_catches_what_a_collective_raises_ends(four):
 def test_what_a_collective_is_in_is_left_before_the_interrupt_comes(four):
     """The signal is heard in the first instruction after the collective: in an `__exit__`."""
     body = "print('here')\nif r:\n    with torch.no_grad():\n        dist.group.WORLD.allreduce([t]).wait()"
-    ends = freed(four, four.stuck(body))
+    ends = freed(four, four.stuck(body, dict.fromkeys((1, 2, 3), 4)))
     assert [end.interrupted for end in ends] == [False, True, True, True]
     four.reform()
     ends = four.ran("assert torch.is_grad_enabled()")
@@ -176,9 +178,10 @@ def test_code_that_catches_the_interrupt_and_waits_again(four):
         "print('here')\ntry: time.sleep(100)\nexcept KeyboardInterrupt: print('caught')\n"
         "if r: dist.all_reduce(t)"
     )
-    run = four.stuck(body)
+    run = four.stuck(body, dict.fromkeys(four.ranks, 2))
     four.interrupt(run)
     four.said(run, "caught")
+    four.waits(run, dict.fromkeys((1, 2, 3), "all_reduce"))
     time.sleep(0.2)
     four.cut(run)
     ends = four.ended(run)
@@ -191,7 +194,7 @@ def test_ordinary_code_is_left_alone(four):
     body = (
         "server = socket.create_server(('127.0.0.1', 0))\n"
         "ours = socket.create_connection(server.getsockname())\ntheirs, _ = server.accept()\n"
-        "print('here')\nend = time.monotonic() + 30\ntry:\n"
+        "end = time.monotonic() + 30\ntry:\n    print('here')\n"
         "    while r == 0 and time.monotonic() < end: sum(range(1000)); {}.get('a')\n"
         "    if r == 1: time.sleep(30)\n"
         "    if r == 2: threading.Event().wait(30)\n"
@@ -225,7 +228,8 @@ def test_one_that_waits_for_a_peer_in_ordinary_code(four):
     """Its own ends of the connections are cut, whichever side opened them."""
     for head in range(4):
         body = f"print('here')\ntry:\n    if r == {head}: time.sleep(100)\n    else: dist.recv(t, {head})\nexcept KeyboardInterrupt:\n    if r != {head}: raise\n    time.sleep(1)"
-        run = four.stuck(body)
+        waits = {rank: 3 if rank == head else "recv" for rank in four.ranks}
+        run = four.stuck(body, waits)
         four.interrupt(run)
         told = four.cut(run)
         assert not told[head].cut
@@ -240,7 +244,7 @@ def test_a_process_forked_by_the_cell_is_not_in_the_way(four):
         "child = os.fork()\nif not child: signal.signal(2, signal.SIG_IGN); time.sleep(100); os._exit(0)\n"
         "print('here')\nif r: dist.all_reduce(t)"
     )
-    ends = freed(four, four.stuck(body))
+    ends = freed(four, four.stuck(body, dict.fromkeys((1, 2, 3), "all_reduce")))
     assert [end.interrupted for end in ends] == [False, True, True, True]
     four.ran("os.kill(child, 9); os.waitpid(child, 0)")
 

@@ -428,7 +428,7 @@ def test_ranks_that_wait_in_groups_that_user_code_formed_are_freed(no_leaks):
         )
         assert not any(end.failure for end in made.ran(before))
         for body, where in WAITS.values():
-            run = made.stuck(body)
+            run = made.stuck(body, {0: where})
             made.interrupt(run)
             made.cut(run)
             ends = made.ended(run)
