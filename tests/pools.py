@@ -39,8 +39,8 @@ def values(pool, body, namespace=None):
 
 
 def start(**options):
-    """A pool of two ranks unless it is said otherwise."""
-    spec = PoolSpec(**{"nodes": 2, "grace": 1.0, **options})
+    """A pool of two ranks unless it is said otherwise; who is slow to obey is not killed for it."""
+    spec = PoolSpec(**{"nodes": 2, "grace": 20.0, **options})
     pool = Pool(spec, PROVIDERS[spec.provider](), lambda _: None)
     pool.start(lambda _: None)
     return pool

@@ -42,6 +42,13 @@ def slowly(value, seconds=0.3):
 
 
 @sky.function
+def wait_for(path, value=None):
+    while not path.exists():
+        time.sleep(0.01)
+    return value
+
+
+@sky.function
 def pid():
     return os.getpid()
 
@@ -103,10 +110,11 @@ def test_a_node_a_rank_and_the_head_are_targets(pool):
         pool.rank(4)
 
 
-def test_one_goes_to_the_least_busy_node(pool):
-    with_first = slowly("first", 1) > pool.rank(0)
+def test_one_goes_to_the_least_busy_node(pool, tmp_path):
+    with_first = wait_for(tmp_path / "now", "first") > pool.rank(0)
     assert _until(lambda: with_first.running())
     assert (place() >> pool)[0] == 1
+    (tmp_path / "now").touch()
     assert with_first.result() == "first"
 
 
@@ -139,9 +147,13 @@ def test_threads_use_one_pool(pool):
     assert found == {(n, t): (2 * n, [2 * t] * 4) for n in range(4) for t in range(5)}
 
 
-def test_a_stream_gives_values_as_calls_end_and_its_reader_may_call_meanwhile(pool):
-    calls = [slowly(number, 0.2 * (4 - number)) for number in range(4)]
-    assert list(sky.gather(*calls, stream=True) >> pool) == [3, 2, 1, 0]
+def test_a_stream_gives_values_as_calls_end_and_its_reader_may_call_meanwhile(pool, tmp_path):
+    paths = [tmp_path / str(number) for number in range(4)]
+    stream = sky.gather(*map(wait_for, paths, range(4)), stream=True) >> pool
+    for number in (3, 2, 1, 0):
+        paths[number].touch()
+        assert next(stream) == number
+    assert list(stream) == []
     calls = [slowly(number, 0.02) for number in range(12)]
     found = [(one, twice(one) >> pool) for one in sky.gather(*calls, stream=True) >> pool]
     assert sorted(found) == [(number, 2 * number) for number in range(12)]
@@ -211,11 +223,14 @@ def test_a_future_that_waits_is_cancelled_before_it_runs(pool):
     assert [each.result() for each in before] == [0, 1, 2, 3]
 
 
-def test_a_future_has_what_the_call_raised(pool):
+def test_a_future_has_what_the_call_raised(pool, tmp_path):
     future = fail("far away") > pool
     assert isinstance(future.exception(), ValueError)
+    waiting = wait_for(tmp_path / "now", 1) > pool
     with pytest.raises(TimeoutError):
-        (slowly(1, 0.5) > pool).result(timeout=0.05)
+        waiting.result(timeout=0.05)
+    (tmp_path / "now").touch()
+    assert waiting.result() == 1
     both = (twice(1) & fail("of two")) > pool
     with pytest.raises(ValueError, match="of two"):
         both.result()
@@ -223,8 +238,8 @@ def test_a_future_has_what_the_call_raised(pool):
 
 def test_time_that_is_over_is_told_and_the_rank_goes_on(pool):
     before = pid() @ pool
-    with pytest.raises(sky.RunTimeout, match=r"after 0\.3 s rank 0 was in .*time\.sleep"):
-        slowly(1, 60).with_timeout(0.3) >> pool
+    with pytest.raises(sky.RunTimeout, match=r"after 3 s rank 0 was in .*time\.sleep"):
+        slowly(1, 60).with_timeout(3) >> pool
     assert pid() @ pool == before
 
 
@@ -237,13 +252,14 @@ def test_a_rank_that_dies_is_told_and_the_next_call_works(pool):
     assert twice(1) @ pool == [2] * 4
 
 
-def test_what_runs_beside_a_death_goes_on(pool):
-    beside = slowly("still here", 1.5) > pool.rank(0)
+def test_what_runs_beside_a_death_goes_on(pool, tmp_path):
+    beside = wait_for(tmp_path / "now", "still here") > pool.rank(0)
     assert _until(beside.running)
     with pytest.raises(sky.RankDied) as error:
         leave() >> pool.rank(3)
     assert "started anew once what runs on the others has ended" in str(error.value)
     after = twice(4) > pool.rank(3)
+    (tmp_path / "now").touch()
     assert beside.result() == "still here"
     assert after.result() == 8
 
@@ -401,7 +417,7 @@ def test_a_pool_within_an_event_loop_that_runs(no_leaks):
     assert asyncio.run(main()) == ([2, 2], 4)
 
 
-def test_async_with_gives_what_is_awaited(no_leaks):
+def test_async_with_gives_what_is_awaited(no_leaks, tmp_path):
     async def main():
         ticks = 0
 
@@ -417,8 +433,12 @@ def test_async_with_gives_what_is_awaited(no_leaks):
             assert await (slowly(2) >> pool) == 2
             assert await ((slowly(3) & slowly(4)) >> pool) == (3, 4)
             assert await (place() >> pool.node(1)) == (1, 1)
-            calls = sky.gather(slowly("b", 0.4), slowly("a", 0.1), stream=True)
-            assert [one async for one in calls >> pool] == ["a", "b"]
+            calls = sky.gather(wait_for(tmp_path / "a", "b"), twice("a"), stream=True)
+            found = []
+            async for one in calls >> pool:
+                found.append(one)
+                (tmp_path / "a").touch()
+            assert found == ["aa", "b"]
             assert await pool.map(twice, [1, 2, 3]) == [2, 4, 6]
             with pytest.raises(ValueError, match="awaited"):
                 await (fail("awaited") >> pool)

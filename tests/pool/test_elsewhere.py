@@ -12,6 +12,7 @@ import time
 import psutil
 import pytest
 from pools import found, request, values
+from waiting import until
 
 from skyward_nb.pool import meeting, registry, stores
 from skyward_nb.pool.doors import Apart
@@ -142,9 +143,13 @@ def test_what_is_for_some_ranks_goes_to_their_machines_alone(fake):
     assert [len(stored(machine)) for machine in machines(pool)] == [0, 1, 0]
 
 
-def test_a_failure_stops_the_others(fake):
+def test_a_failure_stops_the_others(fake, tmp_path):
     pool = fake()
-    body = f"{RANK}if rank == 1: raise ValueError('no')\ntime.sleep(60)"
+    body = (
+        f"{RANK}open(f'{tmp_path}/{{rank}}', 'w').close()\nif rank == 1:\n"
+        f"    while len(os.listdir({str(tmp_path)!r})) < 3: time.sleep(0.01)\n"
+        "    raise ValueError('no')\ntime.sleep(60)"
+    )
     outcome = pool.run(request(pool, body), lambda _: None)
     assert [end.rank for end in outcome.failed] == [1]
     assert not outcome.lost
@@ -159,16 +164,21 @@ def test_a_death_on_one_machine_begins_all_anew(fake):
     assert outcome.began_anew
     assert values(pool, "'kept' in globals()") == [False] * 3
     os.kill(pool.pids[0], signal.SIGKILL)
-    time.sleep(0.3)
+    until(lambda: pool.look(lambda _: None))
     assert values(pool, "1") == [1, 1, 1]
 
 
 def test_an_interrupt_reaches_all_machines(fake):
     pool = fake()
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    outcome = pool.run(request(pool, f"{RANK}kept = 1\ntime.sleep(60)"), lambda _: None)
-    timer.join()
+    heard = []
+
+    def watch(event):
+        heard.append(event)
+        if isinstance(event, Output) and len(said(heard)) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    body = f"{RANK}kept = 1\nprint('here', end='', flush=True)\ntime.sleep(60)"
+    outcome = pool.run(request(pool, body), watch)
     assert outcome.interrupted
     assert values(pool, "kept") == [1, 1, 1]
 
@@ -221,7 +231,7 @@ def test_the_others_are_heard_while_one_cannot_be_reached(fake):
     async def slowly():
         import asyncio
 
-        await asyncio.sleep(1.5)
+        await asyncio.to_thread(until, lambda: said(heard).get(0, "").endswith("29\n"), 30)
         heard.append("reached")
         return await reach()
 
@@ -361,8 +371,8 @@ def test_a_pool_that_is_gone_is_listed_no_more(fake):
     first = fake(idle=4)
     first.leave()
     (entry,) = registry.entries()
-    until = time.monotonic() + 20
-    while registry.entries() and time.monotonic() < until:
+    end = time.monotonic() + 20
+    while registry.entries() and time.monotonic() < end:
         registry.condition(entry)
         time.sleep(0.1)
     assert registry.entries() == []
@@ -370,12 +380,13 @@ def test_a_pool_that_is_gone_is_listed_no_more(fake):
 
 def test_stacks_of_ranks_on_all_machines(fake):
     pool = fake()
-    pool.begin(request(pool, f"{RANK}time.sleep(1)"), lambda _: None)
-    time.sleep(0.4)
-    assert registry.condition(pool.entry).running == (0, 1, 2)
+    going = pool.begin(request(pool, f"{RANK}time.sleep(60)"), lambda _: None)
+    until(lambda: registry.condition(pool.entry).running == (0, 1, 2))
     texts = registry.stacks(pool.entry, (0, 1, 2))
     assert sorted(texts) == [0, 1, 2]
     assert all("File" in text for text in texts.values())
+    pool.interrupt()
+    assert pool.finish(going, lambda _: None).interrupted
 
 
 def test_large_values_on_a_slow_line_go_in_streams_and_are_told_of(fake, monkeypatch):

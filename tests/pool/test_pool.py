@@ -12,7 +12,9 @@ import time
 import psutil
 import pytest
 from pools import request, values
+from waiting import until
 
+from skyward_nb.pool import registry
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.events import Output
@@ -45,15 +47,11 @@ def test_a_death_told_in_one_breath_with_the_end_of_a_run_is_not_lost(make):
 
     def slowly(event):
         if isinstance(event, Output) and next(slow, False):
-            time.sleep(0.3)
+            until(lambda: registry.condition(pool.entry).running == ())
+            os.kill(pool.pids[0], signal.SIGKILL)
+            until(lambda: 0 not in registry.condition(pool.entry).ranks)
 
-    body = (
-        "import os, threading, time\nprint('begun')\n"
-        "if os.environ['RANK'] == '0': threading.Timer(0.1, os._exit, (9,)).start()\n"
-        "time.sleep(0.05)"
-    )
-    pool.run(request(pool, body), slowly)
-    time.sleep(0.2)
+    pool.run(request(pool, "print('begun')"), slowly)
     pool.look(lambda _: None)
     outcome = pool.run(request(pool, "'alive'"), lambda _: None)
     assert len(outcome.done) == 2

@@ -111,10 +111,10 @@ def test_loops_of_several_threads_stand_side_by_side_and_those_within_them_below
 
 
 def test_names_that_are_always_new_cost_no_more_each_time(heard):
-    began = time.perf_counter()
+    began = time.process_time()
     for name in range(20_000):
         sky.log(**{f"m{name}": 1})
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     outlet.begin(2)
     try:
         sky.log(m1=1)
