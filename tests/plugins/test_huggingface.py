@@ -24,7 +24,7 @@ TOKEN = "hf_never2bshown"
 @pytest.fixture(scope="module")
 def notebook():
     with ready(
-        "%%sky_remote nodes=2 framework=hf grace=1s\nimport os, tempfile, time, torch\n"
+        "%%sky_remote nodes=2 framework=hf grace=20s\nimport os, tempfile, time, torch\n"
         "import torch.distributed as dist\nfrom accelerate import Accelerator\n"
         "from datasets import Dataset\n"
         "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments",
@@ -157,7 +157,8 @@ def test_what_accelerate_asks_itself_forms_no_group(notebook):
 def stopped(notebook):
     """Interrupt while one rank waits for the other: a new generation of the same processes."""
     ran = notebook.stopped(
-        "%%sky_remote\nprint('here')\nif dist.get_rank(): time.sleep(100)\ndist.all_reduce(torch.ones(1))"
+        "%%sky_remote\nif dist.get_rank(): time.sleep(100)\n"
+        "begun = dist.all_reduce(torch.ones(1), async_op=True)\nprint('here')\nbegun.wait()"
     )
     assert ran.error[0] == "KeyboardInterrupt"
     assert "formed again" in ran.traceback

@@ -3,7 +3,6 @@
 import ast
 import importlib.util
 import socket
-import threading
 import time
 
 import psutil
@@ -45,13 +44,9 @@ def notebook(three):
     assert ran.result == "[0-2] ([0, 1, 2], 1, None)", ran.traceback
 
 
-def interrupted(notebook, body, after=1.0):
-    """Press the button while this runs."""
-    timer = threading.Timer(after, notebook.interrupt)
-    timer.start()
-    ran = notebook.run(f"%%sky_remote\n{body}")
-    timer.join()
-    return ran
+def interrupted(notebook, body, after=0.0):
+    """Press the button so many seconds after this has said "here"."""
+    return notebook.stopped(f"%%sky_remote\n{body}", before=lambda: time.sleep(after))
 
 
 def rest(pids):
@@ -104,7 +99,10 @@ def test_an_interrupt_of_ranks_that_wait_for_one(notebook, wait):
 def test_code_that_computes_by_itself_is_not_cut(notebook):
     """Nor what sleeps once more: neither waits for a peer."""
     notebook.run("%%sky_remote\nkept = jax.device_put(jnp.ones(3), jax.local_devices()[0])")
-    body = "try: time.sleep(100)\nexcept KeyboardInterrupt: time.sleep(1.5) if rank else None"
+    body = (
+        "try:\n    sky.barrier()\n    print('here')\n    time.sleep(100)\n"
+        "except KeyboardInterrupt: time.sleep(1.5) if rank else None"
+    )
     assert interrupted(notebook, body).status == "ok"
     ran = notebook.run(
         "%%sky_remote\n(kept + jax.device_put(jnp.ones(3), jax.local_devices()[0])).tolist()"
@@ -112,12 +110,13 @@ def test_code_that_computes_by_itself_is_not_cut(notebook):
     assert ran.result == "[0-2] [2.0, 2.0, 2.0]", "the group is that one still"
 
 
-@pytest.mark.parametrize("after", [1.0, 1.13, 1.27, 1.41])
+@pytest.mark.parametrize("after", [0, 0.13, 0.27, 0.41])
 def test_an_interrupt_within_a_loop_of_collectives(notebook, after):
     """It comes upon code of JAX, nearly always, and leaves no mesh set there."""
     ran = interrupted(
         notebook,
-        "x = 0\nwhile True: x = x + multihost_utils.process_allgather(jnp.arange(2)).sum()",
+        "x = multihost_utils.process_allgather(jnp.arange(2)).sum()\nprint('here')\n"
+        "while True: x = x + multihost_utils.process_allgather(jnp.arange(2)).sum()",
         after,
     )
     assert ran.error[0] == "KeyboardInterrupt", ran.traceback
@@ -125,7 +124,7 @@ def test_an_interrupt_within_a_loop_of_collectives(notebook, after):
 
 def test_a_mesh_that_code_has_set_stays_set(notebook):
     notebook.run("%%sky_remote\nbefore = jax.set_mesh(sky.mesh())")
-    ran = interrupted(notebook, "while True: jnp.ones(2).sum()")
+    ran = interrupted(notebook, "print('here')\nwhile True: jnp.ones(2).sum()")
     assert ran.error[0] == "KeyboardInterrupt", ran.traceback
     ran = notebook.run("%%sky_remote\ndict(jax.sharding.get_mesh().shape)")
     assert ran.result == "[0-2] {'fsdp': 3, 'tp': 1}", ran.traceback
@@ -154,7 +153,7 @@ def test_what_is_of_the_old_devices_says_so(notebook):
         "%%sky_remote\nmine, there = jnp.arange(3.0), jax.device_put(jnp.ones(3), jax.local_devices()[0])\n"
         "spread = jax.device_put(jnp.arange(3.0), NamedSharding(sky.mesh(), P('fsdp')))"
     )
-    ran = interrupted(notebook, f"if rank == 1: time.sleep(100)\n{ALL}")
+    ran = interrupted(notebook, f"if rank == 1: time.sleep(100)\nprint('here')\n{ALL}", 0.8)
     assert "arrays that are spread over ranks, must be made again" in ran.picture
     ran = notebook.run("%%sky_remote\nfloat((mine + jnp.ones(3)).sum()), there.tolist()")
     assert ran.result == "[0-2] (6.0, [1.0, 1.0, 1.0])"

@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 from kernels import kernel, ready
+from plugins.alone import fails_alone
 
 from skyward_nb.words.info import InstanceInfo
 
@@ -18,7 +19,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def notebook():
     with ready(
-        "%%sky_remote nodes=2 framework=torch grace=1s\nimport torch.distributed as dist, torch, os"
+        "%%sky_remote nodes=2 framework=torch grace=20s\nimport torch.distributed as dist, torch, os"
     ) as running:
         yield running
 
@@ -362,13 +363,11 @@ def test_a_mesh_is_of_the_group_that_is_there(fresh):
     assert ran.result == "[0-1] (2.0, False)", ran.traceback
 
 
-def test_a_name_of_an_earlier_generation_is_good_in_the_next(fresh):
+def test_a_name_of_an_earlier_generation_is_good_in_the_next(fresh, tmp_path):
     fresh.run(
         "%%sky_remote\nfrom torch.distributed import init_process_group, destroy_process_group"
     )
-    ran = fresh.run(
-        "%%sky_remote\nif r: raise ValueError('alone')\ndist.all_reduce(torch.ones(1))", timeout=30
-    )
+    ran = fresh.run(f"%%sky_remote\n{fails_alone(1, tmp_path / 'begun')}", timeout=30)
     assert "formed again" in ran.traceback
     ran = fresh.run(
         "%%sky_remote\ninit_process_group('gloo')\ndestroy_process_group()\ninit_process_group()"

@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 from kernels import ready
+from plugins.alone import fails_alone
 
 pytestmark = [
     pytest.mark.torch,
@@ -172,13 +173,13 @@ def test_a_checkpoint_is_loaded_into_another_arrangement(four, tmp_path):
     check(differences(four, load))
 
 
-def test_all_of_it_in_groups_that_a_script_formed_and_then_in_a_new_generation(four):
+def test_all_of_it_in_groups_that_a_script_formed_and_then_in_a_new_generation(four, tmp_path):
     body = (
         "dist.destroy_process_group()\ndist.init_process_group('gloo', rank=r, world_size=4)\n"
         "model, mesh = net(), init_device_mesh('cpu', (4,))\n" + SHARDED
     )
     check(differences(four, body + "same(model, mean(train(model, *mine)))"))
-    ran = four.run("%%sky_remote\nif r == 2: raise ValueError('alone')\ntrain(model, *mine)")
+    ran = four.run(f"%%sky_remote\n{fails_alone(2, tmp_path / 'begun')}train(model, *mine)")
     assert ran.error[0] == "ValueError"
     assert "formed again" in ran.traceback
     again = "model, mesh = net(), sky.mesh()['fsdp']\n" + SHARDED

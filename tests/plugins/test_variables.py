@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from kernels import ready
+from plugins.alone import fails_alone
 
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.words.info import InstanceInfo, Peer
@@ -109,9 +110,9 @@ def check_places(places, generation):
         yield port, job
 
 
-def test_the_place_is_true_in_every_field_also_of_a_later_generation(notebook):
+def test_the_place_is_true_in_every_field_also_of_a_later_generation(notebook, tmp_path):
     ran = notebook.run(
-        "%%sky_remote pool=two nodes=2 framework=torch grace=1s\n"
+        "%%sky_remote pool=two nodes=2 framework=torch grace=20s\n"
         "import json, os, time, torch, torch.distributed as dist\nimport skyward_nb as sky"
     )
     assert ran.status == "ok", ran.traceback
@@ -132,9 +133,7 @@ def test_the_place_is_true_in_every_field_also_of_a_later_generation(notebook):
     assert same == job
     assert later != port
     # The same processes in a new generation: one rank fails while the other waits for it.
-    ran = notebook.run(
-        "%%sky_remote pool=two\nif dist.get_rank(): raise ValueError('alone')\ndist.all_reduce(torch.ones(1))"
-    )
+    ran = notebook.run(f"%%sky_remote pool=two\n{fails_alone(1, tmp_path / 'begun')}")
     assert ran.error[0] == "ValueError"
     last, same = places(3)
     assert same == job
