@@ -115,10 +115,12 @@ def test_nothing_is_left_of_asking(two):
     assert agent.num_fds() == before
 
 
-def test_other_threads_are_told_beside_a_main_one_that_waits(two):
+def test_other_threads_are_told_beside_a_main_one_that_waits(two, tmp_path):
+    seen = tmp_path / "seen"
     run = two.start(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(1,)).start()\n"
-        "print('here'); time.sleep(1)"
+        "import os, threading, time\nstop = threading.Event()\n"
+        "threading.Thread(target=stop.wait).start()\nprint('here')\n"
+        f"while not os.path.exists({str(seen)!r}): time.sleep(0.01)\nstop.set()"
     )
     two.said(run, "here")
     for text in two.stacks():
@@ -126,4 +128,5 @@ def test_other_threads_are_told_beside_a_main_one_that_waits(two):
         assert main.is_main
         assert others
         assert not any(other.is_main for other in others)
+    seen.touch()
     two.ended(run)

@@ -105,12 +105,14 @@ def test_code_that_joins_by_itself(notebook):
         "sky.barrier()",
     ],
 )
-def test_a_failed_rank_frees_those_that_wait_for_it_and_names_are_kept(notebook, wait):
+def test_a_failed_rank_frees_those_that_wait_for_it_and_names_are_kept(notebook, wait, tmp_path):
     notebook.run("%%sky_remote\nkept = jnp.arange(3.0)")
-    ran = notebook.run(
-        f"%%sky_remote\nif rank == 1:\n    time.sleep(0.3)\n    raise ValueError('one is out')\n{wait}",
-        timeout=60,
+    word = str(tmp_path / "here")
+    fails = (
+        f"if rank == 1:\n    while not os.path.exists({word!r}): time.sleep(0.01)\n"
+        f"    time.sleep(0.3)\n    raise ValueError('one is out')\nopen({word!r}, 'w').close()"
     )
+    ran = notebook.run(f"%%sky_remote\n{fails}\n{wait}", timeout=60)
     assert ran.error[0] == "ValueError", ran.traceback
     assert "spread over ranks, must be made again" in ran.picture, ran.picture
     ran = notebook.run(
