@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 from leaks import gone_within, leaves_nothing, traces
 from node.drivers import driver
+from waiting import until
 
 from skyward_nb.pool.stacks import threads
 from skyward_nb.words.commands import Inspect
@@ -63,6 +65,9 @@ def test_asked_twice_at_once_it_is_signalled_once(two):
 def test_a_rank_that_is_stopped_answers_nothing_and_later_again(two):
     os.kill(two.pids[1], signal.SIGSTOP)
     try:
+        # Until its last thread stands, that one could still begin to answer.
+        states = Path(f"/proc/{two.pids[1]}/task")
+        until(lambda: all(") T " in each.read_text() for each in states.glob("*/stat")))
         first, second = two.stacks()
         assert threads(first)
         assert second == ""
