@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from jupyter_client.manager import KernelManager
@@ -86,6 +87,8 @@ class Ran:
     """Displays of earlier cells that were updated meanwhile."""
     live: list[str] = field(default_factory=list)
     """What widgets showed while the cell ran, each text as it came."""
+    shown: list[tuple[datetime, str]] = field(default_factory=list)
+    """Texts of displays and widgets, and when the kernel sent each."""
 
     own: set[str] = field(default_factory=set)
 
@@ -171,8 +174,10 @@ class Kernel:
                 continue
             kind, content = got["msg_type"], got["content"]
             text = ran.hear(kind, content)
-            if text and on_update is not None:
-                on_update(text)
+            if text:
+                ran.shown.append((got["header"]["date"], text))
+                if on_update is not None:
+                    on_update(text)
             if kind == "status" and content["execution_state"] == "idle":
                 break
         while (reply := self.client.get_shell_msg(timeout=timeout))["parent_header"].get(
@@ -230,6 +235,19 @@ class Kernel:
             thread.join()
         assert len(pressed) == len(whens), ran
         return ran
+
+    def updates(self, seconds: float, last: str = "\0") -> list[str]:
+        """Texts of displays that change while no cell runs, for so long, or up to one with `last`."""
+        found: list[str] = []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not (found and last in found[-1]):
+            try:
+                message = self.client.get_iopub_msg(timeout=0.1)
+            except queue.Empty:
+                continue
+            if message["msg_type"] == "update_display_data":
+                found.append(message["content"]["data"]["text/plain"])
+        return found
 
     def restart(self, *, by_kill: bool = False) -> str:
         """Restart it as a front end does, or have it killed first; what the extension says then."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import threading
 import time
 
 import psutil
@@ -13,30 +12,52 @@ import pytest
 from kernels import kernel
 from later import Later
 from leaks import gone_within, traces
+from waiting import until
 
 from skyward_nb.pool import registry
 
 nbclient = Later("nbclient")
 nbformat = Later("nbformat")
 SLOW = """
-import time
+import os, time
 kept = 5
 for i in range(60):
     print('line', i, flush=True)
-    time.sleep(0.05)
+    time.sleep(0.02)
+    while i == 40 and not os.path.exists({told!r}):
+        time.sleep(0.02)
 'the end'
 """
 LINES = [f"line {i}" for i in range(60)]
 
 
+class Slow:
+    """A cell that takes a while, and does not end before it is let."""
+
+    def __init__(self, told):
+        self._told = told
+
+    def __str__(self):
+        return SLOW.format(told=str(self._told))
+
+    def may_end(self):
+        self._told.touch()
+
+
+@pytest.fixture
+def slow(tmp_path):
+    return Slow(tmp_path / "told")
+
+
+def running():
+    """How many pools run something."""
+    found = [registry.condition(entry) for entry in registry.entries()]
+    return sum(each is not None and bool(each.running) for each in found)
+
+
 def until_it_runs(pools=1):
     """Wait until runs go on in so many pools, and are a moment old."""
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        found = [registry.condition(entry) for entry in registry.entries()]
-        if sum(each is not None and bool(each.running) for each in found) >= pools:
-            break
-        time.sleep(0.05)
+    until(lambda: running() >= pools)
     time.sleep(0.3)
 
 
@@ -53,13 +74,14 @@ def said(picture):
 
 
 @pytest.mark.parametrize("by_kill", [True, False], ids=["killed", "restarted"])
-def test_a_kernel_that_comes_again_shows_the_whole_run_and_binds_its_value(notebook, by_kill):
-    notebook.begin(f"%%sky_remote nodes=2 out=got\n{SLOW}")
+def test_a_kernel_that_comes_again_shows_the_whole_run_and_binds_its_value(notebook, slow, by_kill):
+    notebook.begin(f"%%sky_remote nodes=2 out=got\n{slow}")
     until_it_runs()
     words = notebook.restart(by_kill=by_kill)
     assert "of this notebook is alive from an earlier kernel" in words
     assert "has been running for" in words
     assert "%sky attach shows it" in words
+    slow.may_end()
     ran = notebook.run("%sky attach")
     assert ran.status == "ok", ran.traceback
     assert said(ran.picture) == LINES
@@ -71,12 +93,13 @@ def test_a_kernel_that_comes_again_shows_the_whole_run_and_binds_its_value(noteb
     assert logs.count("line 59") == 1
 
 
-def test_a_run_that_ended_while_nobody_looked(notebook):
+def test_a_run_that_ended_while_nobody_looked(notebook, slow):
     notebook.run("%sky up nodes=2")
-    notebook.begin("%%sky_remote\nimport time; time.sleep(0.5)\nprint('said')\n1/0")
-    time.sleep(0.3)
+    notebook.begin(f"%%sky_remote\n{slow}\nprint('said')\n1/0")
+    until_it_runs()
     notebook.restart(by_kill=True)
-    time.sleep(1)
+    slow.may_end()
+    until(lambda: not running())
     assert "has ended, and nobody has seen how" in notebook.run("%sky status").stdout
     ran = notebook.run("%sky attach")
     assert ran.error[0] == "ZeroDivisionError"
@@ -112,13 +135,14 @@ def test_another_notebook_may_take_it_when_the_first_is_gone(notebook):
         assert other.run("%%sky_remote\nkept").result == "[0-1] 8"
 
 
-def test_another_notebook_shows_the_whole_run_of_one_that_was_killed(notebook):
-    notebook.begin(f"%%sky_remote nodes=2 out=got\n{SLOW}")
+def test_another_notebook_shows_the_whole_run_of_one_that_was_killed(notebook, slow):
+    notebook.begin(f"%%sky_remote nodes=2 out=got\n{slow}")
     until_it_runs()
     with kernel(JPY_SESSION_NAME="other.ipynb") as other:
         refused = other.run("%sky attach")
         assert "in use by the kernel of work/train.ipynb" in refused.error[1]
         notebook.restart(by_kill=True)
+        slow.may_end()
         ran = other.run("%sky attach")
         assert said(ran.picture) == LINES
         assert ran.result == "[0-1] 'the end'"
@@ -140,8 +164,8 @@ def test_a_cell_of_a_restarted_notebook_goes_on_with_its_idle_pool(notebook):
     assert notebook.run("%%sky_remote\npid").result == before
 
 
-def test_a_cell_does_not_pass_over_a_run_that_goes_on(notebook):
-    notebook.begin(f"%%sky_remote nodes=2\n{SLOW}")
+def test_a_cell_does_not_pass_over_a_run_that_goes_on(notebook, slow):
+    notebook.begin(f"%%sky_remote nodes=2\n{slow}")
     until_it_runs()
     notebook.restart()
     ran = notebook.run("%%sky_remote nodes=2\n1")
@@ -185,14 +209,15 @@ def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks):
         (entry,) = registry.entries()
         agent = psutil.Process(registry.condition(entry).pid)
         (forge,) = agent.children()
-        sleeping = [child for rank in forge.children() for child in rank.children()]
+        ranks = forge.children()
+        sleeping = [child for rank in ranks for child in rank.children()]
         first.manager.provisioner.process.kill()
         # Neither of two has time to see that the other one is gone.
         for each in (agent, forge):
             each.suspend()
         for each in (agent, forge):
             each.kill()
-        psutil.wait_procs([agent, forge], 10)
+        assert not psutil.wait_procs([agent, forge, *ranks], 30)[1]
         assert len(sleeping) == 2
         assert all(each.is_running() for each in sleeping), "there is something to sweep"
         assert "no pool is up" in other.run("%sky status").stdout
@@ -207,8 +232,8 @@ def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks):
 # ── in the background ───────────────────────────────────────────────────────────────────
 
 
-def test_a_run_in_the_background(notebook):
-    began = notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
+def test_a_run_in_the_background(notebook, slow):
+    began = notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")
     assert began.status == "ok"
     assert "running" in began.result
     assert notebook.run("1 + 1").result == "2"
@@ -216,6 +241,7 @@ def test_a_run_in_the_background(notebook):
     busy = notebook.run("%%sky_remote\n1")
     assert busy.error[0] == "PoolError"
     assert "in the background" in busy.error[1]
+    slow.may_end()
     ran = notebook.run("h.wait(), h.status, h.result().head")
     assert ran.result == "(True, 'finished', 'the end')"
     (picture,) = [data["text/plain"] for data in ran.others if "finished" in data["text/plain"]]
@@ -223,13 +249,14 @@ def test_a_run_in_the_background(notebook):
     assert notebook.run("%%sky_remote\nkept").result == "[0-1] 5"
 
 
-def test_what_cannot_be_done_beside_it_leaves_its_picture_alone(notebook):
-    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
+def test_what_cannot_be_done_beside_it_leaves_its_picture_alone(notebook, slow):
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")
     for verb in ("vars", "push SLOW", "pull i", "restart"):
         refused = notebook.run(f"SLOW = 1\n%sky {verb}")
         assert refused.error[0] == "PoolError"
         assert "in the background" in refused.error[1]
         assert not refused.displays
+    slow.may_end()
     ran = notebook.run("h.wait()")
     assert ran.result == "True"
     (picture,) = [data["text/plain"] for data in ran.others if "finished" in data["text/plain"]]
@@ -238,7 +265,7 @@ def test_what_cannot_be_done_beside_it_leaves_its_picture_alone(notebook):
 
 def test_it_is_shown_and_its_names_are_bound_while_no_cell_runs(notebook):
     notebook.run("%%sky_remote nodes=2 detach out=h pull=w\nw = 3\nprint('shown')")
-    time.sleep(1)
+    assert "finished" in notebook.updates(60, "finished")[-1]
     assert notebook.run("w.head").result == "3"
     assert notebook.run("h").result.startswith("<run default-")
 
@@ -258,13 +285,13 @@ def test_one_that_fails_and_one_that_is_cancelled(notebook):
     assert notebook.run("%%sky_remote\n1").status == "ok"
 
 
-def test_an_interrupt_ends_the_waiting_and_not_the_run(notebook):
-    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
-    message = notebook.begin("h.wait()")
-    time.sleep(0.5)
-    notebook.interrupt()
-    assert notebook.finish(message).error[0] == "KeyboardInterrupt"
+def test_an_interrupt_ends_the_waiting_and_not_the_run(notebook, slow, tmp_path):
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")
+    waits = tmp_path / "waits"
+    ran = notebook.pressed(f"open({str(waits)!r}, 'w').close()\nh.wait()", waits.exists)
+    assert ran.error[0] == "KeyboardInterrupt"
     assert notebook.run("h.status").result == "'running'"
+    slow.may_end()
     assert notebook.run("h.result().head").result == "'the end'"
 
 
@@ -326,9 +353,10 @@ def test_a_handle_does_not_travel(notebook):
     assert "take its h.result()" in ran.error[1]
 
 
-def test_a_run_in_the_background_outlives_its_kernel(notebook):
-    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
+def test_a_run_in_the_background_outlives_its_kernel(notebook, slow):
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")
     notebook.restart(by_kill=True)
+    slow.may_end()
     ran = notebook.run("h = %sky attach\nh.wait(), h.result().head")
     assert ran.result == "(True, 'the end')"
     ended = [data["text/plain"] for data in (*ran.others, *ran.displays)]
@@ -345,7 +373,7 @@ def test_down_ends_this_notebooks_own_pool_and_not_anothers_of_the_same_name(not
     with kernel(JPY_SESSION_NAME="other.ipynb") as other:
         notebook.run("%%sky_remote nodes=1\n1")
         other.begin("%%sky_remote nodes=1\nimport time; time.sleep(60)")
-        time.sleep(2)
+        until_it_runs()
         notebook.restart(by_kill=True)
         other.restart(by_kill=True)
         assert "is down" in notebook.run("%sky down pool=default").stdout
@@ -367,16 +395,20 @@ def kill_agent():
     os.kill(registry.condition(entry).pid, signal.SIGKILL)
 
 
-def test_a_run_whose_pool_dies_is_shown_as_failed_in_the_background_and_attached(notebook):
-    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{SLOW}")
+def test_a_run_whose_pool_dies_is_shown_as_failed_in_the_background_and_attached(notebook, slow):
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")
     kill_agent()
     assert notebook.run("h.wait(10), h.status").result == "(True, 'failed')"
     assert notebook.run(SHOWN).result == "'failed'"
-    notebook.begin("%%sky_remote nodes=2\nimport time; time.sleep(60)")
-    time.sleep(2)
+    notebook.begin("%%sky_remote nodes=2\nprint('here')\nimport time; time.sleep(60)")
+    until_it_runs()
     notebook.restart(by_kill=True)
-    threading.Timer(1, kill_agent).start()
-    assert notebook.run("%sky attach").error[0] == "PoolError"
+    killed = []
+    attach = notebook.run(
+        "%sky attach",
+        on_update=lambda text: "here" in text and not killed and killed.append(kill_agent()),
+    )
+    assert attach.error[0] == "PoolError"
     assert notebook.run(SHOWN).result == "'failed'"
 
 
@@ -384,13 +416,18 @@ def test_a_run_in_the_background_that_ended_before_its_pool_was_taken_down_keeps
     notebook,
 ):
     notebook.run("%%sky_remote nodes=2 detach out=h\n5")
-    ran = notebook.run("import time; time.sleep(1)\n%sky down\nh.status, h.result().head")
+    ran = notebook.run(
+        "import time\nfrom skyward_nb.pool import registry\n(entry,) = registry.entries()\n"
+        "while registry.condition(entry).running:\n    time.sleep(0.02)\n"
+        "time.sleep(0.5)\n%sky down\nh.status, h.result().head"
+    )
     assert ran.result == "('finished', 5)"
 
 
 def test_what_was_seen_in_the_background_is_not_told_again(notebook):
     notebook.run("%%sky_remote nodes=2 detach out=h\n5")
     assert notebook.run("h.result().head").result == "5"
-    time.sleep(1.5)
+    (entry,) = registry.entries()
+    until(lambda: registry.condition(entry).unseen is None)
     assert "idle" in notebook.restart(by_kill=True)
     notebook.run("%sky down pool=default")
