@@ -29,7 +29,7 @@ SIGNALS = {
 }
 _DONE_BY_CODE = (*BY_ITSELF, Fault.SEGFAULT, Fault.AGENT_KILLED_CHILD)
 _WAITED_FOR = {Fault.DEAF: ("deaf",), Fault.AGENT_KILLED_CHILD: ("child",)}
-_LATER = {Moment.COLLECTIVE: 0.15, Moment.SENDING: 0.03, Moment.GATHERING: 0.03}
+_LATER = {Moment.COLLECTIVE: 1.0, Moment.SENDING: 0.03, Moment.GATHERING: 0.03}
 _STAGES = {Moment.SENDING: "taking in", Moment.GATHERING: "returning values"}
 
 

@@ -173,10 +173,11 @@ def _is_whole(said: dict[int, str], outcome: Outcome, pool: Pool, case: Case) ->
 
 def _left(case: Case, stand: Stand, script: Script, doer: Hands) -> Result:
     pool = stand.pool
+    agent = agent_of(pool)
     pool.leave()
     began = time.monotonic()
     if case.fault is Fault.CLIENT_GONE:
-        return _gone_for_good(stand, pool)
+        return _gone_for_good(stand, pool, agent)
     other = found(pool)
     other.attach(lambda _: None)
     stand.put(other)
@@ -204,10 +205,10 @@ def _left(case: Case, stand: Stand, script: Script, doer: Hands) -> Result:
     return Result(End.ATTACHED_WHOLE, "", seconds)
 
 
-def _gone_for_good(stand: Stand, pool: Pool) -> Result:
+def _gone_for_good(stand: Stand, pool: Pool, agent: int) -> Result:
     """It ends itself; whoever comes later is told."""
     began = time.monotonic()
-    agent, words = agent_of(pool), ""
+    words = ""
     while children(agent) and time.monotonic() - began < hands.HANG:
         time.sleep(0.02)
     seconds = time.monotonic() - began
@@ -382,10 +383,11 @@ def _closing(case: Case, stand: Stand, script: Script) -> Result:
         # Nor after it, which is when the agent has gone.
         ended = End.INTERRUPTED if psutil.pid_exists(agent) else End.FINISHED
     seconds = time.monotonic() - began
-    with contextlib.suppress(KeyboardInterrupt):
-        # It may be closed sooner than the button is pressed.
-        timer.join()
-        time.sleep(0.001)
+    while timer.is_alive():
+        # It may be closed sooner than the button is pressed, once or twice.
+        with contextlib.suppress(KeyboardInterrupt):
+            timer.join()
+            time.sleep(0.001)
     stand.pool = None
     return Result(ended, "", seconds)
 

@@ -22,6 +22,7 @@ from skyward_nb.providers import folders
 GRACE = 0.5
 GRACE_OF_MANY = 1.5
 GRACE_IN_A_GROUP = 2.0
+GRACE_WHERE_ALL_STAY = 20.0
 HEARTBEAT = 0.1
 IDLE = 0.5
 _SETTLES = 8.0
@@ -127,7 +128,9 @@ class Stand:
 
 
 def grace_of(case: Case) -> float:
-    """Short where nothing takes long, so that what has to wait for it does not wait long."""
+    """Short where ranks are killed after it; where none may be, none is late."""
+    if case.keeps_all:
+        return GRACE_WHERE_ALL_STAY
     if case.framework:
         return GRACE_IN_A_GROUP
     return GRACE_OF_MANY if case.size > 4 else GRACE

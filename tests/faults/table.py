@@ -16,8 +16,8 @@ some had to go; and no process, zombie, thread, descriptor, folder or stored val
 
 In each field: how it ended, and the seconds from the fault until that was told, as median / longest
 over the sizes. A rank that does not stop is killed after its grace, which is {grace:g} s here ({many:g} s for
-16 ranks, {group:g} s in a collective); an agent is stopped for {frozen:g} s; a client that is gone for good is
-waited for {idle:g} s. A run that has not ended {hang:g} s after it began is a hang, and fails. The times are of
+16 ranks, {group:g} s in a collective; {stay:g} s where none may be killed); an agent is stopped for {frozen:g} s; a
+client that is gone for good is waited for {idle:g} s. A run that has not ended {hang:g} s after it began is a hang, and fails. The times are of
 the machine on which this was written, and are no promise.
 
 {count} cases.
@@ -27,7 +27,7 @@ the machine on which this was written, and are no promise.
 def written(results) -> str:
     """The page."""
     from faults.hands import FROZEN_FOR, HANG
-    from faults.stand import GRACE, GRACE_IN_A_GROUP, GRACE_OF_MANY, IDLE
+    from faults.stand import GRACE, GRACE_IN_A_GROUP, GRACE_OF_MANY, GRACE_WHERE_ALL_STAY, IDLE
 
     sizes = ", ".join(map(str, SIZES[:-1])) + f" and {SIZES[-1]}"
     lines = [
@@ -36,6 +36,7 @@ def written(results) -> str:
             grace=GRACE,
             many=GRACE_OF_MANY,
             group=GRACE_IN_A_GROUP,
+            stay=GRACE_WHERE_ALL_STAY,
             frozen=FROZEN_FOR,
             idle=IDLE,
             hang=HANG,
