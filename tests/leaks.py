@@ -44,7 +44,7 @@ def leaves_nothing() -> Iterator[set[str]]:
     """Afterwards nothing is left of what was started within; yields what there was before."""
     before = traces()
     yield before
-    left = gone_within(5, before)
+    left = gone_within(30, before)
     if left:
         clear(left)
     assert not left, f"left behind: {sorted(left)}"

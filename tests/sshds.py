@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -158,8 +159,10 @@ class Sshd:
     def stop(self) -> None:
         """End it and the connections there are."""
         if self._server is not None:
+            # It takes nobody in from here on: who comes between would not be cut.
+            self._server.send_signal(signal.SIGSTOP)
             self.cut()
-            self._server.terminate()
+            self._server.kill()
             self._server.wait(10)
             self.cut_left()
             self._server = None

@@ -60,8 +60,9 @@ def test_what_scripts_write_is_nobody_elses(shell, tmp_path):
 def test_a_script_that_takes_too_long_is_ended_with_what_it_started(shell, tmp_path):
     script = f"sleep 600 & echo $! >{tmp_path}/pid; wait"
     with pytest.raises(TimeoutError):
-        asyncio.run(shell.run(script, limit=0.5))
+        asyncio.run(shell.run(script, limit=5))
     pid = (tmp_path / "pid").read_text().strip()
+    assert pid
     ran = asyncio.run(shell.run(f"while kill -0 {pid} 2>/dev/null; do sleep 0.1; done; echo gone"))
     assert ran.out == b"gone\n"
 

@@ -280,9 +280,9 @@ def test_nested_loops_that_define_are_quick():
     source = (
         "".join(f"{' ' * n}for i{n} in s:\n" for n in range(18)) + " " * 18 + "def f(): return q"
     )
-    started = time.perf_counter()
+    started = time.process_time()
     assert cell_names(source).reads == {"s", "q"}
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_what_is_surely_bound():

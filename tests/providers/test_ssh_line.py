@@ -12,6 +12,7 @@ import threading
 import pytest
 from providers.lines import Loop, stream_to
 from sshds import lacks, sshd
+from waiting import until
 
 from skyward_nb.bootstrap.shell import NotOffered, ShellGone
 from skyward_nb.providers.ssh import line, stream
@@ -145,6 +146,8 @@ def test_a_host_that_refuses_us_is_not_asked_again_and_again(far, server, listen
     assert near.recv(1) == b""
     near.close()
     there.close()
+    # Who looked whether it listens is logged, too, by a process of its own.
+    until(lambda: server.logged("Connection from") >= 2)
     before = server.logged("Connection from")
     for _ in range(5):
         with pytest.raises(OSError, match="does not let"):
@@ -184,10 +187,11 @@ def test_the_words_for_login_shells_of_other_kinds(shell):
 
 
 def test_a_line_that_is_lost_while_a_script_runs(far, server):
-    running = asyncio.run_coroutine_threadsafe(far.line.run("echo on >&2; sleep 30"), far.loop)
-    while not server.connections():
-        assert not running.done()
-    far.do(asyncio.sleep(0.2))
+    heard = []
+    script = far.line.run("echo on >&2; sleep 30", heard=heard.append)
+    running = asyncio.run_coroutine_threadsafe(script, far.loop)
+    until(lambda: heard or running.done())
+    assert heard, running.result(0)
     server.cut()
     with pytest.raises(ShellGone):
         running.result(20)
@@ -299,7 +303,7 @@ def test_nothing_is_read_that_nobody_takes_in(far, listener):
 def test_what_came_before_the_line_was_cut_is_still_heard(far, listener, server):
     near, there = stream_to(far, listener)
     there.sendall(b"last words")
-    far.do(asyncio.sleep(0.2))
+    until(lambda: near.recv(100, socket.MSG_PEEK) == b"last words")
     server.cut()
     assert read_all(near) == b"last words"
     near.close()
@@ -363,12 +367,20 @@ def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
 def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, server, monkeypatch):
     far.run("true")
     monkeypatch.setattr(line, "_AGAIN", 0.001)
+    dial, limits = far.line._dialer.dial, []
+
+    def patient(host, limit, tries):
+        limits.append(limit)
+        return dial(host, 20.0, tries)
+
+    monkeypatch.setattr(far.line._dialer, "dial", patient)
     for _ in range(2):
         near, there = stream_to(far, listener)
         server.cut()
         assert near.recv(1) == b""
         near.close()
         there.close()
+    assert limits and min(limits) > line._AGAIN
 
 
 def test_a_login_is_given_longer_each_time(server, tmp_path, listener, monkeypatch):

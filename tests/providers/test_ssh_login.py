@@ -15,6 +15,7 @@ import asyncssh
 import psutil
 import pytest
 from sshds import lacks, make_key, sshd
+from waiting import until
 
 from skyward_nb.providers.ssh import trust
 from skyward_nb.providers.ssh.dialer import Dialer
@@ -423,6 +424,7 @@ def test_a_host_on_the_way_to_several_is_logged_in_to_once(server, tmp_path):
             await dialer.let_go(dialer)
 
         asyncio.run(go())
+        until(lambda: server.logged("Accepted publickey") >= 3)
         assert server.logged("Accepted publickey") == 3
 
 
@@ -535,6 +537,7 @@ def test_a_server_that_drops_logins_is_tried_again(tmp_path):
                 await each.wait_closed()
 
         asyncio.run(go())
+        until(lambda: server.logged("Accepted publickey") >= 12)
         assert server.logged("Accepted publickey") == 12
 
 

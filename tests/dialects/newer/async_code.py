@@ -33,7 +33,7 @@ async def main():
         print(f"one: {await (slowly('b') >> pool)}")
         print(f"both: {await ((slowly('c') & natively('d')) >> pool)}")
         print(f"gathered: {await asyncio.gather(slowly('e') >> pool, slowly('f') >> pool)}")
-        async for value in sky.gather(slowly("late", 0.6), slowly("soon"), stream=True) >> pool:
+        async for value in sky.gather(slowly("late", 2), slowly("soon"), stream=True) >> pool:
             print(f"ended: {value}")
         endless = asyncio.create_task(slowly("never", 3600) @ pool)
         await asyncio.sleep(0.3)

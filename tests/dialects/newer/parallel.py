@@ -13,7 +13,7 @@ def where(word, seconds=0.0):
 
 @sky.function
 def node():
-    time.sleep(0.3)
+    time.sleep(1)
     return sky.instance_info().node
 
 
@@ -25,7 +25,7 @@ with sky.Compute(nodes=4) as pool:
     nodes = sky.gather(*[node() for _ in range(4)]) >> pool
     print(f"spread over nodes: {sorted(nodes)}")
     slow_first = [
-        where(word, seconds) for word, seconds in (("slow", 0.8), ("mid", 0.4), ("quick", 0))
+        where(word, seconds) for word, seconds in (("slow", 3), ("mid", 1.5), ("quick", 0))
     ]
     for value in sky.gather(*slow_first, stream=True) >> pool:
         print(f"ended: {value.split()[0]}")

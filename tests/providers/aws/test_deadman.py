@@ -52,7 +52,7 @@ def timer(tmp_path):
 
 def test_a_machine_that_nobody_comes_to_ends(timer):
     timer(boot=1)
-    until(timer.off.exists)
+    until(lambda: timer.off.exists() and timer.off.read_text())
     assert timer.off.read_text() == "systemctl\n"
 
 
