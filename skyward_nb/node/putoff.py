@@ -24,8 +24,12 @@ _UNTORN = (
     "/torch/amp/autocast_mode.py",
 )
 _OF_EITHER = ("/contextlib.py", "/functools.py", "/weakref.py")
-_LONGEST = 0.5
-"""Seconds: whoever traces a large model is interrupted in the middle of it, rather than killed."""
+_LOOKS = 10
+_BETWEEN_LOOKS = 0.05
+"""Seconds: whoever traces a large model is interrupted in the middle of it, rather than killed.
+
+Looks are counted, not time: in a process that was stopped, code has had no time to return.
+"""
 
 
 def user_of(frame: FrameType | None) -> FrameType | None:
@@ -45,11 +49,11 @@ class PutOff:
     """At most one call at a time that waits for its moment; only of the main thread."""
 
     def __init__(self) -> None:
-        self._since = 0.0
         self._call: Callable[[], None] | None = None
+        self._late: Callable[[], None] | None = None
+        """The call that has waited too long."""
         self._before: Any = None
         self._frame: FrameType | None = None
-        self._timer: threading.Timer | None = None
 
     def put_off(self, frame: FrameType | None, call: Callable[[], None]) -> bool:
         """Have `call` made when `frame`'s code has returned to the user's, if it must not be torn.
@@ -61,30 +65,36 @@ class PutOff:
             self.forget()
             return False
         if self._call is not None:
-            if time.monotonic() < self._since + _LONGEST:
+            if self._late is not self._call:
                 return True
             self.forget()
             return False
-        self._since, self._call, self._frame = time.monotonic(), call, user
+        self._call, self._frame = call, user
         self._before = sys.gettrace()
         user.f_trace = self._at_user
         sys.settrace(self._nowhere)
-        self._timer = threading.Timer(1.1 * _LONGEST, _look_again)
-        self._timer.daemon = True
-        self._timer.start()
+        threading.Thread(
+            target=self._see_that_it_returns, args=(call,), name="skyward-put-off", daemon=True
+        ).start()
         return True
 
     def forget(self) -> None:
         """Nothing waits any more."""
         if self._call is None:
             return
-        self._call = None
+        self._call = self._late = None
         if self._frame is not None:
             self._frame.f_trace = None
         self._frame = None
-        if self._timer is not None:
-            self._timer.cancel()
         sys.settrace(self._before)
+
+    def _see_that_it_returns(self, call: Callable[[], None]) -> None:
+        for _ in range(_LOOKS):
+            time.sleep(_BETWEEN_LOOKS)
+            if self._call is not call:
+                return
+        self._late = call
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)
 
     def _nowhere(self, _frame: FrameType, _event: str, _argument: object) -> None:
         """Trace no function that is called meanwhile."""
@@ -95,7 +105,3 @@ class PutOff:
         if call is not None:
             call()
         return None
-
-
-def _look_again() -> None:
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)

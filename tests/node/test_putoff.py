@@ -1,5 +1,6 @@
 """Interrupts wait until code that must not be torn has returned: unit, on frames of made-up files."""
 
+import ctypes
 import signal
 import sys
 import threading
@@ -47,8 +48,8 @@ def library():
     yield names
     put_off.forget()
     for thread in threading.enumerate():
-        if isinstance(thread, threading.Timer):
-            thread.join(5)
+        if thread.name == "skyward-put-off":
+            thread.join(30)
     assert sys.gettrace() is tracing
     signal.signal(signal.SIGUSR2, before[0])
     signal.signal(signal.SIGURG, before[1])
@@ -88,6 +89,18 @@ def test_code_that_does_not_return_is_torn_after_a_while(library):
     with pytest.raises(KeyboardInterrupt):
         library["forever"]()
     assert 0.3 < time.monotonic() - began < 30
+
+
+def test_a_process_that_was_stopped_is_not_late(library):
+    """No thread of it runs for a while, as it is to set something back; then it is interrupted again."""
+    library["usleep"] = ctypes.PyDLL(None).usleep
+    comes = "signal.raise_signal(signal.SIGUSR2)"
+    source = LIBRARY.replace(comes, f"{comes}; usleep(1_000_000); {comes}", 1)
+    exec(compile(source, JAX, "exec"), library)
+    with pytest.raises(KeyboardInterrupt):
+        library["collective"]()
+        pytest.fail("it comes first")
+    assert library["state"] == [] and library["handled"] == [1]
 
 
 def test_what_is_nobodys_is_none_of_ours():
