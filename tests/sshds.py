@@ -159,8 +159,9 @@ class Sshd:
     def stop(self) -> None:
         """End it and the connections there are."""
         if self._server is not None:
-            # It takes nobody in from here on: who comes between would not be cut.
+            # It is held up first: a connection that came after the others were cut would stay.
             self._server.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             self.cut()
             self._server.kill()
             self._server.wait(10)

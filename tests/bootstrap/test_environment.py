@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from bootstrap.homes import PYTHON, Told, facts_of, make_ready, program, shell_at
+from bootstrap.homes import PYTHON, UV, Told, facts_of, make_ready, program, shell_at
 from pools import values
 
 from skyward_nb.bootstrap import locks, needs
@@ -121,13 +121,22 @@ def test_what_it_is_made_of_makes_its_name(index, tmp_path):
 
 
 def test_two_at_once_make_one(host, index, tmp_path):
+    """The one goes on as the other waits for it."""
     other = shell_at(tmp_path / "home", **index)
-    facts = facts_of(host)
+    waits = tmp_path / "waits"
+    body = f'[ "$1" != venv ] || timeout 60 sh -c "until [ -e {waits} ]; do sleep 0.05; done"'
+    uv = program(tmp_path / "patient", "uv", f'{body}\nexec {UV.path} "$@"')
+    facts = facts_of(host, uvs=(Tool(UV.version, str(uv)),))
     told = Told()
+
+    def tell(phase, detail, done):
+        told(phase, detail, done)
+        if "another one makes" in detail:
+            waits.touch()
 
     async def both():
         image = Image(pip=["six"])
-        return await asyncio.gather(*(ready(shell, facts, image, told) for shell in (host, other)))
+        return await asyncio.gather(*(ready(shell, facts, image, tell) for shell in (host, other)))
 
     one, two = asyncio.run(both())
     assert one == two

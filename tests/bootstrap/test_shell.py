@@ -58,9 +58,20 @@ def test_what_scripts_write_is_nobody_elses(shell, tmp_path):
 
 
 def test_a_script_that_takes_too_long_is_ended_with_what_it_started(shell, tmp_path):
-    script = f"sleep 600 & echo $! >{tmp_path}/pid; wait"
+    script = f"sleep 600 & echo $! >{tmp_path}/pid; echo on >&2; wait"
+
+    async def run_too_long():
+        """The clock jumps ahead once all of it runs."""
+        loop = asyncio.get_running_loop()
+        clock = loop.time
+
+        def jump(_line):
+            loop.time = lambda: clock() + 600
+
+        await shell.run(script, limit=600, heard=jump)
+
     with pytest.raises(TimeoutError):
-        asyncio.run(shell.run(script, limit=5))
+        asyncio.run(run_too_long())
     pid = (tmp_path / "pid").read_text().strip()
     assert pid
     ran = asyncio.run(shell.run(f"while kill -0 {pid} 2>/dev/null; do sleep 0.1; done; echo gone"))

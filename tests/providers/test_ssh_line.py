@@ -8,6 +8,7 @@ import socket
 import stat
 import sys
 import threading
+import time
 
 import pytest
 from providers.lines import Loop, stream_to
@@ -16,6 +17,7 @@ from waiting import until
 
 from skyward_nb.bootstrap.shell import NotOffered, ShellGone
 from skyward_nb.providers.ssh import line, stream
+from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 
@@ -139,6 +141,8 @@ def test_a_script_that_is_let_go_as_it_begins_leaves_no_session_behind(far, serv
 
 def test_a_host_that_refuses_us_is_not_asked_again_and_again(far, server, listener, monkeypatch):
     far.run("true")
+    # Those are the one that found it listening, and ours.
+    until(lambda: server.logged("Connection from") == 2)
     known = server.authorized.read_text()
     server.authorized.write_text("")
     near, there = stream_to(far, listener)
@@ -146,8 +150,6 @@ def test_a_host_that_refuses_us_is_not_asked_again_and_again(far, server, listen
     assert near.recv(1) == b""
     near.close()
     there.close()
-    # Who looked whether it listens is logged, too, by a process of its own.
-    until(lambda: server.logged("Connection from") >= 2)
     before = server.logged("Connection from")
     for _ in range(5):
         with pytest.raises(OSError, match="does not let"):
@@ -187,11 +189,10 @@ def test_the_words_for_login_shells_of_other_kinds(shell):
 
 
 def test_a_line_that_is_lost_while_a_script_runs(far, server):
-    heard = []
-    script = far.line.run("echo on >&2; sleep 30", heard=heard.append)
+    began = threading.Event()
+    script = far.line.run("echo on >&2; sleep 30", heard=lambda _: began.set())
     running = asyncio.run_coroutine_threadsafe(script, far.loop)
-    until(lambda: heard or running.done())
-    assert heard, running.result(0)
+    assert began.wait(60)
     server.cut()
     with pytest.raises(ShellGone):
         running.result(20)
@@ -303,7 +304,7 @@ def test_nothing_is_read_that_nobody_takes_in(far, listener):
 def test_what_came_before_the_line_was_cut_is_still_heard(far, listener, server):
     near, there = stream_to(far, listener)
     there.sendall(b"last words")
-    until(lambda: near.recv(100, socket.MSG_PEEK) == b"last words")
+    assert near.recv(10, socket.MSG_PEEK) == b"last words"
     server.cut()
     assert read_all(near) == b"last words"
     near.close()
@@ -365,22 +366,29 @@ def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
 
 
 def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, server, monkeypatch):
-    far.run("true")
+    """A login is given twice the time of the one before; here it gets more, and that is noted."""
+    dial = far.line._dialer.dial
+    given, took = [], []
+
+    async def dial_at_leisure(host, limit=LOGIN_LIMIT, *tries):
+        given.append(limit)
+        began = time.monotonic()
+        connection = await dial(host, LOGIN_LIMIT, *tries)
+        took.append(time.monotonic() - began)
+        return connection
+
     monkeypatch.setattr(line, "_AGAIN", 0.001)
-    dial, limits = far.line._dialer.dial, []
-
-    def patient(host, limit, tries):
-        limits.append(limit)
-        return dial(host, 20.0, tries)
-
-    monkeypatch.setattr(far.line._dialer, "dial", patient)
-    for _ in range(2):
+    monkeypatch.setattr(far.line._dialer, "dial", dial_at_leisure)
+    far.run("true")
+    for _ in range(3):
         near, there = stream_to(far, listener)
         server.cut()
         assert near.recv(1) == b""
         near.close()
         there.close()
-    assert limits and min(limits) > line._AGAIN
+    assert len(given) == 3
+    for limit, before in zip(given[1:], took[:-1], strict=True):
+        assert limit >= min(2 * before, LOGIN_LIMIT) > 0.001
 
 
 def test_a_login_is_given_longer_each_time(server, tmp_path, listener, monkeypatch):

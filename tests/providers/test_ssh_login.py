@@ -424,6 +424,7 @@ def test_a_host_on_the_way_to_several_is_logged_in_to_once(server, tmp_path):
             await dialer.let_go(dialer)
 
         asyncio.run(go())
+        # Of a login sshd may tell a moment after whom it let in.
         until(lambda: server.logged("Accepted publickey") >= 3)
         assert server.logged("Accepted publickey") == 3
 

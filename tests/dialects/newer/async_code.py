@@ -1,7 +1,9 @@
 """Under an event loop: `async with`, and what is awaited."""
 
 import asyncio
+import tempfile
 import time
+from pathlib import Path
 
 import skyward_nb as sky
 
@@ -13,12 +15,21 @@ def slowly(value, seconds=0.2):
 
 
 @sky.function
+def late(told):
+    """Ends as the file is there, or after a minute."""
+    end = time.monotonic() + 60
+    while not told.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    return "late"
+
+
+@sky.function
 async def natively(value):
     await asyncio.sleep(0.01)
     return value
 
 
-async def main():
+async def main(folder):
     ticks = 0
 
     async def clock():
@@ -33,8 +44,9 @@ async def main():
         print(f"one: {await (slowly('b') >> pool)}")
         print(f"both: {await ((slowly('c') & natively('d')) >> pool)}")
         print(f"gathered: {await asyncio.gather(slowly('e') >> pool, slowly('f') >> pool)}")
-        async for value in sky.gather(slowly("late", 2), slowly("soon"), stream=True) >> pool:
+        async for value in sky.gather(late(folder / "soon"), slowly("soon"), stream=True) >> pool:
             print(f"ended: {value}")
+            (folder / value).touch()
         endless = asyncio.create_task(slowly("never", 3600) @ pool)
         await asyncio.sleep(0.3)
         endless.cancel()
@@ -46,4 +58,5 @@ async def main():
     print(f"the loop went on: {ticks > 20}")
 
 
-asyncio.run(main())
+with tempfile.TemporaryDirectory() as name:
+    asyncio.run(main(Path(name)))

@@ -57,8 +57,8 @@ def test_a_machine_that_nobody_comes_to_ends(timer):
 
 
 def test_a_lease_that_is_renewed_keeps_it(timer):
-    process = timer(boot=3, idle=3)
-    for _ in range(12):
+    process = timer(boot=4, idle=4)
+    for _ in range(10):
         time.sleep(0.5)
         os.utime(timer.lease)
         assert not timer.off.exists()
@@ -67,8 +67,8 @@ def test_a_lease_that_is_renewed_keeps_it(timer):
 
 
 def test_a_clock_that_is_wrong_changes_nothing(timer):
-    timer(boot=3, idle=3)
-    for day in range(8):
+    timer(boot=4, idle=4)
+    for day in range(9):
         time.sleep(0.5)
         os.utime(timer.lease, (0, 86400 * (20 - day)))
         assert not timer.off.exists()
