@@ -63,9 +63,15 @@ async def logged_in(asked):
 def ssh_agent(path, monkeypatch, *keys, passphrase=""):
     """An ssh-agent that has these keys."""
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
+
+    def listens():
+        # Its socket is there a moment before that.
+        assert agent.poll() is None
+        with socket.socket(socket.AF_UNIX) as asking:
+            return asking.connect_ex(str(path)) == 0
+
     try:
-        while not path.exists():
-            assert agent.poll() is None
+        until(listens)
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         ask = path.with_name("ask")
         ask.write_text(f"#!/bin/sh\necho {passphrase}\n")
