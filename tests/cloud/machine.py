@@ -21,6 +21,7 @@ from cloud import imds
 from cluster.box import Box
 from cluster.host import needed, new_key
 from cluster.street import Street
+from waiting import until
 
 USER, UID = "ubuntu", 1000
 _IMAGE = Path(__file__).with_name("image")
@@ -189,6 +190,9 @@ class Machine:
         )
         self._goes_on(self._hear_power)
         self.box.run("/usr/sbin/sshd", "-E", "/var/log/sshd.log")
+        # It goes to the background before it has written by which number it is told to start anew.
+        own = self.file(_CONFIG["PidFile"])
+        until(lambda: self._is_over or (own.exists() and own.read_text()))
         if launch.user_data:
             self._goes_on(self._run_user_data)
 
