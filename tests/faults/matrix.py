@@ -200,6 +200,14 @@ def all_cases() -> list[Case]:
     return sorted(cases, key=lambda case: (case.framework, case.size, case.moment is M.STARTING))
 
 
+def in_order(cases: list[Case]) -> list[Case]:
+    """These, so that of neighbours those are neighbours, too, whose pools have the same grace."""
+    return sorted(
+        cases,
+        key=lambda case: (case.framework, case.size, case.moment is M.STARTING, case.keeps_all),
+    )
+
+
 def sample() -> list[Case]:
     """Some of them by chance, always the same, in which each fault and each moment occurs."""
     dice = random.Random("a sample")

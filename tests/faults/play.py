@@ -383,7 +383,7 @@ def _closing(case: Case, stand: Stand, script: Script) -> Result:
         # Nor after it, which is when the agent has gone.
         ended = End.INTERRUPTED if psutil.pid_exists(agent) else End.FINISHED
     seconds = time.monotonic() - began
-    while timer.is_alive():
+    for _ in range(3):
         # It may be closed sooner than the button is pressed, once or twice.
         with contextlib.suppress(KeyboardInterrupt):
             timer.join()

@@ -12,6 +12,7 @@ from faults.matrix import (
     LEFT_OUT,
     Case,
     all_cases,
+    in_order,
     sample,
     sizes,
     why_left_out,
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.timeout(60)
 def pytest_generate_tests(metafunc):
     if "case" in metafunc.fixturenames:
         takes_all = metafunc.config.getoption("--faults-table", default=None)
-        metafunc.parametrize("case", all_cases() if takes_all else sample(), ids=str)
+        cases = in_order(all_cases() if takes_all else sample())
+        metafunc.parametrize("case", cases, ids=str)
 
 
 def test_it_ends_as_stated(case: Case, stand, tmp_path, results):
