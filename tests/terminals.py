@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -58,15 +57,6 @@ def ended(process, timeout=60):
     """How a command that was begun ended."""
     stdout, stderr = process.communicate(timeout=timeout)
     return Ran(process.returncode, stdout, stderr)
-
-
-def wait_for(found, timeout=60):
-    """What `found` gives, once it gives something."""
-    until = time.monotonic() + timeout
-    while not (got := found()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return got
 
 
 def said(text: str) -> dict[str, list[int]]:

@@ -12,7 +12,8 @@ import msgspec
 import psutil
 import pytest
 from pools import request, values
-from terminals import begun, ended, sky, wait_for
+from terminals import begun, ended, sky
+from waiting import until
 
 from skyward_nb.api.check import Standing
 from skyward_nb.api.options import Asked
@@ -222,7 +223,7 @@ def test_logs_of_machines(make, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_check_that_is_stopped_leaves_nothing(no_leaks, number):
     with begun("check", "nodes=2") as process:
-        wait_for(lambda: [*runtime_root().glob("*/lock")])
+        until(lambda: [*runtime_root().glob("*/lock")])
         process.send_signal(number)
         ran = ended(process)
     assert ran.code == 130, ran

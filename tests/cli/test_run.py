@@ -14,7 +14,8 @@ import pytest
 from later import needs
 from leaks import traces
 from pools import found, values
-from terminals import COMMAND, begun, ended, said, sky, wait_for
+from terminals import COMMAND, begun, ended, said, sky
+from waiting import until
 
 from skyward_nb.api.script import ScriptEnd
 from skyward_nb.pool import registry
@@ -260,7 +261,7 @@ def test_an_interrupt_stops_the_script_and_takes_the_pool_down(script, number):
     )
     with begun("run", "nodes=2", "--json", name, folder=script.folder) as process:
         heard = []
-        wait_for(lambda: heard.append(process.stderr.readline()) or said_by_both(heard))
+        until(lambda: heard.append(process.stderr.readline()) or said_by_both(heard))
         process.send_signal(number)
         ran = ended(process)
     assert ran.code == 130, ran
@@ -276,9 +277,9 @@ def test_a_second_interrupt_ends_what_does_not_stop(script):
         "    except KeyboardInterrupt: print('no', flush=True)\n"
     )
     with begun("run", "grace=60s", name, folder=script.folder) as process:
-        wait_for(lambda: "begun" in process.stdout.readline())
+        until(lambda: "begun" in process.stdout.readline())
         process.send_signal(signal.SIGINT)
-        wait_for(lambda: "no" in process.stdout.readline())
+        until(lambda: "no" in process.stdout.readline())
         process.send_signal(signal.SIGINT)
         ran = ended(process)
     assert ran.code == 130, ran
@@ -294,7 +295,7 @@ def test_an_interrupt_while_the_pool_starts_leaves_nothing(script):
     path = os.pathsep.join((str(script.folder / "slow"), os.environ.get("PYTHONPATH", "")))
     words = "run", "--json", "nodes=2", name
     with begun(*words, folder=script.folder, PYTHONPATH=path) as process:
-        wait_for(lambda: "Starting" in process.stderr.readline())
+        until(lambda: "Starting" in process.stderr.readline())
         process.send_signal(signal.SIGINT)
         ran = ended(process)
     assert ran.code == 130, ran
@@ -304,7 +305,7 @@ def test_an_interrupt_while_the_pool_starts_leaves_nothing(script):
 def test_one_that_is_killed_leaves_a_pool_that_is_told_and_taken_down(script):
     name = script("import time\nprint('begun', flush=True)\ntime.sleep(60)\n")
     with begun("run", "nodes=2", "pool=p", name, folder=script.folder) as process:
-        wait_for(lambda: "begun" in process.stdout.readline())
+        until(lambda: "begun" in process.stdout.readline())
         said = sky("status").stdout
         assert f"in use by skyward-nb run {name} (process {process.pid})" in said
         assert f"{name} has been running for" in said
@@ -315,7 +316,7 @@ def test_one_that_is_killed_leaves_a_pool_that_is_told_and_taken_down(script):
         assert f"ranks 0-1 are in {name}, line 3: time.sleep(60)" in said
         process.kill()
         process.wait()
-    wait_for(lambda: f"left by skyward-nb run {name}, ends itself in" in sky("status").stdout)
+    until(lambda: f"left by skyward-nb run {name}, ends itself in" in sky("status").stdout)
     ran = sky("run", "pool=p", name, folder=script.folder)
     assert ran.code == 1 and "train.py has been running for" in ran.stderr
     assert sky("down", "p").stdout == "pool p is down: 2 ranks ended, nothing left running\n"
@@ -354,20 +355,22 @@ def test_a_pool_that_is_kept_serves_the_next_script_in_fresh_processes(script):
     ran = run(script, "nodes=2", "keep", "pool=warm", name)
     assert said(ran.stdout) == {f"1 True {script.folder}": BOTH}, ran
     assert "left by skyward-nb run train.py, ends itself in" in sky("status").stdout
-    script("value = 2", "beside.py")
+    script(
+        "value = 20", "beside.py"
+    )  # another size: a .pyc knows its source by that and by the second
     other = script.folder / "elsewhere"
     other.mkdir()
     ran = sky("run", "pool=warm", f"../{name}", folder=other)
-    assert said(ran.stdout) == {f"2 True {other}": BOTH}, ran
+    assert said(ran.stdout) == {f"20 True {other}": BOTH}, ran
     assert "Starting" not in ran.stderr
     ran = run(script, "pool=warm", script("1/0", "bad.py"))
     assert ran.code == 1 and "ZeroDivisionError" in ran.stderr
     ran = run(script, "pool=warm", name)
-    assert said(ran.stdout) == {f"2 True {script.folder}": BOTH}, ran
+    assert said(ran.stdout) == {f"20 True {script.folder}": BOTH}, ran
     ran = run(script, "pool=warm", "nodes=5", name)
     assert ran.code == 1 and "is up with nodes=2" in ran.stderr
     ran = run(script, name)
-    assert ran.stdout == f"[rank 0] 2 True {script.folder}\n", "one of its own"
+    assert ran.stdout == f"[rank 0] 20 True {script.folder}\n", "one of its own"
     assert sky("down", "warm").code == 0
 
 
@@ -399,7 +402,7 @@ def test_the_processes_of_a_script_are_gone_after_it_where_the_pool_stays(script
     ran = run(script, "keep", "pool=p", name)
     pids = [int(word) for word in ran.stdout.removeprefix("[rank 0] ").split()]
     assert len(pids) == 2
-    wait_for(lambda: not any(map(psutil.pid_exists, pids)))
+    until(lambda: not any(map(psutil.pid_exists, pids)))
     assert sky("down").code == 0
 
 

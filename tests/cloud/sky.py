@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.box import Inside
+from waiting import until
 
 _TESTS = Path(__file__).parents[1]
 _SOON = 30.0
@@ -95,7 +96,7 @@ class CloudMachine(Inside):
     def reclaim(self) -> None:
         """EC2 takes it back; nothing of it runs any more then."""
         self._cloud.ask("reclaim", instance=self.instance)
-        _until(lambda: not Path(f"/proc/{self.pid}").exists() or None, _SOON)
+        until(lambda: not Path(f"/proc/{self.pid}").exists(), _SOON)
 
     def cut(self) -> None:
         """From here on nothing comes from here to it, and nobody is told."""
@@ -189,15 +190,15 @@ class Cloud:
     def leases_run_out(self, seconds: float = _SOON) -> None:
         """Time goes on for all machines, until those that nobody needs have ended by themselves."""
 
-        def none_left() -> bool | None:
+        def none_left() -> bool:
             self.ask("settled")
             for each in self.machines:
                 # It may be ending just now.
                 with contextlib.suppress(RuntimeError, OSError, ValueError, IndexError):
                     each.pass_time(7200)
-            return True if not self.machines else None
+            return not self.machines
 
-        _until(none_left, seconds)
+        until(none_left, seconds)
 
     def capacity(self, kind: str, zone: str, count: int) -> None:
         """How many more machines of a type a zone has."""
@@ -241,7 +242,14 @@ class Cloud:
 
     def up(self, count: int, seconds: float = _SOON) -> list[CloudMachine]:
         """Wait until so many have power."""
-        return _until(lambda: found if len(found := self.machines) == count else None, seconds)
+        found: list[CloudMachine] = []
+
+        def are_up() -> bool:
+            found[:] = self.machines
+            return len(found) == count
+
+        until(are_up, seconds)
+        return found
 
     def booted(self, count: int, seconds: float = _SOON) -> list[CloudMachine]:
         """Wait until so many have run their user-data."""
@@ -250,7 +258,7 @@ class Cloud:
             told = [each for each in self.ask("machines") if each["status"] is not None]
             return [CloudMachine(self, each) for each in told] if len(told) == count else None
 
-        return _until(done, seconds)
+        return until(done, seconds)
 
     def left(self) -> dict[str, list[str]]:
         """What there is that costs, or that somebody would have to clean up, by kind."""
@@ -277,11 +285,3 @@ class Cloud:
             os.kill(self._server.pid, signal.SIGKILL)
             self._server.wait()
         self._server.stdout.close()
-
-
-def _until(what: Any, seconds: float) -> Any:
-    end = time.monotonic() + seconds
-    while (found := what()) is None:
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.02)
-    return found

@@ -6,11 +6,11 @@ import io
 import os
 import sys
 import threading
-import time
 import warnings
 from typing import ClassVar
 
 import pytest
+from waiting import until
 
 from skyward_nb.runtime import hooks, outlet
 from skyward_nb.words.events import Progress
@@ -100,16 +100,9 @@ def test_what_is_said_last_is_told_though_nothing_follows(told):
         bar.set_postfix(step=step)
     few = len(told)
     assert few < 100
-    wait_for(lambda: told[-1].note == "step=1999")
+    until(lambda: told[-1].note == "step=1999", 20)
     assert not told[-1].over
     bar.close()
-
-
-def wait_for(condition):
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def test_numbers_of_any_kind(told):
