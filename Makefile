@@ -1,22 +1,34 @@
 # Two commands for a start: `make demo` and `make test`. Needs Python 3.11+, make, git, a registry.
-PYTHON ?= python3
-VENV   ?= .venv
-BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-STAMPS := $(VENV)/.stamps
+PYTHON  ?= python3
+VENV    ?= .venv
+BIN     := $(VENV)/bin
+STAMPS  := $(VENV)/.stamps
+INSTALL := .ci/install $(BIN)/python
+WORKERS ?= 4
+# Most tests wait for processes more than they compute: more workers than processors end sooner.
+PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check format lint types imports schema notebooks bench faults cloud-faults minors clean
+.PHONY: demo test test-all soak durations check format lint types imports schema notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
 
-test: $(STAMPS)/test $(STAMPS)/chromium $(STAMPS)/sshd  ## what the tests need, and the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: tools  ## what the tests need, and the tests
+	$(PYTEST)
 
-check: lint types imports test  ## all that CI asks for; the notebooks are run by the tests
+test-all: tools  ## every test there is, every fault and every call of AWS that can go wrong
+	$(PYTEST) --all
+
+soak: tools  ## `make soak N=20`: the tests N times in a row, every second time on a machine that is shaken
+	$(BIN)/python tests/soak.py $(or $(N),20) $(PYTEST)
+
+durations:  ## keep the last run's durations, which order the files; draws the table in CONTRIBUTING.md
+	$(BIN)/python tests/durations.py
+
+check: lint types imports test  ## all that CI asks for
 
 format: $(STAMPS)/lint
 	$(BIN)/ruff format skyward_nb tests notebooks
@@ -39,39 +51,50 @@ schema: $(STAMPS)/demo  ## the JSON schema of the record for front ends, made fr
 notebooks: $(STAMPS)/demo
 	$(BIN)/python notebooks/execute.py notebooks/[0-9]*.ipynb
 
-bench: $(BIN)/python  ## the speeds, side by side with the peers, in one run and one environment
-	test -x build/bench/bin/python || $(PYTHON) -m venv build/bench
-	build/bench/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --requirement tests/benchmarks/peers.txt --editable '.[aws-test]'
-	cd tests/benchmarks && ../../build/bench/bin/python -m pytest -c bench.ini --benchmark-json=../../build/bench.json
+bench: build/bench/bin/python  ## the speeds, side by side with the peers, in one run and one environment
+	.ci/install $< --torch '.[aws-test]' --requirement tests/benchmarks/peers.txt
+	cd tests/benchmarks && ../../$< -m pytest -c bench.ini --benchmark-json=../../build/bench.json
 
 faults: $(STAMPS)/test  ## every fault at every moment, and a line cut at every byte; writes the table
 	$(BIN)/python -m pytest tests/faults --faults-table=tests/faults/README.md
 
-cloud-faults: $(STAMPS)/test $(STAMPS)/sshd  ## every call of AWS that comes to grief; writes the table
+cloud-faults: tools  ## every call of AWS that goes wrong; writes the table
 	$(BIN)/python -m pytest -n 2 tests/cloud/test_leftovers.py --cloud-faults=tests/cloud/README.md
 
 minors:  ## the base package and its tests without frameworks, on every supported minor found
 	.ci/minors
+
+deps: build/newest/bin/python  ## the newest releases of all dependencies: what of them still fits
+	$(PYTHON) .ci/deps $<
+
+constraints: $(STAMPS)/demo  ## what is installed, compiled anew with hashes; UPGRADE=1 takes the newest releases
+	.ci/constraints $(BIN)/uv $(if $(UPGRADE),--upgrade)
 
 clean:
 	rm -rf build dist .venv
 
 # ── the environment: made once, renewed when the pins or the package's needs change ─────
 
+.PHONY: tools
+tools: $(STAMPS)/test $(STAMPS)/chromium $(STAMPS)/sshd
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed, $(PYTHON) is {sys.version.split()[0]}: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 
+build/%/bin/python:
+	$(PYTHON) -m venv build/$*
+
 $(STAMPS)/demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[demo]'
+	$(INSTALL) --torch '.[demo]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test,aws-test]'
+	$(INSTALL) --torch '.[demo,test,arrays,frameworks,loops,lab-test,aws-test]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(PIP) --editable '.[demo,test,arrays,frameworks,loops,lab-test,aws-test,lint]'
+	$(INSTALL) --torch '.[demo,test,arrays,frameworks,loops,lab-test,aws-test,lint]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/chromium: .ci/chromium | $(BIN)/python

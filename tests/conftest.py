@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -16,7 +17,11 @@ from skyward_nb.providers import folders
 from skyward_nb.wire import home
 
 if TYPE_CHECKING:
+    from pools import Lender
+
     from skyward_nb.pool.pool import Pool
+
+pytest_plugins = ["durations"]
 
 # No timed assertion in a test: machines are busy.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -30,18 +35,30 @@ for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, own)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """A file's tests run in one process; those that change the network with those a change upsets."""
-    from xdist.scheduler.loadfile import LoadFileScheduling
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "also run what is marked `extensive`, and every case where else a few are played"
+    parser.addoption("--all", action="store_true", help=words)
 
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            # Chromium lets go of what it loads when an interface comes or goes (ERR_NETWORK_CHANGED).
-            networks = ("tests/cluster/", "tests/cloud/", "tests/lab/")
-            return "networks" if nodeid.startswith(networks) else super()._split_scope(nodeid)
 
-    return Scheduling(config, log)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of tests that stay until the end: the collector of garbage passes them by."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Extensive tests are for `--all`, and for whoever names them."""
+    if config.getoption("--all") or any("::" in each for each in config.args):
+        return
+    left_out = [each for each in items if each.get_closest_marker("extensive")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        kept = set(items) - set(left_out)
+        items[:] = [each for each in items if each in kept]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -100,3 +117,23 @@ def make(no_leaks: set[str]) -> Iterator[Callable[..., Pool]]:
     yield make_one
     for pool in made:
         pool.close()
+
+
+@pytest.fixture(scope="module")
+def lender() -> Iterator[Lender]:
+    """Keeps pools from one test of a file to the next."""
+    from pools import Lender
+
+    with leaves_nothing():
+        made = Lender()
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def lend(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Pool]]:
+    """Lends pools that no test has used, as far as one can see; afterwards nothing else is left."""
+    with leaves_nothing(lender.kept):
+        yield lender.lend
+        monkeypatch.undo()
+        lender.take_back()

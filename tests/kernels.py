@@ -51,6 +51,30 @@ def meet(*names):
 """
 
 
+_REMEMBER = """
+import os as _os, sys as _sys
+get_ipython().as_it_was = _os.getcwd(), dict(_os.environ), list(_sys.path)
+del _os, _sys
+"""
+_WIPE = """
+%unload_ext skyward_nb
+%reset -f
+import os as _os, sys as _sys
+_folder, _env, _path = get_ipython().as_it_was
+_os.chdir(_folder)
+for _name in {**_os.environ, **_env}:
+    _os.environ[_name] = _env.get(_name, "")
+    if _name not in _env:
+        del _os.environ[_name]
+_sys.path[:] = _path
+_history = get_ipython().history_manager
+_history.input_hist_parsed[:] = _history.input_hist_raw[:] = [""]
+get_ipython().execution_count = 1
+%reset -f
+%load_ext skyward_nb
+"""
+
+
 class Marks:
     """Files by which ranks say where they are, to each other and to a test.
 
@@ -151,9 +175,22 @@ class Kernel:
 
     def __init__(self, manager: KernelManager) -> None:
         self.manager = manager
-        self.client = manager.client()
+        self._connect()
+
+    def _connect(self) -> None:
+        self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
+        assert self._run_unseen(_REMEMBER).status == "ok"
+
+    def _run_unseen(self, code: str) -> Ran:
+        """Run code that is no cell: it has no number."""
+        return self.finish(self.client.execute(code, silent=True))
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.manager.provisioner.pid
 
     def begin(self, code: str) -> str:
         """Send a cell; returns the message's id."""
@@ -253,14 +290,35 @@ class Kernel:
         """Restart it as a front end does, or have it killed first; what the extension says then."""
         self.client.stop_channels()
         self.manager.restart_kernel(now=by_kill)
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self._connect()
         return self.run("%load_ext skyward_nb").stdout
 
     def interrupt(self) -> None:
         """Press the square button."""
         self.manager.interrupt_kernel()
+
+    def wipe(self) -> None:
+        """Make it as it began: no pools, names, cells, settings; folder, environment, import path as they were.
+
+        Modules that it has imported stay. One that does not answer is killed and comes again.
+        """
+        try:
+            ran = self._run_unseen(_WIPE)
+        except TimeoutError:
+            self.restart(by_kill=True)
+        else:
+            assert ran.status == "ok", ran
+
+
+_RUNNING: list[Kernel] = []
+
+
+@contextmanager
+def _leaves_kernels() -> Iterator[None]:
+    """Afterwards nothing is left but kernels that go on, also where they were restarted meanwhile."""
+    with leaves_nothing() as before:
+        yield
+        before.update(f"child {each.pid}" for each in _RUNNING)
 
 
 @contextmanager
@@ -277,19 +335,29 @@ def kernel(**env: str) -> Iterator[Kernel]:
         )
         manager.start_kernel(env={**os.environ, **env})
         running = Kernel(manager)
+        _RUNNING.append(running)
         try:
             assert running.run("%load_ext skyward_nb").status == "ok"
             yield running
         finally:
+            _RUNNING.remove(running)
             running.client.stop_channels()
             manager.shutdown_kernel()
             manager.cleanup_resources()
 
 
 @contextmanager
+def wiped(running: Kernel) -> Iterator[Kernel]:
+    """A kernel that several tests use, for one of them: nothing is left of what was started in it."""
+    with _leaves_kernels():
+        yield running
+        running.wipe()
+
+
+@contextmanager
 def ready(*cells: str, timeout: float = 100, **env: str) -> Iterator[Kernel]:
     """A kernel in which these cells have run well; nothing is left of what was started in it."""
-    with leaves_nothing(), kernel(**env) as running:
+    with _leaves_kernels(), kernel(**env) as running:
         for each in cells:
             ran = running.run(each, timeout)
             assert ran.status == "ok", ran

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psutil
@@ -31,20 +31,22 @@ def traces() -> set[str]:
     return {f"process {pid}" for pid in ours()} | stores | runtimes | children
 
 
-def gone_within(seconds: float, before: set[str]) -> set[str]:
-    """What is still left after `seconds` of what was not there `before`."""
+def gone_within(
+    seconds: float, before: set[str], kept: Callable[[], set[str]] = frozenset
+) -> set[str]:
+    """What is still left after `seconds` of what was not there `before`, and is not `kept`."""
     until = time.monotonic() + seconds
-    while (left := traces() - before) and time.monotonic() < until:
+    while (left := traces() - before - kept()) and time.monotonic() < until:
         time.sleep(0.05)
     return left
 
 
 @contextmanager
-def leaves_nothing() -> Iterator[set[str]]:
-    """Afterwards nothing is left of what was started within; yields what there was before."""
+def leaves_nothing(kept: Callable[[], set[str]] = frozenset) -> Iterator[set[str]]:
+    """Afterwards nothing is left of what was started within, but what is `kept`; yields what there was before."""
     before = traces()
     yield before
-    left = gone_within(30, before)
+    left = gone_within(30, before, kept)
     if left:
         clear(left)
     assert not left, f"left behind: {sorted(left)}"

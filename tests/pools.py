@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import psutil
+from leaks import traces
+
 from skyward_nb.cell.source import compile_cell
 from skyward_nb.pool import registry
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.wire.payload import unpack
+from skyward_nb.words.errors import PoolError
 from skyward_nb.words.parts import RunCard
 from skyward_nb.words.spec import PoolSpec
 
@@ -50,3 +56,63 @@ def found(pool):
     """Another client's view of a pool."""
     (entry,) = [each for each in registry.entries() if each.pool_id == pool.pool_id]
     return Pool(entry.spec, PROVIDERS[entry.spec.provider](), lambda _: None, pool_id=pool.pool_id)
+
+
+class Lender:
+    """Pools that the tests of a file use one after another; each test has its own as if it were new.
+
+    A pool that a test leaves whole is kept and its ranks begin anew, which takes a tenth of a start.
+    """
+
+    def __init__(self):
+        self._kept = {}
+        self._lent = []
+
+    def lend(self, **options):
+        """A pool of these options, as `start` makes it."""
+        asked = repr(sorted(options.items()))
+        pool = self._kept.pop(asked, None) or start(**options)
+        self._lent.append((asked, pool))
+        return pool
+
+    def take_back(self):
+        """Keep what can be lent again, and close the rest."""
+        while self._lent:
+            asked, pool = self._lent.pop()
+            if asked not in self._kept and _begins_anew(pool):
+                self._kept[asked] = pool
+            else:
+                pool.close()
+
+    def close(self):
+        """Close what is kept."""
+        self.take_back()
+        while self._kept:
+            self._kept.popitem()[1].close()
+
+    def kept(self):
+        """What there is of the pools that are kept, as `leaks.traces` names it."""
+        return set().union(*(_traces_of(pool) for pool in self._kept.values()))
+
+
+def _begins_anew(pool):
+    """Whether a pool is whole, and its ranks new."""
+    if pool.closed:
+        return False
+    try:
+        pool.restart(lambda _: None)
+    except PoolError:
+        return False
+    return True
+
+
+def _traces_of(pool):
+    """The folders of a pool, and its agents, forges and ranks; nothing that these have started."""
+    processes = set(pool.pids.values())
+    for machine in pool._generations.machines:
+        local = getattr(machine, "_here", machine)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            agent = psutil.Process(local._agent.pid)
+            processes |= {agent.pid, *(child.pid for child in agent.children()[:1])}
+    folders = {each for each in traces() if pool.pool_id in each}
+    return folders | {f"{kind} {pid}" for kind in ("process", "child") for pid in processes}

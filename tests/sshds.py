@@ -9,11 +9,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+from waiting import until
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 _PRIVSEP = Path("/run/sshd")
@@ -53,13 +53,19 @@ class Sshd:
         self.known_hosts = folder / "known_hosts"
         self.client_config = folder / "client_config"
         self.log = folder / "sshd.log"
+        self.home = folder.with_name(f"home-{folder.name}")
+        """A home with no files for a login shell: what a person's own do there takes its time."""
         self._server: subprocess.Popen[bytes] | None = None
         self.host_public = make_key(self.host_key).split(" test")[0]
+        self._private = self.host_key.read_bytes()
         self.authorized = folder / "authorized_keys"
-        self.authorized.write_text(make_key(self.client_key))
+        self._authorized = make_key(self.client_key)
+        self.authorized.write_text(self._authorized)
+        self.home.mkdir(mode=0o700)
         self.port = _free_port(self.address)
         self.environ = environ or {}
         self.options = options
+        self._options = dict(options)
         self.know(self.host_public)
         self.say()
 
@@ -113,8 +119,8 @@ class Sshd:
             **self.options,
         }
         text = "".join(f"{word} {value}\n" for word, value in lines.items())
-        if self.environ:
-            text += "SetEnv " + " ".join(f"{k}={v}" for k, v in self.environ.items()) + "\n"
+        environ = {"HOME": self.home, **self.environ}
+        text += "SetEnv " + " ".join(f"{k}={v}" for k, v in environ.items()) + "\n"
         config = self.folder / "sshd_config"
         config.write_text(text)
         assert SSHD is not None
@@ -123,13 +129,18 @@ class Sshd:
                 [SSHD, "-D", "-e", "-f", str(config)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
-            assert self._server.poll() is None, self.log.read_text()
-            with contextlib.suppress(OSError), socket.create_connection((self.address, self.port)):
-                return self
-            time.sleep(0.02)
-        raise AssertionError(f"sshd does not listen: {self.log.read_text()}")
+        told = self.logged("Connection from")
+        until(self._listens, 20)
+        # That it was asked is in its log by now, and does not come to it while a test counts.
+        until(lambda: self.logged("Connection from") > told)
+        return self
+
+    def _listens(self) -> bool:
+        assert self._server is not None
+        assert self._server.poll() is None, self.log.read_text()
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        with socket.socket(family) as asking:
+            return asking.connect_ex((self.address, self.port)) == 0
 
     @property
     def pid(self) -> int:
@@ -146,11 +157,30 @@ class Sshd:
                     found.append(each)
         return found
 
+    def renew(self) -> None:
+        """For the next test: as it was made, with nobody logged in and nothing in its log."""
+        has_own_key = self.host_key.read_bytes() == self._private
+        if self._server is None or self.options != self._options or not has_own_key:
+            self.stop()
+            self.options = dict(self._options)
+            self.host_key.write_bytes(self._private)
+            self.host_key.with_suffix(".pub").write_text(self.host_public)
+        else:
+            self.cut()
+        self.authorized.write_text(self._authorized)
+        self.know(self.host_public)
+        self.say()
+        if self._server is None:
+            self.start()
+        self.log.write_text("")
+
     def cut(self) -> None:
         """End the connections there are, as a crash would."""
-        for each in self.connections():
+        found = self.connections()
+        for each in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
+        until(lambda: all(map(_has_ended, found)))
 
     def logged(self, words: str) -> int:
         """How often its log says this."""
@@ -184,6 +214,14 @@ def sshd(folder: Path, environ: dict[str, str] | None = None, **options: object)
         yield server.start()
     finally:
         server.stop()
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Also where its parent, which was held up, has not taken note."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _free_port(address: str) -> int:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.api.aftermath import aftermath, deaths, halt_of, of_an_old_group, whereabouts_of
 from skyward_nb.api.failures import (
     died,
     exception_of,
@@ -23,6 +22,7 @@ from skyward_nb.api.failures import (
 from skyward_nb.api.groups import show_groups
 from skyward_nb.api.profiles import told
 from skyward_nb.api.results import RankResults
+from skyward_nb.api.run_notes import deaths, halt_of, of_an_old_group, run_notes, whereabouts_of
 from skyward_nb.api.sources import sources
 from skyward_nb.pool.hang import spell_span
 from skyward_nb.pool.outcome import Outcome
@@ -82,7 +82,7 @@ class Ending:
         self, timeout: float | None, value_of: Callable[[], T], *, ends: bool = True
     ) -> T:
         outcome = self._outcome
-        notes = (*self._aftermath(), *outcome.plan.notes, *self._spilled())
+        notes = (*self._run_notes(), *outcome.plan.notes, *self._spilled())
         # Not with the rest, which an exception carries, too.
         self._display.note(*self._profiled())
         if outcome.interrupted and not self._all_ended_well():
@@ -238,8 +238,10 @@ class Ending:
         failed = self._outcome.failed if failed is None else failed
         world = self._pool.spec.world_size
         notes = (*self._deaths(), *notes)
-        if self._pool.reformed_in == self._pool.generation and not self._outcome.was_reformed:
-            notes = (*of_an_old_group(failed, self._pool.generation), *notes)
+        outcome = self._outcome
+        if outcome.on_reformed:
+            old = of_an_old_group(failed, outcome.on_reformed, was_cut=outcome.was_cut)
+            notes = (*old, *notes)
         error = exception_of(failed, world, self._store, notes)
         if isinstance(error, BaseExceptionGroup) and (shell := get_ipython()) is not None:
             show_groups(shell)
@@ -291,19 +293,19 @@ class Ending:
         found = {rank: whereabouts(loss.stack, self._source) for rank, loss in lost}
         return {rank: at.place for rank, at in found.items() if at.place and not at.busy}
 
-    def _interrupted(self, aftermath: tuple[str, ...]) -> KeyboardInterrupt:
+    def _interrupted(self, notes: tuple[str, ...]) -> KeyboardInterrupt:
         is_kept = self._goes_on and not self._outcome.began_anew
         kept = "; namespaces kept on all ranks" if is_kept else ""
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
-        self._display.end("interrupted", words, notes=aftermath)
+        self._display.end("interrupted", words, notes=notes)
         error = KeyboardInterrupt()
-        show(error, [f"KeyboardInterrupt: {words}", *aftermath])
+        show(error, [f"KeyboardInterrupt: {words}", *notes])
         return error
 
-    def _aftermath(self) -> tuple[str, ...]:
+    def _run_notes(self) -> tuple[str, ...]:
         """What else there is to say of the run, whatever became of it."""
         pool = self._pool
-        return aftermath(
+        return run_notes(
             self._outcome,
             pool.generation,
             self._where,

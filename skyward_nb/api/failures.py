@@ -72,12 +72,12 @@ def exception_of(
     failed: Sequence[RankDone],
     world_size: int,
     store: ContentStore,
-    aftermath: tuple[str, ...] = (),
+    run_notes: tuple[str, ...] = (),
 ) -> BaseException:
     """The exception of the first rank that failed, itself, noting all ranks that failed.
 
     Its `failures` are those of all ranks. Each of these has a note, and so has each word of the
-    `aftermath`.
+    `run_notes`.
     """
     assert failed[0].failure is not None
     leader = failed[0].failure
@@ -86,7 +86,7 @@ def exception_of(
     notes = [_note(each, world_size, whole=number > 0) for number, each in enumerate(failures)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         notes[_MOST_NOTES:] = [f"{more} more failures: `error.failures` lists all"]
-    notes += aftermath
+    notes += run_notes
     for note in notes:
         with contextlib.suppress(Exception):  # not by the class's own add_note
             BaseException.add_note(error, note)
@@ -100,7 +100,7 @@ def exception_of(
 def died(
     lost: Mapping[int, RankLost],
     words: Mapping[int, str],
-    aftermath: str,
+    run_notes: str,
     places: Mapping[int, str] = MappingProxyType({}),
 ) -> RankDied:
     """The error for ranks whose processes ended; `words` is what each last wrote.
@@ -113,7 +113,7 @@ def died(
         for rank in sorted(lost)
         if words.get(rank)
     ]
-    lines += [aftermath] if aftermath else []
+    lines += [run_notes] if run_notes else []
     return RankDied({rank: loss.how for rank, loss in lost.items()}, "\n".join(lines))
 
 
@@ -141,11 +141,11 @@ def timed_out(
     timeout: float,
     halt: Halt,
     stacks: Mapping[int, tuple[Thread, ...]],
-    aftermath: tuple[str, ...] = (),
+    run_notes: tuple[str, ...] = (),
 ) -> RunTimeout:
     """The error for a run that was stopped after its `timeout`, and how it stood then."""
     error = RunTimeout(timeout, tuple(sorted(halt.running)), stacks, why_stopped(timeout, halt))
-    for note in (report(halt), *aftermath):
+    for note in (report(halt), *run_notes):
         if note:
             error.add_note(note)
     return error

@@ -11,6 +11,8 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from skyward_nb.compat import ipython_private
+
 
 def show_groups(shell: InteractiveShell) -> None:
     """From now on the shell shows groups that render themselves as they do; others as before."""
@@ -22,8 +24,8 @@ def show_groups(shell: InteractiveShell) -> None:
         value = sys.exc_info()[1] if exc_tuple is None else exc_tuple[1]
         render = getattr(value, "_render_traceback_", None)
         if isinstance(value, BaseExceptionGroup) and render is not None:
-            shell._get_exc_info(exc_tuple)  # which notes it as the last one, for debuggers
-            shell._showtraceback(type(value), value, render())
+            ipython_private.exception_info(shell, exc_tuple)
+            ipython_private.show_traceback(shell, type(value), value, render())
         else:
             before(exc_tuple, *args, **kwargs)
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from typing import Generic, TypeVar, overload
 
-from IPython.lib.pretty import RepresentationPrinter, _repr_pprint
+from IPython.lib.pretty import RepresentationPrinter
 
+from skyward_nb.compat.ipython_private import print_by_repr
 from skyward_nb.words.ranks import spell_ranks
 
 T = TypeVar("T")
@@ -141,8 +142,9 @@ class _Printer(RepresentationPrinter):
         super().__init__(page, max_width=width, max_seq_length=items)
         self._most = most
         self._left = _MOST_OBJECTS
+        by_repr = print_by_repr()
         for kind, known in list(self.type_pprinters.items()):
-            if known is _repr_pprint:
+            if known is by_repr:
                 self.type_pprinters[kind] = self._print_repr
 
     def pretty(self, obj: object) -> None:

@@ -16,8 +16,8 @@ import msgspec
 
 from skyward_nb.api.failures import RankFailure
 from skyward_nb.api.frameworks import Choice, choose_for_script
+from skyward_nb.api.pool_client import PoolClient
 from skyward_nb.api.specs import check_profile
-from skyward_nb.api.visit import Visit
 from skyward_nb.cell.source import own_cell
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.view import RankState, View
@@ -100,7 +100,7 @@ class Script:
 
 
 def run_script(
-    there: Visit, script: Script, options: Mapping[str, Any], display: RunDisplay
+    there: PoolClient, script: Script, options: Mapping[str, Any], display: RunDisplay
 ) -> ScriptEnd:
     """Run a script on all ranks, each in a process that nobody has used, and leave none used.
 
@@ -120,7 +120,7 @@ def run_script(
 
 
 def _run(
-    there: Visit, script: Script, options: Mapping[str, Any], display: RunDisplay
+    there: PoolClient, script: Script, options: Mapping[str, Any], display: RunDisplay
 ) -> BaseException | None:
     """Run it; what ended it, where that was not its own end."""
     path = str(script.path.resolve())

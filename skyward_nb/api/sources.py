@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skyward_nb.compat.ipython_private import cell_number
 from skyward_nb.pool.whereabouts import Source
 from skyward_nb.words.commands import SourceFile
 from skyward_nb.words.parts import RunCard
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def cell_source(shell: InteractiveShell | None, filename: str) -> SourceFile | None:
     """The text of a notebook cell by the file name its code carries."""
-    number = shell.compile._filename_map.get(filename) if shell is not None else None
+    number = cell_number(shell, filename) if shell is not None else None
     if number is None:
         return None
     return SourceFile(filename, number, "".join(linecache.getlines(filename)))

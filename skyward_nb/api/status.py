@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from skyward_nb.api.left import Left
+from skyward_nb.api.found_pools import FoundPool
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.times import clock
 
@@ -88,7 +88,7 @@ class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
     cost: CostRow | None = None
 
 
-def row_of(left: Left) -> PoolRow:
+def row_of(left: FoundPool) -> PoolRow:
     """The row of a pool as its agent tells anybody of this user."""
     entry, now = left.entry, left.condition
     spec, began, client = entry.spec, now.unseen, now.client

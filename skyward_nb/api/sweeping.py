@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skyward_nb.providers.aws import ledger
 from skyward_nb.providers.folders import sweep as sweep_folders
-from skyward_nb.providers.remains import Swept
+from skyward_nb.providers.orphans import Swept
 
 if TYPE_CHECKING:
     from skyward_nb.providers.aws.sweep import Found

@@ -21,9 +21,9 @@ from skyward_nb.words.masking import masked_address
 from skyward_nb.words.spec import PoolSpec
 
 RUNNING = (
-    "cloudpickle>=3.1",
+    "cloudpickle>=3.1,<4",
     "dill>=0.4",
-    "ipython>=9",
+    "ipython>=9,<10",
     "matplotlib-inline>=0.1.7",
     "msgspec>=0.20",
     "platformdirs>=4",
@@ -33,7 +33,7 @@ RUNNING = (
 )
 """What agent and ranks import of others."""
 
-BESIDE = ("ipykernel>=7", "ipywidgets>=8.1", "packaging>=24", "tblib>=3.2")
+BESIDE = ("ipykernel>=7,<8", "ipywidgets>=8.1,<9", "packaging>=24", "tblib>=3.2")
 """What of our needs code of cells may import there, as it can here."""
 
 

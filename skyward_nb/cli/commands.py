@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skyward_nb.api.left import Left, choose, forget, forgotten, others, unanswered
+from skyward_nb.api.found_pools import FoundPool, choose, forget, forgotten, others, unanswered
 from skyward_nb.api.options import Asked
 from skyward_nb.cli.words import at_terminal
 from skyward_nb.words.errors import OptionError, PoolError, spell_size
@@ -122,7 +122,7 @@ def _runs(there: list[Kept], *, as_json: bool) -> int:
 
 def down(asked: Asked, _rest: list[str], as_json: bool) -> int:
     """Take pools down that nobody conducts; those that somebody does are told, and stay."""
-    from skyward_nb.api.visit import take_down
+    from skyward_nb.api.pool_client import take_down
     from skyward_nb.cli.documents import Down, EndedPool, KeptPool, show
 
     ended: list[EndedPool] = []
@@ -158,7 +158,7 @@ def down(asked: Asked, _rest: list[str], as_json: bool) -> int:
     return 1 if kept or any(each.may_run for each in ended) else 0
 
 
-def _meant(names: list[str], there: list[Left]) -> list[Left]:
+def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
     """The pools to take down: those that are named, all, or the only one that is free."""
     if names == ["all"]:
         return there
@@ -195,14 +195,14 @@ def check(asked: Asked, _rest: list[str], as_json: bool) -> int:
     if asked.rest:
         return _hang(asked, as_json=as_json)
     from skyward_nb.api.defaults import defaults
+    from skyward_nb.api.pool_client import no_frameworks, open_pool
     from skyward_nb.api.survey import survey, survey_lines
-    from skyward_nb.api.visit import no_frameworks, visit
     from skyward_nb.show.display import RunDisplay
     from skyward_nb.show.log import LogCanvas
 
     known = defaults(Path.cwd(), os.environ, {})
     display = RunDisplay(LogCanvas(), "")
-    with visit(asked.pool, known, display, "skyward-nb check", no_frameworks) as there:
+    with open_pool(asked.pool, known, display, "skyward-nb check", no_frameworks) as there:
         found = survey(there.pool.spec, there.ask)
         if as_json:
             *_, last = found
@@ -231,8 +231,8 @@ def _hang(asked: Asked, *, as_json: bool) -> int:
 def run(asked: Asked, rest: list[str], as_json: bool) -> int:
     """Run a script on every rank; the exit code is the script's."""
     from skyward_nb.api.defaults import defaults, with_defaults
+    from skyward_nb.api.pool_client import open_pool
     from skyward_nb.api.script import Script, run_script
-    from skyward_nb.api.visit import visit
     from skyward_nb.show.display import RunDisplay
     from skyward_nb.show.log import LogCanvas
 
@@ -256,7 +256,7 @@ def run(asked: Asked, rest: list[str], as_json: bool) -> int:
             return chosen.words
 
         program = f"skyward-nb run {script.path.name}"
-        with visit(asked.pool, known, display, program, frameworks) as there:
+        with open_pool(asked.pool, known, display, program, frameworks) as there:
             end = run_script(there, script, options, display)
     if end.traceback:
         print(*end.traceback, sep="\n", file=sys.stderr)

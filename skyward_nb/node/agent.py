@@ -26,14 +26,14 @@ import msgspec
 from skyward_nb.node import forge, notices
 from skyward_nb.node.clientline import ClientLine
 from skyward_nb.node.deaths import ENDED, Deaths
-from skyward_nb.node.doors import Doors, knock
+from skyward_nb.node.endpoints import Endpoints, probe
+from skyward_nb.node.folder_lock import FolderRefresher, held
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.journal import Journal
 from skyward_nb.node.lease import Lease, lease_of
 from skyward_nb.node.rankline import RankLine
 from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.node.stackpipe import STACK_SIGNAL
-from skyward_nb.node.staying import Staying, held
 from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.node.values import Values
 from skyward_nb.plugins.base import find_plugin
@@ -52,10 +52,10 @@ from skyward_nb.words.commands import (
     Inspect,
     Interrupt,
     Kill,
-    Knock,
+    Listen,
     Look,
-    Meet,
     Ping,
+    Probe,
     Reform,
     Reserve,
     Resume,
@@ -71,10 +71,10 @@ from skyward_nb.words.events import (
     Condition,
     Event,
     Hello,
-    Knocked,
     Leaving,
-    Met,
+    Listening,
     Noticed,
+    Probed,
     RankDone,
     RankLost,
     RankRefused,
@@ -109,7 +109,7 @@ class Agent:
         folder: Path,
         journal: Journal,
         values: Values,
-        staying: Staying,
+        staying: FolderRefresher,
         terms: Terms,
         forge_pid: int,
         control: socket.socket,
@@ -147,7 +147,7 @@ class Agent:
         """What the forge was asked to import."""
         self._reserved: socket.socket | None = None
         self._held_ports: list[socket.socket] = []
-        self._doors: Doors | None = None
+        self._doors: Endpoints | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._forking = asyncio.Lock()
         self._sampler = Sampler()
@@ -453,16 +453,16 @@ class Agent:
 
     # ── other machines ──────────────────────────────────────────────────────────────────
 
-    def _meet(self, order: Meet) -> None:
+    def _meet(self, order: Listen) -> None:
         """Listen where other machines may reach this one, until they have tried."""
         if self._doors is not None:
             self._doors.close()
-        self._doors = Doors(order.first, order.word, loopback=order.loopback)
-        self._tell(Met(order.machine, tuple(self._doors.there)))
+        self._doors = Endpoints(order.first, order.word, loopback=order.loopback)
+        self._tell(Listening(order.machine, tuple(self._doors.there)))
 
-    async def _knock(self, order: Knock) -> None:
-        found = await self._loop.run_in_executor(None, knock, order.doors, order.word)
-        self._tell(Knocked(order.machine, tuple(found)))
+    async def _knock(self, order: Probe) -> None:
+        found = await self._loop.run_in_executor(None, probe, order.doors, order.word)
+        self._tell(Probed(order.machine, tuple(found)))
 
     # ── clients ─────────────────────────────────────────────────────────────────────────
 
@@ -589,9 +589,9 @@ class Agent:
                 # One that is asked for while another is made has its answer in that one.
                 if self._sampling is None or self._sampling.done():
                     self._sampling = self._loop.create_task(self._sample())
-            case Meet():
+            case Listen():
                 self._meet(command)
-            case Knock():
+            case Probe():
                 self._begin_task(self._knock(command))
             case Reserve():
                 self._reserve(command)
@@ -728,7 +728,7 @@ def run(
     own, values = Path(folder), [Path(store) for store in stores]
     journal = Journal(values[-1] / "events")
     store = BlobStore(values[0], values[1])
-    staying = Staying((own, *values))
+    staying = FolderRefresher((own, *values))
     with held(own):
         try:
             agent = Agent(own, journal, Values(own, store), staying, terms, forge_pid, control)

@@ -16,7 +16,7 @@ from collections import deque
 from types import FrameType
 from typing import TypeVar
 
-from skyward_nb.node.putoff import PutOff
+from skyward_nb.node.deferred_interrupt import DeferredInterrupt
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.wire.frames import command_frames
 from skyward_nb.words.commands import Command, Fed, Gather, Interrupt, Resume
@@ -37,7 +37,7 @@ class Mailbox:
         self._interrupted: int | None = None
         self._looks = 0
         self._handler = self._on_signal
-        self._put_off = PutOff()
+        self._put_off = DeferredInterrupt()
         os.register_at_fork(after_in_child=_as_any_process)
 
     def next(self) -> Command | None:

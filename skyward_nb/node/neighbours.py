@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from skyward_nb.node.doors import own_addresses
+from skyward_nb.node.endpoints import own_addresses
 from skyward_nb.wire.addresses import family_of, is_private
-from skyward_nb.wire.beside import side_by_side
-from skyward_nb.wire.pool_key import Doors
+from skyward_nb.wire.concurrently import run_concurrently
+from skyward_nb.wire.pool_key import MutualTLS
 from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.wire.value_stream import Stream
 from skyward_nb.wire.values import ANSWERS, Address, Admit, Branch, Done, Who
@@ -42,7 +42,7 @@ class Neighbours:
         self._serve = serve
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._doors: Doors | None = None
+        self._doors: MutualTLS | None = None
         self._listeners: list[socket.socket] = []
         self.name: str = ""
 
@@ -55,7 +55,7 @@ class Neighbours:
         with self._lock:
             self.close()
             self.name = ask.name
-            self._doors = Doors(ask.key, self._folder)
+            self._doors = MutualTLS(ask.key, self._folder)
             hosts = [host for host in ask.hosts or _own_hosts() if is_private(host)]
             for host in hosts:
                 with contextlib.suppress(OSError):  # it is gone just now, or not up yet
@@ -123,7 +123,7 @@ class Neighbours:
             finally:
                 store.close()
 
-        side_by_side([(lambda tick, b=branch: give(b, tick)) for branch in branches], tick)
+        run_concurrently([(lambda tick, b=branch: give(b, tick)) for branch in branches], tick)
         return lacking
 
     def _opened(self, branch: Branch) -> socket.socket:

@@ -22,6 +22,7 @@ from skyward_nb.node import profiling
 from skyward_nb.node.capture import Capture
 from skyward_nb.node.exceptions import pack_exception
 from skyward_nb.node.frameworks import Frameworks
+from skyward_nb.node.generator_channel import GeneratorChannel
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.profiling import Recording
@@ -29,11 +30,10 @@ from skyward_nb.node.rescue import Rescue
 from skyward_nb.node.shell import RankShell
 from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.uplink import Uplink, encodable
-from skyward_nb.node.wayhome import WayHome
 from skyward_nb.plugins.base import Place
 from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
 from skyward_nb.runtime import hooks, outlet, streams
-from skyward_nb.wire import arrivals, definitions, foreign
+from skyward_nb.wire import definitions, foreign, object_table
 from skyward_nb.wire.blobs import BlobStore, Damaged
 from skyward_nb.wire.explain import kind_in_short
 from skyward_nb.wire.home import home, set_home
@@ -68,10 +68,10 @@ class _NotRebuilt(Exception):
     def __init__(self, parcel: Parcel, error: BaseException) -> None:
         super().__init__(str(error))
         reason = bounded(_text_of(error))
-        if not isinstance(error, PayloadError | arrivals.NotThere | Damaged):
+        if not isinstance(error, PayloadError | object_table.NotThere | Damaged):
             reason = f"{type(error).__name__}: {reason}"
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        gone = isinstance(error, arrivals.NotThere)
+        gone = isinstance(error, object_table.NotThere)
         self.rejected = Rejected(parcel.labels, reason, missing or "", gone)
 
 
@@ -102,7 +102,7 @@ class Rank:
         self._bound_in: dict[str, int] = {}
         self._call: Callable[[], object] | None = None
         outlet.connect(self._uplink.emit)
-        streams.connect(WayHome(self.info.rank, self._uplink, self._mailbox, store))
+        streams.connect(GeneratorChannel(self.info.rank, self._uplink, self._mailbox, store))
         shell.connect(self.info.rank, self._uplink.emit)
         shell.listen = self._mailbox.open
         shell.calm = self._mailbox.close
@@ -228,7 +228,7 @@ class Rank:
         self._bound_in.update(dict.fromkeys(assigned, command.number))
         for name, parcels in command.lets_go.items():
             if name in assigned or name not in namespace:
-                arrivals.let_go(parcels)
+                object_table.let_go(parcels)
         done = RankDone(
             run=command.run,
             rank=rank,
@@ -381,10 +381,10 @@ class Rank:
             self._shell.learn(source)
         self._finder.renew(command.modules)
         import_all(command.imports)
-        arrivals.let_go(command.let_go)
+        object_table.let_go(command.let_go)
         if command.parcels_from:
-            arrivals.let_go_before(command.parcels_from)
-        arrivals.prune()
+            object_table.let_go_before(command.parcels_from)
+        object_table.prune()
         definitions.let_go(command.unused)
         namespace = self._shell.user_ns
         before: dict[str, object] = {}

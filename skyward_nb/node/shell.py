@@ -22,7 +22,6 @@ from types import CodeType, TracebackType
 from typing import Any
 
 import IPython
-from IPython.core import ultratb
 from IPython.core.async_helpers import get_asyncio_loop
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -31,6 +30,8 @@ from IPython.core.profiledir import ProfileDir
 from traitlets import Type
 from traitlets.config import Config
 
+from skyward_nb.compat import ipython_private
+from skyward_nb.compat.ipython_private import cell_number
 from skyward_nb.node.uplink import encodable
 from skyward_nb.runtime import outlet
 from skyward_nb.runtime.streams import send_all
@@ -54,7 +55,7 @@ _NOT_THE_USERS = (
 
 # Files with more lines are not parsed to show a few of them: those of a process group take half a
 # second, on each rank.
-ultratb.FAST_THRESHOLD = 2000
+ipython_private.show_files_plainly(more_lines=2000)
 
 
 class _Values(DisplayHook):
@@ -128,7 +129,7 @@ class RankShell(InteractiveShell):
     def keep_traceback(self, info: Any = None) -> None:
         """Keep how the exception reads, in IPython's words, without printing it."""
         try:
-            kind, value, trace = self._get_exc_info(info)
+            kind, value, trace = ipython_private.exception_info(self, info)
             own = self._from_the_cell(trace)
             if value is not None and (_has_group(value) or not self._is_of_a_cell(trace)):
                 # IPython's own words for a group lack the exceptions in it; a script is no notebook.
@@ -153,7 +154,7 @@ class RankShell(InteractiveShell):
                 continue
             frames = [f for f in each.stack if not f.filename.startswith(_NOT_THE_USERS)]
             for frame in frames:
-                number = self.compile._filename_map.get(frame.filename)
+                number = cell_number(self, frame.filename)
                 frame.filename = frame.filename if number is None else f"Cell In[{number}]"
             each.stack[:] = frames
             waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
@@ -164,7 +165,7 @@ class RankShell(InteractiveShell):
         if trace is None:
             return True
         files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace))
-        return any(self.compile._filename_map.get(file) for file in files)
+        return any(cell_number(self, file) for file in files)
 
     def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
         """The traceback without what lies between us and the cell's own first line, or without us."""
@@ -199,7 +200,7 @@ class RankShell(InteractiveShell):
         lines = io.StringIO(source.text).readlines()
         linecache.cache[source.filename] = len(source.text), None, lines, source.filename
         if source.number:
-            self.compile._filename_map[source.filename] = source.number
+            ipython_private.learn_cell(self, source.filename, source.number)
         else:
             self.files |= {source.filename}
 
@@ -259,7 +260,7 @@ class RankShell(InteractiveShell):
 
     def _is_users(self, filename: str) -> bool:
         """Whether a file is a cell, or one of the user's that functions came from."""
-        return filename in self.compile._filename_map or filename in self.files
+        return cell_number(self, filename) is not None or filename in self.files
 
     def place_of(self, error: BaseException) -> Frame | None:
         """The deepest place in the notebook's own text that a traceback goes through.
@@ -270,7 +271,7 @@ class RankShell(InteractiveShell):
             (f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)
         ]
         for file, line in reversed(places):
-            if number := self.compile._filename_map.get(file):
+            if number := cell_number(self, file):
                 return _frame(f"Cell In[{number}]", file, line)
         for file, line in reversed(places):
             if not (file.startswith(_NOT_THE_USERS) or is_library(file)):

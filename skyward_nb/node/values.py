@@ -19,8 +19,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from skyward_nb.node.neighbours import Neighbours, Passing
-from skyward_nb.wire.arriving import Arriving
-from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.blobs import BlobStore, Damaged
+from skyward_nb.wire.reassembly import Reassembly
 from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import (
     ASKS,
@@ -34,11 +34,11 @@ from skyward_nb.wire.values import (
     Given,
     Keep,
     Kept,
-    Lack,
-    Lacking,
-    Lacks,
+    MissingQuery,
+    MissingRanges,
     Refused,
     Spread,
+    SpreadFailures,
     Trim,
     Who,
     is_digest,
@@ -124,7 +124,7 @@ class Values:
                 stream.say(self._keep(stream, ask, room))
             case Give():
                 self._give(stream, ask)
-            case Lack():
+            case MissingQuery():
                 stream.say(self._lack(ask))
             case Forget():
                 self._store.drop([digest for digest in ask.digests if is_digest(digest)])
@@ -142,7 +142,7 @@ class Values:
         match ask:
             case Keep():
                 stream.say(self._keep(stream, ask, room))
-            case Lack():
+            case MissingQuery():
                 stream.say(self._lack(ask))
             case Who(name=name):
                 is_me = name == self._neighbours.name
@@ -167,9 +167,13 @@ class Values:
 
         try:
             with self._passing(ask.digest, ask.size) as source:
-                return Lacking(self._neighbours.spread(ask.digest, source, ask.branches, tick))
+                return SpreadFailures(
+                    self._neighbours.spread(ask.digest, source, ask.branches, tick)
+                )
         except StreamLost:
             raise
+        except Damaged as error:
+            return Refused(errno.EBADMSG, str(error))
         except OSError as error:
             return _refused(error)
 
@@ -199,15 +203,15 @@ class Values:
             stream.say(Given(size, length))
             stream.send_file(file.fileno(), ask.offset, length)
 
-    def _lack(self, ask: Lack) -> Answer:
+    def _lack(self, ask: MissingQuery) -> Answer:
         try:
             arrival = self._arrival(ask.digest, ask.size)
         except OSError as error:
             return _refused(error)
         if arrival is None:
-            return Lacks((), self._store.on_disk(ask.digest))
+            return MissingRanges((), self._store.on_disk(ask.digest))
         with arrival.arriving.changed:
-            return Lacks(tuple(arrival.arriving.missing))
+            return MissingRanges(tuple(arrival.arriving.missing))
 
     def _keep(self, stream: Stream[Ask], ask: Keep, room: memoryview) -> Answer:
         """Take what follows, wherever it goes; what to answer."""
@@ -290,7 +294,7 @@ class Arrival:
         self.lock: threading.RLock = threading.RLock()
         self.is_settled = False
         self.touched: float = 0.0
-        self.arriving: Arriving = Arriving(size, self._read)
+        self.arriving: Reassembly = Reassembly(size, self._read)
         self._users = 0
         self._is_removed = False
         self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from skyward_nb.api.failures import show
 from skyward_nb.api.sources import cell_source
 from skyward_nb.cell.source import Cell, compile_cell
+from skyward_nb.compat.ipython_private import cell_number, learn_cell
 from skyward_nb.words.commands import SourceFile
 from skyward_nb.words.parts import RunCard
 
@@ -81,4 +82,5 @@ class Cells:
         """Know the text of another kernel's cell by the file name its code carries, for reports."""
         lines = card.text.splitlines(keepends=True)
         linecache.cache[card.filename] = len(card.text), None, lines, card.filename
-        self.shell.compile._filename_map.setdefault(card.filename, card.number)
+        if cell_number(self.shell, card.filename) is None:
+            learn_cell(self.shell, card.filename, card.number)

@@ -12,6 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.ultratb import SyntaxTB
 
+from skyward_nb.compat.ipython_private import completed_commands, theme_of
+
 if TYPE_CHECKING:
     from skyward_nb.notebook.session import Session
 
@@ -83,12 +85,6 @@ def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
     return found
 
 
-def _completed(shell: InteractiveShell) -> set[str]:
-    """Keys that completions are hooked to; IPython has no way to take a hook back."""
-    hooks = shell.strdispatchers.get("complete_command")
-    return set(hooks.strs) if hooks is not None else set()
-
-
 def load(shell: InteractiveShell) -> None:
     """Register the magics with a shell, once."""
     if _loaded(shell) is None:
@@ -97,7 +93,8 @@ def load(shell: InteractiveShell) -> None:
         shell.register_magics(magics)
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
         for key in ("%%sky_remote", "%sky"):
-            if key not in _completed(shell):
+            # IPython has no way to take a hook back.
+            if key not in completed_commands(shell):
                 shell.set_hook("complete_command", _complete, str_key=key)
         _tell_what_is_left(shell)
 
@@ -107,7 +104,7 @@ def _tell_what_is_left(shell: InteractiveShell) -> None:
     from skyward_nb.providers.folders import far_root, runtime_root
 
     if any(runtime_root().glob("*/pool.json")) or any(far_root().glob("*.json")):
-        from skyward_nb.api.left import announcement, notebook_of
+        from skyward_nb.api.found_pools import announcement, notebook_of
 
         if words := announcement(notebook_of(shell.user_ns)):
             print(words)
@@ -154,7 +151,7 @@ class _QuietSyntaxTB(SyntaxTB):
     """
 
     def __init__(self, original: SyntaxTB) -> None:
-        super().__init__(theme_name=original._theme_name)
+        super().__init__(theme_name=theme_of(original))
         self.original = original
 
     def structured_traceback(self, etype: Any, evalue: Any, *args: Any, **kwargs: Any) -> list[str]:

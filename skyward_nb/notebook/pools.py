@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.api.left import Left, notebook_of, others, silent
+from skyward_nb.api.found_pools import FoundPool, notebook_of, others, silent
 from skyward_nb.api.renting import make_sure
+from skyward_nb.compat.ipykernel_private import shutdown_reply
 from skyward_nb.notebook.background import Background
 from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.pool import Pool
@@ -215,7 +216,7 @@ class Pools:
         """
         return self.pictures(pool).look()
 
-    def left_over(self, name: str) -> Left | None:
+    def left_over(self, name: str) -> FoundPool | None:
         """The pool of this name that an earlier kernel of this notebook has left alive, if any.
 
         Raises `PoolError` when something goes on there, or has ended and was not seen.
@@ -241,11 +242,11 @@ class Pools:
     def _mine(self) -> set[str]:
         return {pool.pool_id for pool in self._pools.values()}
 
-    def others(self) -> list[Left]:
+    def others(self) -> list[FoundPool]:
         """Pools that are alive and not this notebook's."""
         return others(self._mine())
 
-    def silent(self, there: Collection[Left]) -> list[Entry]:
+    def silent(self, there: Collection[FoundPool]) -> list[Entry]:
         """Pools elsewhere whose machines did not answer when asked who is `there`."""
         return silent(there, self._mine())
 
@@ -271,7 +272,7 @@ class Pools:
         self._enter(pool)
         return pool
 
-    def adopt(self, left: Left, display: RunDisplay) -> Pool:
+    def adopt(self, left: FoundPool, display: RunDisplay) -> Pool:
         """Go on with a pool that another kernel has left alive; raises `PoolError` when it is gone."""
         display.change(title=f"Attaching to {left.entry.spec}", awaited=0)
         pool = self._found(left)
@@ -279,7 +280,7 @@ class Pools:
         self._enter(pool)
         return pool
 
-    def _found(self, left: Left) -> Pool:
+    def _found(self, left: FoundPool) -> Pool:
         entry = left.entry
         notebook = notebook_of(self._shell.user_ns)
         provider = PROVIDERS[entry.spec.provider]()
@@ -317,7 +318,7 @@ def _is_restarting(shell: InteractiveShell, looks: int = 0) -> bool:
     """
     kernel = getattr(shell, "kernel", None)
     left = looks if kernel is not None else 0
-    while (reply := getattr(kernel, "_shutdown_message", None)) is None and left:
+    while (reply := shutdown_reply(kernel)) is None and left:
         left -= 1
         time.sleep(0.01)
     return bool(reply and reply["content"].get("restart"))

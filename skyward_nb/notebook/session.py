@@ -21,10 +21,10 @@ from skyward_nb.api.defaults import Default, with_defaults
 from skyward_nb.api.defaults import defaults as read_defaults
 from skyward_nb.api.ending import Ending
 from skyward_nb.api.failures import show
+from skyward_nb.api.found_pools import choose, notebook_of
 from skyward_nb.api.frameworks import Choice, Notebook
 from skyward_nb.api.frameworks import choose as choose_frameworks
 from skyward_nb.api.handle import RunHandle
-from skyward_nb.api.left import choose, notebook_of
 from skyward_nb.api.namespaces import Names
 from skyward_nb.api.options import Asked
 from skyward_nb.api.renting import dry_lines

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from skyward_nb.api.check import standing, standing_lines, subjects
+from skyward_nb.api.found_pools import choose, forget, forgotten, notebook_of, unanswered
 from skyward_nb.api.help import CHECKS, VERBS, help_text
-from skyward_nb.api.left import choose, forget, forgotten, notebook_of, unanswered
 from skyward_nb.api.logs import print_log, save_log, spell_run
 from skyward_nb.api.nodelogs import (
     check_alone,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from skyward_nb.compat import accelerate_private
 from skyward_nb.plugins.base import Place, PlainPlugin
 from skyward_nb.runtime import outlet
 from skyward_nb.words.info import InstanceInfo
@@ -81,7 +82,7 @@ def _looking_first(make: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - what it is
         if _has_lost_its_group():
-            _forget()
+            accelerate_private.forget()
         make(self, *args, **kwargs)
 
     return __init__
@@ -102,7 +103,7 @@ def _seeing_all(make: Callable[..., None]) -> Callable[..., None]:
         if not _has_lost_its_group():
             met_in = outlet.run()
         elif met_in != outlet.run() and not _is_own(sys._getframe(1)):
-            type(self)._reset_state()
+            accelerate_private.forget_processes(self)
             met_in = outlet.run()
         make(self, cpu or os.environ.get(_USE_CPU) == "true", **kwargs)
 
@@ -112,22 +113,13 @@ def _seeing_all(make: Callable[..., None]) -> Callable[..., None]:
 def _has_lost_its_group() -> bool:
     """Whether accelerate knows of a group that is there no more."""
     import torch.distributed as dist
-    from accelerate.state import PartialState
 
-    return PartialState._shared_state.get("backend") is not None and not dist.is_initialized()
+    return accelerate_private.knows_a_group() and not dist.is_initialized()
 
 
 def _is_own(caller: FrameType) -> bool:
     """Whether it is Hugging Face's code that runs here, and not a person's."""
     return caller.f_globals.get("__name__", "").partition(".")[0] in ("accelerate", "transformers")
-
-
-def _forget() -> None:
-    """Have accelerate know nothing of processes, as at the start of one."""
-    from accelerate.state import AcceleratorState, GradientState
-
-    AcceleratorState._reset_state(True)
-    GradientState._reset_state()
 
 
 def _part() -> None:
@@ -136,17 +128,12 @@ def _part() -> None:
     That a rank is one of so many on such a device stays true, so an Accelerator of before is good in
     the next generation, too. What holds groups itself, a mesh or sharded parameters, ends with them.
     """
-    from accelerate.state import AcceleratorState, GradientState
-
-    known = AcceleratorState._shared_state
+    known = accelerate_private.known()
     kind = known.get("distributed_type")
     if known.get("device_mesh") is not None or (kind and not kind.value.startswith("MULTI_")):
-        _forget()
-    elif GradientState._shared_state:
-        # Of a loop that was interrupted, as another one would take itself for a loop within it.
-        gradients = GradientState()
-        gradients.dataloader_references = [None]
-        gradients.sync_gradients = True
+        accelerate_private.forget()
+    else:
+        accelerate_private.leave_loops()
 
 
 def _logged_in() -> str | None:

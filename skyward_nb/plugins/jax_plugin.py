@@ -1,8 +1,7 @@
 """JAX: the devices of all ranks are one set.
 
 The head's coordinator listens on the address the other nodes reach, and so do the connections of
-gloo, which carries collectives on CPU. Sources: `jax.distributed.initialize`, and
-`jax._src.xla_bridge.make_cpu_client` for what gloo listens on.
+gloo, which carries collectives on CPU. Source: `jax.distributed.initialize`.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from skyward_nb.compat import jax_private
 from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh, nccl_kept_to, own_interface
 from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
 from skyward_nb.plugins.wires import Wires, await_listener, past_proxies
@@ -86,7 +86,7 @@ class JaxPlugin(PlainPlugin):
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning, "pty")
         _wires.forget()
         _join(info, options)
-        with _gloo_listens_on(info.peers[info.node].address):
+        with jax_private.gloo_listening_on(info.peers[info.node].address):
             group = JaxGroup()
             # Gloo's connections, and not the coordinator's: a process that loses that one aborts.
             _wires.during(lambda: _meet(info, options, group))
@@ -118,7 +118,7 @@ def _heed_variables() -> None:
     """Set JAX's options from this rank's environment: JAX read that of the forge, when imported."""
     import jax
 
-    for name, value in dict(jax.config.values).items():
+    for name, value in jax_private.options().items():
         text = os.environ.get(name.upper())
         if text is not None and isinstance(value, bool | int | float | str | None):
             jax.config.update(name, as_jax_reads(name.upper(), text, value))
@@ -154,7 +154,7 @@ def _join(info: InstanceInfo, options: dict[str, str]) -> None:
     first = 0 if has_slice else info.local_rank * per_rank
     on_cpu = "cpus" in options
     past_proxies(peer.address for peer in info.peers)
-    if _PROXY_CHECK in jax.config.values:
+    if _PROXY_CHECK in jax_private.options():
         jax.config.update(_PROXY_CHECK, False)
     jax.distributed.initialize(
         coordinator_address=_coordinator(info),
@@ -210,26 +210,6 @@ def _devices_of(spec: PoolSpec) -> int:
             "env", f"env=JAX_NUM_CPU_DEVICES={text}: give a whole number of 1 or more"
         )
     return int(text)
-
-
-@contextmanager
-def _gloo_listens_on(address: str) -> Generator[None]:
-    """Meanwhile, gloo is made to listen on this address, whatever the host's name means.
-
-    JAX has no option for it; where its insides are other than known, it does as it would.
-    """
-    from jax._src import xla_bridge
-
-    inside: Any = getattr(xla_bridge, "_jax", None)
-    make = getattr(inside, "make_gloo_tcp_collectives", None)
-    if make is None:
-        yield
-        return
-    inside.make_gloo_tcp_collectives = functools.partial(make, hostname=address)
-    try:
-        yield
-    finally:
-        inside.make_gloo_tcp_collectives = make
 
 
 @contextmanager

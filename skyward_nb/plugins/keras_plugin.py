@@ -10,11 +10,12 @@ import importlib.util
 import os
 import random
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from skyward_nb.compat import keras_private
 from skyward_nb.plugins.base import Place, PlainPlugin
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import FRAMEWORKS
@@ -65,7 +66,7 @@ class KerasPlugin(PlainPlugin):
                 f"change to {backend}: is it imported when Python starts?"
             )
         if backend == "jax":
-            with _distributed(place.info.mesh), _seeds_alike(place.info):
+            with _distributed(place.info.mesh), keras_private.seeds_drawn_from(_Alike(place.info)):
                 yield
         else:
             yield
@@ -105,37 +106,18 @@ def _distributed(axes: Axes) -> Generator[None]:
 
 
 class _Alike:
-    """What Keras draws its default seeds from: the same on all ranks, until code sets a seed."""
+    """What Keras draws its default seeds from: the same on all ranks, until code sets a seed.
 
-    def __init__(self, info: InstanceInfo, is_seeded: Callable[[], bool]) -> None:
+    So weights begin alike, as JAX demands of what all ranks hold. Keras's own
+    `distribution.initialize` seeds all of Python alike for that, and imports TensorFlow.
+    """
+
+    def __init__(self, info: InstanceInfo) -> None:
         self._own = random.Random(f"{info.job_id} {info.generation}")  # noqa: S311 - no secret
-        self._is_seeded = is_seeded
 
     def randint(self, low: int, high: int) -> int:
         """A number from `low` to `high`, both included."""
-        return (random if self._is_seeded() else self._own).randint(low, high)
-
-
-@contextmanager
-def _seeds_alike(info: InstanceInfo) -> Generator[None]:
-    """Meanwhile, weights begin alike on all ranks, as JAX demands of what all of them hold.
-
-    Keras's own `distribution.initialize` seeds all of Python alike for that, and imports TensorFlow.
-    """
-    from keras.src.backend.common import global_state
-    from keras.src.random import seed_generator
-    from keras.src.utils import rng_utils
-
-    module: Any = seed_generator
-    get_seed = getattr(rng_utils, "get_random_seed", lambda: None)
-    before = module.python_random
-    module.python_random = _Alike(info, lambda: get_seed() is not None)
-    try:
-        yield
-    finally:
-        module.python_random = before
-        # It is an array on devices that are gone.
-        global_state.set_global_attribute(module.GLOBAL_SEED_GENERATOR, None)
+        return (random if keras_private.is_seeded() else self._own).randint(low, high)
 
 
 def _distribution(axes: Axes) -> Any:

@@ -1,12 +1,8 @@
-"""A process as a worker of TensorFlow's cluster: joined once, its collectives aborted and begun anew.
-
-What of TensorFlow is not public is used here and nowhere else; each is tried in the tests.
-"""
+"""A process as a worker of TensorFlow's cluster: joined once, its collectives aborted and begun anew."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 import tempfile
@@ -16,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from skyward_nb.compat import tensorflow_private
 from skyward_nb.plugins.gate import gate
 from skyward_nb.plugins.wires import past_proxies
 from skyward_nb.words.info import InstanceInfo
@@ -59,9 +56,9 @@ class Cluster:
         """Start this worker's server, and wait for the others'; raises what TensorFlow raises."""
         import tensorflow as tf
 
-        context = _context()
         cluster = tf.train.ClusterSpec({"worker": workers(info)})
-        self._configure(context, cluster.num_tasks("worker"))
+        # As a strategy would say, but for its patience.
+        tensorflow_private.be_patient(cluster.num_tasks("worker"), join=_JOIN, silence=_SILENCE)
         peers = dict.fromkeys(address for address, _ in _places(info))
         past_proxies(peers)
         with gate(_places(info)[info.rank][1], peers), _shares_its_port(), quiet():
@@ -71,78 +68,54 @@ class Cluster:
                     cluster, task_type="worker", task_id=info.rank, rpc_layer="grpc"
                 )
             )
-        _see_own_devices(context, info)
-        self.server = context._collective_ops_server_def
+        tensorflow_private.see_own_devices(info.rank)
+        self.server = tensorflow_private.server()
         self._config = os.environ.get("TF_CONFIG", "")
-        context.configure_collective_ops = self._configured
-        context.enable_collective_ops = self._enabled
+        tensorflow_private.heed_joining(self._configured, self._enabled)
         self._begin(info)
 
     def rejoin(self, info: InstanceInfo) -> None:
         """Have collectives work again that were aborted, on the servers there are, on all ranks at once."""
-        from tensorflow.python import pywrap_tfe
-
-        context = _context()
         # The servers stay where they were.
         os.environ["TF_CONFIG"] = self._config
-        context._collective_ops_server_def = self.server
-        pywrap_tfe.TFE_EnableCollectiveOps(context._context_handle, self.server.SerializeToString())
-        context._initialize_logical_devices()
-        context._clear_caches()
-        _see_own_devices(context, info)
-        _count_alike(info.generation)
+        tensorflow_private.begin_anew(self.server)
+        tensorflow_private.see_own_devices(info.rank)
+        # A rank that was cut had numbered some collectives that others never came to.
+        tensorflow_private.number_collectives_from(info.generation % (1 << 14) * (1 << 16))
         # What one sends to another before that one has begun anew would be lost.
-        _meet(context, f"generation {info.generation}", info)
+        _meet(f"generation {info.generation}", info)
         self._begin(info)
 
     def abort(self) -> bool:
         """Have collectives raise until the cluster is begun anew; from any thread."""
         if self.server is None:
             return False
-        from tensorflow.python.framework import errors_impl
-
         self.is_aborted = True
         # Its native threads have much to say on that. A rank's own descriptor is put back when
         # its cell ends, and when it has begun anew.
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
-        _context().abort_collective_ops(errors_impl.UNAVAILABLE, _CUT)
+        tensorflow_private.abort_collectives(_CUT)
         return True
 
     def cancel(self) -> None:
         """Have functions that run now end by an error, however long they would take; from any thread."""
         if self._cancels is not None:
-            running, self._cancels = self._cancels, _cancellable()
+            running, self._cancels = self._cancels, tensorflow_private.cancellable()
             running.start_cancel()
 
     def _begin(self, info: InstanceInfo) -> None:
         """Count anew, with keys that no strategy of an earlier generation has."""
         self.strategies = self.barriers = 0
         self.is_aborted = False
-        self._cancels = _cancellable()
+        self._cancels = tensorflow_private.cancellable()
         self._first_key = info.generation % (1 << 12) * _GENERATIONS
         self._next_key()
 
     def _next_key(self) -> None:
         """Give the next strategy keys of its own: else it meets the last one's collectives."""
-        import tensorflow as tf
-
         key = self._first_key + self.strategies % (_GENERATIONS // _STRATEGIES) * _STRATEGIES
-        tf.distribute.MultiWorkerMirroredStrategy._collective_key_base = key
-
-    def _configure(self, context: Any, count: int) -> None:
-        """As a strategy would, but for its patience."""
-        from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2 as words
-
-        made: Any = words
-        job = made.CoordinatedJob(name="worker", num_tasks=count)
-        context.configure_coordination_service(
-            service_type="standalone",
-            service_leader="/job:worker/replica:0/task:0",
-            cluster_register_timeout_in_ms=int(_JOIN * 1000),
-            heartbeat_timeout_in_ms=int(_SILENCE * 1000),
-            coordinated_jobs=[job],
-        )
+        tensorflow_private.begin_keys_at(key)
 
     def _configured(self, *args: Any, **kwargs: Any) -> None:
         """`configure_collective_ops` from now on: they are, and a local strategy needs none."""
@@ -162,60 +135,18 @@ def _refuse() -> NoReturn:
     )
 
 
-def _context() -> Any:
-    """TensorFlow's context, of which a process has one."""
-    from tensorflow.python.eager import context
-
-    return context.context()
-
-
-def _cancellable() -> Any:
-    """What cancels every function that is called from now on, until another one takes its place."""
-    from tensorflow.python.eager import cancellation
-
-    manager = cancellation.CancellationManager()
-    cancellation.CancellationManagerContext(manager).__enter__()
-    return manager
-
-
-def _count_alike(generation: int) -> None:
-    """Have strategies there are number their next collectives alike on all ranks.
-
-    A rank that was cut had numbered some that others never came to.
-    """
-    from tensorflow.python.distribute import cross_device_utils
-
-    first = cross_device_utils.INSTANCE_KEY_START_NUMBER + generation % (1 << 14) * (1 << 16)
-    for each in gc.get_objects():
-        if type(each) is cross_device_utils.CollectiveKeys:
-            for devices in each._instance_key_table.values():
-                devices.update(dict.fromkeys(devices, first))
-
-
-def _see_own_devices(context: Any, info: InstanceInfo) -> None:
-    """Leave other ranks' devices out of those that are listed: a local strategy would take them, and crash."""
-    task = f"/task:{info.rank}/"
-    context._logical_devices = [each for each in context._logical_devices if task in each.name]
-
-
-def _meet(context: Any, name: str, info: InstanceInfo) -> None:
+def _meet(name: str, info: InstanceInfo) -> None:
     """Wait for all ranks by words left with the head; raises TimeoutError.
 
     In short looks, as TensorFlow lets no other thread run while it waits for one.
     """
-    from tensorflow.python.framework import errors_impl
-
-    context.set_config_key_value(f"{name}/{info.rank}", "here")
+    tensorflow_private.leave_word(f"{name}/{info.rank}", "here")
     until = time.monotonic() + _REJOIN
     for rank in range(info.world_size):
-        while True:
-            try:
-                context.get_config_key_value(f"{name}/{rank}", 20)
-                break
-            except (errors_impl.DeadlineExceededError, errors_impl.NotFoundError):
-                if time.monotonic() > until:
-                    raise TimeoutError(f"rank {rank} did not come back") from None
-                time.sleep(0.001)
+        while not tensorflow_private.has_word(f"{name}/{rank}", 20):
+            if time.monotonic() > until:
+                raise TimeoutError(f"rank {rank} did not come back")
+            time.sleep(0.001)
 
 
 @contextmanager

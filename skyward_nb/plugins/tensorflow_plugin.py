@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from skyward_nb.compat import tensorflow_private
 from skyward_nb.plugins.base import Place, PlainPlugin
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
 from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, Cluster, quiet, workers
@@ -133,11 +134,10 @@ class TensorflowGroup:
     def barrier(self) -> None:
         """Wait for all ranks, by an all-reduce of a single number."""
         import tensorflow as tf
-        from tensorflow.python.ops import collective_ops
 
         _cluster.barriers += 1
         with tf.device("CPU:0"):
-            collective_ops.all_reduce_v2(
+            tensorflow_private.all_reduce()(
                 tf.zeros(()), self._world_size, BARRIER_KEY, _cluster.barriers
             )
 

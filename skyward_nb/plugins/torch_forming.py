@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import sys
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -20,16 +19,12 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
+from skyward_nb.compat import torch_private
 from skyward_nb.words.info import InstanceInfo
 
 _SCHEMES = ("env", "tcp", "file")
 _here: Forming | None = None
 """What the calls of user code are heeded by; None between generations."""
-
-
-def distributed() -> Any:
-    """The module that keeps the process groups, once it is imported."""
-    return sys.modules.get("torch.distributed.distributed_c10d")
 
 
 class Forming:
@@ -156,12 +151,12 @@ def _name_alike() -> None:
 
     Groups are numbered as they are begun, and ranks that number them differently never meet.
     """
-    distributed()._world.group_count = 0
+    torch_private.number_groups_anew()
 
 
 def _timeout_of(backend: str, timeout: timedelta | None) -> timedelta:
     """How long collectives of a group may take that was formed with this."""
-    return timeout or distributed()._get_default_timeout(backend)
+    return timeout or torch_private.timeout_of(backend)
 
 
 def _meets_here(init_method: object) -> bool:
@@ -174,9 +169,9 @@ def _in_place_of_torchs() -> Generator[None]:
     """Meanwhile, `init_process_group` and torch's ways to meet are ours."""
     import torch.distributed as dist
 
-    module = distributed()
+    module = torch_private.group_module()
     make = module.init_process_group
-    ways: dict[str, Any] = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
+    ways = torch_private.ways_to_meet()
     before = dict(ways)
     ours = _heeding(make)
     dist.init_process_group = module.init_process_group = ours

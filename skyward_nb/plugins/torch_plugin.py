@@ -10,15 +10,16 @@ import contextlib
 import os
 import socket
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from skyward_nb.compat import torch_private
 from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh, nccl_kept_to, own_interface
 from skyward_nb.plugins.torch_ddp import groups_go_last
-from skyward_nb.plugins.torch_forming import Forming, distributed
+from skyward_nb.plugins.torch_forming import Forming
 from skyward_nb.plugins.wires import Wires, await_listener
 from skyward_nb.runtime.groups import entered
 from skyward_nb.runtime.here import instance_info
@@ -52,7 +53,7 @@ class TorchPlugin(PlainPlugin):
             "torch.distributed",
             "torch.nn.parallel.distributed",
             "torch.optim",
-            "torch._dynamo",
+            torch_private.COMPILER,
         )
 
     def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
@@ -74,7 +75,8 @@ class TorchPlugin(PlainPlugin):
         backend = device_and_backend(info, options.get("backend", "auto"))
         timeout = options.get("timeout")
         _wires.forget(info.head_port)
-        with _groups_are_known():
+        # What is connected for a new group is known as such: `new_group`, `split_group`.
+        with torch_private.making_groups(_as_known):
             if not info.is_head:
                 await_listener(info.head_addr, info.head_port, _JOIN.total_seconds())
             store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented as public
@@ -104,10 +106,10 @@ class TorchPlugin(PlainPlugin):
     def cut(self) -> bool:
         """Shut gloo's connections and the store's, and abort NCCL's communicators."""
         found = _wires.cut()
-        for group, backend in _groups():
+        for group, backend in torch_private.groups():
             if "nccl" in backend:
                 with contextlib.suppress(Exception):
-                    distributed()._abort_process_group(group)
+                    torch_private.abort_group(group)
                     found = True
         return found
 
@@ -115,7 +117,10 @@ class TorchPlugin(PlainPlugin):
         """The sequence number of each group, by the name that all of its ranks know it by."""
         del ended
         try:
-            return {g.group_name: g._get_sequence_number_for_group() for g, _ in _groups()}
+            return {
+                group.group_name: torch_private.collectives_begun(group)
+                for group, _ in torch_private.groups()
+            }
         except Exception:  # noqa: BLE001 - groups of the user's own backends need not count
             return {}
 
@@ -196,36 +201,13 @@ def device_and_backend(info: InstanceInfo, asked: str) -> str:
     return asked
 
 
-def _groups() -> list[tuple[Any, str]]:
-    """The process groups of this rank, in the order they were made, and their backends by device."""
-    module = distributed()
-    if module is None:
-        return []
-    # One formed without a backend's name has several, and only this says which.
-    backends = module._world.pg_backend_config
-    return [(group, str(backends.get(group))) for group in list(module._world.pg_map)]
+def _as_known(make: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes a group, so that its connections are known as the framework's."""
 
-
-@contextmanager
-def _groups_are_known() -> Generator[None]:
-    """Meanwhile, what is connected for a new group is known as such: `new_group`, `split_group`.
-
-    All of them are made by one function of torch, which opens the connections before it returns.
-    """
-    module = distributed()
-    make = getattr(module, "_new_process_group_helper", None)
-    if make is None:
-        yield
-        return
-
-    def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
+    def make_known(*args: Any, **kwargs: Any) -> Any:
         return _wires.during(lambda: make(*args, **kwargs))
 
-    module._new_process_group_helper = _new_process_group_helper
-    try:
-        yield
-    finally:
-        module._new_process_group_helper = make
+    return make_known
 
 
 def _listening(descriptor: int | None) -> int | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from skyward_nb.compat.torch_private import is_profiled
 from skyward_nb.plugins.growth import Guard
 from skyward_nb.plugins.torch_trace import Trace, communication, for_all, read
 from skyward_nb.runtime.here import instance_info
@@ -71,14 +72,11 @@ class TorchRecording:
 
     def _stop(self, now: float) -> None:
         """Stop the profiler, once; on the thread that has started it."""
-        import torch
-
         if self._profiler is None or self._recorded:
             return
         self._recorded = now - self._began
         # torch has one profiler at a time, and none is left where the cell had one of its own.
-        native: Any = torch._C
-        if not native._autograd._profiler_enabled():
+        if not is_profiled():
             self._profiler = None
             self._trouble = "the cell used torch's profiler itself, and there is but one at a time"
             return

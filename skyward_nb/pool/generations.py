@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.pool.conductor import Conductor
-from skyward_nb.pool.doors import Apart
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link
-from skyward_nb.pool.meeting import meet
+from skyward_nb.pool.probing import meet
+from skyward_nb.pool.reachable import Apart
 from skyward_nb.pool.switchboard import SigInt
 from skyward_nb.providers.base import Machine
 from skyward_nb.words.commands import Fork, PluginUse, Reform, Reserve

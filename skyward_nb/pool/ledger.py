@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from skyward_nb.pool.given import Given
 from skyward_nb.pool.includes import roots
 from skyward_nb.pool.modules import ProjectModules
 from skyward_nb.pool.planner import Known, Mark, Planner, Unit, remember
+from skyward_nb.pool.rank_versions import RankVersions
 from skyward_nb.wire.blobs import Damaged
 from skyward_nb.wire.definitions import is_label
 from skyward_nb.wire.explain import kind_in_short
@@ -138,9 +138,9 @@ class Ledger:
         self._blobs: dict[str, str] = {}
         self._assigned: set[str] = set()
         self._owners: dict[str, set[int]] = {}
-        self._files: Given[bool] = Given()
+        self._files: RankVersions[bool] = RankVersions()
         self._held: dict[str, object] = {}
-        self._imported: Given[bool] = Given()
+        self._imported: RankVersions[bool] = RankVersions()
         self._modules = ProjectModules(roots(includes))
         self._told: set[tuple[object, ...]] = set()
         self._parcels: set[int] = set()

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from skyward_nb.pool.given import Given
+from skyward_nb.pool.rank_versions import RankVersions
 from skyward_nb.words.commands import ModuleFile
 from skyward_nb.words.parsing import parse
 
@@ -38,6 +38,10 @@ class _Source:
     imports: frozenset[str]
 
 
+_read: dict[tuple[str, str], _Source] = {}
+"""The module files that this process has read, by the module's name and the path: all pools have the same."""
+
+
 class ProjectModules:
     """Which project modules a run needs, and which of them ranks have as they are now.
 
@@ -47,7 +51,7 @@ class ProjectModules:
     def __init__(self, included: Mapping[str, Path] | None = None) -> None:
         self._included = dict(included or {})
         self._sources: dict[str, _Source] = {}
-        self._given: Given[Stamp] = Given()
+        self._given: RankVersions[Stamp] = RankVersions()
         self._roots: dict[str, Path | None] = {}
 
     def changed(self, wanted: Iterable[str], ranks: Collection[int]) -> tuple[ModuleFile, ...]:
@@ -135,13 +139,19 @@ class ProjectModules:
             known = self._sources.get(name)
             if known is not None and known.stamp == stamp and known.file.path == str(path):
                 return known
-            text = importlib.util.decode_source(path.read_bytes())
+            source = _read.get((name, str(path)))
+            if source is None or source.stamp != stamp:
+                source = _source_of(name, path, stamp)
         except (OSError, SyntaxError, UnicodeDecodeError):
             return None
-        file = ModuleFile(name, str(path), text, path.name == "__init__.py")
-        source = _Source(stamp, file, frozenset(_imports(text)))
-        self._sources[name] = source
+        self._sources[name] = _read[name, str(path)] = source
         return source
+
+
+def _source_of(name: str, path: Path, stamp: Stamp) -> _Source:
+    text = importlib.util.decode_source(path.read_bytes())
+    file = ModuleFile(name, str(path), text, path.name == "__init__.py")
+    return _Source(stamp, file, frozenset(_imports(text)))
 
 
 def find_root(top: str) -> Path | None:

@@ -103,6 +103,8 @@ class Outcome:
     was_cut: bool = False
     """Whether communication was cut to stop ranks that waited in collectives."""
     was_reformed: bool = False
+    on_reformed: int = 0
+    """The generation that it ran on, if its process group was one formed again."""
     began_anew: bool = False
     """Whether the ranks there are now are others than those it ran on."""
     lost_beside: tuple[int, ...] = ()

@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from skyward_nb.pool.packed import PackedBefore
-from skyward_nb.wire.arrivals import Address
 from skyward_nb.wire.definitions import is_label
+from skyward_nb.wire.object_table import Address
 from skyward_nb.wire.payload import Bundle, pack
 from skyward_nb.wire.sizes import looks_big
 

@@ -29,7 +29,6 @@ from skyward_nb.plugins.base import check_installed, find_plugin, uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.generations import Generations, unseen_of
-from skyward_nb.pool.given import Given
 from skyward_nb.pool.helm import Helm
 from skyward_nb.pool.ledger import (
     Ledger,
@@ -45,16 +44,17 @@ from skyward_nb.pool.loop import release
 from skyward_nb.pool.nodelog import AgentLog, NodeLog, agent_logs
 from skyward_nb.pool.outcome import Going, Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pace import Pace
+from skyward_nb.pool.rank_versions import RankVersions
 from skyward_nb.pool.replacing import Replacing
 from skyward_nb.pool.stores import Stores
 from skyward_nb.pool.switchboard import Incoming, SigInt
 from skyward_nb.providers.base import (
     AgentGone,
-    Lack,
     Machine,
     MachineEnded,
     MachinesEnded,
     Provider,
+    ReplacementRequest,
     Replaces,
     Tell,
     Told,
@@ -173,7 +173,7 @@ class Pool:
         self._losses: dict[int, RankLost] = {}
         self._unsettled: list[Conductor] = []
         """Of runs that ended while others went on, those that left ranks lost or groups cut."""
-        self._path: Given[tuple[str, ...]] = Given()
+        self._path: RankVersions[tuple[str, ...]] = RankVersions()
         self._runs = 0
         self._nodelog = NodeLog(self.pool_id)
         self._ledger: Ledger | None = None
@@ -211,11 +211,6 @@ class Pool:
     def generation(self) -> int:
         """The number of the generation that there is."""
         return self._generations.number
-
-    @property
-    def reformed_in(self) -> int:
-        """The last generation whose group was formed by the ranks that there were before, or 0."""
-        return self._generations.reformed_in
 
     @property
     def infos(self) -> tuple[InstanceInfo, ...]:
@@ -720,8 +715,8 @@ class Pool:
             raise PoolError(self.spec.name, f"{replacing.lacking_words()} is not replaced: {over}")
         tell, hear = self._telling(watch)
 
-        def lack(lost: tuple[Machine, ...], why: str) -> Lack:
-            return Lack(lost, why, self._seconds_left, self.bill)
+        def lack(lost: tuple[Machine, ...], why: str) -> ReplacementRequest:
+            return ReplacementRequest(lost, why, self._seconds_left, self.bill)
 
         try:
             replacing.replace(self.spec, lack, self._start_agents, tell, hear)
@@ -1039,6 +1034,7 @@ class Pool:
         conductor = going.conductor
         names_lost = going.names_lost
         was_reformed = began_anew = False
+        on_reformed = going.generation if self._generations.reformed_in == going.generation else 0
         lost_beside: set[int] = set()
         self._conduct((going,), lambda _, event: watch(event))
         with self._helm:
@@ -1071,6 +1067,7 @@ class Pool:
             timed_out=conductor.timed_out,
             was_cut=conductor.was_cut,
             was_reformed=was_reformed,
+            on_reformed=on_reformed,
             began_anew=began_anew,
             lost_beside=tuple(sorted(lost_beside - conductor.lost.keys())),
             apart=going.apart,

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from skyward_nb.pool.clients import is_running
 from skyward_nb.providers.base import MachineEnded, MachinesEnded
 from skyward_nb.providers.folders import far_root, is_gone, runtime_root
-from skyward_nb.providers.remains import is_ours
+from skyward_nb.providers.orphans import is_ours
 from skyward_nb.wire.frames import event_frames, frame
 from skyward_nb.wire.stores import AgentGone
 from skyward_nb.words.commands import Inspect, Look

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.lines import Lines, Watch, all_or_none
 from skyward_nb.pool.link import Link
-from skyward_nb.providers.base import Lack, Machine, Replaces, Tell
+from skyward_nb.providers.base import Machine, ReplacementRequest, Replaces, Tell
 from skyward_nb.words.errors import NotReplaced, SkyError, StartError
 from skyward_nb.words.events import RankLost, Step
 from skyward_nb.words.offers import Bill
@@ -103,7 +103,7 @@ class Replacing:
     def replace(
         self,
         spec: PoolSpec,
-        terms: Callable[[tuple[Machine, ...], str], Lack],
+        terms: Callable[[tuple[Machine, ...], str], ReplacementRequest],
         start: Start,
         tell: Tell,
         watch: Watch,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
 from skyward_nb.providers.base import Machine
-from skyward_nb.wire.beside import side_by_side
+from skyward_nb.wire.concurrently import run_concurrently
 from skyward_nb.wire.fan import Fan, FannedStores
 from skyward_nb.wire.payload import Bundle
 from skyward_nb.wire.private_memory import PrivateMemory
@@ -100,7 +100,7 @@ class Stores:
             for store, digests in by_store.items()
         ]
         if works:
-            side_by_side(works, tick)
+            run_concurrently(works, tick)
 
     @contextlib.contextmanager
     def telling(

@@ -16,7 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from skyward_nb.pool.pen import HEIGHT, LONGEST_LINE, Pen, Screen, TakeBack, counted
+from skyward_nb.pool.terminal_writer import (
+    HEIGHT,
+    LONGEST_LINE,
+    Screen,
+    TakeBack,
+    TerminalWriter,
+    counted,
+)
 
 __all__ = ["HEIGHT", "LONGEST_LINE", "Screen", "feed", "seen"]
 
@@ -52,7 +59,7 @@ def feed(screen: Screen, text: str, take_back: TakeBack) -> tuple[Screen, list[s
     `take_back` gives the text of the last line that the caller holds of this stream, which is then
     no longer the caller's, or None if there is none.
     """
-    pen = Pen(screen, take_back)
+    pen = TerminalWriter(screen, take_back)
     # As "\n" alone, and much the faster: the cursor goes to the next row's begin either way.
     text = text.replace("\r\n", "\n")
     if not screen.pending and not _CONTROL.search(text):
@@ -108,7 +115,7 @@ def _held_back(text: str) -> tuple[str, str]:
     return text[: found.start()], cut
 
 
-def _obey(pen: Pen, escape: str) -> None:
+def _obey(pen: TerminalWriter, escape: str) -> None:
     """Act on one control character or escape; those that mean nothing here are dropped."""
     if found := _MOVE.fullmatch(escape, 0, _LONGEST_ESCAPE):
         first, second = (int(number or 0) for number in f"{found[1]};0;0".split(";")[:2])
@@ -120,28 +127,28 @@ def _obey(pen: Pen, escape: str) -> None:
         pen.write("\ufffd")
 
 
-def _line_up(pen: Pen, rows: int) -> None:
+def _line_up(pen: TerminalWriter, rows: int) -> None:
     pen.go_up(rows)
     pen.set_column(0)
 
 
-def _line_down(pen: Pen, rows: int) -> None:
+def _line_down(pen: TerminalWriter, rows: int) -> None:
     pen.sink(rows)
     pen.set_column(0)
 
 
-def _next_row(pen: Pen) -> None:
+def _next_row(pen: TerminalWriter) -> None:
     pen.go_down()
     pen.set_column(0)
 
 
-def _reset(pen: Pen) -> None:
+def _reset(pen: TerminalWriter) -> None:
     pen.erase_all()
     pen.set_column(0)
     pen.style = ""
 
 
-def _erase_screen(pen: Pen, part: int) -> None:
+def _erase_screen(pen: TerminalWriter, part: int) -> None:
     if part == 0:
         pen.erase_right()
         pen.below.clear()
@@ -152,26 +159,26 @@ def _erase_screen(pen: Pen, part: int) -> None:
         pen.erase_all()
 
 
-def _erase_row(pen: Pen, part: int) -> None:
+def _erase_row(pen: TerminalWriter, part: int) -> None:
     erase = {0: pen.erase_right, 1: pen.erase_left, 2: pen.erase_row}.get(part)
     if erase:
         erase()
 
 
-_ACTS: dict[str, Callable[[Pen], object]] = {
+_ACTS: dict[str, Callable[[TerminalWriter], object]] = {
     "\r": lambda pen: pen.set_column(0),
     "\b": lambda pen: pen.set_column(pen.column - 1),
-    "\v": Pen.go_down,
-    "\f": Pen.go_down,
-    "\x1b7": Pen.save,
-    "\x1b8": Pen.restore,
-    "\x1bD": Pen.go_down,
+    "\v": TerminalWriter.go_down,
+    "\f": TerminalWriter.go_down,
+    "\x1b7": TerminalWriter.save,
+    "\x1b8": TerminalWriter.restore,
+    "\x1bD": TerminalWriter.go_down,
     "\x1bE": _next_row,
     "\x1bM": lambda pen: pen.go_up(1),
     "\x1bc": _reset,
 }
 
-_MOVES: dict[str, Callable[[Pen, int, int], object]] = {
+_MOVES: dict[str, Callable[[TerminalWriter, int, int], object]] = {
     "A": lambda pen, n, _: pen.go_up(n or 1),
     "B": lambda pen, n, _: pen.sink(n or 1),
     "C": lambda pen, n, _: pen.set_column(pen.column + (n or 1)),

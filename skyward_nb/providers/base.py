@@ -103,7 +103,7 @@ class Provider(Protocol):
 
 
 @dataclass(frozen=True)
-class Lack:
+class ReplacementRequest:
     """What a pool lacks: the `lost` machines, others of which are to be had, and why, in words.
 
     `seconds` is how much of `ttl` is left, where there is one; `bill` what the pool costs and has cost.
@@ -124,7 +124,7 @@ class Replaces(Protocol):
     """A provider that gives other machines in the place of those that were taken back."""
 
     async def replace(
-        self, spec: PoolSpec, pool_id: str, lack: Lack, readied: Readied, tell: Tell
+        self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
     ) -> tuple[Machine, ...]:
         """As many machines as were lost, for the same nodes, all or none; and the lost ones are ended.
 

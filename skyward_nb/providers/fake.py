@@ -14,7 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from skyward_nb.providers.base import AgentGone, Lack, Machine, MachineEnded, Readied, Tell
+from skyward_nb.providers.base import (
+    AgentGone,
+    Machine,
+    MachineEnded,
+    Readied,
+    ReplacementRequest,
+    Tell,
+)
 from skyward_nb.providers.folders import (
     PoolFolders,
     end_agent,
@@ -25,7 +32,7 @@ from skyward_nb.providers.folders import (
     sweep,
 )
 from skyward_nb.providers.local import LocalMachine
-from skyward_nb.providers.remains import is_ours
+from skyward_nb.providers.orphans import is_ours
 from skyward_nb.wire.remote_store import RemoteStore
 from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.offers import Bill
@@ -265,7 +272,7 @@ class FakeProvider:
         return tuple(machines)
 
     async def replace(
-        self, spec: PoolSpec, pool_id: str, lack: Lack, readied: Readied, tell: Tell
+        self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
     ) -> tuple[Machine, ...]:
         """Machines with folders of their own, in the place of those that are lost."""
         machines: list[FakeMachine] = []

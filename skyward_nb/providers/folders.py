@@ -20,7 +20,7 @@ from pathlib import Path
 
 import platformdirs
 
-from skyward_nb.providers.remains import (
+from skyward_nb.providers.orphans import (
     Swept,
     end_processes,
     end_strays,

@@ -26,7 +26,7 @@ from skyward_nb.providers.folders import (
     remove_folders,
     sweep,
 )
-from skyward_nb.providers.remains import is_ours
+from skyward_nb.providers.orphans import is_ours
 from skyward_nb.wire import nvidia, partition
 from skyward_nb.wire.blobs import BlobStore
 from skyward_nb.wire.processes import noted

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from skyward_nb.compat.torch_private import drop_unreduced_gradients
 from skyward_nb.runtime import outlet
 
 
@@ -131,16 +132,9 @@ def _is_fully_sharded(module: Any) -> bool:
 
 
 def _drop_unreduced(model: Any) -> None:
-    """Drop gradients that FSDP2 keeps on this rank until they are reduced; it has no name for it."""
+    """Drop gradients that FSDP2 keeps on this rank until they are reduced."""
     for module in filter(_is_fully_sharded, model.modules()):
-        state = module._get_fsdp_state()
-        groups = getattr(state, "_fsdp_param_groups", None)
-        if groups is None:  # before torch had several
-            groups = [state._fsdp_param_group]
-        for parameter in (each for group in groups if group for each in group.fsdp_params):
-            parameter.unsharded_accumulated_grad = None
-            if (unsharded := getattr(parameter, "_unsharded_param", None)) is not None:
-                unsharded.grad = None
+        drop_unreduced_gradients(module)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from skyward_nb.compat import keras_private
 from skyward_nb.runtime import outlet
 
 _HERE = "skyward_nb.runtime."
@@ -27,13 +28,8 @@ _HOOKS = {
     "tqdm.rich": "tqdm_bars",
     "tqdm.gui": "tqdm_bars",
     "tqdm.tk": "tqdm_bars",
-    "keras.src.utils.progbar": "keras_bars",
-    "keras.src.callbacks.progbar_logger": "keras_bars",
-    "keras.src.backend.tensorflow.trainer": "keras_alone",
-    "keras.src.backend.torch.trainer": "keras_alone",
-    "keras.src.backend.jax.trainer": "keras_alone",
-    "tf_keras.src.utils.generic_utils": "keras_bars",
-    "tf_keras.src.callbacks": "keras_bars",
+    **dict.fromkeys(keras_private.PROGRESS, "keras_bars"),
+    **dict.fromkeys(keras_private.TRAINERS, "keras_alone"),
     "transformers.trainer_callback": "transformers_bars",
     "transformers.trainer": "transformers_bars",
 }

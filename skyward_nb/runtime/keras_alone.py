@@ -14,6 +14,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from skyward_nb.compat.keras_private import strategy_of
+from skyward_nb.compat.tensorflow_private import processes_of
 from skyward_nb.runtime.here import instance_info
 from skyward_nb.runtime.hooks import Changes, is_shown
 from skyward_nb.wire import foreign
@@ -55,8 +57,8 @@ def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callab
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if is_shown():
-            strategy = getattr(self, "_distribute_strategy", None)
-            if strategy is not None and _workers(strategy) > 1:
+            strategy = strategy_of(self)
+            if strategy is not None and processes_of(strategy) > 1:
                 raise RuntimeError(_FAILS.format(name=name))
             if name == "fit" and not (backend == "jax" and _is_distributed()):
                 _warn_once(backend)
@@ -69,11 +71,6 @@ def _is_distributed() -> bool:
     """Whether Keras has a distribution set."""
     keras = sys.modules.get("keras")
     return keras is not None and keras.distribution.distribution() is not None
-
-
-def _workers(strategy: Any) -> int:
-    """How many processes a strategy joins."""
-    return int(getattr(strategy.extended, "_num_workers", 1))
 
 
 def _warn_once(backend: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from skyward_nb.compat.keras_private import mean_values
 from skyward_nb.runtime.hooks import Changes, careful, is_shown
 from skyward_nb.runtime.loops import Loop, note_of, numbers_in, report
 from skyward_nb.runtime.progress import words
@@ -89,8 +90,7 @@ def _advance(bar: Any, current: int, finalize: bool | None) -> None:
         weakref.finalize(bar, loop.end).atexit = False
     over = finalize or (finalize is None and bar.target is not None and current >= bar.target)
     if over or loop.is_due():
-        means = {name: total / max(1, count) for name, (total, count) in bar._values.items()}
-        loop.note = note_of(numbers_in(means))
+        loop.note = note_of(numbers_in(mean_values(bar)))
     loop.advance(current)
     if over:
         loop.end()

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from skyward_nb.compat import torch_private
+from skyward_nb.compat.transformers_private import whole_blocks
 from skyward_nb.runtime import replicas, tensor_plans
 from skyward_nb.runtime.here import instance_info
 from skyward_nb.runtime.sync import mesh as pool_mesh
@@ -113,7 +115,7 @@ class _Parallel:
             self._shard(blocks)
         if self.tp > 1 and self.is_sharded:
             # Each rank would say of each norm and each gather that it takes two collectives.
-            logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+            logging.getLogger(torch_private.REDISTRIBUTION).setLevel(logging.ERROR)
         replicas.remember(before, self.kinds)
 
     def _split(self, plan: tensor_plans.Plan) -> None:
@@ -156,7 +158,7 @@ def find_blocks(model: Any) -> list[Any]:
     from torch import nn
 
     there = {type(module).__name__ for module in model.modules()}
-    named = there.intersection(getattr(model, "_no_split_modules", None) or ())
+    named = there.intersection(whole_blocks(model))
     owners = _owners(model)
     blocks: list[Any] = []
     inside: set[Any] = set()

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from skyward_nb.compat.torch_private import holds_hooks
+
 _ADDED = "_skyward_added"
 
 
@@ -54,7 +56,7 @@ class Parallelized:
         if hasattr(self, "reshard"):  # FSDP: else parameters in use would be sent
             self.reshard()
         state = {
-            name: _own_hooks(value) if "_hooks" in str(name) else value
+            name: _own_hooks(value) if holds_hooks(name) else value
             for name, value in self.__dict__.items()
             if str(name) not in added.names
         }
@@ -173,7 +175,7 @@ def remember(before: dict[Any, Added], kinds: dict[type, type]) -> None:
     """Note on each module what was added to it since."""
     for module, was in before.items():
         added = frozenset(map(str, vars(module))) - was.names
-        hooks = (each for name, each in vars(module).items() if "_hooks" in str(name))
+        hooks = (each for name, each in vars(module).items() if holds_hooks(name))
         has_hooks = any(
             map(_is_of_distribution, itertools.chain(*(h.values() for h in hooks if h)))
         )

@@ -19,6 +19,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from skyward_nb.compat.python_private import end_executor_threads
+
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
@@ -36,7 +38,8 @@ def run(path: str, arguments: Sequence[str], folder: str) -> None:
             if _code_of(ending):
                 raise SystemExit(_code_of(ending)) from None
         finally:
-            _end_executors()
+            # Else they would wait for more work.
+            end_executor_threads()
             _join(threads, children)
             end()
             _flush_files()
@@ -109,15 +112,6 @@ def _endings() -> Generator[Callable[[], None]]:
     finally:
         is_over = True
         atexit.register, atexit.unregister = register, unregister
-
-
-def _end_executors() -> None:
-    """Let threads of executors end once their work is done: else they would wait for more."""
-    module = sys.modules.get("concurrent.futures.thread")
-    if module is not None:
-        # What Python itself calls at its end; it has no public name.
-        module._python_exit()
-        module.__dict__["_shutdown"] = False
 
 
 def _join(threads: set[threading.Thread], children: set[BaseProcess]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any, TypeVar, overload
 
+from skyward_nb.runtime.indexing import Positions, is_of, taker_of
 from skyward_nb.runtime.sync import data_place
-from skyward_nb.runtime.taking import Positions, is_of, taker_of
 
 S = TypeVar("S")
 T = TypeVar("T")

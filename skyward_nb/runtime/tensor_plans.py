@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from skyward_nb.compat.transformers_private import tensor_plan
+
 Plan = dict[str, Any]
 """A word, or torch's own `ParallelStyle`, by a layer's full name."""
 
@@ -64,7 +66,7 @@ def make_plan(model: Any, wanted: Mapping[str, Any] | None, size: int) -> Plan:
     """
     if wanted is not None:
         return _from_person(model, wanted, size)
-    theirs: Mapping[str, str] = getattr(model, "_tp_plan", None) or {}
+    theirs = tensor_plan(model)
     return (_from_model(model, theirs, size) if theirs else None) or _made(model, size)
 
 

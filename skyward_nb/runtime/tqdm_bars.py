@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from skyward_nb.compat.tqdm_private import unwrapped
 from skyward_nb.runtime import outlet
 from skyward_nb.runtime.hooks import Changes, careful, is_console, is_shown
 from skyward_nb.runtime.loops import PERIOD, Loop
@@ -186,7 +187,7 @@ def _made_silent(make: Any) -> Callable[..., None]:
         # What tqdm has here may be a partial method, with defaults from the environment.
         make_bound = make.__get__(self, type(self))
         stream = _file_of(args, kwargs)
-        if not (is_shown() and is_console(_unwrapped(stream))):
+        if not (is_shown() and is_console(unwrapped(stream))):
             make_bound(*args, **kwargs)
             return
         args, kwargs = _with_file(args, kwargs, _Silence(stream))
@@ -243,14 +244,6 @@ def _with_file(
     if len(args) > _FILE_AT:
         return (*args[:_FILE_AT], file, *args[_FILE_AT + 1 :]), kwargs
     return args, {**kwargs, "file": file}
-
-
-def _unwrapped(stream: Any) -> Any:
-    """The stream below tqdm's own wrappers, which people put around `sys.stdout`."""
-    wrapper = sys.modules["tqdm.utils"].ObjectWrapper
-    while isinstance(stream, wrapper):
-        stream = vars(stream)["_wrapped"]
-    return stream
 
 
 # ── other means than text ───────────────────────────────────────────────────────────────

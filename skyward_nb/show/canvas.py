@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from skyward_nb.compat.ipywidgets_private import bundle_of
 from skyward_nb.picture import page, sheet, table
 from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.text import as_text
@@ -176,7 +177,7 @@ class _Widgets:
 
     def bundle(self) -> dict[str, Any]:
         """The MIME type by which a front end shows them."""
-        return self._box._repr_mimebundle_() or {}
+        return bundle_of(self._box)
 
     def renew(self, view: View) -> None:
         """Say what has changed."""

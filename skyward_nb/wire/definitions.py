@@ -15,10 +15,9 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from cloudpickle import cloudpickle as _cp
-
-from skyward_nb.wire.arrivals import NotThere
+from skyward_nb.compat import cloudpickle_private
 from skyward_nb.wire.home import home
+from skyward_nb.wire.object_table import NotThere
 
 _LABEL = "def "
 _CONSTANTS = {str, bytes, int, float, complex, bool, type(None), type(...)}
@@ -56,15 +55,15 @@ def is_importable(value: types.FunctionType | type | types.ModuleType) -> bool:
     It is asked of all that is packed, so that the two common answers are given at once.
     """
     if isinstance(value, types.ModuleType):
-        return _cp._should_pickle_by_reference(value)
+        return cloudpickle_private.is_by_reference(value)
     module = value.__module__
     if module == "__main__":
         return False
-    if type(module) is str and not _cp._PICKLE_BY_VALUE_MODULES:
+    if type(module) is str and not cloudpickle_private.by_value_modules:
         there = getattr(sys.modules.get(module), "__dict__", None)
         if type(there) is dict and there.get(value.__qualname__) is value:
             return True
-    return _cp._should_pickle_by_reference(value)
+    return cloudpickle_private.is_by_reference(value)
 
 
 def label_of(value: object) -> str:
@@ -73,7 +72,7 @@ def label_of(value: object) -> str:
         if value not in _filled:
             # It is the original: what comes back must not be filled into it.
             _originals.add(value)
-        return _LABEL + _cp._get_or_create_tracker_id(value)
+        return _LABEL + cloudpickle_private.class_id(value)
     assert isinstance(value, types.FunctionType)
     known = _function_ids.get(value)
     if known is None:
@@ -145,7 +144,7 @@ def defined(label: str) -> object:
 def make_function(label: str, *args: Any) -> types.FunctionType:
     """A function of the notebook, or the one that came under this label before."""
     there = _functions.get(label)
-    made: types.FunctionType = _cp._make_function(*args)
+    made: types.FunctionType = cloudpickle_private.make_function(*args)
     if there is None or len(there.__code__.co_freevars) != len(made.__code__.co_freevars):
         _functions[label] = made
         return made
@@ -166,4 +165,4 @@ def fill_class(cls: type, state: tuple[bool, tuple[dict[str, Any], dict[str, Any
         if name in vars(cls):
             delattr(cls, name)
     _filled[cls] = frozenset(attributes)
-    return _cp._class_setstate(cls, (attributes, slots))
+    return cloudpickle_private.fill_class(cls, (attributes, slots))

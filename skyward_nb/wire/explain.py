@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from skyward_nb.compat.torch_private import MODULE_TABLES
 from skyward_nb.wire.foreign import Unpicklable
 from skyward_nb.words.errors import PayloadError
 
 _MOST = 2_000_000
 _ATOMS = (str, bytes, int, float, complex, bool, type(None))
-_OF_MODULES = ("_modules", "_parameters", "_buffers")
 
 
 def explain(name: str, value: object, error: Exception, culprit: object) -> PayloadError:
@@ -136,7 +136,7 @@ def _state(value: object) -> Iterator[tuple[str, object]]:
         is_class = issubclass(type(value), type)
         own = type.__dict__["__dict__"].__get__(value) if is_class else _dict_of(value)
     for name, item in list(own.items()):
-        if name in _OF_MODULES and type(item) is dict:
+        if name in MODULE_TABLES and type(item) is dict:
             yield from ((f".{key}", part) for key, part in item.items())
         elif name not in ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"):
             yield f".{name}", item

@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from skyward_nb.wire.beside import side_by_side
 from skyward_nb.wire.blobs import Buffer
+from skyward_nb.wire.concurrently import run_concurrently
 from skyward_nb.wire.pool_key import new_key
 from skyward_nb.wire.remote_store import Parts, RemoteStore
 from skyward_nb.wire.several_stores import SeveralStores
@@ -61,7 +61,7 @@ class Fan:
             except OSError:
                 met[store.name] = ()  # what hinders it hinders putting values there, which tells it
 
-        side_by_side([(lambda tick, s=store: meet(s, tick)) for store in self._stores], tick)
+        run_concurrently([(lambda tick, s=store: meet(s, tick)) for store in self._stores], tick)
         return met
 
     def lose(self, names: Sequence[str]) -> None:
@@ -104,7 +104,7 @@ class FannedStores(SeveralStores):
             if store.lacks(digest, size, tick):
                 found.add(store)
 
-        side_by_side([(lambda tick, s=store: look(s, tick)) for store in self._remote], tick)
+        run_concurrently([(lambda tick, s=store: look(s, tick)) for store in self._remote], tick)
         return [store for store in self._remote if store in found]
 
     def _spread(
@@ -136,13 +136,13 @@ class FannedStores(SeveralStores):
         def directly(store: RemoteStore, tick: Callable[[], None]) -> None:
             store.put(digest, parts, tick)
 
-        side_by_side(
+        run_concurrently(
             [by_root, *((lambda tick, s=store: directly(s, tick)) for store in alone)], tick
         )
         if failed:
             self._fan.lose(list(failed))
             again = [store for store in reached if store.name in failed]
-            side_by_side([(lambda tick, s=store: directly(s, tick)) for store in again], tick)
+            run_concurrently([(lambda tick, s=store: directly(s, tick)) for store in again], tick)
 
 
 def _grown(machines: Sequence[tuple[str, tuple[Address, ...]]]) -> tuple[Branch, ...]:

@@ -30,6 +30,8 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from skyward_nb.compat import jax_private, torch_private
+
 Way = Callable[[Any], Any]
 
 
@@ -206,17 +208,12 @@ def torch_of_a_new_type(tensor: Any) -> Any:
     torch takes those apart into a storage of another kind, which it cannot take from a pickle.
     """
     make, (storage, *rest) = tensor.__reduce_ex__(5)
-    if make.__name__ != "_rebuild_tensor_v3":
-        return make, (storage, *rest)
-    return _make_tensor_v3, (storage, *rest)
+    is_new = torch_private.is_of_a_new_type(make)
+    return _make_tensor_v3 if is_new else make, (storage, *rest)
 
 
 def _make_tensor_v3(storage: Any, *rest: Any) -> Any:
-    import torch
-
-    held = torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.uint8, _internal=True)
-    rebuild: Any = torch._utils._rebuild_tensor_v3  # pyright: ignore[reportAttributeAccessIssue]
-    return rebuild(held, *rest)
+    return torch_private.rebuild_of_a_new_type(storage, *rest)
 
 
 def _torch_storage(storage: Any) -> Any:
@@ -239,13 +236,11 @@ def _make_torch_storage(buffer: Any) -> Any:
 
 
 def _torch_typed_storage(storage: Any) -> Any:
-    return _make_typed_storage, (storage._untyped_storage, storage.dtype)
+    return _make_typed_storage, (torch_private.untyped_storage(storage), storage.dtype)
 
 
 def _make_typed_storage(untyped: Any, dtype: Any) -> Any:
-    import torch
-
-    return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
+    return torch_private.typed_storage(untyped, dtype)
 
 
 def _torch_generator(generator: Any) -> Any:
@@ -353,9 +348,7 @@ def _make_jax(array: Any, weak: bool) -> Any:
     import jax
 
     made = jax.numpy.asarray(array)
-    return jax.lax.convert_element_type_p.bind(
-        made, new_dtype=made.dtype, weak_type=True, sharding=None
-    ) if weak else made  # fmt: skip
+    return jax_private.of_a_weak_type(made) if weak else made
 
 
 def _make_key(data: Any, kind: str) -> Any:

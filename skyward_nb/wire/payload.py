@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyward_nb.wire import arrivals, definitions, foreign
-from skyward_nb.wire.arrivals import Address
+from skyward_nb.wire import definitions, foreign, object_table
 from skyward_nb.wire.blobs import Buffer, Damaged, digest_of
 from skyward_nb.wire.explain import explain
+from skyward_nb.wire.object_table import Address
 from skyward_nb.wire.pickler import CuttingPickler, LenientPickler, Pickler
 from skyward_nb.wire.stores import ContentStore
 from skyward_nb.words.parts import Packed
@@ -252,10 +252,10 @@ def unpack(
         pieces.append(data[at : at + size])
         at += size
     with _no_collection():
-        reader = arrivals.Unpickler(pieces[0], pieces[1:])
+        reader = object_table.Unpickler(pieces[0], pieces[1:])
         value = reader.load()
     if parcel:
-        arrivals.keep(parcel, reader, pieces[0].nbytes)
+        object_table.keep(parcel, reader, pieces[0].nbytes)
     return value
 
 

@@ -22,11 +22,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
-from cloudpickle import cloudpickle as _cp
 
+from skyward_nb.compat import cloudpickle_private
 from skyward_nb.wire import definitions, foreign
-from skyward_nb.wire.arrivals import Address
 from skyward_nb.wire.home import Home, home
+from skyward_nb.wire.object_table import Address
 from skyward_nb.words.parsing import parse
 
 Way = Callable[[Any], Any]
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     class _Pickler(pickle.Pickler):
         """cloudpickle's, which has no types of its own."""
-
-        def _dynamic_function_reduce(self, func: types.FunctionType) -> Any: ...
 
 else:
     _Pickler = cloudpickle.Pickler
@@ -120,8 +118,8 @@ class Pickler(_Pickler):
                 return self._token(label, func)
             return self._by_value(func, definitions.make_function, label)
         if func.__globals__ is home():
-            return self._by_value(func, _cp._make_function)
-        return super()._dynamic_function_reduce(func)
+            return self._by_value(func, cloudpickle_private.make_function)
+        return cloudpickle_private.take_function_apart(self, func)
 
     def _refer_to(self, module: str) -> None:
         """Note the module that something is in; one of ours is wherever there is a rank."""
@@ -135,14 +133,14 @@ class Pickler(_Pickler):
     def _by_value(self, func: types.FunctionType, make: Any, *first: Any) -> Any:
         """As cloudpickle does it, but for the globals: those are the namespace it arrives in."""
         code = func.__code__
-        self.reads.update(_cp._extract_code_globals(code))
+        self.reads.update(cloudpickle_private.globals_read(code))
         mentioned = code_names(code)
         self.tokens.update(mentioned.tokens)
         self.reads.update(mentioned.more)
         self.modules.update(mentioned.imports)
         self.files.add(code.co_filename)
         self.reads.update(_named_in(func.__annotations__))
-        captured = [_cp._get_cell_contents(cell) for cell in func.__closure__ or ()]
+        captured = [cloudpickle_private.cell_contents(cell) for cell in func.__closure__ or ()]
         modules = [each for each in captured if isinstance(each, types.ModuleType)]
         slots = {
             # Fresh strings, since interned ones would be pickled as the same object now and then.
@@ -154,12 +152,12 @@ class Pickler(_Pickler):
             "__module__": func.__module__,
             "__doc__": func.__doc__,
             "__closure__": None,
-            "_cloudpickle_submodules": _cp._find_imported_submodules(code, modules),
+            cloudpickle_private.SUBMODULES: cloudpickle_private.submodules_used(code, modules),
             "__globals__": {},
         }
         state = {"".join(key): value for key, value in func.__dict__.items()}
         made = (*first, code, Home(), None, None, func.__closure__)
-        return make, made, (state, slots), None, None, _cp._function_setstate
+        return make, made, (state, slots), None, None, cloudpickle_private.fill_function
 
     def _class(self, cls: type) -> Any:
         if definitions.is_definition(cls):
@@ -170,7 +168,7 @@ class Pickler(_Pickler):
             self._refer_to(cls.__module__)
             if definitions.is_importable(cls):
                 return NotImplemented
-        reduced = _cp._class_reduce(cls)
+        reduced = cloudpickle_private.take_class_apart(cls)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
         make, args, (attributes, slots), *_ = reduced
@@ -180,7 +178,7 @@ class Pickler(_Pickler):
             for name, value in attributes.items()
             if not isinstance(value, types.MemberDescriptorType)
         }
-        plain = make is _cp._make_skeleton_class and args[2] == cls.__bases__
+        plain = make is cloudpickle_private.make_class and args[2] == cls.__bases__
         if "__slots__" in vars(cls) and plain:
             # cloudpickle makes classes without them, whose instances have a __dict__ then.
             slotted = vars(cls)["__slots__"]
@@ -196,8 +194,8 @@ def _cell(cell: types.CellType) -> Any:
     try:
         content = cell.cell_contents
     except ValueError:
-        return _cp._make_empty_cell, ()
-    return _cp._make_empty_cell, (), (content,), None, None, fill_cell
+        return cloudpickle_private.make_cell, ()
+    return cloudpickle_private.make_cell, (), (content,), None, None, fill_cell
 
 
 def fill_cell(cell: types.CellType, content: tuple[object]) -> None:

@@ -80,7 +80,7 @@ def new_key() -> PoolKey:
     )
 
 
-class Doors:
+class MutualTLS:
     """Both ends of streams between those that have the same key: each proves that it has it.
 
     The key is in a file of `folder`, that nobody else may enter, only while it is read.

@@ -18,11 +18,12 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from itertools import accumulate
 from typing import Protocol, TypeVar
 
-from skyward_nb.wire.ahead import Ahead, Asked
-from skyward_nb.wire.arriving import Arriving
-from skyward_nb.wire.beside import side_by_side
 from skyward_nb.wire.blobs import Buffer, Damaged
+from skyward_nb.wire.byte_streams import ByteStream
+from skyward_nb.wire.concurrently import run_concurrently
 from skyward_nb.wire.private_memory import PrivateMemory
+from skyward_nb.wire.reassembly import Reassembly
+from skyward_nb.wire.receive_window import ReceiveWindow, RequestedBytes
 from skyward_nb.wire.stores import no_tick
 from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import (
@@ -38,20 +39,19 @@ from skyward_nb.wire.values import (
     Given,
     Keep,
     Kept,
-    Lack,
-    Lacking,
-    Lacks,
+    MissingQuery,
+    MissingRanges,
     PoolKey,
     Refused,
     Span,
     Spread,
+    SpreadFailures,
     Trim,
     pieces,
 )
-from skyward_nb.wire.ways import Way
 
 T = TypeVar("T")
-A = TypeVar("A", Kept, Lacks, Given, Admitted, Lacking)
+A = TypeVar("A", Kept, MissingRanges, Given, Admitted, SpreadFailures)
 _AT_ONCE = 1 << 20
 _PIECE = 4 << 20
 _LEAST_PIECE = 1 << 20
@@ -85,7 +85,7 @@ class RemoteStore:
 
     def __init__(
         self,
-        open_stream: Callable[[], socket.socket | Way],
+        open_stream: Callable[[], socket.socket | ByteStream],
         patience: float = 60.0,
         name: str = "",
     ) -> None:
@@ -95,7 +95,7 @@ class RemoteStore:
         self._lock = threading.Lock()
         self._order = threading.Lock()
         self._idle: list[Line] = []
-        self.ahead: Ahead = Ahead()
+        self.ahead: ReceiveWindow = ReceiveWindow()
         """How much is asked for before it comes, by what is known of the line."""
         self.moved: int = 0
         """Bytes of large values that went there or came from there, ever."""
@@ -172,7 +172,7 @@ class RemoteStore:
             return self._tried(
                 lambda line: _ask(line, whole, Kept, source.views(0, size, tick)), tick
             )
-        lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
+        lacks = self._tried(lambda line: self._timed(line, MissingQuery(digest, size)), tick)
         if not lacks.spans:
             return Kept(is_whole=True, on_disk=lacks.on_disk)
         try:
@@ -183,7 +183,7 @@ class RemoteStore:
             raise
 
     def _put_large(
-        self, digest: str, source: Source, lacks: Lacks, tick: Callable[[], None]
+        self, digest: str, source: Source, lacks: MissingRanges, tick: Callable[[], None]
     ) -> Kept:
         size = source.size
         patience = _Patience(self.patience, self.name)
@@ -195,17 +195,17 @@ class RemoteStore:
                 return going.last
             if lost is not None:
                 patience.rest(lost, tick, came_on=going.done)
-            lacks = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
+            lacks = self._tried(lambda line: self._timed(line, MissingQuery(digest, size)), tick)
         return Kept(is_whole=True, is_new=True, on_disk=lacks.on_disk)
 
     def _tell(self, size: int) -> None:
         with self._lock:
             self.moved += size
 
-    def _timed(self, line: Line, lack: Lack) -> Lacks:
+    def _timed(self, line: Line, lack: MissingQuery) -> MissingRanges:
         """What is lacking there; how long such an answer takes tells the delay."""
         began = time.monotonic()
-        found = _ask(line, lack, Lacks)
+        found = _ask(line, lack, MissingRanges)
         self.ahead.took(time.monotonic() - began)
         return found
 
@@ -230,7 +230,7 @@ class RemoteStore:
     def lacks(self, digest: str, size: int, tick: Callable[[], None]) -> bool:
         """Whether a value, or a part of it, is not there; raises OSError, as where there is no room."""
         with _refusals():
-            found = self._tried(lambda line: self._timed(line, Lack(digest, size)), tick)
+            found = self._tried(lambda line: self._timed(line, MissingQuery(digest, size)), tick)
         self._on_disk[digest] = found.on_disk
         return bool(found.spans)
 
@@ -242,7 +242,7 @@ class RemoteStore:
             return {}
         try:
             with self._line(tick) as line:
-                return _ask(line, Spread(digest, size, branches), Lacking).machines
+                return _ask(line, Spread(digest, size, branches), SpreadFailures).machines
         except (OSError, Unwilling) as error:
             names = [name for branch in branches for name in branch.names()]
             return dict.fromkeys(names, str(error))
@@ -259,7 +259,7 @@ class RemoteStore:
         def spread(tick: Callable[[], None]) -> None:
             lacking.update(self.spread(digest, source.size, branches, tick))
 
-        side_by_side([give, spread] if branches else [give], tick)
+        run_concurrently([give, spread] if branches else [give], tick)
         return lacking
 
     # ── values that come ────────────────────────────────────────────────────────────────
@@ -321,7 +321,7 @@ class RemoteStore:
                 lost.append(error)
                 self._hang_up()
 
-        side_by_side([go] * many, tick)
+        run_concurrently([go] * many, tick)
         return lost[0] if lost else None
 
     @contextlib.contextmanager
@@ -481,13 +481,13 @@ class _Going:
 class _Coming:
     """Pieces of a value that come here, over any number of streams; the first of them tells its size."""
 
-    def __init__(self, digest: str, ahead: Ahead, tell: Callable[[int], None]) -> None:
+    def __init__(self, digest: str, ahead: ReceiveWindow, tell: Callable[[int], None]) -> None:
         self._digest = digest
         self._ahead = ahead
         self._tell = tell
         self._lock = threading.Lock()
         self._here: PrivateMemory | None = None
-        self._arriving: Arriving | None = None
+        self._arriving: Reassembly | None = None
         self._spans: deque[Span] = deque()
         self._parts = _AHEAD
         self.done = 0
@@ -524,7 +524,7 @@ class _Coming:
 
     def __call__(self, line: Line) -> None:
         """Take pieces from this stream until there are no more."""
-        asked: deque[tuple[Span, Asked]] = deque()
+        asked: deque[tuple[Span, RequestedBytes]] = deque()
         room = memoryview(bytearray(_ROOM))
         try:
             while self._ask(line, asked):
@@ -534,7 +534,7 @@ class _Coming:
             for _, each in asked:
                 self._ahead.gone(each)
 
-    def _ask(self, line: Line, asked: deque[tuple[Span, Asked]]) -> bool:
+    def _ask(self, line: Line, asked: deque[tuple[Span, RequestedBytes]]) -> bool:
         """Ask for as much as is good now; whether there is something to come."""
         while len(asked) < _AHEAD and self._spans:
             if (taken := self._next()) is not None:
@@ -547,7 +547,7 @@ class _Coming:
                 self._ahead.wait(line.tick)
         return bool(asked)
 
-    def _next(self) -> tuple[Span, Asked] | None:
+    def _next(self) -> tuple[Span, RequestedBytes] | None:
         """The next bytes, if some may be asked for now."""
         with self._lock:
             if not self._spans:
@@ -563,7 +563,7 @@ class _Coming:
                 self._spans.popleft()
             return (start, middle), asked
 
-    def _hear(self, line: Line, span: Span, asked: Asked, room: memoryview) -> None:
+    def _hear(self, line: Line, span: Span, asked: RequestedBytes, room: memoryview) -> None:
         start, stop = span
         given = _answer(line, Given)
         self._ahead.answered(asked)
@@ -584,11 +584,11 @@ class _Coming:
         # A disk may keep whoever writes to it waiting, which is not to be the line.
         line.pour(start, length, room, into, may_wait=not here.is_in_memory)
 
-    def _known(self, size: int) -> tuple[PrivateMemory, Arriving]:
+    def _known(self, size: int) -> tuple[PrivateMemory, Reassembly]:
         """Room for all of it, and what has come."""
         if self._here is None or self._arriving is None:
             self._here = PrivateMemory(size)
-            self._arriving = Arriving(size, self._here.read)
+            self._arriving = Reassembly(size, self._here.read)
             self._spans = deque((at, min(end, size)) for at, end in self._spans if at < size)
         return self._here, self._arriving
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 
-from skyward_nb.wire.beside import side_by_side
 from skyward_nb.wire.blobs import Buffer, Damaged
+from skyward_nb.wire.concurrently import run_concurrently
 from skyward_nb.wire.stores import ContentStore, no_tick
 
 
@@ -28,7 +28,9 @@ class SeveralStores:
                 new.append(store)
 
         try:
-            side_by_side([(lambda tick, s=store: put_on(s, tick)) for store in self._stores], tick)
+            run_concurrently(
+                [(lambda tick, s=store: put_on(s, tick)) for store in self._stores], tick
+            )
         except BaseException:
             for store in new:
                 store.drop([digest])

@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from skyward_nb.wire.blobs import Buffer
+from skyward_nb.wire.byte_streams import ByteStream, PushReceiver, SocketStream
 from skyward_nb.wire.stores import no_tick
 from skyward_nb.wire.values import HEAD, LARGEST, Answer, Ask, framed
-from skyward_nb.wire.ways import Pouring, SocketWay, Way
 
 M = TypeVar("M", Ask, Answer)
 _TICK = 100
@@ -33,10 +33,10 @@ class Stream(Generic[M]):
     """
 
     def __init__(
-        self, connection: socket.socket | Way, decoder: msgspec.msgpack.Decoder[M]
+        self, connection: socket.socket | ByteStream, decoder: msgspec.msgpack.Decoder[M]
     ) -> None:
         is_socket = isinstance(connection, socket.socket)
-        self._way: Way = SocketWay(connection) if is_socket else connection
+        self._way: ByteStream = SocketStream(connection) if is_socket else connection
         self._decoder = decoder
         self.tick: Callable[[], None] = no_tick
         self.patience: float | None = None
@@ -68,7 +68,7 @@ class Stream(Generic[M]):
     def send_file(self, handle: int, offset: int, length: int) -> None:
         """Send bytes of a file behind a message."""
         way = self._way
-        if not isinstance(way, SocketWay) or way.is_tls:
+        if not isinstance(way, SocketStream) or way.is_tls:
             end = offset + length
             for at in range(offset, end, _STEP):
                 data = os.pread(handle, min(_STEP, end - at), at)
@@ -114,7 +114,7 @@ class Stream(Generic[M]):
         way = self._way
         while offset < end:
             piece = room[: min(len(room), end - offset)]
-            if isinstance(way, SocketWay) and way.is_tls:
+            if isinstance(way, SocketStream) and way.is_tls:
                 # It gives a record at a time, which is little to do something with.
                 piece = piece[:_RECORDS]
                 self.take(piece)
@@ -137,7 +137,7 @@ class Stream(Generic[M]):
         Where it can be, that is done on the thread on which they come, unless `into` may have to wait.
         Raises what `into` raises.
         """
-        if may_wait or not isinstance(self._way, Pouring):
+        if may_wait or not isinstance(self._way, PushReceiver):
             for at, piece in self.pieces(offset, length, room):
                 into(at, piece)
             return

@@ -56,8 +56,8 @@ class Keep(msgspec.Struct, frozen=True, tag=True):
     length: int
 
 
-class Lack(msgspec.Struct, frozen=True, tag=True):
-    """Which bytes of a value are not there, and is there room for it? Answered by `Lacks`."""
+class MissingQuery(msgspec.Struct, frozen=True, tag=True):
+    """Which bytes of a value are not there, and is there room for it? Answered by `MissingRanges`."""
 
     digest: str
     size: int
@@ -91,7 +91,7 @@ class Kept(msgspec.Struct, frozen=True, tag=True):
     on_disk: bool = False
 
 
-class Lacks(msgspec.Struct, frozen=True, tag=True):
+class MissingRanges(msgspec.Struct, frozen=True, tag=True):
     """These bytes are not there; none: all of it is."""
 
     spans: tuple[Span, ...]
@@ -140,21 +140,21 @@ class Who(msgspec.Struct, frozen=True, tag=True):
 
 
 class Spread(msgspec.Struct, frozen=True, tag=True):
-    """Give a value to these machines as it comes; answered by `Lacking` when all have it, or never will."""
+    """Give a value to these machines as it comes; answered by `SpreadFailures` when all have it, or never will."""
 
     digest: str
     size: int
     branches: tuple[Branch, ...]
 
 
-class Lacking(msgspec.Struct, frozen=True, tag=True):
+class SpreadFailures(msgspec.Struct, frozen=True, tag=True):
     """These machines did not get it: by name, why."""
 
     machines: dict[str, str]
 
 
-Ask = Keep | Lack | Give | Forget | Trim | Admit | Who | Spread
-Answer = Kept | Lacks | Given | Done | Refused | Admitted | Lacking
+Ask = Keep | MissingQuery | Give | Forget | Trim | Admit | Who | Spread
+Answer = Kept | MissingRanges | Given | Done | Refused | Admitted | SpreadFailures
 
 ASKS: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
 ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)

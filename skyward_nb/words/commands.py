@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from skyward_nb.words.endpoint import Endpoint
 from skyward_nb.words.info import LOOPBACK, InstanceInfo
 from skyward_nb.words.masking import masked_repr
-from skyward_nb.words.meeting import Door
 from skyward_nb.words.parts import Client, Packed, RunCard
 
 
@@ -45,7 +45,7 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
     offset: int
 
 
-class Meet(msgspec.Struct, frozen=True, tag=True):
+class Listen(msgspec.Struct, frozen=True, tag=True):
     """To the agent of `machine`: listen where others may reach it, for those who know the `word`.
 
     It answers by `Met`. Its doors have numbers from `first` on. At first it listens on `loopback`
@@ -58,11 +58,11 @@ class Meet(msgspec.Struct, frozen=True, tag=True):
     loopback: bool
 
 
-class Knock(msgspec.Struct, frozen=True, tag=True):
+class Probe(msgspec.Struct, frozen=True, tag=True):
     """To the agent of `machine`: try these doors of others; it answers by `Knocked`."""
 
     machine: int
-    doors: tuple[Door, ...]
+    doors: tuple[Endpoint, ...]
     word: bytes
 
 
@@ -274,8 +274,8 @@ Command = (
     | Ping
     | Beat
     | Seen
-    | Meet
-    | Knock
+    | Listen
+    | Probe
     | Reserve
     | Fork
     | Reform

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from skyward_nb.words.endpoint import Endpoint
 from skyward_nb.words.findings import Reached
 from skyward_nb.words.info import InstanceInfo, Peer
-from skyward_nb.words.meeting import Door
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.parts import Client, Packed, RunCard
 
@@ -93,14 +93,14 @@ class LeftOut(msgspec.Struct, frozen=True, tag=True):
     run: int = 0
 
 
-class Met(msgspec.Struct, frozen=True, tag=True):
+class Listening(msgspec.Struct, frozen=True, tag=True):
     """A machine listens at these doors while machines meet."""
 
     machine: int
-    doors: tuple[Door, ...]
+    doors: tuple[Endpoint, ...]
 
 
-class Knocked(msgspec.Struct, frozen=True, tag=True):
+class Probed(msgspec.Struct, frozen=True, tag=True):
     """How a machine reached the doors of others; the `to` of each is a door's number."""
 
     machine: int
@@ -426,8 +426,8 @@ Event = (
     | LeftOut
     | Began
     | Stopping
-    | Met
-    | Knocked
+    | Listening
+    | Probed
     | Reserved
     | Phase
     | Step

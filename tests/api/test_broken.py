@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from leaks import leaves_nothing
 
 import skyward_nb as sky
 from skyward_nb.words.errors import PoolError, RankDied
@@ -33,13 +34,21 @@ def counting(ends_at, how):
         time.sleep(0.001)
 
 
-@pytest.fixture
-def pool(no_leaks):
-    with sky.Compute(nodes=2, quiet=True) as pool:
+@pytest.fixture(scope="module")
+def shared():
+    with leaves_nothing(), sky.Compute(nodes=2, quiet=True) as pool:
         yield pool
 
 
-def test_who_waits_for_a_rank_is_told_when_the_pool_is_closed(pool):
+@pytest.fixture
+def pool(shared):
+    """A pool of two ranks, in which nothing runs."""
+    yield shared
+    assert same(1) @ shared == [1, 1]
+
+
+def test_who_waits_for_a_rank_is_told_when_the_pool_is_closed(no_leaks):
+    pool = sky.Compute(nodes=2, quiet=True)
     values = counting(-1, "") >> pool
     assert next(values) == 0  # its rank is held by who reads it, and nobody does
     other = counting(-1, "") >> pool

@@ -75,23 +75,34 @@ def test_a_repr_of_many_lines_is_cut_and_the_rest_counted():
 
 
 @pytest.mark.parametrize(
-    "value",
+    "made",
     [
-        Huge(),
-        [Huge()],
-        {"a": [1, Huge()]},
-        "x" * 50_000_000,
-        b"x" * 50_000_000,
-        list(range(5_000_000)),
-        dict.fromkeys(range(2_000_000)),
-        set(range(2_000_000)),
-        [[[[list(range(50))] * 50] * 50] * 50] * 50,
-        {"rows": ["x" * 1000] * 100_000},
+        lambda: Huge(),
+        lambda: [Huge()],
+        lambda: {"a": [1, Huge()]},
+        lambda: "x" * 50_000_000,
+        lambda: b"x" * 50_000_000,
+        lambda: list(range(5_000_000)),
+        lambda: dict.fromkeys(range(2_000_000)),
+        lambda: set(range(2_000_000)),
+        lambda: [[[[list(range(50))] * 50] * 50] * 50] * 50,
+        lambda: {"rows": ["x" * 1000] * 100_000},
     ],
-    ids=lambda value: type(value).__name__,
+    ids=[
+        "a row",
+        "in a list",
+        "in a dict",
+        "str",
+        "bytes",
+        "list",
+        "dict",
+        "set",
+        "lists",
+        "texts",
+    ],
 )
-def test_however_large_it_costs_little_and_is_short(value):
-    results = RankResults(dict.fromkeys(range(4), value))
+def test_however_large_it_costs_little_and_is_short(made):
+    results = RankResults(dict.fromkeys(range(4), made()))
     assert calls_while(lambda: repr(results)) < 1_000_000
     text = repr(results)
     assert text.startswith("[0-3] ")

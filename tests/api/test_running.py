@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from leaks import leaves_nothing
 
 import skyward_nb as sky
 
@@ -26,10 +27,17 @@ def nap(seconds):
     return "rested"
 
 
-@pytest.fixture
-def pool(no_leaks):
-    with sky.Compute(nodes=2, quiet=True) as pool:
+@pytest.fixture(scope="module")
+def shared():
+    with leaves_nothing(), sky.Compute(nodes=2, quiet=True) as pool:
         yield pool
+
+
+@pytest.fixture
+def pool(shared):
+    """A pool of two ranks, in which nothing runs."""
+    yield shared
+    assert same(1) @ shared == [1, 1]
 
 
 def test_a_generator_argument_that_fails_stops_its_own_call_alone(pool):

@@ -39,6 +39,12 @@ def there(environment, code):
     return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.fixture
+def few_needs(monkeypatch):
+    """Environments have what agents and ranks import, and no more: where the rest is not the subject."""
+    monkeypatch.setattr(needs, "BESIDE", ())
+
+
 # ── made, and found again ───────────────────────────────────────────────────────────────
 
 
@@ -84,6 +90,7 @@ def test_ranks_live_in_it(host, make, monkeypatch, tmp_path):
     assert said == [(made.python, f"{made.package}/skyward_nb/__init__.py")] * 2
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_nobody_else_reads_it(host, tmp_path):
     made, _ = make_ready(host, Image(), facts_of(host, uvs=()))
     cache = tmp_path / "home/.cache/skyward_nb"
@@ -120,6 +127,7 @@ def test_what_it_is_made_of_makes_its_name(index, tmp_path):
     assert make_ready(shell, image, facts)[0].digest == made[-1]
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_two_at_once_make_one(host, index, tmp_path):
     """The one goes on as the other waits for it."""
     other = shell_at(tmp_path / "home", **index)
@@ -145,6 +153,7 @@ def test_two_at_once_make_one(host, index, tmp_path):
     assert folders(envs(tmp_path)) == [one.digest]
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_the_same_without_flock(host, index, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -190,6 +199,7 @@ def test_a_lock_of_another_host_is_waited_for_with_a_word(tmp_path):
         assert waits.stdout.read() == "mine\n"
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_one_that_lost_its_python_is_made_anew(host, tmp_path):
     facts = facts_of(host)
     made, _ = make_ready(host, Image(), facts)
@@ -200,6 +210,7 @@ def test_one_that_lost_its_python_is_made_anew(host, tmp_path):
     assert there(made, "import msgspec; print('well')") == "well"
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_one_that_lost_files_is_made_anew(host):
     made, _ = make_ready(host, Image())
     packages = Path(made.python).parents[1] / f"lib/python{MINOR}/site-packages"
@@ -208,6 +219,7 @@ def test_one_that_lost_files_is_made_anew(host):
     assert there(made, "import msgspec; print('well')") == "well"
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_a_path_may_have_spaces(host, tmp_path):
     link = tmp_path / "a place/python"
     link.parent.mkdir()
@@ -216,6 +228,7 @@ def test_a_path_may_have_spaces(host, tmp_path):
     assert there(made, "import msgspec; print('well')") == "well"
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_what_a_kill_left_is_removed(host, tmp_path):
     facts = facts_of(host)
     made, _ = make_ready(host, Image(), facts)
@@ -226,6 +239,7 @@ def test_what_a_kill_left_is_removed(host, tmp_path):
     assert folders(envs(tmp_path)) == [made.digest]
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_later_hosts_get_what_the_first_one_got(index, tmp_path):
     one = shell_at(tmp_path / "home", **index)
     facts = facts_of(one)
@@ -241,6 +255,7 @@ def test_later_hosts_get_what_the_first_one_got(index, tmp_path):
     assert there(again, code) == "1.0.0"
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_what_can_not_be_had_any_more_is_resolved_anew(host):
     facts = facts_of(host)
     made, _ = make_ready(host, Image(), facts)
@@ -252,6 +267,7 @@ def test_what_can_not_be_had_any_more_is_resolved_anew(host):
     assert f"msgspec=={version('msgspec')}" in locks.known(made.digest)
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_an_index_without_the_versions_that_run_here(host, monkeypatch):
     monkeypatch.setattr(needs, "_version_here", lambda requirement: "0.0.1")
     made, told = make_ready(host, Image(pip=["six"]))
@@ -269,6 +285,7 @@ def refused(shell, image, facts=None):
     return str(raised.value)
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_versions_that_do_not_fit_together(host, tmp_path):
     text = refused(host, Image(pip=["six>99"]))
     assert "no versions of its packages fit together" in text
@@ -288,6 +305,7 @@ def test_an_index_that_is_not_reached(tmp_path):
     assert folders(envs(tmp_path)) == []
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(host, online, tmp_path):
     make_ready(host, Image(), facts_of(host))
     cut = shell_at(tmp_path / "other", **online, HTTPS_PROXY="http://127.0.0.1:9")
@@ -433,6 +451,7 @@ def test_torch_is_taken_from_the_index_where_its_own_is_not_reached(shell, tmp_p
     assert ["--torch-backend" in line for line in calls] == [True, False]
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_uv_goes_along_once(host, tmp_path):
     _, told = make_ready(host, Image(), facts_of(host, uvs=()))
     path = tmp_path / f"home/.cache/skyward_nb/uv/{uv_version()}/uv"
@@ -445,6 +464,7 @@ def test_uv_goes_along_once(host, tmp_path):
     assert "sending uv" not in told.text()
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_uv_is_fetched_for_another_kind_of_machine(host, tmp_path):
     facts = facts_of(host, libc="musl 1.2.5", uvs=())
     made, told = make_ready(host, Image(), facts)

@@ -220,7 +220,9 @@ def test_logs_of_machines(make, tmp_path):
     assert ran.code == 2 and "has local (nodes 0, 1); write all" in ran.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.extensive), signal.SIGTERM]
+)
 def test_a_check_that_is_stopped_leaves_nothing(no_leaks, number):
     with begun("check", "nodes=2") as process:
         until(lambda: [*runtime_root().glob("*/lock")])

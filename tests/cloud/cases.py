@@ -296,7 +296,6 @@ def sample() -> list[Case]:
     wanted = [
         lambda each: each.how == "lost" and each.action == "RunInstances",
         lambda each: each.lasting and each.action == "TerminateInstances",
-        lambda each: each.is_kill and each.action == "TerminateInstances",
         lambda each: each.after and each.action == "RunInstances",
         lambda each: each.scene == "placed" and each.is_kill,
     ]

@@ -19,6 +19,7 @@ from typing import Any
 
 import asyncssh  # noqa: F401 - imported for those that are forked
 import boto3  # noqa: F401
+from cloud import models
 from pools import start, values
 
 from skyward_nb.providers.aws import boot, quoting, renting  # noqa: F401 - the same
@@ -51,6 +52,8 @@ def pool(
 
     if answers_within is not None:
         boot._LIMIT = answers_within
+    # Seconds until it is looked whether machines that nobody can log in to have ended.
+    boot._LOOK = 1.0
     made = start(
         provider="aws",
         aws=AWSAccess(region="us-east-1", instance_type=kind, user=user),
@@ -119,6 +122,7 @@ def _begin(task: dict[str, Any]) -> int:
 
 
 def main() -> None:
+    models.read()
     for line in sys.stdin:
         task = json.loads(line)
         if "pid" in task:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from cloud import table
 from cloud.cases import all_cases
+from cloud.people import People
 from cloud.sky import Cloud
 from cluster.box import why_no_boxes
+from leaks import leaves_nothing
 
 from skyward_nb.providers.aws.quoting import forget
 
@@ -37,15 +39,20 @@ def cloud_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     made.close()
 
 
+def _ask(server: Cloud, patch: pytest.MonkeyPatch, own: Path) -> None:
+    """Have this process, and what it starts, ask this cloud; what they keep lies in `own`."""
+    forget()
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        patch.delenv(name, raising=False)
+    for name, value in server.env(own).items():
+        patch.setenv(name, value)
+
+
 def _used(
     server: Cloud, monkeypatch: pytest.MonkeyPatch, own: Path, *, machines: bool
 ) -> Iterator[Cloud]:
     server.reset(machines=machines)
-    forget()
-    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in server.env(own).items():
-        monkeypatch.setenv(name, value)
+    _ask(server, monkeypatch, own)
     yield server
     server.reset(machines=False)
 
@@ -120,3 +127,29 @@ def shared_cloud(cloud_server) -> Iterator[Cloud]:
     cloud_server.reset()
     yield cloud_server
     cloud_server.reset(machines=False)
+
+
+@pytest.fixture(scope="module")
+def account(shared_cloud, tmp_path_factory) -> Iterator[Path]:
+    """For all tests of a module, what `cloud` does for one: they ask the shared cloud, and keep things in this folder."""
+    own = tmp_path_factory.mktemp("account")
+    with pytest.MonkeyPatch.context() as patch:
+        _ask(shared_cloud, patch, own)
+        yield own
+
+
+@pytest.fixture(scope="module")
+def people(shared_cloud) -> Iterator[People]:
+    """Who uses the shared cloud, each as a process of their own."""
+    made = People(shared_cloud)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pool(kept):
+    """The pool that a module has `kept`, as those before and after have it, too; each leaves it whole."""
+    whole = kept.whole()
+    with leaves_nothing():
+        yield whole
+        kept.left_whole()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from cloud.sky import Cloud
 from cluster.notebooks import Notebook
-from kernels import kernel
+from kernels import Kernel, kernel
 from leaks import leaves_nothing
 
 START = """
@@ -19,11 +19,15 @@ OPTIONS = "provider=aws region=us-east-1 instance_type=c6i.large image=here yes"
 
 
 @contextmanager
-def rented(cloud: Cloud, *, nodes: int = 2, **env: str) -> Iterator[Notebook]:
-    """A kernel whose pools are of this cloud; when they are down nothing is left, here or there."""
-    with leaves_nothing(), kernel(**env) as running:
+def rented(cloud: Cloud, *, nodes: int = 2, shared: Kernel | None = None) -> Iterator[Notebook]:
+    """A kernel whose pools are of this cloud; when they are down nothing is left, here or there.
+
+    One that is `shared` goes on afterwards, without names.
+    """
+    with leaves_nothing(), nullcontext(shared) if shared else kernel() as running:
         assert running.run(START).status == "ok"
         yield Notebook(running, options=f"{OPTIONS} nodes={nodes}")
-        down = running.run("%sky down all", 60)
-        assert down.status == "ok", down.traceback
+        for each in ("%sky down all", "%reset -f"):
+            ran = running.run(each, 60)
+            assert ran.status == "ok", ran.traceback
     cloud.nothing_left()

@@ -21,6 +21,11 @@ from waiting import until
 
 _TESTS = Path(__file__).parents[1]
 _SOON = 30.0
+_SERVER = "import gc; gc.disable(); from cloud.server import main; main()"
+"""What moto reads as it is imported is all kept: collecting garbage meanwhile takes as long as the import."""
+
+_MOTO = {"MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}
+"""Images are those that parameters of SSM tell of; hundreds of others would be made anew for each region, at each reset."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +123,12 @@ class Cloud:
         env = {name: each for name, each in os.environ.items() if name != "SKYWARD_RUNTIME_DIR"}
         with self.log.open("ab") as log:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "cloud.server"],
+                [sys.executable, "-c", _SERVER],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**env, "PYTHONPATH": str(_TESTS)},
+                env={**env, **_MOTO, "PYTHONPATH": str(_TESTS)},
                 start_new_session=True,
             )
         self._port = 0

@@ -17,6 +17,7 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "aws.ipynb"
 NEEDS = ("torch", "nbconvert")
 
 
+@pytest.mark.extensive
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_runs_to_its_end(cloud, tmp_path, monkeypatch):

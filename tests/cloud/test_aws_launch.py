@@ -14,7 +14,7 @@ from cloud.renter import CPU, GPU, OTHER, Renter, launches, offer
 from cloud.sky import Cloud
 
 from skyward_nb.api.sweeping import clean_up
-from skyward_nb.providers.aws import launch, ledger, sweep
+from skyward_nb.providers.aws import ending, launch, ledger, sweep
 from skyward_nb.providers.aws.images import MachineImage
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.network import Street
@@ -25,7 +25,10 @@ from skyward_nb.words.errors import AccountError, LaunchError
 
 
 @pytest.fixture
-def renter(api: Cloud):
+def renter(api: Cloud, monkeypatch):
+    # The API here knows at once whether machines run, and have ended.
+    for module in (ending, launch):
+        monkeypatch.setattr(module, "_PAUSE", 0.02)
     return Renter
 
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import stat
 import sys
 import warnings
-from pathlib import Path
 
 import pytest
 from cloud.presses import interrupts_at
@@ -18,6 +14,7 @@ from waiting import until
 from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.aws import boot, launch, ledger, quoting, renting, sweep
+from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.aws import AWSAccess
@@ -73,36 +70,6 @@ def swept():
 # ── the way through ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_cell_runs_on_machines_that_are_gone_afterwards(cloud, rented):
-    pool = rented(nodes=2)
-    told = values(
-        pool, "import os, socket\n(os.environ['RANK'], os.getuid(), socket.gethostname())"
-    )
-    assert [(rank, uid) for rank, uid, _ in told] == [("0", 1000), ("1", 1000)]
-    assert len({name for *_, name in told}) == 2
-    pool.close()
-    cloud.nothing_left()
-    assert ledger.entries() == []
-
-
-def test_each_machine_has_a_host_key_that_no_other_has(cloud, rented):
-    rented(nodes=2)
-    (entry,) = ledger.entries()
-    known = [line.split()[::2] for line in (entry.folder / "known_hosts").read_text().splitlines()]
-    shown = {
-        each.instance: each.file("/etc/ssh/ssh_host_ed25519_key.pub").read_text().split()[1]
-        for each in cloud.machines
-    }
-    assert dict(known) == shown and len(set(shown.values())) == 2
-    assert entry.record.state == "up"
-    for each in cloud.machines:
-        assert (
-            "BEGIN OPENSSH PRIVATE KEY"
-            in each.file("/var/lib/cloud/instance/user-data.txt").read_text()
-        )
-        assert each.file("/var/lib/skyward/lease").stat().st_uid == 1000
-
-
 def test_a_pool_is_found_again_and_then_ended(cloud, rented):
     pool = rented(idle=60)
     values(pool, "x = 5\nx")
@@ -131,57 +98,6 @@ def test_each_step_is_told(offered):
     assert done[:3] == ["launch", "boot", "login"]
     assert any(each.text == "1 × c6i.large in us-east-1a" for each in steps)
     offered.nothing_left()
-
-
-# ── what stays here ─────────────────────────────────────────────────────────────────────
-
-TOKEN = "IQoJb3JpZ2luX2VjEXAMPLETOKEN"
-_FOLDERS = ("/dev/shm", "/home", "/run", "/tmp", "/var/lib/cloud", "/var/lib/skyward", "/var/tmp")
-
-
-def texts(machine):
-    """All that processes of a machine were started with, and what lies in its files, by where.
-
-    What it only sees of this machine, and cannot write, is not its own.
-    """
-    seen_there = {str(machine.file(each)) for each in (sys.prefix, sys.base_prefix)}
-    for process in machine.processes():
-        for part in ("environ", "cmdline"):
-            # It may have ended meanwhile.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                yield f"{process} {part}", machine.file(f"/proc/{process}/{part}").read_bytes()
-    for folder in _FOLDERS:
-        for place, within, names in os.walk(machine.file(folder)):
-            within[:] = [each for each in within if f"{place}/{each}" not in seen_there]
-            for path in (Path(place, name) for name in names):
-                with contextlib.suppress(FileNotFoundError):
-                    if stat.S_ISREG(path.lstat().st_mode):
-                        yield str(path), path.read_bytes()
-
-
-def test_no_credentials_get_to_a_machine(cloud, rented, monkeypatch):
-    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
-    secrets = [
-        os.environ[f"AWS_{each}"].encode()
-        for each in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
-    ]
-    pool = rented(nodes=2)
-    body = "import os\nmark = 'a-mark-of-this-test'\ndict(os.environ)"
-    for environ in values(pool, body, {"os": os, "here": "as-it-is-sent"}):
-        assert environ["WORLD_SIZE"] == "2"
-        assert [name for name in environ if name.startswith("AWS_")] == []
-        assert [each for each in secrets if each in repr(environ).encode()] == []
-    assert cloud.calls[-1].key.encode() == secrets[0], "they are those that it was rented with"
-    seen = 0
-    for machine in cloud.machines:
-        told = dict(texts(machine))
-        seen += any(b"SKYWARD_POOL=" in text for text in told.values())
-        assert any(b"BEGIN OPENSSH PRIVATE KEY" in text for text in told.values())
-        found = [where for where, text in told.items() if any(each in text for each in secrets)]
-        assert found == []
-    assert seen == 2, "processes of the pool are looked at"
-    pool.close()
-    cloud.nothing_left()
 
 
 # ── it ends by itself ───────────────────────────────────────────────────────────────────
@@ -213,7 +129,7 @@ def test_a_machine_that_nobody_readies_ends_by_itself(offered, monkeypatch):
 
 def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
     monkeypatch.setattr(boot, "_RENEWED_AFTER", 0.1)
-    monkeypatch.setattr(boot, "_RENEWED_EVERY", 3.0)
+    monkeypatch.setattr(boot, "_RENEWED_EVERY", 1.0)
     made_ready = renting.made_ready
 
     def passes():
@@ -397,11 +313,14 @@ def test_a_notice_is_shown_and_what_is_to_be_saved_is_saved(cloud, rented, monke
     assert "EC2 takes this machine back at" in "".join(heard)
 
 
-def test_a_machine_that_was_taken_back_is_missed_soon(cloud, rented):
+def test_a_machine_that_was_taken_back_is_missed_soon(cloud, rented, monkeypatch):
+    asked = []
+    monkeypatch.setattr(SSHMachine, "agent_log", lambda *each: asked.append(each))
     pool = rented()
     (machine,) = cloud.machines
     machine.reclaim()
     # Not only when it could not be reached for as long as `idle`.
     with pytest.raises(PoolError, match="is gone"):
         values(pool, "1")
+    assert not asked, "nobody logs in to it again, for its agent's log"
     cloud.nothing_left()

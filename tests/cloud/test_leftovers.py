@@ -1,6 +1,6 @@
 """Whatever becomes of whichever call, and of whoever makes it: nothing is left in the cloud.
 
-`--cloud-faults=PATH` plays all cases and writes what came of them; else a sample is played.
+`--all` plays all cases, `--cloud-faults=PATH` also writes what came of them; else a sample is played.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cloud.cases import OTHERS, POOLS, SWEEPS, Case, all_cases, calls_of, sample
-from cloud.people import Begun, Ended, People, Person
+from cloud.people import Begun, Ended, Person
 from cloud.quotas import PLENTY, code
 from cloud.sky import Cloud
 
@@ -21,15 +21,13 @@ pytestmark = pytest.mark.timeout(200)
 
 def pytest_generate_tests(metafunc):
     if "case" in metafunc.fixturenames:
-        takes_all = metafunc.config.getoption("--cloud-faults", default=None)
+        options = ("--all", "--cloud-faults")
+        takes_all = any(metafunc.config.getoption(each, default=None) for each in options)
         metafunc.parametrize("case", all_cases() if takes_all else sample(), ids=str)
 
 
-@pytest.fixture(scope="module")
-def people(shared_cloud):
-    made = People(shared_cloud)
-    yield made
-    made.close()
+IN_OTHERS = ("one", "two", "spot", "sweep")
+"""Scenes whose calls are made in another one, too: `placed`, `quota`, `sweep without a record`."""
 
 
 def costs(cloud):
@@ -127,7 +125,13 @@ def test_nothing_is_left(case: Case, shared_cloud, people, cloud_results):
         raise
 
 
-@pytest.mark.parametrize("name", [*POOLS, *OTHERS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=pytest.mark.extensive if each in IN_OTHERS else ())
+        for each in (*POOLS, *OTHERS)
+    ],
+)
 def test_the_calls_are_those_that_cases_are_made_of(name, shared_cloud, people):
     cloud, person, scene = shared_cloud, people.person(), scene_of(name)
     begun = scene.begin(cloud, person)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cloud.cases import CALLS, service_of
-from cloud.people import People
+from cloud.renter import GPU, Renter, offer
 
 pytestmark = pytest.mark.timeout(200)
 _POLICY = Path(__file__).parents[2] / "docs/aws-policy.json"
@@ -42,16 +42,14 @@ def test_what_ends_something_is_allowed_for_what_is_ours_alone():
             assert each["Condition"] == {"Null": {"aws:ResourceTag/skyward:pool": "false"}}
 
 
-def test_what_is_made_is_marked_in_the_call_that_makes_it(cloud):
+def test_what_is_made_is_marked_in_the_call_that_makes_it(api):
     """Else the policy would not let anybody end it."""
-    people = People(cloud)
-    try:
-        ended = people.person().does("pool", nodes=2, kind="c5n.18xlarge")
-        assert ended.code == 0, ended
-    finally:
-        people.close()
+    renter = Renter(nodes=2)
+    renter.launch(offer(GPU))
+    assert not renter.end()
+    assert api.left() == {}
     made = set()
-    for call in (each for each in cloud.calls if each.action in _MADE):
+    for call in (each for each in api.calls if each.action in _MADE):
         tags = [key for key, value in call.parameters.items() if value == "skyward:pool"]
         kinds = [value for key, value in call.parameters.items() if key.endswith(".ResourceType")]
         assert len(tags) == len(kinds) >= 1, call.action

@@ -20,7 +20,7 @@ def where(word):
 
 rented = sky.AWS(region="us-east-1", instance_type="c6i.large")
 image = sky.Image(interpreter=sys.executable)
-with sky.Compute(provider=rented, nodes=2, image=image, max_cost=5, quiet=True) as pool:
+with sky.Compute(provider=rented, nodes={nodes}, image=image, max_cost=5, quiet=True) as pool:
     print(json.dumps(where("hello") @ pool))
     {then}
 print("left")
@@ -28,7 +28,7 @@ print("left")
 
 
 def test_a_script_rents_machines_and_leaves_none(cloud, tmp_path):
-    ran = run_text(_RENTS.format(then="pass"), tmp_path, timeout=200)
+    ran = run_text(_RENTS.format(nodes=2, then="pass"), tmp_path, timeout=200)
     assert ran.returncode == 0, ran.stderr
     told, last = ran.stdout.splitlines()
     assert last == "left"
@@ -41,7 +41,8 @@ def test_a_script_rents_machines_and_leaves_none(cloud, tmp_path):
 
 
 def test_a_script_that_fails_leaves_none(cloud, tmp_path):
-    ran = run_text(_RENTS.format(then="raise LookupError('at home')"), tmp_path, timeout=200)
+    text = _RENTS.format(nodes=1, then="raise LookupError('at home')")
+    ran = run_text(text, tmp_path, timeout=200)
     assert ran.returncode == 1 and "LookupError: at home" in ran.stderr
     assert "RunInstances" in cloud.actions()
     cloud.nothing_left()

@@ -70,6 +70,7 @@ class Box(Inside):
     """One set of namespaces. Without `fresh` folders it has all files of this machine.
 
     What it writes in `overlaid` folders is its own; `closed`, it can write nowhere else of this machine.
+    The folder `commands` has links to the commands of this machine but its Pythons.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Box(Inside):
         files: Mapping[str, str] | None = None,
         overlaid: Sequence[str] = (),
         closed: bool = False,
+        commands: str = "",
     ) -> None:
         plan = {
             "name": name,
@@ -89,6 +91,7 @@ class Box(Inside):
             "files": files or {},
             "overlaid": list(overlaid),
             "closed": closed,
+            "commands": commands,
         }
         self._first = subprocess.Popen(
             [sys.executable, "-I", str(_INSIDE), json.dumps(plan)],

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cluster.box import Box
 from cluster.street import Street
+from waiting import until
 
 USERS = {"ann": 4001, "bob": 4002}
 """Who can log in: the person, and somebody else."""
@@ -36,6 +37,16 @@ _OPTIONS = {
     "LogLevel": "VERBOSE",
     "Subsystem": "sftp internal-sftp",
 }
+
+_EMPTY = """
+kill -9 -1
+while set -- /proc/[0-9]*; [ $# -gt 2 ]; do sleep 0.01; done
+rm -f /run/sshd/pid /run/sshd/log
+cd /
+find /tmp /var/tmp /dev/shm /home /root $(ls -d /run/user 2>/dev/null) -xdev -mindepth 1 -depth \\
+    -not -path '{keep}' \\( -not -type d -o -empty \\) -delete
+"""
+"""Ends all processes but process 1 and this one, waits until they are gone, and removes what they wrote."""
 
 
 def new_key(path: Path, comment: str) -> str:
@@ -65,6 +76,12 @@ def needed(python: str | None) -> list[str]:
     return [each for each in asked if any(Path(each).is_relative_to(own) for own in _PRIVATE)]
 
 
+def _whole_line(path: Path) -> str:
+    """What a file says, once its line is whole."""
+    text = path.read_text()
+    return text if text.endswith("\n") else ""
+
+
 class Host:
     """A machine of its own, as far as whoever logs in can tell."""
 
@@ -84,6 +101,7 @@ class Host:
         egress: bool = False,
     ) -> None:
         self.name = name
+        self._authorized = authorized
         self.street = street
         self.bridge = bridge
         self.address = street.address(bridge, place)
@@ -113,34 +131,37 @@ class Host:
                 "/etc/resolv.conf": "",
                 **_users(login),
             },
+            commands=_COMMANDS,
         )
         try:
-            self._settle(place, folder, authorized)
+            self.line = street.connect(self.box, bridge, name, place, "eth0")
+            self.file(_FOLDER).mkdir(mode=0o755)
+            self.host_key = new_key(folder / f"{name}_host_key", name)
+            self._install_key(folder / f"{name}_host_key")
+            self._settle()
         except BaseException:
             self.close()
             raise
 
-    def _settle(self, place: int, folder: Path, authorized: str) -> None:
-        """Its link, its users' homes, its server."""
-        self.line = self.street.connect(self.box, self.bridge, self.name, place, "eth0")
+    def _settle(self) -> None:
+        """Its users' homes, its server."""
         for user, uid in USERS.items():
             home = self.file(f"/home/{user}")
-            for each, mode in ((home, 0o700), (home / ".ssh", 0o700)):
-                each.mkdir()
-                each.chmod(mode)
+            for each in (home, home / ".ssh"):
+                each.mkdir(exist_ok=True)
+                each.chmod(0o700)
                 os.chown(each, uid, uid)
-            self.authorize(user, authorized)
-        commands = self.file(_COMMANDS)
-        commands.mkdir(mode=0o755)
-        for each in {
-            path.name: path for own in ("/bin", "/usr/bin") for path in Path(own).iterdir()
-        }.values():
-            if not each.name.startswith(("python", "pip")):
-                (commands / each.name).symlink_to(each)
-        self.file(_FOLDER).mkdir(mode=0o755)
-        self.host_key = new_key(folder / f"{self.name}_host_key", self.name)
-        self._install_key(folder / f"{self.name}_host_key")
+            self.authorize(user, self._authorized)
         self.start_sshd()
+
+    def empty(self, *, keep: str = "") -> None:
+        """End all that runs there, remove all that was written, and begin anew with a plain sshd.
+
+        What matches `keep`, a pattern of `find -path`, stays.
+        """
+        self.line.plain()
+        self.run(_EMPTY.format(keep=keep or "/none"))
+        self._settle()
 
     # ── files ────────────────────────────────────────────────────────────────────────────
 
@@ -193,24 +214,41 @@ class Host:
     def _server(self) -> int:
         """The process id of the server, in the host."""
         path = self.file(f"{_FOLDER}/pid")
-        until = time.monotonic() + 10
-        while not (path.exists() and (text := path.read_text()).endswith("\n")):
-            assert time.monotonic() < until, self.sshd_log()
-            time.sleep(0.01)
-        return int(text)
+        try:
+            return int(until(lambda: path.exists() and _whole_line(path)))
+        except AssertionError:
+            raise AssertionError(self.sshd_log()) from None
 
-    def stop_sshd(self, *, lines: bool = True) -> None:
-        """Kill the server; by default also all connections that it has. What they started stays."""
-        self.box.run("kill", "-9", str(self._server()))
+    def stop_sshd(self) -> None:
+        """Kill the server and all connections that it has. What they started stays.
+
+        Once this returns its port is free: a process that was killed holds it until it is gone.
+        """
+        self._kill_all_sshd()
         self.file(f"{_FOLDER}/pid").unlink()
-        if lines:
-            self.drop_lines()
 
     def drop_lines(self) -> None:
         """Kill each connection that the server has, as when it is restarted carelessly."""
-        for pid, words in self.processes().items():
-            if words.startswith("sshd:") and "[listener]" not in words:
-                self.box.run("kill", "-9", str(pid), check=False)
+        self._kill_all_sshd(but=self._server())
+
+    def _kill_all_sshd(self, *, but: int | None = None) -> None:
+        """Kill what sshd runs, also what it forks meanwhile, and wait until it is gone.
+
+        The server is the first to be killed, so that it forks no more.
+        """
+        spared = () if but is None else (but,)
+
+        def gone() -> bool:
+            found = [
+                pid
+                for pid, words in self.processes().items()
+                if words.startswith(("sshd", _SSHD)) and pid not in spared
+            ]
+            if found:
+                self.box.run("kill", "-9", *map(str, found), check=False)
+            return not found
+
+        until(gone)
 
     def sshd_log(self) -> str:
         """What the server wrote."""

@@ -3,7 +3,8 @@
 Run as a script of its own, which knows nothing of the tests: one argument, a plan as JSON, with
 `name` (the host's), `fresh` (folders that are empty here, with mount options), `kept` (folders that
 can be read here where they are, although they lie in a fresh one), `files` (path to text), `overlaid`
-(folders in which what is written stays here), and `closed` (whether all else can only be read).
+(folders in which what is written stays here), `closed` (whether all else can only be read), and
+`commands` (a folder that gets a link to each command of this machine but its Pythons; none if empty).
 It says its process id, then `ready`, and ends, with all that runs in the box, when stdin does.
 """
 
@@ -72,6 +73,16 @@ def furnish(plan: dict) -> None:
             real.write_text(text)
 
 
+def link_commands(folder: str) -> None:
+    """Links made here cost a tenth of those that are made from outside by way of /proc."""
+    made = Path(folder)
+    made.mkdir(mode=0o755)
+    found = {each.name: each for own in ("/bin", "/usr/bin") for each in Path(own).iterdir()}
+    for name, path in found.items():
+        if not name.startswith(("python", "pip")):
+            (made / name).symlink_to(path)
+
+
 def bury(*_: object) -> None:
     """Take in what ended and has no parent any more, as a machine's init does."""
     try:
@@ -99,6 +110,8 @@ def main() -> None:
     Path("/proc/sys/kernel/hostname").write_text(plan["name"])
     if plan["fresh"]:
         furnish(plan)
+    if plan["commands"]:
+        link_commands(plan["commands"])
     signal.signal(signal.SIGCHLD, bury)
     print("ready", flush=True)
     while os.read(0, 1):

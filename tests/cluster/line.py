@@ -21,15 +21,18 @@ class Line:
         self._bridge = bridge
         self._wire: subprocess.Popen[str] | None = None
         self._at_bridge = port
+        self._is_cut = False
         street.links(f"link set {port} master {bridge}", f"link set {port} up")
 
     def cut(self) -> None:
         """From here on nothing comes or goes, and nobody is told: as a cable cut far away."""
         self._street.links(f"link set {self._at_bridge} nomaster")
+        self._is_cut = True
 
     def mend(self) -> None:
         """What comes and goes does so again."""
         self._street.links(f"link set {self._at_bridge} master {self._bridge}")
+        self._is_cut = False
 
     def netem(self, *, delay: float = 0.0, loss: float = 0.0, rate: float = 0.0) -> None:
         """Seconds of delay each way, a fraction that is lost, bytes per second each way (0: no limit)."""
@@ -42,7 +45,7 @@ class Line:
 
     def _with_wire(self) -> subprocess.Popen[str]:
         """Put a wire between port and bridge. A line that is cut is mended by this."""
-        far, near = f"{self._port[:9]}-far", f"{self._port[:9]}-near"
+        far, near = self._ends
         self._street.links(
             f"link set {self._port} nomaster",
             f"link add {far} type veth peer name {near}",
@@ -51,6 +54,7 @@ class Line:
             f"link set {near} up",
         )
         self._at_bridge = near
+        self._is_cut = False
         self._wire = subprocess.Popen(
             self._street.entering(sys.executable, "-I", str(_WIRE), self._port, far),
             stdin=subprocess.PIPE,
@@ -67,6 +71,23 @@ class Line:
         counted = json.loads(said)[0]["stats64"]
         return counted["rx"]["bytes"], counted["tx"]["bytes"]
 
+    @property
+    def _ends(self) -> tuple[str, str]:
+        """The links at both ends of the pair between wire and bridge."""
+        return f"{self._port[:9]}-far", f"{self._port[:9]}-near"
+
+    def plain(self) -> None:
+        """As it was when it was made."""
+        if self._wire is not None:
+            self.close()
+            self._street.links(f"link delete {self._ends[0]}")
+            self._at_bridge = self._port
+            self._is_cut = True
+        if self._is_cut:
+            self.mend()
+
     def close(self) -> None:
+        """End the wire, if there is one; then nothing goes over the line."""
         if self._wire is not None:
             self._wire.communicate()
+            self._wire = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from cluster.host import Host
 from cluster.town import Town
@@ -64,9 +64,9 @@ def left_on(host: Host) -> list[str]:
     running = [words for words in host.processes().values() if "skyward" in words]
     kept = r"-path '*/skyward_nb/code*' -o -path '*/skyward_nb/envs*' -o -path '*/skyward_nb/uv*'"
     folders = "/tmp /var/tmp /dev/shm /run/user /home/ann/.cache/skyward_nb"
-    found = host.run(f"find {folders} -not \\( {kept} \\) -not -type d 2>/dev/null || true").split()
-    # Hosts have the folders of this Python, wherever those are.
-    return running + [each for each in found if not each.startswith((sys.prefix, sys.base_prefix))]
+    # Each folder is a file system of the host's own; what this machine lends it there is another (-xdev).
+    found = host.run(f"find {folders} -xdev -not \\( {kept} \\) -not -type d 2>/dev/null || true")
+    return running + found.split()
 
 
 def nothing_left(town: Town, seconds: float = 20) -> None:
@@ -85,18 +85,115 @@ class TownNotebook(Notebook):
     def __init__(self, running: Kernel, town: Town) -> None:
         super().__init__(running, f"hosts={','.join(town.names)} config={town.config} image=here")
         self.town = town
+        self._limited: dict[str, str] = {}
+
+    def limit(self, seconds: float, *places: str) -> None:
+        """Have constants of the package, such as `pool.registry._REACH`, be this in its kernel."""
+        for place in places:
+            before = self._set(place, repr(seconds))
+            self._limited.setdefault(place, before)
+
+    def _set(self, place: str, value: str) -> str:
+        """Set one; returns what it was."""
+        module, _, name = place.rpartition(".")
+        return self.here(
+            "import importlib\n"
+            f"module = importlib.import_module('skyward_nb.{module}')\n"
+            f"print(module.{name})\nmodule.{name} = {value}"
+        ).strip()
+
+    def restore_limits(self) -> None:
+        while self._limited:
+            self._set(*self._limited.popitem())
+
+
+class KernelOfModule:
+    """A kernel that notebooks have one after another; none knows a name of the one before."""
+
+    def __init__(self) -> None:
+        self._life = ExitStack()
+        self._running: Kernel | None = None
+
+    @contextmanager
+    def lent(self) -> Iterator[Kernel]:
+        """The kernel; a new one where a test went wrong in the last."""
+        if self._running is None:
+            self._running = self._life.enter_context(kernel())
+        try:
+            yield self._running
+            assert self._running.run("%reset -f").status == "ok"
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._running = None
+        self._life.close()
+
+
+class PoolOfModule:
+    """A notebook with a pool that stays up: each test has new ranks, and a kernel that knows no names."""
+
+    def __init__(self, count: int, options: str, folder: Path) -> None:
+        self._town = Town(count, folder)
+        self._options = options
+        self._life = ExitStack()
+        self.book = self._begin()
+
+    def _begin(self) -> TownNotebook:
+        running = self._life.enter_context(kernel())
+        book = TownNotebook(running, self._town)
+        book.options += f" {self._options}"
+        book.here(START)
+        book.well("1")
+        return book
+
+    def renew(self) -> None:
+        """For the next test: lines as they were; the pool is another one where a test has ended it."""
+        try:
+            self._town.mend()
+            self.book.restore_limits()
+            for line in ("%reset -f", START, "%sky restart"):
+                self.book.here(line)
+        except (AssertionError, TimeoutError):
+            self._life.close()
+            self._town.empty()
+            self.book = self._begin()
+
+    def close(self) -> None:
+        try:
+            self.book.here("%sky down all")
+            nothing_left(self._town)
+        finally:
+            self._life.close()
+            self._town.close()
 
 
 @contextmanager
-def notebook(town: Town, *, leaves: bool = False, **env: str) -> Iterator[TownNotebook]:
-    """A kernel for a town; when its pools are down nothing is left of them, here or there.
+def notebook(
+    town: Town, *, leaves: bool = False, lender: KernelOfModule | None = None, **env: str
+) -> Iterator[TownNotebook]:
+    """A notebook for a town; when its pools are down nothing is left of them, here or there.
 
-    With `leaves`, hosts may be gone or full, and keep what they have.
+    With `leaves`, hosts may be gone or full, and keep what they have. Its kernel is that of a
+    module, or one of its own that has these variables.
     """
-    with leaves_nothing(), kernel(**env) as running:
+    with ExitStack() as stack:
+        if lender is not None and not env:
+            running = stack.enter_context(lender.lent())
+            before = stack.enter_context(leaves_nothing())
+        else:
+            before = stack.enter_context(leaves_nothing())
+            running = stack.enter_context(kernel(**env))
+            lender = None
         assert running.run(START).status == "ok"
-        yield TownNotebook(running, town)
+        book = TownNotebook(running, town)
+        yield book
         down = running.run("%sky down all", 60)
         assert down.status == "ok", down.traceback
+        book.restore_limits()
+        if lender is not None:
+            # It may have been restarted.
+            before.add(f"child {running.manager.provisioner.pid}")
     if not leaves:
         nothing_left(town)

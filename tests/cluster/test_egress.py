@@ -6,7 +6,6 @@ import re
 import socket
 
 import pytest
-from cluster.notebooks import notebook
 
 from skyward_nb.bootstrap.egress import Proxy, place_of
 from skyward_nb.providers.ssh.dialer import Dialer
@@ -24,7 +23,7 @@ def at_home(host):
     return [local for _, local, _, state, *_ in words if state == "0A" and local[:8] == "0100007F"]
 
 
-def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, index_here):
+def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, notebook, index_here):
     town = hosts(2)
     with notebook(town) as book:
         book.has_environment_of(index_here)
@@ -42,7 +41,7 @@ def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, index_here):
         assert "over this line" not in book.here("%sky logs node=all")
 
 
-def test_where_sshd_forbids_it_the_error_says_so(hosts, index_here):
+def test_where_sshd_forbids_it_the_error_says_so(hosts, notebook, index_here):
     town = hosts(1)
     town[0].stop_sshd()
     town[0].start_sshd(AllowTcpForwarding="no")

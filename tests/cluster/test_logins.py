@@ -10,7 +10,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from cluster.notebooks import notebook, nothing_left
+from cluster.notebooks import nothing_left
 
 pytestmark = pytest.mark.timeout(200)
 OLD = ("3.8", "3.9", "3.7", "3.10")
@@ -27,13 +27,13 @@ def refused(book, more=""):
 # ── ways ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_hosts_behind_another_are_reached_by_way_of_it(hosts):
+def test_hosts_behind_another_are_reached_by_way_of_it(hosts, notebook):
     town = hosts(3, behind=True)
     with notebook(town) as book:
         assert book.values("socket.gethostname()") == town.names
 
 
-def test_a_host_is_reached_by_ipv6(hosts):
+def test_a_host_is_reached_by_ipv6(hosts, notebook):
     town = hosts(1)
     config = town.folder / "config6"
     config.write_text(f"Host *\n  UserKnownHostsFile {town.known_hosts}\n")
@@ -44,7 +44,7 @@ def test_a_host_is_reached_by_ipv6(hosts):
         assert book.values("socket.gethostname()") == town.names
 
 
-def test_a_host_is_named_by_its_address_with_all_said_on_the_line(hosts):
+def test_a_host_is_named_by_its_address_with_all_said_on_the_line(hosts, notebook):
     town = hosts(1)
     town[0].stop_sshd()
     town[0].start_sshd(Port=2222)
@@ -58,7 +58,7 @@ def test_a_host_is_named_by_its_address_with_all_said_on_the_line(hosts):
         assert book.values("socket.gethostname()") == town.names
 
 
-def test_one_session_is_enough(hosts):
+def test_one_session_is_enough(hosts, notebook):
     town = hosts(2)
     for host in town:
         host.stop_sshd()
@@ -69,8 +69,10 @@ def test_one_session_is_enough(hosts):
         assert book.values("len(large)") == [5_000_000] * 2
 
 
-@pytest.mark.parametrize("login", ["/bin/sh", "/bin/bash"])
-def test_the_login_shell_does_not_matter(hosts, login):
+@pytest.mark.parametrize(
+    "login", [pytest.param("/bin/sh", marks=pytest.mark.extensive), "/bin/bash"]
+)
+def test_the_login_shell_does_not_matter(hosts, notebook, login):
     town = hosts(1, login=login)
     noisy = town[0].file("/home/ann/.bashrc")
     noisy.write_text("(sleep 0.5; echo late) &\necho welcome; printf 'to this fine machine'\n")
@@ -84,8 +86,14 @@ def test_the_login_shell_does_not_matter(hosts, login):
         assert book.kernel.run("%%sky_remote\nkept").result == "[0] 5"
 
 
-@pytest.mark.parametrize("word", ["AllowStreamLocalForwarding no", "DisableForwarding yes"])
-def test_a_server_that_forwards_nothing_is_told_with_what_to_do(hosts, word):
+@pytest.mark.parametrize(
+    "word",
+    [
+        "AllowStreamLocalForwarding no",
+        pytest.param("DisableForwarding yes", marks=pytest.mark.extensive),
+    ],
+)
+def test_a_server_that_forwards_nothing_is_told_with_what_to_do(hosts, notebook, word):
     town = hosts(1)
     town[0].stop_sshd()
     town[0].start_sshd(**dict([word.split()]))
@@ -97,7 +105,7 @@ def test_a_server_that_forwards_nothing_is_told_with_what_to_do(hosts, word):
 # ── keys ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_changed_host_key_is_an_error_of_its_own(hosts):
+def test_a_changed_host_key_is_an_error_of_its_own(hosts, notebook):
     town = hosts(2)
     town[1].stop_sshd()
     town[1].new_host_key(town.folder)
@@ -112,7 +120,7 @@ def test_a_changed_host_key_is_an_error_of_its_own(hosts):
     assert town.known_hosts.read_text() == known
 
 
-def test_an_unknown_host_key_is_shown_with_what_accepts_it(hosts):
+def test_an_unknown_host_key_is_shown_with_what_accepts_it(hosts, notebook):
     town = hosts(1)
     town.known_hosts.write_text("")
     shown = asyncssh.import_public_key(town[0].host_key).get_fingerprint()
@@ -123,7 +131,7 @@ def test_an_unknown_host_key_is_shown_with_what_accepts_it(hosts):
     assert town.known_hosts.read_text() == ""
 
 
-def test_the_first_key_is_pinned_where_that_is_asked_for(hosts):
+def test_the_first_key_is_pinned_where_that_is_asked_for(hosts, notebook):
     town = hosts(1)
     town.known_hosts.write_text("")
     own = town.folder / "own"
@@ -140,7 +148,7 @@ def test_the_first_key_is_pinned_where_that_is_asked_for(hosts):
     assert town.known_hosts.read_text() == ""
 
 
-def test_a_refused_key_is_named(hosts):
+def test_a_refused_key_is_named(hosts, notebook):
     town = hosts(2)
     town[1].authorize("ann", "")
     with notebook(town) as book:
@@ -148,7 +156,7 @@ def test_a_refused_key_is_named(hosts):
         assert "gpu2" in said and str(town.key) in said, said
 
 
-def test_a_host_that_is_not_there_is_named(hosts):
+def test_a_host_that_is_not_there_is_named(hosts, notebook):
     town = hosts(2)
     town[1].stop_sshd()
     with notebook(town) as book:
@@ -156,7 +164,7 @@ def test_a_host_that_is_not_there_is_named(hosts):
         assert "gpu2" in said and "sshd" in said, said
 
 
-def test_fewer_nodes_than_hosts_are_the_healthy_ones(hosts):
+def test_fewer_nodes_than_hosts_are_the_healthy_ones(hosts, notebook):
     town = hosts(4)
     town[0].stop_sshd()
     town[2].cut()
@@ -178,7 +186,7 @@ def old_python():
     pytest.skip("there is no old Python here")
 
 
-def test_an_old_python_and_no_way_out_are_told_with_what_to_do(hosts):
+def test_an_old_python_and_no_way_out_are_told_with_what_to_do(hosts, notebook):
     town = hosts(1, python=old_python())
     with notebook(town) as book:
         book.options = f"hosts=gpu1 config={town.config}"
@@ -187,7 +195,7 @@ def test_an_old_python_and_no_way_out_are_told_with_what_to_do(hosts):
         assert "gpu1" in said and own in said and "interpreter" in said, said
 
 
-def test_no_way_out_is_told_with_what_to_do(hosts):
+def test_no_way_out_is_told_with_what_to_do(hosts, notebook):
     town = hosts(1)
     with notebook(town) as book:
         book.options = f"hosts=gpu1 config={town.config}"
@@ -195,7 +203,7 @@ def test_no_way_out_is_told_with_what_to_do(hosts):
         assert "gpu1" in said and "interpreter" in said, said
 
 
-def test_an_interpreter_that_is_another_minor_is_refused(hosts):
+def test_an_interpreter_that_is_another_minor_is_refused(hosts, notebook):
     old = old_python()
     town = hosts(1, python=old)
     with notebook(town) as book:
@@ -204,8 +212,8 @@ def test_an_interpreter_that_is_another_minor_is_refused(hosts):
         assert "gpu1" in said and f"{sys.version_info.major}.{sys.version_info.minor}" in said
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_made(hosts):
-    town = hosts(1, disk="32m")
+def test_a_full_disk_is_told_and_leaves_nothing_half_made(new_hosts, notebook):
+    town = new_hosts(1, disk="32m")
     town[0].fill(leave=100_000)
     with notebook(town) as book:
         said = refused(book)
@@ -214,7 +222,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_made(hosts):
         assert book.values("socket.gethostname()") == town.names
 
 
-def test_memory_that_is_full_is_told_and_the_pool_lives(hosts):
+def test_memory_that_is_full_is_told_and_the_pool_lives(hosts, notebook):
     town = hosts(1, disk="32m")
     with notebook(town) as book:
         book.well("1")
@@ -245,7 +253,7 @@ true
 """
 
 
-def test_another_user_learns_nothing(hosts):
+def test_another_user_learns_nothing(hosts, notebook):
     town = hosts(1)
     host = town[0]
     with notebook(town) as book:
@@ -265,8 +273,16 @@ def test_another_user_learns_nothing(hosts):
                 host.run(f'{sys.executable} -c "{ask}" {path}', user="bob")
 
 
-@pytest.mark.parametrize("how", ["mkdir", "touch", "ln -s ~ann", "ln -s /nowhere"])
-def test_another_user_in_the_way_is_told_of(hosts, how):
+@pytest.mark.parametrize(
+    "how",
+    [
+        "mkdir",
+        pytest.param("touch", marks=pytest.mark.extensive),
+        "ln -s ~ann",
+        pytest.param("ln -s /nowhere", marks=pytest.mark.extensive),
+    ],
+)
+def test_another_user_in_the_way_is_told_of(hosts, notebook, how):
     town = hosts(1)
     place = "/tmp/skyward_nb-4001"
     town[0].run(f"{how} {place}", user="bob")
@@ -279,7 +295,7 @@ def test_another_user_in_the_way_is_told_of(hosts, how):
     nothing_left(town)
 
 
-def test_nothing_listens_but_sshd(hosts):
+def test_nothing_listens_but_sshd(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:
         book.well("1")
@@ -290,7 +306,7 @@ def test_nothing_listens_but_sshd(hosts):
             assert {each.rpartition(":")[2] for each in listening} == {"0016"}, listening
 
 
-def test_no_word_of_the_person_is_in_a_process_list(hosts):
+def test_no_word_of_the_person_is_in_a_process_list(hosts, notebook):
     """Also not while the pool starts: everything that ever runs is looked at."""
     town = hosts(1)
     host = town[0]

@@ -8,11 +8,12 @@ import re
 import signal
 
 import pytest
-from cluster.notebooks import left_on, notebook, nothing_left
+from cluster.notebooks import left_on, nothing_left
 from kernels import kernel
 from later import needs
 
 pytestmark = pytest.mark.timeout(300)
+HOSTS = 4
 needs_torch = needs("torch")
 needs_jax = needs("jax")
 
@@ -32,18 +33,27 @@ print([one, list(every), several])
 # ── cells, calls, values ────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("count", [1, 4, 8])
-def test_cells_run_on_every_host(hosts, count):
-    town = hosts(count)
-    with notebook(town) as book:
-        assert book.values("socket.gethostname()", timeout=150) == town.names
-        book.here("x = 20")
-        ran = book.well("y = x + 1\nprint('at', socket.gethostname(), os.getuid())")
-        assert all(f"at {name} 4001" in ran.picture for name in town.names)
-        assert book.values("y + 1") == [22] * count
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.extensive
+def test_cells_run_on_one_host_and_on_many(hosts, notebook, count):
+    with notebook(hosts(count)) as book:
+        cells_run_on_every_host(book)
 
 
-def test_a_hostfile_says_which(hosts, tmp_path):
+def test_cells_run_on_every_host(book):
+    cells_run_on_every_host(book)
+
+
+def cells_run_on_every_host(book):
+    names = book.town.names
+    assert book.values("socket.gethostname()", timeout=150) == names
+    book.here("x = 20")
+    ran = book.well("y = x + 1\nprint('at', socket.gethostname(), os.getuid())")
+    assert all(f"at {name} 4001" in ran.picture for name in names)
+    assert book.values("y + 1") == [22] * len(names)
+
+
+def test_a_hostfile_says_which(hosts, notebook, tmp_path):
     town = hosts(2)
     (tmp_path / "mine").write_text(f"# ours\n{town.names[0]}\n\n{town.names[1]} slots=2\n")
     with notebook(town) as book:
@@ -51,7 +61,7 @@ def test_a_hostfile_says_which(hosts, tmp_path):
         assert book.values("socket.gethostname()") == town.names
 
 
-def test_ranks_are_at_home_and_import_nothing_from_there(hosts):
+def test_ranks_are_at_home_and_import_nothing_from_there(hosts, notebook):
     town = hosts(1)
     for name in ("json", "msgspec", "random", "skyward_nb"):
         town[0].file(f"/home/ann/{name}.py").write_text("raise SystemExit('not this one')\n")
@@ -61,7 +71,7 @@ def test_ranks_are_at_home_and_import_nothing_from_there(hosts):
     assert town[0].file("/home/ann/made").read_text() == "here"
 
 
-def test_functions_are_called_on_hosts(hosts):
+def test_functions_are_called_on_hosts(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:
         said = book.here(CALLS.format(names=town.names, config=str(town.config)), timeout=90)
@@ -71,40 +81,33 @@ def test_functions_are_called_on_hosts(hosts):
     assert {word for word, _ in several} == set("0123")
 
 
-def test_large_values_go_there_and_come_back(hosts):
-    town = hosts(2)
-    with notebook(town) as book:
-        book.here(
-            "import hashlib\nlarge = os.urandom(30_000_000)\n"
-            "mark = lambda value: hashlib.sha256(value).hexdigest()"
-        )
-        assert book.values("mark(large)") == [book.here("print(mark(large))").strip()] * 2
-        book.well("own = os.urandom(20_000_000 + int(os.environ['RANK']))\nown", "out=back")
-        marks = book.values("mark(own)")
-        assert book.here("print([mark(each) for each in back])").strip() == str(marks)
+def test_large_values_go_there_and_come_back(book):
+    book.here(
+        "import hashlib\nlarge = os.urandom(30_000_000)\n"
+        "mark = lambda value: hashlib.sha256(value).hexdigest()"
+    )
+    assert book.values("mark(large)") == [book.here("print(mark(large))").strip()] * HOSTS
+    book.well("own = os.urandom(20_000_000 + int(os.environ['RANK']))\nown", "out=back")
+    marks = book.values("mark(own)")
+    assert book.here("print([mark(each) for each in back])").strip() == str(marks)
 
 
-def test_what_a_host_has_is_not_sent_again(hosts):
-    town = hosts(2)
-    with notebook(town) as book:
-        book.here("large = os.urandom(10_000_000)")
-        book.well("len(large)")
-        before, _ = town.line.moved()
-        book.well("len(large)")
-        assert town.line.moved()[0] - before < 1_000_000
+def test_what_a_host_has_is_not_sent_again(book):
+    book.here("large = os.urandom(10_000_000)")
+    book.well("len(large)")
+    before, _ = book.town.line.moved()
+    book.well("len(large)")
+    assert book.town.line.moved()[0] - before < 1_000_000
 
 
-def test_a_value_goes_over_the_line_once_for_all_hosts(hosts):
-    town = hosts(4)
-    with notebook(town) as book:
-        book.well("1", timeout=120)
-        book.here("large = os.urandom(30_000_000)")
-        before, _ = town.line.moved()
-        assert book.values("len(large)") == [30_000_000] * 4
-        assert town.line.moved()[0] - before < 1.05 * 30_000_000 + 1_000_000
+def test_a_value_goes_over_the_line_once_for_all_hosts(book):
+    book.here("large = os.urandom(30_000_000)")
+    before, _ = book.town.line.moved()
+    assert book.values("len(large)") == [30_000_000] * HOSTS
+    assert book.town.line.moved()[0] - before < 1.05 * 30_000_000 + 1_000_000
 
 
-def test_modules_of_the_project_are_there_too(hosts, tmp_path):
+def test_modules_of_the_project_are_there_too(hosts, notebook, tmp_path):
     town = hosts(2)
     (tmp_path / "of_ours.py").write_text("def answer():\n    return 42\n")
     with notebook(town, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}") as book:
@@ -112,31 +115,22 @@ def test_modules_of_the_project_are_there_too(hosts, tmp_path):
         assert book.values("of_ours.answer()") == [42, 42]
 
 
-def test_an_error_there_is_an_error_here(hosts):
-    town = hosts(2)
-    with notebook(town) as book:
-        ran = book.cell("if os.environ['RANK'] == '1':\n    raise KeyError('there')")
-        assert ran.error[0] == "KeyError" and "rank 1" in ran.picture
-        assert book.values("socket.gethostname()") == town.names
+def test_an_error_there_is_an_error_here(book):
+    ran = book.cell("if os.environ['RANK'] == '1':\n    raise KeyError('there')")
+    assert ran.error[0] == "KeyError" and "rank 1" in ran.picture
+    assert book.values("socket.gethostname()") == book.town.names
 
 
-def test_the_square_button_stops_what_runs_there(hosts):
-    town = hosts(2)
-    with notebook(town) as book:
-        book.well("1")
-        ran = book.kernel.stopped(book.code("kept = 3\nprint('here')\ntime.sleep(1000)"))
-        assert ran.status == "error"
-        assert book.values("kept") == [3, 3]
+def test_the_square_button_stops_what_runs_there(book):
+    ran = book.kernel.stopped(book.code("kept = 3\nprint('here')\ntime.sleep(1000)"))
+    assert ran.status == "error"
+    assert book.values("kept") == [3] * HOSTS
 
 
-def test_a_rank_that_dies_there_is_told_of_and_made_anew(hosts):
-    town = hosts(2)
-    with notebook(town) as book:
-        ran = book.cell(
-            "if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), 9)\ntime.sleep(30)"
-        )
-        assert ran.error[0] == "RankDied"
-        assert book.values("socket.gethostname()") == town.names
+def test_a_rank_that_dies_there_is_told_of_and_made_anew(book):
+    ran = book.cell("if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), 9)\ntime.sleep(30)")
+    assert ran.error[0] == "RankDied"
+    assert book.values("socket.gethostname()") == book.town.names
 
 
 # ── frameworks ──────────────────────────────────────────────────────────────────────────
@@ -158,26 +152,29 @@ dist.all_reduce(total)
 
 @needs_torch
 @pytest.mark.parametrize("count", [2, 4])
-def test_torch_trains_across_hosts(hosts, count):
-    town = hosts(count)
-    with notebook(town) as book:
-        book.options += " framework=torch"
-        found = book.values(_DDP, timeout=90)
-        assert [each[0] for each in found] == [count * (count + 1) / 2] * count
-        assert len({each[1] for each in found}) == 1
+@pytest.mark.extensive
+def test_torch_trains_across_hosts(hosts, notebook, count):
+    with notebook(hosts(count)) as book:
+        torch_trains(book)
 
 
 @needs_torch
-def test_torch_trains_where_the_head_has_two_networks(hosts):
+def test_torch_trains_where_the_head_has_two_networks(hosts, notebook):
     """The second host knows the first by an address that the notebook never sees."""
-    town = hosts(2, behind=True)
-    with notebook(town) as book:
-        book.options += " framework=torch"
-        assert [each[0] for each in book.values(_DDP, timeout=90)] == [3.0, 3.0]
+    with notebook(hosts(2, behind=True)) as book:
+        torch_trains(book)
+
+
+def torch_trains(book):
+    count = len(book.town)
+    book.options += " framework=torch"
+    found = book.values(_DDP, timeout=90)
+    assert [each[0] for each in found] == [count * (count + 1) / 2] * count
+    assert len({each[1] for each in found}) == 1
 
 
 @needs_jax
-def test_jax_computes_across_hosts(hosts):
+def test_jax_computes_across_hosts(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:
         book.options += " framework=jax env=JAX_NUM_CPU_DEVICES=2"
@@ -190,14 +187,17 @@ def test_jax_computes_across_hosts(hosts):
         assert book.values(body, timeout=90) == [[4, [1.0, 2.0]]] * 2
 
 
-def test_check_names_the_pair_that_cannot_talk(hosts):
+def test_check_names_the_pair_that_cannot_talk(hosts, notebook):
     town = hosts(3)
     with notebook(town) as book:
         assert book.kernel.run(f"%sky up {book.options}", 100).status == "ok"
-        for one, other in ((town[1], town[2]), (town[2], town[1])):
-            one.run(f"ip route add blackhole {other.address}/32")
-            one.run(f"ip -6 route add blackhole {other.address6}/128")
-        said = book.here("%sky check", timeout=120)
+        ways = [(one, other) for one in town[1:] for other in town[1:] if one is not other]
+        for how in ("add", "delete"):
+            for one, other in ways:
+                one.run(f"ip route {how} blackhole {other.address}/32")
+                one.run(f"ip -6 route {how} blackhole {other.address6}/128")
+            if how == "add":
+                said = book.here("%sky check", timeout=120)
         found = set(re.findall(r"rank (\d) \S+ does not reach rank (\d)", said))
         assert found == {("1", "2"), ("2", "1")}, said
 
@@ -205,7 +205,7 @@ def test_check_names_the_pair_that_cannot_talk(hosts):
 # ── the end ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_left_after_down_is_what_helps_the_next_up(hosts):
+def test_what_is_left_after_down_is_what_helps_the_next_up(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:
         book.well("1")
@@ -224,7 +224,7 @@ def test_a_kernel_that_is_shut_down_leaves_nothing_there(hosts):
     nothing_left(town)
 
 
-def test_a_pool_outlives_its_kernel_and_is_found_again(hosts):
+def test_a_pool_outlives_its_kernel_and_is_found_again(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:
         body = "import time\nkept = 5\nfor i in range(100):\n    print('line', i)\n    time.sleep(0.1)\n'end'"
@@ -249,7 +249,7 @@ def until_said(book, word):
             return
 
 
-def test_an_agent_that_nobody_comes_back_to_ends_itself(hosts):
+def test_an_agent_that_nobody_comes_back_to_ends_itself(hosts, notebook):
     town = hosts(1)
     with notebook(town) as book:
         book.options += " idle=5s"

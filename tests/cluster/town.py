@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 
 from cluster.host import Host, new_key
 from cluster.line import Line
 from cluster.street import Street
+
+_MOST = 8
+"""Hosts have the addresses of so many, though there are less as yet."""
+_SENT = "/home/ann/.cache/skyward_nb/code*"
+"""The package itself, which a host was sent."""
 
 
 class Town(Sequence[Host]):
@@ -25,34 +31,53 @@ class Town(Sequence[Host]):
         self.key = folder / "key"
         self.config = folder / "config"
         self.known_hosts = folder / "known_hosts"
-        authorized = new_key(self.key, "ann")
+        self._authorized = new_key(self.key, "ann")
+        self._behind = behind
+        self.says: dict[str, object] = {}
+        """What the config says of hosts beside how they are logged in to."""
+        self._options = options
         self.street = Street()
         self._hosts: list[Host] = []
-        places = {
-            f"gpu{number + 1}": ("back" if behind and number else "front", 11 + number)
-            for number in range(count)
-        }
         try:
-            for name, (bridge, place) in places.items():
-                # The first of those with others behind it stands on both sides.
-                seen = {
-                    each: self.street.address("back" if behind and bridge == "back" else where, at)
-                    for each, (where, at) in places.items()
-                }
-                made = Host(
-                    name, self.street, place, folder, authorized, bridge=bridge, names=seen, **options
-                )  # fmt: skip
-                self._hosts.append(made)
-            if behind:
-                first = self._hosts[0]
-                self.street.connect(first.box, "back", first.name, 11, "eth1")
+            self.grow(count)
         except BaseException:
             self.close()
             raise
-        self.know()
-        self.config.write_text("".join(self._entry(each, behind=behind) for each in self._hosts))
 
-    def _entry(self, host: Host, *, behind: bool) -> str:
+    def grow(self, count: int) -> None:
+        """Have so many hosts, if there are less."""
+        for number in range(len(self), count):
+            bridge = "back" if self._behind and number else "front"
+            # The first of those with others behind it stands on both sides.
+            names = {
+                f"gpu{each + 1}": self.street.address(
+                    "back" if self._behind and (number or each) else "front", 11 + each
+                )
+                for each in range(max(count, _MOST))
+            }
+            made = Host(
+                f"gpu{number + 1}", self.street, 11 + number, self.folder, self._authorized,
+                bridge=bridge, names=names, **self._options,
+            )  # fmt: skip
+            self._hosts.append(made)
+            if self._behind and not number:
+                self.street.connect(made.box, "back", made.name, 11, "eth1")
+        self.introduce()
+
+    def first(self, count: int) -> Town:
+        """The first of its hosts, as a town."""
+        part = copy(self)
+        part._hosts = self._hosts[:count]
+        part.says = {}
+        part.introduce()
+        return part
+
+    def introduce(self) -> None:
+        """Write what OpenSSH's client is to know: config, and the hosts' keys."""
+        self.know()
+        self.config.write_text("".join(self._entry(each) for each in self._hosts))
+
+    def _entry(self, host: Host) -> str:
         lines = {
             "HostName": host.address,
             "User": "ann",
@@ -61,8 +86,9 @@ class Town(Sequence[Host]):
             "UserKnownHostsFile": self.known_hosts,
             "GlobalKnownHostsFile": "/dev/null",
             "StrictHostKeyChecking": "yes",
+            **self.says,
         }
-        if behind and host is not self._hosts[0]:
+        if self._behind and host is not self._hosts[0]:
             lines["ProxyJump"] = self._hosts[0].name
         return f"Host {host.name}\n" + "".join(f"  {key} {value}\n" for key, value in lines.items())
 
@@ -75,6 +101,17 @@ class Town(Sequence[Host]):
                 for address in (each.address, each.address6)
             )
         )
+
+    def mend(self) -> None:
+        """Lines are as they were; what runs on hosts goes on."""
+        for each in (self, *self._hosts):
+            each.line.plain()
+
+    def empty(self) -> None:
+        """For the next test: nothing runs on its hosts, and all that they keep is this package."""
+        self.line.plain()
+        for each in self._hosts:
+            each.empty(keep=_SENT)
 
     @property
     def line(self) -> Line:
@@ -101,3 +138,31 @@ class Town(Sequence[Host]):
         for each in self._hosts:
             each.close()
         self.street.close()
+
+
+class Towns:
+    """Towns that the tests of a module have one after another, by what is asked of their hosts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[tuple[tuple[str, object], ...], Town] = {}
+        self._lent: list[Town] = []
+
+    def lend(self, count: int, **options: object) -> Town:
+        """So many hosts, on which nobody has been since they were emptied."""
+        asked = tuple(sorted(options.items()))
+        if asked not in self._made:
+            self._made[asked] = Town(count, self._folder / f"town{len(self._made)}", **options)
+        town = self._made[asked]
+        town.grow(count)
+        self._lent.append(town.first(count))
+        return self._lent[-1]
+
+    def take_back(self) -> None:
+        """Empty those that were lent."""
+        while self._lent:
+            self._lent.pop().empty()
+
+    def close(self) -> None:
+        for town in self._made.values():
+            town.close()

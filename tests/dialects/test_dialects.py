@@ -24,6 +24,8 @@ class Program:
     holds: Callable[[str], bool] = lambda _: True
     tells: str = ""
     """What is on standard error."""
+    alike: str = ""
+    """A program that plays the same path in less time: this one runs with `--all` alone."""
 
 
 def numbers(out: str, after: str) -> list[float]:
@@ -59,6 +61,7 @@ PROGRAMS = {
         needs=("torch",),
         holds=lambda out: max(numbers(out, "losses: ")) < 0.001,
         tells="finished in",
+        alike="thirty_lines.py",
     ),
     "newer/keras_on_jax.py": Program(
         says=("losses agree: True", "weights agree: True", "jax with 2 devices of 2 ranks"),
@@ -81,6 +84,7 @@ PROGRAMS = {
         says=("rank 0 of 2: 64 steps, loss", "rank 1 of 2: 64 steps, loss"),
         needs=("transformers", "datasets", "accelerate", "torch"),
         holds=lambda out: numbers(out, "rank 0") == numbers(out, "rank 1") < [0.6],
+        alike="older/hugging_face.py",
     ),
     "newer/sharding.py": Program(
         says=(
@@ -99,6 +103,7 @@ PROGRAMS = {
             "another order in the second epoch: True",
         ),
         needs=("torch",),
+        alike="older/sampler.py",
     ),
     "newer/head_only_io.py": Program(
         says=(
@@ -201,15 +206,18 @@ PROGRAMS = {
         says=("backend: jax", "losses agree: True", "[rank 0] Epoch 10/10"),
         needs=("keras", "jax"),
         holds=lambda out: falls("loss", 0.4)(out) and ranks_of(out, "Epoch") == {0},
+        alike="newer/keras_on_jax.py",
     ),
     "older/jax_devices.py": Program(
         says=tuple(f"rank {rank}: 3 processes, 3 devices, sum 138" for rank in range(3)),
         needs=("jax",),
+        alike="newer/jax_arrays.py",
     ),
     "older/tensorflow_keras.py": Program(
         says=("worker 0 of 2: loss", "worker 1 of 2: loss", "losses agree: True"),
         needs=("tensorflow", "tf_keras"),
         holds=falls("worker 0 of 2:", 0.01),
+        alike="newer/tensorflow_loop.py",
     ),
     "older/hugging_face.py": Program(
         says=("rank 0 of 2: loss", "rank 1 of 2: loss", "token True"),
@@ -268,8 +276,13 @@ PROGRAMS = {
 }
 
 
+def programs():
+    for name, program in PROGRAMS.items():
+        yield pytest.param(name, marks=[pytest.mark.extensive] * bool(program.alike))
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", programs())
 def test_a_program_says_what_it_is_to_say_and_leaves_nothing(no_leaks, name):
     program = PROGRAMS[name]
     for package in program.needs:
@@ -287,6 +300,11 @@ def test_a_program_says_what_it_is_to_say_and_leaves_nothing(no_leaks, name):
 def test_every_program_is_run():
     found = {str(path.relative_to(HERE)) for path in HERE.rglob("*.py")}
     assert found - {"test_dialects.py"} == PROGRAMS.keys()
+
+
+def test_a_program_like_each_that_runs_seldom_is_always_run():
+    seldom = [program.alike for program in PROGRAMS.values() if program.alike]
+    assert seldom and not any(PROGRAMS[alike].alike for alike in seldom)
 
 
 def test_thirty_lines_are_thirty_lines():

@@ -22,12 +22,14 @@ def pytest_addoption(parser):
     parser.addoption(
         "--faults-table",
         metavar="PATH",
-        help="play every case of the fault matrix, not a sample, and write the table of results",
+        help="as --all, and write what came of the cases of the fault matrix to this file",
     )
 
 
 def pytest_configure(config):
     config.stash[RESULTS] = []
+    if config.getoption("--faults-table", default=None):
+        config.option.all = True
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -36,6 +36,8 @@ class Stand:
         self.pool = None
         self._of: tuple[object, ...] = ()
         self._before = traces()
+        self._others = relatives()
+        """What this process started before, such as a JupyterLab: no case has to do with it."""
         self._own = psutil.Process()
         # Made once, before anything is counted: the loop, and the thread beside it.
         LOOP.start(asyncio.to_thread(int)).future.result()
@@ -74,7 +76,7 @@ class Stand:
     def clear(self) -> None:
         """After a case that went wrong: end all there is, so that the next one has it as it should be."""
         self.close()
-        for pid in relatives():
+        for pid in relatives() - self._others:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         folders.sweep()
@@ -96,7 +98,7 @@ class Stand:
 
     def _look(self, census: tuple[int, int]) -> str:
         expected = self._family()
-        found = relatives()
+        found = relatives() - self._others
         if found != expected:
             strange = {pid: _spell(pid) for pid in found - expected}
             return f"processes {strange} are left, {expected - found} are missing"

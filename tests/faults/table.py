@@ -8,7 +8,7 @@ from faults.matrix import EVERY_FAULT, EVERY_MOMENT, LEFT_OUT, SIZES, Case, Faul
 
 _HEAD = """# What happens when something goes wrong
 
-Written by `make faults`, which plays every case; `make test` plays a sample of them, always the same.
+Written by `make faults`, which plays every case; `make test` plays one of each fault and each moment.
 
 Each case is a fault in a moment on {sizes} ranks (in a collective: 4 and 16). After each, the next run
 must be right on all ranks, on the same pool or a new one; what was bound on ranks must be kept unless

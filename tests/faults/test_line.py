@@ -23,8 +23,8 @@ from skyward_nb.words.events import Output, Phase
 
 # A command that came twice would count twice.
 COUNTS = "count = globals().get('count', 0) + 1\nprint('run', count)\nprint('done')\ncount"
-SOME = 7
-"""`make test` breaks the line at every seventh byte, and `make faults` at every one."""
+SOME = 31
+"""`make test` breaks the line at every 31st byte, and `--all` at every one."""
 
 
 @pytest.fixture
@@ -107,14 +107,17 @@ def recorded(pool, channel):
 def test_a_line_that_breaks_off_at_any_byte_of_a_run(pool, channel, way, resets, pytestconfig):
     session = recorded(pool, channel)
     assert min(map(len, session)) > 200
-    step = 1 if pytestconfig.getoption("--faults-table", default=None) else SOME
+    step = 1 if pytestconfig.getoption("--all") else SOME
     ends = range(0, len(session[way == DOWN]) + 8, step)
     broken = 0
     for number, end in enumerate(ends, start=2):
         channel.obey(Rule(breaks_at={way: end}, resets=resets))
         assert run(pool, COUNTS) == counted(number), f"after {end} bytes {way}"
+        # A run may take fewer bytes than the one recorded, as what ranks print comes in one event or two.
+        is_shorter = len(channel.passed(way)) < end
+        assert channel.broken or is_shorter
         broken += channel.broken
-    assert broken > 0.9 * len(ends)
+    assert broken > 0.5 * len(ends)
     assert pool.generation == 1
 
 
@@ -132,7 +135,7 @@ def test_a_line_that_breaks_off_again_and_again(pool, channel, resets):
         assert channel.broken > 3
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.002], ids=["at-once", "late"])
+@pytest.mark.parametrize("delay", [0.0, 0.0005], ids=["at-once", "late"])
 def test_a_session_in_pieces_of_a_few_bytes(channel, no_leaks, delay):
     channel.obey(Rule(pieces=7, delay=delay, seed=3))
     pool = pool_through(channel, heartbeat=10.0)
@@ -188,14 +191,15 @@ def test_a_machine_that_is_cut_off_for_good(pool_of_short_patience, channel):
     assert not agent.is_running()
 
 
-def test_a_line_that_breaks_off_while_the_pool_starts(channel, no_leaks):
+def test_a_line_that_breaks_off_while_the_pool_starts(channel, no_leaks, pytestconfig):
     pool = pool_through(channel)
     assert channel.lines == 1
     bytes_of_a_start = len(channel.passed(DOWN))
     pool.close()
     dice = random.Random(13)
     # Starts differ by a few bytes, so that none of these may be the last.
-    for end in sorted(dice.sample(range(1, bytes_of_a_start * 9 // 10), 4)):
+    breaks = 20 if pytestconfig.getoption("--all") else 2
+    for end in sorted(dice.sample(range(1, bytes_of_a_start * 9 // 10), breaks)):
         channel.obey(Rule(breaks_at={DOWN: end}))
         pool = pool_through(channel)
         try:

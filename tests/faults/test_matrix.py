@@ -10,10 +10,12 @@ from faults.matrix import (
     EVERY_FAULT,
     EVERY_MOMENT,
     LEFT_OUT,
+    SAMPLE,
+    SIZES,
     Case,
     all_cases,
     in_order,
-    sample,
+    in_sample,
     sizes,
     why_left_out,
 )
@@ -21,13 +23,11 @@ from faults.matrix import (
 pytestmark = pytest.mark.timeout(60)
 
 
-def pytest_generate_tests(metafunc):
-    if "case" in metafunc.fixturenames:
-        takes_all = metafunc.config.getoption("--faults-table", default=None)
-        cases = in_order(all_cases() if takes_all else sample())
-        metafunc.parametrize("case", cases, ids=str)
+def extensive_unless_sampled(case: Case):
+    return pytest.param(case, marks=() if in_sample(case) else pytest.mark.extensive)
 
 
+@pytest.mark.parametrize("case", map(extensive_unless_sampled, in_order(all_cases())), ids=str)
 def test_it_ends_as_stated(case: Case, stand, tmp_path, results):
     if case.framework and not importlib.util.find_spec("torch"):
         pytest.skip("PyTorch is not installed, and without it there is no collective")
@@ -58,9 +58,9 @@ def test_every_pair_is_either_played_or_left_out_for_a_reason():
     assert len(set(map(str, all_cases()))) == len(all_cases())
 
 
-def test_the_sample_has_each_fault_and_each_moment_and_is_always_the_same():
-    chosen = sample()
+def test_the_sample_has_each_fault_each_moment_and_each_size_once_at_least():
+    chosen = [case for case in all_cases() if in_sample(case)]
+    assert len(chosen) == len(SAMPLE)
     assert {case.fault for case in chosen} == set(EVERY_FAULT)
     assert {case.moment for case in chosen} == set(EVERY_MOMENT)
-    assert {case.size for case in chosen} == {1, 4, 16}
-    assert chosen == sample()
+    assert {case.size for case in chosen} == set(SIZES)

@@ -12,6 +12,7 @@ import pytest
 from cluster.box import Box, why_no_boxes
 from lab import labs, pages
 from lab.apart import Apart
+from leaks import leaves_nothing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -56,21 +57,25 @@ def browser(lab: labs.LabServer, tmp_path_factory: pytest.TempPathFactory) -> It
     assert not left, f"left behind: {left}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_notebook(
-    browser: Browser, lab: labs.LabServer, no_leaks: set[str], request: pytest.FixtureRequest
+    browser: Browser, lab: labs.LabServer, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[list[str]], pages.NotebookPage]]:
-    """Opens notebooks in fresh pages; they, their kernels and pools are gone after the test."""
+    """Opens notebooks in pages; they, their kernels and pools are gone after the module.
+
+    Lab takes seconds to load, so tests share a page where they can.
+    """
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     opened: list[pages.NotebookPage] = []
 
     def open_it(cells: list[str]) -> pages.NotebookPage:
-        name = f"{request.node.name}-{len(opened)}.ipynb"
+        name = f"{request.path.stem}-{len(opened)}.ipynb"
         pages.write_notebook(lab.root / name, cells)
         opened.append(pages.NotebookPage(lab, context, name))
         return opened[-1]
 
-    yield open_it
-    context.close()
-    lab.end_kernels()
+    with leaves_nothing():
+        yield open_it
+        context.close()
+        lab.end_kernels()
     assert [notebook.asked_elsewhere for notebook in opened] == [[]] * len(opened)

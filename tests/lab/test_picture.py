@@ -30,13 +30,17 @@ rank
 """
 
 
-@pytest.fixture
-def notebook(open_notebook):
+@pytest.fixture(scope="module")
+def opened(open_notebook):
     pytest.importorskip("matplotlib")
-    notebook = open_notebook(["%load_ext skyward_nb", TRAIN, "%sky down"])
-    notebook.run_cell(0)
-    yield notebook
-    (notebook.path.parent / "GO").unlink(missing_ok=True)
+    return open_notebook(["%load_ext skyward_nb", TRAIN, "%sky down"])
+
+
+@pytest.fixture
+def notebook(opened):
+    opened.run_cell(0)
+    yield opened
+    (opened.path.parent / "GO").unlink(missing_ok=True)
 
 
 def widths(notebook):

@@ -4,6 +4,8 @@ import socket
 import time
 
 import pytest
+from leaks import leaves_nothing
+from pools import found, start
 
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.wire.frames import event_frames, frame
@@ -12,24 +14,29 @@ from skyward_nb.words.events import Hello
 from skyward_nb.words.parts import Client
 
 
+@pytest.fixture(scope="module")
+def left():
+    """A pool that its client has left."""
+    with leaves_nothing():
+        pool = start(nodes=1)
+        pool.leave()
+        yield pool
+        other = found(pool)
+        other.attach(lambda _: None)
+        other.close()
+
+
 @pytest.fixture
-def line(make):
-    pool = make(nodes=1)
-    pool.leave()
+def line(left):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
-        connection.connect(str(runtime_root() / pool.pool_id / "agent.sock"))
+        connection.connect(str(runtime_root() / left.pool_id / "agent.sock"))
         client = Client(key="k", pid=1, host="h", since=0.0, notebook="", program="")
         connection.sendall(frame(Attach(client)))
         frames = event_frames()
         while not any(isinstance(each, Hello) for each in frames.feed(connection.recv(1 << 16))):
             pass
         yield connection
-    from pools import found
-
-    other = found(pool)
-    other.attach(lambda _: None)
-    other.close()
 
 
 def test_a_line_whose_beats_stop_is_hung_up_on(line):

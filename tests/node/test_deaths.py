@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pools import request, start
+from pools import request
 
 from skyward_nb.node import deaths
 from skyward_nb.node.deaths import HUNG_UP, Deaths
@@ -27,10 +27,8 @@ def run(pool, body):
 
 
 @pytest.fixture
-def pool(no_leaks):
-    pool = start()
-    yield pool
-    pool.close()
+def pool(lend):
+    return lend()
 
 
 def death(pool, body):
@@ -150,7 +148,8 @@ def small_group():
     made.rmdir()
 
 
-def test_memory_that_ran_out_is_told_with_its_evidence(small_group, pool):
+def test_memory_that_ran_out_is_told_with_its_evidence(small_group, make):
+    pool = make()  # which ends with the group
     outcome = run(pool, "__import__('os').getppid()")
     forge = unpack(outcome.done[0].value, pool.store)
     (small_group / "cgroup.procs").write_text(str(forge))

@@ -14,11 +14,8 @@ import pytest
 from skyward_nb.cell.source import compile_cell
 from skyward_nb.node.telemetry import Sampler, Spent, Subject, spent_since
 from skyward_nb.pool.outcome import RunRequest
-from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.commands import Sample
 from skyward_nb.words.events import Telemetry
-from skyward_nb.words.spec import PoolSpec
 
 MB = 1_000_000
 
@@ -260,11 +257,8 @@ def test_seconds_between_two_looks(before, now, owed, seconds, owes):
 
 
 @pytest.fixture
-def pool(no_leaks):
-    made = Pool(PoolSpec(nodes=2, grace=1.0), LocalProvider(), lambda _: None)
-    made.start(lambda _: None)
-    yield made
-    made.close()
+def pool(lend):
+    return lend(grace=1.0)
 
 
 def told(pool, ranks):

@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from kernels import kernel
+from kernels import kernel, ready, wiped
 from later import Later
 from leaks import gone_within, traces
 from waiting import until
@@ -61,11 +61,35 @@ def until_it_runs(pools=1):
     time.sleep(0.3)
 
 
-@pytest.fixture
-def notebook(no_leaks):
-    with kernel(JPY_SESSION_NAME="work/train.ipynb") as running:
+def until_it_is_seen():
+    """Wait until the pool knows that its last run was shown: it is told a moment after the cell."""
+    (entry,) = registry.entries()
+    until(lambda: registry.condition(entry).unseen is None)
+
+
+@pytest.fixture(scope="module")
+def train():
+    with ready(JPY_SESSION_NAME="work/train.ipynb") as running:
         yield running
-        running.run("%sky down all")
+
+
+@pytest.fixture(scope="module")
+def second():
+    with ready(JPY_SESSION_NAME="other.ipynb") as running:
+        yield running
+
+
+@pytest.fixture
+def notebook(train):
+    with wiped(train) as running:
+        yield running
+
+
+@pytest.fixture
+def other(second, notebook):
+    """Another notebook, which ends before the first."""
+    with wiped(second) as running:
+        yield running
 
 
 def said(picture):
@@ -115,40 +139,40 @@ def test_a_run_that_ended_while_nobody_looked(notebook, slow):
 def test_a_run_whose_large_value_was_fetched_is_not_told_again(notebook):
     ran = notebook.run("%%sky_remote nodes=2 out=got\nb'x' * 20_000_000")
     assert ran.status == "ok"
+    until_it_is_seen()
     words = notebook.restart(by_kill=True)
     assert "idle" in words
     assert notebook.run("%sky attach").status == "ok"
 
 
-def test_another_notebook_may_take_it_when_the_first_is_gone(notebook):
+def test_another_notebook_may_take_it_when_the_first_is_gone(notebook, other):
     notebook.run("%%sky_remote nodes=2\nkept = 7")
-    with kernel(JPY_SESSION_NAME="other.ipynb") as other:
-        refused = other.run("%sky attach")
-        assert refused.error[0] == "PoolError"
-        assert "in use by the kernel of work/train.ipynb" in refused.error[1]
-        assert "in use by the kernel" in other.run("%sky status").stdout
-        notebook.restart(by_kill=True)
-        ran = other.run("%sky attach")
-        assert "names on ranks: kept" in ran.picture
-        assert other.run("%%sky_remote\nkept").result == "[0-1] 7"
-        other.run("kept = 8")
-        assert other.run("%%sky_remote\nkept").result == "[0-1] 8"
+    until_it_is_seen()
+    refused = other.run("%sky attach")
+    assert refused.error[0] == "PoolError"
+    assert "in use by the kernel of work/train.ipynb" in refused.error[1]
+    assert "in use by the kernel" in other.run("%sky status").stdout
+    notebook.restart(by_kill=True)
+    ran = other.run("%sky attach")
+    assert "names on ranks: kept" in ran.picture
+    assert other.run("%%sky_remote\nkept").result == "[0-1] 7"
+    other.run("kept = 8")
+    assert other.run("%%sky_remote\nkept").result == "[0-1] 8"
 
 
-def test_another_notebook_shows_the_whole_run_of_one_that_was_killed(notebook, slow):
+def test_another_notebook_shows_the_whole_run_of_one_that_was_killed(notebook, other, slow):
     notebook.begin(f"%%sky_remote nodes=2 out=got\n{slow}")
     until_it_runs()
-    with kernel(JPY_SESSION_NAME="other.ipynb") as other:
-        refused = other.run("%sky attach")
-        assert "in use by the kernel of work/train.ipynb" in refused.error[1]
-        notebook.restart(by_kill=True)
-        slow.may_end()
-        ran = other.run("%sky attach")
-        assert said(ran.picture) == LINES
-        assert ran.result == "[0-1] 'the end'"
-        assert other.run("got.head").result == "'the end'"
-        assert other.run("%%sky_remote\nkept").result == "[0-1] 5"
-        assert other.run("%sky down").status == "ok"
+    refused = other.run("%sky attach")
+    assert "in use by the kernel of work/train.ipynb" in refused.error[1]
+    notebook.restart(by_kill=True)
+    slow.may_end()
+    ran = other.run("%sky attach")
+    assert said(ran.picture) == LINES
+    assert ran.result == "[0-1] 'the end'"
+    assert other.run("got.head").result == "'the end'"
+    assert other.run("%%sky_remote\nkept").result == "[0-1] 5"
+    assert other.run("%sky down").status == "ok"
 
 
 def test_a_cell_of_a_restarted_notebook_goes_on_with_its_idle_pool(notebook):
@@ -369,18 +393,17 @@ def test_attaching_where_there_is_nothing(notebook):
     assert "no pool 'nosuch' is alive" in ran.error[1]
 
 
-def test_down_ends_this_notebooks_own_pool_and_not_anothers_of_the_same_name(notebook):
-    with kernel(JPY_SESSION_NAME="other.ipynb") as other:
-        notebook.run("%%sky_remote nodes=1\n1")
-        other.begin("%%sky_remote nodes=1\nimport time; time.sleep(60)")
-        until_it_runs()
-        notebook.restart(by_kill=True)
-        other.restart(by_kill=True)
-        assert "is down" in notebook.run("%sky down pool=default").stdout
-        left = other.run("%sky status").stdout
-        assert "of other.ipynb" in left
-        assert "has been running for" in left
-        other.run("%sky down pool=default")
+def test_down_ends_this_notebooks_own_pool_and_not_anothers_of_the_same_name(notebook, other):
+    notebook.run("%%sky_remote nodes=1\n1")
+    other.begin("%%sky_remote nodes=1\nimport time; time.sleep(60)")
+    until_it_runs()
+    notebook.restart(by_kill=True)
+    other.restart(by_kill=True)
+    assert "is down" in notebook.run("%sky down pool=default").stdout
+    left = other.run("%sky status").stdout
+    assert "of other.ipynb" in left
+    assert "has been running for" in left
+    other.run("%sky down pool=default")
 
 
 SHOWN = """
@@ -427,7 +450,6 @@ def test_a_run_in_the_background_that_ended_before_its_pool_was_taken_down_keeps
 def test_what_was_seen_in_the_background_is_not_told_again(notebook):
     notebook.run("%%sky_remote nodes=2 detach out=h\n5")
     assert notebook.run("h.result().head").result == "5"
-    (entry,) = registry.entries()
-    until(lambda: registry.condition(entry).unseen is None)
+    until_it_is_seen()
     assert "idle" in notebook.restart(by_kill=True)
     notebook.run("%sky down pool=default")

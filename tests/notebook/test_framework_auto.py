@@ -7,7 +7,6 @@ import sys
 from types import FunctionType, ModuleType, SimpleNamespace
 
 import pytest
-from kernels import kernel
 
 from skyward_nb.api.frameworks import Notebook, choose, choose_for_script, imports_of
 from skyward_nb.api.help import complete, help_text
@@ -258,62 +257,57 @@ def test_the_word_is_read_completed_and_listed():
 
 @needs_torch
 @pytest.mark.torch
-def test_a_cell_that_imports_torch_finds_it_ready(no_leaks):
-    with kernel() as notebook:
-        ran = notebook.run(
-            "%%sky_remote nodes=2 framework=auto\n"
-            "import torch.distributed as dist\ndist.is_initialized()"
-        )
-        assert ran.result == "[0-1] True"
-        note = "framework=auto: torch (the cell imports torch.distributed)"
-        assert note in ran.picture
-        assert note in ran.html
-        assert notebook.run("import sys; 'torch' in sys.modules").result == "False"
-        # On a pool that is up it says what that has, if that is what it means.
-        for line in ("framework=auto", "nodes=2 framework=auto"):
-            again = notebook.run(f"%%sky_remote {line}\nimport json\n'torch' in json.__name__")
-            assert again.result == "[0-1] False"
-            assert "framework=auto: pool default has torch" in again.picture
-        ran = notebook.run("%%sky_remote framework=auto\nimport jax")
-        assert ran.error[0] == "PoolError"
-        assert (
-            "pool 'default' is up with framework=torch, and framework=auto means jax (the cell "
-            "imports jax). Either `%sky down pool=default` first"
-        ) in ran.traceback
-        assert "torch (local)" in notebook.run("%sky status").stdout
+def test_a_cell_that_imports_torch_finds_it_ready(fresh):
+    ran = fresh.run(
+        "%%sky_remote nodes=2 framework=auto\n"
+        "import torch.distributed as dist\ndist.is_initialized()"
+    )
+    assert ran.result == "[0-1] True"
+    note = "framework=auto: torch (the cell imports torch.distributed)"
+    assert note in ran.picture
+    assert note in ran.html
+    assert fresh.run("import sys; 'torch' in sys.modules").result == "False"
+    # On a pool that is up it says what that has, if that is what it means.
+    for line in ("framework=auto", "nodes=2 framework=auto"):
+        again = fresh.run(f"%%sky_remote {line}\nimport json\n'torch' in json.__name__")
+        assert again.result == "[0-1] False"
+        assert "framework=auto: pool default has torch" in again.picture
+    ran = fresh.run("%%sky_remote framework=auto\nimport jax")
+    assert ran.error[0] == "PoolError"
+    assert (
+        "pool 'default' is up with framework=torch, and framework=auto means jax (the cell "
+        "imports jax). Either `%sky down pool=default` first"
+    ) in ran.traceback
+    assert "torch (local)" in fresh.run("%sky status").stdout
 
 
 @needs_torch
 @pytest.mark.torch
-def test_names_of_the_notebook_and_its_imports_decide(no_leaks):
-    with kernel() as notebook:
-        notebook.run("import torch\nweights = torch.ones(2)\nmodel = torch.nn.Linear(2, 1)")
-        ran = notebook.run("%%sky_remote framework=auto dry_run\nweights.sum()")
-        assert "framework=auto: torch (the cell reads weights)" in ran.picture
-        assert "1 rank on 1 node, torch (local)" in ran.picture
-        ran = notebook.run("%%sky_remote framework=auto dry_run\n1 + 1")
-        assert "framework=auto: torch (the notebook imports torch)" in ran.picture
-        up = notebook.run("%sky up framework=auto")
-        assert "framework=auto: torch (the notebook imports torch)" in up.picture
-        assert "1 rank on 1 node, torch" in up.picture
+def test_names_of_the_notebook_and_its_imports_decide(fresh):
+    fresh.run("import torch\nweights = torch.ones(2)\nmodel = torch.nn.Linear(2, 1)")
+    ran = fresh.run("%%sky_remote framework=auto dry_run\nweights.sum()")
+    assert "framework=auto: torch (the cell reads weights)" in ran.picture
+    assert "1 rank on 1 node, torch (local)" in ran.picture
+    ran = fresh.run("%%sky_remote framework=auto dry_run\n1 + 1")
+    assert "framework=auto: torch (the notebook imports torch)" in ran.picture
+    up = fresh.run("%sky up framework=auto")
+    assert "framework=auto: torch (the notebook imports torch)" in up.picture
+    assert "1 rank on 1 node, torch" in up.picture
 
 
-def test_nothing_found_is_none_and_defaults_may_say_auto(no_leaks):
-    with kernel(SKYWARD_FRAMEWORK="auto") as notebook:
-        ran = notebook.run("%%sky_remote\nsum(range(4))")
-        assert ran.result == "[0] 6"
-        assert "framework=auto: none (neither the cell nor the notebook" in ran.picture
-        assert "1 rank on 1 node (local)" in notebook.run("%sky status").stdout
-        notebook.run("%sky down")
-        notebook.run("%sky config framework=none")
-        assert "framework" not in notebook.run("%%sky_remote dry_run\n1").picture
-        assert (
-            "framework=auto: none" in notebook.run("%%sky_remote framework=auto dry_run\n1").picture
-        )
+def test_nothing_found_is_none_and_defaults_may_say_auto(fresh):
+    fresh.run("%env SKYWARD_FRAMEWORK=auto")
+    ran = fresh.run("%%sky_remote\nsum(range(4))")
+    assert ran.result == "[0] 6"
+    assert "framework=auto: none (neither the cell nor the notebook" in ran.picture
+    assert "1 rank on 1 node (local)" in fresh.run("%sky status").stdout
+    fresh.run("%sky down")
+    fresh.run("%sky config framework=none")
+    assert "framework" not in fresh.run("%%sky_remote dry_run\n1").picture
+    assert "framework=auto: none" in fresh.run("%%sky_remote framework=auto dry_run\n1").picture
 
 
-def test_without_auto_nothing_is_chosen(no_leaks):
-    with kernel() as notebook:
-        ran = notebook.run("%%sky_remote dry_run\nimport torch")
-        assert "framework" not in ran.picture
-        assert "1 rank on 1 node (local)" in ran.picture
+def test_without_auto_nothing_is_chosen(fresh):
+    ran = fresh.run("%%sky_remote dry_run\nimport torch")
+    assert "framework" not in ran.picture
+    assert "1 rank on 1 node (local)" in ran.picture

@@ -7,8 +7,9 @@ import re
 import time
 
 import pytest
-from kernels import Marks, kernel, ready
+from kernels import Marks, ready
 from later import Later
+from leaks import leaves_nothing
 
 nbclient = Later("nbclient")
 nbformat = Later("nbformat")
@@ -25,9 +26,17 @@ def marks(notebook, tmp_path):
     return Marks(notebook, tmp_path)
 
 
-def interrupted(notebook, marks, body):
+@pytest.fixture
+def up(notebook):
+    """Brings a second pool up, with these options; it is gone after the test."""
+    with leaves_nothing():
+        yield lambda options: notebook.run(f"%sky up pool=second nodes=2 {options}")
+        assert notebook.run("%sky down pool=second").status == "ok"
+
+
+def interrupted(notebook, marks, body, line=""):
     """Run a cell, and interrupt it when both ranks have said that they are there."""
-    return notebook.pressed(f"%%sky_remote\n{body}", marks.of(0, 1))
+    return notebook.pressed(f"%%sky_remote {line}\n{body}", marks.of(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -82,30 +91,26 @@ while True:
 """
 
 
-def test_what_ignores_it_is_killed_after_the_grace_and_begun_anew(no_leaks, tmp_path):
-    with kernel() as notebook:
-        assert notebook.run("%sky up nodes=2 grace=1s").status == "ok"
-        marks = Marks(notebook, tmp_path)
-        notebook.run("sent = 3")
-        notebook.run("%%sky_remote\nimport time\nkept = 7\nsent")
-        ran = interrupted(notebook, marks, STAYS)
-        assert ran.error[0] == "KeyboardInterrupt"
-        assert "had to be killed" in ran.picture
-        for words in (ran.picture, ran.traceback):
-            assert re.search("lost with the ranks: .*kept", words)
-            assert "namespaces kept" not in words
-        assert notebook.run("%%sky_remote\nsent").result == "[0-1] 3"
+def test_what_ignores_it_is_killed_after_the_grace_and_begun_anew(notebook, marks, up):
+    assert up("grace=1s").status == "ok"
+    notebook.run("sent = 3")
+    notebook.run("%%sky_remote pool=second\nimport time\nkept = 7\nsent")
+    ran = interrupted(notebook, marks, STAYS, "pool=second")
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert "had to be killed" in ran.picture
+    for words in (ran.picture, ran.traceback):
+        assert re.search("lost with the ranks: .*kept", words)
+        assert "namespaces kept" not in words
+    assert notebook.run("%%sky_remote pool=second\nsent").result == "[0-1] 3"
 
 
-def test_a_second_interrupt_does_not_wait_for_the_grace(no_leaks, tmp_path):
+def test_a_second_interrupt_does_not_wait_for_the_grace(notebook, marks, up):
     """That lasts longer than a cell may take here."""
-    with kernel() as notebook:
-        assert notebook.run("%sky up nodes=2 grace=600s").status == "ok"
-        marks = Marks(notebook, tmp_path)
-        notebook.run("%%sky_remote\nimport time")
-        again = marks.of(0, 1, word="again ")
-        ran = notebook.pressed(f"%%sky_remote\n{STAYS}", marks.of(0, 1), again)
-        assert "had to be killed" in ran.picture
+    assert up("grace=600s").status == "ok"
+    notebook.run("%%sky_remote pool=second\nimport time")
+    again = marks.of(0, 1, word="again ")
+    ran = notebook.pressed(f"%%sky_remote pool=second\n{STAYS}", marks.of(0, 1), again)
+    assert "had to be killed" in ran.picture
 
 
 def test_a_rank_that_dies_of_an_interrupt_is_named(notebook, marks):
@@ -123,20 +128,26 @@ def test_a_rank_that_dies_of_an_interrupt_is_named(notebook, marks):
         assert "all ranks were started anew" in words
 
 
-def test_an_interrupt_while_a_pool_starts_leaves_nothing(no_leaks):
-    with kernel() as running:
-        message = running.begin("%%sky_remote nodes=2\n1")
-        time.sleep(0.12)
-        running.interrupt()
-        ran = running.finish(message)
-        assert ran.status in ("error", "ok")
-        assert running.run("%%sky_remote\n'after'").status == "ok"
+def test_an_interrupt_while_a_pool_starts_leaves_nothing(notebook, up):
+    message = notebook.begin("%%sky_remote pool=second nodes=2\n1")
+    time.sleep(0.12)
+    notebook.interrupt()
+    ran = notebook.finish(message)
+    assert ran.status in ("error", "ok")
+    assert up("").status == "ok"
+    assert notebook.run("%%sky_remote pool=second\n'after'").status == "ok"
+
+
+@pytest.fixture(scope="module")
+def torch_pool(notebook):
+    ran = notebook.run("%sky up pool=torch nodes=2 framework=torch grace=20s")
+    assert ran.status == "ok", ran
 
 
 @pytest.mark.torch
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_rank_may_end_before_it_says_that_it_was_cut(no_leaks, tmp_path, waits):
+def test_a_rank_may_end_before_it_says_that_it_was_cut(notebook, torch_pool, marks, waits):
     """By its collective, which raises, or by itself: then what the next run would use is cut."""
     stay = "here_in('all_reduce')\n    dist.all_reduce(torch.ones(1))"
     look = "found = answer(rescue, command)\n    time.sleep(0.7)"
@@ -144,19 +155,18 @@ def test_a_rank_may_end_before_it_says_that_it_was_cut(no_leaks, tmp_path, waits
         stay = "try: here(); time.sleep(100)\n    except KeyboardInterrupt: time.sleep(0.5)"
         look = "time.sleep(0.7)\n    found = answer(rescue, command)"
     slow = (
-        "%%sky_remote\nimport time, torch, torch.distributed as dist\n"
+        "%%sky_remote pool=torch\nimport time, torch, torch.distributed as dist\n"
         "from skyward_nb.node.rescue import Rescue\nanswer = Rescue._answer\n"
         f"def late(rescue, command):\n    {look}\n    return found\nRescue._answer = late"
     )
-    with kernel() as running:
-        assert running.run("%sky up nodes=2 framework=torch grace=20s").status == "ok"
-        assert running.run(slow).status == "ok"
-        body = f"if dist.get_rank():\n    {stay}\nelse:\n    here()\n    time.sleep(100)"
-        ran = interrupted(running, Marks(running, tmp_path), body)
-        assert ran.error[0] == "KeyboardInterrupt"
-        assert "the process group was formed again" in ran.picture
-        ran = running.run("%%sky_remote\nt = torch.ones(1)\ndist.all_reduce(t)\nt.item()")
-        assert ran.result == "[0-1] 2.0"
+    assert notebook.run("%sky restart pool=torch").status == "ok"
+    assert notebook.run(slow).status == "ok"
+    body = f"if dist.get_rank():\n    {stay}\nelse:\n    here()\n    time.sleep(100)"
+    ran = interrupted(notebook, marks, body, "pool=torch")
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert "the process group was formed again" in ran.picture
+    ran = notebook.run("%%sky_remote pool=torch\nt = torch.ones(1)\ndist.all_reduce(t)\nt.item()")
+    assert ran.result == "[0-1] 2.0"
 
 
 def test_under_nbclient_a_cell_that_takes_too_long_is_interrupted_and_the_next_one_runs(no_leaks):

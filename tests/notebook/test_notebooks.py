@@ -1,43 +1,95 @@
 """The notebooks that show what this is: each runs to its end in a real kernel, and leaves nothing."""
 
+import ast
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from later import Later
-from leaks import gone_within, traces
 
+from skyward_nb.api.options import parse
 from skyward_nb.picture.record import MIME
 
 nbformat = Later("nbformat")
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
+NAMES = sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb"))
+FIRST, *OTHERS = NAMES
 NEEDS = {
     "06_keras_on_jax.ipynb": ("keras", "jax"),
     "07_jax.ipynb": ("jax",),
     "08_hugging_face.ipynb": ("accelerate", "datasets", "transformers"),
 }
+SLOW = {
+    "02_names.ipynb": "notebook/test_names.py",
+    "05_ddp.ipynb": "plugins/test_torch.py",
+    "06_keras_on_jax.ipynb": "dialects/newer/keras_on_jax.py",
+    "08_hugging_face.ipynb": "dialects/older/hugging_face.py",
+    "09_mesh.ipynb": "plugins/test_torch_parallel.py",
+}
+"""What runs with `--all` alone, and what of the tests shows the same each time."""
+
+
+def others():
+    for name in OTHERS:
+        yield pytest.param(name, marks=[pytest.mark.extensive] * (name in SLOW))
+
+
+def skip_without(*packages):
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+def run_here(path):
+    """Run a notebook as `execute.py` does, in this process, which has imported what that takes."""
+    spec = importlib.util.spec_from_file_location("execute", FOLDER / "execute.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.execute(path)
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb")))
-def test_runs_to_its_end(name, tmp_path):
-    for package in ("torch", "sklearn", "matplotlib", "nbconvert", *NEEDS.get(name, ())):
-        pytest.importorskip(package)
-    before = traces()
-    command = [sys.executable, str(FOLDER / "execute.py"), str(FOLDER / name)]
+def test_the_first_runs_to_its_end_from_a_command_line(no_leaks, tmp_path):
+    skip_without("torch", "sklearn", "matplotlib", "nbconvert")
+    command = [sys.executable, str(FOLDER / "execute.py"), str(FOLDER / FIRST)]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
     assert ran.returncode == 0, ran.stdout[-2000:]
+    assert (tmp_path / "build" / FIRST).exists()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", others())
+def test_runs_to_its_end(no_leaks, name, tmp_path, monkeypatch, capsys):
+    skip_without("torch", "sklearn", "matplotlib", "nbconvert", *NEEDS.get(name, ()))
+    monkeypatch.chdir(tmp_path)
+    assert run_here(FOLDER / name), capsys.readouterr().out[-2000:]
     assert (tmp_path / "build" / name).exists()
-    assert not gone_within(5, before)
 
 
-def test_what_is_kept_needs_no_widget_and_is_the_same_elsewhere(tmp_path):
+def test_what_runs_seldom_is_shown_by_another_test():
+    assert all((Path(__file__).parents[1] / guard).exists() for guard in SLOW.values())
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
+def test_every_cell_is_understood(name):
+    """Also of those that run with `--all` alone."""
+    for cell in nbformat.read(FOLDER / name, as_version=4).cells:
+        if cell.cell_type == "code":
+            line, body = re.fullmatch(r"(?:%%sky_remote(.*)\n)?((?s:.*))", cell.source).groups("")
+            if "{" not in line:  # what stands in braces is known once the notebook runs
+                parse(line)
+            text = TransformerManager().transform_cell(body)
+            compile(text, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_what_is_kept_needs_no_widget_and_is_the_same_elsewhere(no_leaks, tmp_path, monkeypatch):
     """What nbclient keeps of a cell, and what nbconvert makes of that."""
-    for package in ("matplotlib", "nbconvert"):
-        pytest.importorskip(package)
+    skip_without("matplotlib", "nbconvert")
     body = """%%sky_remote nodes=2
 import matplotlib.pyplot as plt
 import skyward_nb as sky
@@ -52,8 +104,8 @@ print("\\x1b[31mred\\x1b[0m <b>")
     notebook.cells = [nbformat.v4.new_code_cell(code) for code in codes]
     path = tmp_path / "kept.ipynb"
     nbformat.write(notebook, path)
-    command = [sys.executable, str(FOLDER / "execute.py"), str(path)]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=110)
+    monkeypatch.chdir(tmp_path)
+    assert run_here(path)
     kept = nbformat.read(tmp_path / "build" / "kept.ipynb", as_version=4)
     assert "widgets" not in kept.metadata
     (picture,) = kept.cells[1].outputs

@@ -16,6 +16,7 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "ssh.ipynb"
 NEEDS = ("torch", "nbconvert")
 
 
+@pytest.mark.extensive
 @pytest.mark.torch
 @pytest.mark.skipif(bool(lacks()), reason=lacks())
 def test_runs_to_its_end(tmp_path, monkeypatch):

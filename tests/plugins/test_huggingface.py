@@ -210,20 +210,13 @@ def test_what_holds_groups_of_its_own_is_forgotten_with_them(notebook):
 
 
 @needs_it
-def test_what_it_imports_for_ranks_starts_no_thread():
-    """What forks must have none; that one variable sees to it."""
-    import subprocess
-    import sys
-
+def test_what_is_imported_for_ranks_starts_no_thread(notebook):
+    """What forks must have none; one variable of the plugin sees to it."""
     words = PLUGIN.preload({})
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    modules = ", ".join(word for word in words if "=" not in word)
-    ran = subprocess.run(
-        [sys.executable, "-c", f"import os, {modules}; print(len(os.listdir('/proc/self/task')))"],
-        env={**os.environ, **given, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True, text=True, check=True, timeout=100,
-    )  # fmt: skip
-    assert ran.stdout.split()[-1] == "1"
+    assert any("=" in word for word in words)
+    ran = notebook.run("%%sky_remote out=threads\nlen(os.listdir(f'/proc/{os.getppid()}/task'))")
+    assert ran.status == "ok", ran.traceback
+    assert notebook.run("list(threads)").result == "[1, 1]"
 
 
 # ── the token ───────────────────────────────────────────────────────────────────────────

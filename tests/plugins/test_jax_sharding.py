@@ -74,7 +74,10 @@ def test_it_learns(notebook):
     assert notebook.run("losses == alone[1][0]").result == "True"
 
 
-@pytest.mark.parametrize("sizes", ["4, 1", "1, 4", "2, 2"])
+@pytest.mark.parametrize(
+    "sizes",
+    ["2, 2", *(pytest.param(each, marks=pytest.mark.extensive) for each in ("4, 1", "1, 4"))],
+)
 def test_the_same_losses_and_weights_on_every_mesh(notebook, sizes):
     ran = notebook.run(
         f"%%sky_remote out=got\nl, w = train(mesh_of({sizes}))\n"

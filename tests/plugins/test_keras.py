@@ -52,23 +52,49 @@ def alone(notebook):
     return ast.literal_eval(ran.result)
 
 
+@pytest.fixture(scope="module")
+def pool_of(notebook):
+    """Has a pool of these options with new ranks: the one there is, or another one in its place."""
+    there = []
+
+    def begin(line):
+        if there == [line]:
+            ran = notebook.run("%sky restart")
+        else:
+            notebook.run("%sky down")
+            ran = notebook.run(f"%sky up {line}", timeout=100)
+        assert ran.status == "ok", ran.traceback
+        there[:] = [line]
+
+    yield begin
+    notebook.run("%sky down")
+
+
 # The pool, its distribution, in how many parts the data come, which is a rank's, and what a device
 # has of the first layer, which is 8 by 16.
 SHAPES = {
+    "nodes=2 framework=keras mesh=tp:2": ("ByShape", 1, "0", (8, 8)),
     "nodes=2 framework=keras:jax": ("DataParallel", 2, "rank", (8, 16)),
-    "nodes=2 framework=keras env=JAX_NUM_CPU_DEVICES=2 mesh=data:2,tp:2": ("ByShape", 2, "rank", (8, 8)),
-    "nodes=4 framework=keras:jax mesh=data:2,tp:2": ("ByShape", 2, "rank // 2", (8, 8)),
-    "nodes=2 framework=keras:jax mesh=tp:2": ("ByShape", 1, "0", (8, 8)),
 }  # fmt: skip
+MORE_SHAPES = {
+    "nodes=2 framework=keras env=JAX_NUM_CPU_DEVICES=2 mesh=data:2,tp:2": (
+        "ByShape",
+        2,
+        "rank",
+        (8, 8),
+    ),
+    "nodes=4 framework=keras:jax mesh=data:2,tp:2": ("ByShape", 2, "rank // 2", (8, 8)),
+}
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("line", SHAPES)
-def test_ranks_train_one_model(notebook, alone, line):
+@pytest.mark.parametrize(
+    "line", [*(pytest.param(each, marks=pytest.mark.extensive) for each in MORE_SHAPES), *SHAPES]
+)
+def test_ranks_train_one_model(notebook, alone, pool_of, line):
     """Of ranks along `tp` each takes the same data, as they have parts of one model."""
-    kind, parts, mine, own = SHAPES[line]
-    ran = notebook.run(f"%sky up {line}", timeout=100)
-    assert ran.status == "ok", ran.traceback
+    kind, parts, mine, own = (SHAPES | MORE_SHAPES)[line]
+    pool_of(line)
     body = TRAIN.format(parts=parts, mine=mine.replace("rank", "jax.process_index()"))
     ran = notebook.run(body, timeout=200)
     assert ran.status == "ok", ran.traceback
@@ -77,12 +103,12 @@ def test_ranks_train_one_model(notebook, alone, line):
         assert (made, first) == (kind, own)
         assert losses == pytest.approx(alone[0], abs=1e-4)
         assert weights == pytest.approx(alone[1], abs=1e-4)
-    notebook.run("%sky down")
 
 
-def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebook):
+def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebook, pool_of):
+    pool_of("nodes=2 framework=keras:jax")
     ran = notebook.run(
-        "%%sky_remote nodes=2 framework=keras:jax push=none out=got\n"
+        "%%sky_remote push=none out=got\n"
         "import keras, random\n"
         "dense = keras.layers.Dense(2)\ndense.build((None, 3))\n"
         "drawn = keras.random.normal((2,)).tolist()\n"
@@ -92,13 +118,13 @@ def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebo
     assert (
         notebook.run("got[0][:2] == got[1][:2], got[0][2] == got[1][2]").result == "(True, False)"
     )
-    notebook.run("%sky down")
 
 
-def test_on_torch_fit_says_that_ranks_train_by_themselves(notebook):
+def test_on_torch_fit_says_that_ranks_train_by_themselves(notebook, pool_of):
     pytest.importorskip("torch")
+    pool_of("nodes=2 framework=keras:torch")
     ran = notebook.run(
-        "%%sky_remote nodes=2 framework=keras:torch push=none out=got\n"
+        "%%sky_remote push=none out=got\n"
         f"{MODEL}\nimport torch, torch.distributed as dist\n"
         "model = make()\n"
         "model.fit(x, y, verbose=0)\nmodel.fit(x, y, verbose=0)\n"
@@ -110,14 +136,17 @@ def test_on_torch_fit_says_that_ranks_train_by_themselves(notebook):
     assert ran.status == "ok", ran.traceback
     assert ran.picture.count("2 different models") == 1, ran.picture
     assert notebook.run("got[0] == got[1] and got[0][:2]").result == "('torch', 'torch')"
-    notebook.run("%sky down")
 
 
-def test_keras_that_was_imported_with_another_backend(notebook):
+@pytest.mark.extensive
+def test_another_backend_than_that_of_the_notebook_may_be_said_to_a_pool_of_torch(notebook):
     ran = notebook.run("%sky up nodes=1 framework=torch pool=other env=KERAS_BACKEND=torch")
     assert ran.status == "ok"
     notebook.run("%sky down pool=other")
-    ran = notebook.run("%sky up framework=keras:jax env=KERAS_BACKEND=torch")
+
+
+def test_keras_that_was_imported_with_another_backend(notebook):
+    ran = notebook.run("%sky up pool=other framework=keras:jax env=KERAS_BACKEND=torch")
     assert "say different things" in ran.stderr
 
 

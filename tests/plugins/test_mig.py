@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from gpus import Nvidia, gpu
-from kernels import kernel
+from kernels import kernel, ready
 from leaks import gone_within
 
 from skyward_nb.api.specs import spec_of
@@ -25,9 +25,29 @@ SEEN = (
 )
 
 
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        yield Nvidia(tmp_path_factory.mktemp("nvidia"), patched)
+
+
 @pytest.fixture
-def nvidia(tmp_path, monkeypatch):
-    return Nvidia(tmp_path, monkeypatch)
+def nvidia(machine):
+    """NVIDIA's tool, which knows of no GPU yet and was asked for nothing."""
+    machine.have()
+    return machine
+
+
+@pytest.fixture(scope="module")
+def running(machine):
+    with ready() as made:
+        yield made
+
+
+@pytest.fixture
+def notebook(running, no_leaks):
+    yield running
+    assert running.run("%sky down all").status == "ok"
 
 
 def test_the_variable_is_the_slice_of_the_ranks_slot():
@@ -87,40 +107,37 @@ def test_fewer_ranks_than_slices_may_be_asked_for():
     assert spec_of(PoolSpec(), {**A100, "mig": "1g.10gb", "ranks_per_node": 2}).world_size == 2
 
 
-def test_each_rank_sees_its_own_slice(nvidia, no_leaks):
+def test_each_rank_sees_its_own_slice(nvidia, notebook):
     nvidia.have(gpu(0, "3g.40gb", "1g.10gb", "3g.40gb"))
-    with kernel() as notebook:
-        ran = notebook.run(f"%%sky_remote accelerator=A100 mig=3g.40gb\n{SEEN}")
-        assert ran.result.splitlines() == [
-            "[0] ('MIG-00000001-slice', 2, '0')",
-            "[1] ('MIG-00000003-slice', 2, '1')",
-        ], ran.traceback
-        assert "A100 cut into 3g.40gb" in notebook.run("%sky status").stdout
-        assert notebook.run("%sky restart").status == "ok"
-        assert "MIG-00000003-slice" in notebook.run(f"%%sky_remote\n{SEEN}").result
+    ran = notebook.run(f"%%sky_remote accelerator=A100 mig=3g.40gb\n{SEEN}")
+    assert ran.result.splitlines() == [
+        "[0] ('MIG-00000001-slice', 2, '0')",
+        "[1] ('MIG-00000003-slice', 2, '1')",
+    ], ran.traceback
+    assert "A100 cut into 3g.40gb" in notebook.run("%sky status").stdout
+    assert notebook.run("%sky restart").status == "ok"
+    assert "MIG-00000003-slice" in notebook.run(f"%%sky_remote\n{SEEN}").result
     assert nvidia.asked() == []
 
 
-def test_mig_that_is_off_is_told_before_anything_is_started(nvidia, no_leaks):
+def test_mig_that_is_off_is_told_before_anything_is_started(nvidia, notebook):
     nvidia.have(gpu(0, mig="Disabled"))
-    with kernel() as notebook:
-        ran = notebook.run("%%sky_remote accelerator=A100 mig=3g.40gb\n1")
-        assert ran.error[0] == "AcceleratorError"
-        assert "sudo nvidia-smi -i 0 -mig 1" in ran.traceback
-        assert "sudo nvidia-smi mig -i 0 -cgi 3g.40gb,3g.40gb -C" in ran.traceback
-        assert "reset" in ran.traceback
-        assert "no pool is up" in notebook.run("%sky status").stdout
+    ran = notebook.run("%%sky_remote accelerator=A100 mig=3g.40gb\n1")
+    assert ran.error[0] == "AcceleratorError"
+    assert "sudo nvidia-smi -i 0 -mig 1" in ran.traceback
+    assert "sudo nvidia-smi mig -i 0 -cgi 3g.40gb,3g.40gb -C" in ran.traceback
+    assert "reset" in ran.traceback
+    assert "no pool is up" in notebook.run("%sky status").stdout
     assert nvidia.asked() == []
 
 
-def test_slices_that_are_gone_at_a_restart_are_told(nvidia, no_leaks):
+def test_slices_that_are_gone_at_a_restart_are_told(nvidia, notebook):
     nvidia.have(gpu(0, "3g.40gb", "3g.40gb"))
-    with kernel() as notebook:
-        assert notebook.run("%sky up accelerator=A100 mig=3g.40gb").status == "ok"
-        nvidia.have(gpu(0))
-        ran = notebook.run("%sky restart")
-        assert ran.error[0] == "StartError"
-        assert "mig -i 0 -cgi 3g.40gb,3g.40gb -C" in ran.traceback
+    assert notebook.run("%sky up accelerator=A100 mig=3g.40gb").status == "ok"
+    nvidia.have(gpu(0))
+    ran = notebook.run("%sky restart")
+    assert ran.error[0] == "StartError"
+    assert "mig -i 0 -cgi 3g.40gb,3g.40gb -C" in ran.traceback
 
 
 def test_a_gpu_is_cut_while_the_pool_lives(nvidia, no_leaks):
@@ -141,14 +158,13 @@ def test_a_gpu_is_cut_while_the_pool_lives(nvidia, no_leaks):
     assert nvidia.profiles == [None]
 
 
-def test_the_tools_refusal_ends_the_start_and_leaves_the_gpu_as_it_was(nvidia, no_leaks):
+def test_the_tools_refusal_ends_the_start_and_leaves_the_gpu_as_it_was(nvidia, notebook):
     nvidia.have(gpu(0, mig="Disabled"), refuses={"mig 1": "Insufficient Permissions"})
-    with kernel() as notebook:
-        ran = notebook.run("%sky up accelerator=A100 mig=3g.40gb partition")
-        assert ran.error[0] == "StartError"
-        assert "Unable to enable MIG Mode for GPU" in ran.traceback
-        assert "Insufficient Permissions" in ran.traceback
-        assert "sudo nvidia-smi -i 0 -mig 1" in ran.traceback
+    ran = notebook.run("%sky up accelerator=A100 mig=3g.40gb partition")
+    assert ran.error[0] == "StartError"
+    assert "Unable to enable MIG Mode for GPU" in ran.traceback
+    assert "Insufficient Permissions" in ran.traceback
+    assert "sudo nvidia-smi -i 0 -mig 1" in ran.traceback
     assert nvidia.profiles == [None]
 
 

@@ -8,7 +8,7 @@ import time
 
 import psutil
 import pytest
-from kernels import kernel, ready
+from kernels import ready
 from plugins.test_gate import OUTSIDE, needs_outside, reaches
 
 from skyward_nb.plugins.tensorflow_plugin import PLUGIN, own_share
@@ -91,11 +91,15 @@ READY = (
 ALL = "tf.distribute.MultiWorkerMirroredStrategy().run(one).numpy().item()"
 
 
+NOWHERE = "http://127.0.0.1:1"
+
+
 @pytest.fixture(scope="module")
 def pool():
-    with ready() as running:
+    """Two ranks, in a notebook whose network has a proxy that answers nobody."""
+    with ready(http_proxy=NOWHERE, https_proxy=NOWHERE, no_proxy="example.org") as running:
         ran = running.run(
-            f"%%sky_remote nodes=2 framework=tensorflow grace=2s\n{READY}", timeout=90
+            f"%%sky_remote nodes=2 framework=tensorflow grace=20s\n{READY}", timeout=90
         )
         assert ran.status == "ok", ran
         # What TensorFlow says as it starts is nobody's to read.
@@ -232,6 +236,26 @@ def test_a_loop_of_ones_own_trains_as_one_process_does_on_the_whole_batch(notebo
     assert notebook.run(check).result == "(True, True)"
 
 
+SHARDS = """\
+found = []
+for shuffle in (False, True):
+    for value in (tf.range(10), tf.Variable(tf.range(10)), tf.constant([f"{n}" for n in range(10)])):
+        found.append([int(item) for item in sky.shard(value, shuffle=shuffle).numpy()])
+        assert found[-1] == sky.shard(list(range(10)), shuffle=shuffle), found
+try:
+    sky.shard(tf.data.Dataset.range(3))
+except TypeError as error:
+    told = str(error)
+sorted(found[0]), len(found), "dataset.shard(info.world_size, info.rank)" in told
+"""
+
+
+@needs_tensorflow
+def test_tensors_are_shared_out_as_lists_are(notebook):
+    ran = notebook.run(f"%%sky_remote\n{SHARDS}")
+    assert ran.result == "[0] ([0, 2, 4, 6, 8], 6, True)\n[1] ([1, 3, 5, 7, 9], 6, True)"
+
+
 KERAS = (
     "x = np.random.default_rng(r).random((64, 4), dtype='float32')\n"
     "def made():\n"
@@ -302,13 +326,20 @@ STEP = (
 )
 
 
-@needs_tensorflow
-@pytest.mark.parametrize("head", [0, 1])
-@pytest.mark.parametrize("wait", WAITS)
-def test_a_rank_that_fails_while_the_other_waits_is_no_hang(notebook, wait, head):
-    # The other one has its functions traced by then, and waits.
-    fails = f"if r == {head}:\n    time.sleep(2)\n    raise ValueError('before the collective')"
-    ran = notebook.run(f"%%sky_remote\n{STEP}{fails}\n{wait}", timeout=30)
+FIRST = "step()"
+
+
+def unless_first(waits):
+    """Each of these; all but the first are left to `--all`."""
+    return [
+        pytest.param(each, marks=() if each == FIRST else pytest.mark.extensive) for each in waits
+    ]
+
+
+def fails_while_others_wait(notebook, wait, head):
+    # All has been traced by then, so that the other one waits.
+    fails = f"if r == {head}:\n    time.sleep(1.5)\n    raise ValueError('before the collective')"
+    ran = notebook.run(f"%%sky_remote\n{STEP}{wait}\n{fails}\n{wait}", timeout=30)
     assert ran.error[0] == "ValueError"
     assert "before the collective" in ran.traceback
     assert "names are kept" in ran.traceback
@@ -318,6 +349,18 @@ def test_a_rank_that_fails_while_the_other_waits_is_no_hang(notebook, wait, head
 
 @needs_tensorflow
 @pytest.mark.parametrize("wait", WAITS)
+def test_a_rank_that_fails_while_the_other_waits_is_no_hang(notebook, wait):
+    fails_while_others_wait(notebook, wait, 1)
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("wait", unless_first(WAITS))
+def test_the_first_rank_fails_while_the_other_waits(notebook, wait):
+    fails_while_others_wait(notebook, wait, 0)
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("wait", unless_first(WAITS))
 def test_an_interrupt_while_one_waits_keeps_names(notebook, wait):
     ran = notebook.stopped(
         f"%%sky_remote\n{STEP}print('here', flush=True)\nif r == 0: time.sleep(60)\n{wait}"
@@ -368,7 +411,7 @@ def test_all_wait_for_different_things(notebook):
 
 
 @needs_tensorflow
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.extensive)])
 def test_a_rank_that_dies_while_the_other_waits(notebook, rank):
     began = time.monotonic()
     ran = notebook.run(
@@ -397,14 +440,12 @@ def test_a_restart_is_a_new_cluster(notebook):
     not importlib.util.find_spec("skyward_nb.plugins.keras_plugin"),
     reason="there is no plugin for Keras",
 )
-@pytest.mark.usefixtures("no_leaks")
-def test_keras_on_tensorflow_a_pool_of_one_and_a_proxy():
-    nowhere = "http://127.0.0.1:1"
-    with kernel(http_proxy=nowhere, https_proxy=nowhere, no_proxy="example.org") as notebook:
-        ran = notebook.run(
-            f"%%sky_remote framework=keras:tensorflow\n{READY}\nimport keras\n"
-            f"{KERAS}with strategy.scope(): model = made()\n"
-            "strategy.run(one).numpy().item(), keras.backend.backend()",
-            timeout=90,
-        )
-        assert ran.result == "[0] (1.0, 'tensorflow')", ran.traceback
+def test_keras_on_tensorflow_and_a_pool_of_one(pool):
+    ran = pool.run(
+        f"%%sky_remote pool=one nodes=1 framework=keras:tensorflow\n{READY}\nimport keras\n"
+        f"{KERAS}with strategy.scope(): model = made()\n"
+        "strategy.run(one).numpy().item(), keras.backend.backend()",
+        timeout=90,
+    )
+    assert ran.result == "[0] (1.0, 'tensorflow')", ran.traceback
+    assert pool.run("%sky down pool=one").status == "ok"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 
 import pytest
 from kernels import kernel, ready
@@ -98,6 +99,63 @@ def test_nothing_listens_beyond_loopback(notebook):
                 assert connection.laddr.ip in ("127.0.0.1", "::1", "::ffff:127.0.0.1"), connection
 
 
+# ── places ──────────────────────────────────────────────────────────────────────────────
+
+FIELDS = (
+    "{name: getattr(sky.instance_info(), name) for name in ('node', 'total_nodes', 'worker', "
+    "'workers_per_node', 'rank', 'world_size', 'local_rank', 'is_head', 'head_addr', 'head_port', "
+    "'accelerators', 'accelerator', 'job_id', 'generation', 'mesh')}"
+    " | {'peers': [(peer.node, peer.address) for peer in sky.instance_info().peers],"
+    " 'port': int(os.environ['MASTER_PORT']), 'pool': json.loads(os.environ['COMPUTE_POOL'])['generation'],"
+    " 'restarts': int(os.environ['TORCHELASTIC_RESTART_COUNT'])}"
+)
+
+
+def check_places(places, generation):
+    for rank, place in enumerate(places):
+        port, job = place.pop("port"), place.pop("job_id")
+        assert port == place.pop("head_port") > 0
+        assert job
+        assert place.pop("pool") == place.pop("restarts") + 1 == generation
+        assert place == {
+            "node": rank, "total_nodes": 2, "worker": 0, "workers_per_node": 1, "rank": rank,
+            "world_size": 2, "local_rank": 0, "is_head": rank == 0, "head_addr": "127.0.0.1",
+            "accelerators": 0, "accelerator": None, "generation": generation, "mesh": [],
+            "peers": [[0, "127.0.0.1"], [1, "127.0.0.1"]],
+        }  # fmt: skip
+        yield port, job
+
+
+def test_the_place_is_true_in_every_field_also_of_a_later_generation(notebook, tmp_path):
+    def begin():
+        ran = notebook.run(
+            "%%sky_remote\nimport json, os, time, torch, torch.distributed as dist\n"
+            "import skyward_nb as sky\nsky.instance_info().generation"
+        )
+        return int(ran.result.removeprefix("[0-1] "))
+
+    def places(generation):
+        ran = notebook.run(f"%%sky_remote out=told\njson.dumps({FIELDS})")
+        assert ran.status == "ok", ran.traceback
+        told = [json.loads(text) for text in eval(notebook.run("list(told)").result)]
+        (found,) = set(check_places(told, generation))
+        return found
+
+    first = begin()
+    port, job = places(first)
+    assert notebook.run("%sky restart").status == "ok"
+    assert begin() == first + 1
+    later, same = places(first + 1)
+    assert same == job
+    assert later != port
+    # The same processes in a new generation: one rank fails while the other waits for it.
+    ran = notebook.run(f"%%sky_remote\n{fails_alone(1, tmp_path / 'begun')}")
+    assert ran.error[0] == "ValueError"
+    last, same = places(first + 2)
+    assert same == job
+    assert last not in (port, later)
+
+
 def test_torch_missing_names_the_install(monkeypatch):
     from skyward_nb.plugins.base import check_installed
     from skyward_nb.words.commands import PluginUse
@@ -156,6 +214,12 @@ def test_an_exception_that_holds_a_sharded_tensor(spread):
     ran = spread.run("%%sky_remote\nif r == 0: raise ValueError('bad', d)", timeout=20)
     assert ran.error[0] == "ValueError"
     assert spread.run("%%sky_remote\nr").result == "[0] 0\n[1] 1"
+
+
+def test_a_sharded_tensor_is_not_shared_out(spread):
+    ran = spread.run("%%sky_remote\nimport skyward_nb as sky\nsky.shard(d)")
+    assert ran.error[0] == "ValueError"
+    assert "to_local" in ran.traceback
 
 
 def test_a_sharded_tensor_on_some_of_its_ranks(spread):

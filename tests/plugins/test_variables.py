@@ -1,4 +1,4 @@
-"""What a rank finds in its environment, beside what `torchrun` gives, and its place."""
+"""What a rank finds in its environment, beside what `torchrun` gives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 
 import pytest
 from kernels import ready
-from plugins.alone import fails_alone
 
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.words.info import InstanceInfo, Peer
@@ -83,62 +82,6 @@ def test_the_rest_of_the_table(notebook):
         assert env["SKYPILOT_TASK_ID"] == env["TORCHELASTIC_RUN_ID"]
         assert json.loads(env["COMPUTE_POOL"])["rank"] == rank
         assert env["GLOO_SOCKET_IFNAME"] == "lo"
-
-
-FIELDS = (
-    "{name: getattr(sky.instance_info(), name) for name in ('node', 'total_nodes', 'worker', "
-    "'workers_per_node', 'rank', 'world_size', 'local_rank', 'is_head', 'head_addr', 'head_port', "
-    "'accelerators', 'accelerator', 'job_id', 'generation', 'mesh')}"
-    " | {'peers': [(peer.node, peer.address) for peer in sky.instance_info().peers],"
-    " 'port': int(os.environ['MASTER_PORT']), 'pool': json.loads(os.environ['COMPUTE_POOL'])['generation'],"
-    " 'restarts': int(os.environ['TORCHELASTIC_RESTART_COUNT'])}"
-)
-
-
-def check_places(places, generation):
-    for rank, place in enumerate(places):
-        port, job = place.pop("port"), place.pop("job_id")
-        assert port == place.pop("head_port") > 0
-        assert job
-        assert place.pop("pool") == place.pop("restarts") + 1 == generation
-        assert place == {
-            "node": rank, "total_nodes": 2, "worker": 0, "workers_per_node": 1, "rank": rank,
-            "world_size": 2, "local_rank": 0, "is_head": rank == 0, "head_addr": "127.0.0.1",
-            "accelerators": 0, "accelerator": None, "generation": generation, "mesh": [],
-            "peers": [[0, "127.0.0.1"], [1, "127.0.0.1"]],
-        }  # fmt: skip
-        yield port, job
-
-
-def test_the_place_is_true_in_every_field_also_of_a_later_generation(notebook, tmp_path):
-    ran = notebook.run(
-        "%%sky_remote pool=two nodes=2 framework=torch grace=20s\n"
-        "import json, os, time, torch, torch.distributed as dist\nimport skyward_nb as sky"
-    )
-    assert ran.status == "ok", ran.traceback
-
-    def places(generation):
-        ran = notebook.run(f"%%sky_remote pool=two out=told\njson.dumps({FIELDS})")
-        assert ran.status == "ok", ran.traceback
-        told = [json.loads(text) for text in eval(notebook.run("list(told)").result)]
-        (found,) = set(check_places(told, generation))
-        return found
-
-    port, job = places(1)
-    assert notebook.run("%sky restart pool=two").status == "ok"
-    notebook.run(
-        "%%sky_remote pool=two\nimport json, os, time, torch, torch.distributed as dist\nimport skyward_nb as sky"
-    )
-    later, same = places(2)
-    assert same == job
-    assert later != port
-    # The same processes in a new generation: one rank fails while the other waits for it.
-    ran = notebook.run(f"%%sky_remote pool=two\n{fails_alone(1, tmp_path / 'begun')}")
-    assert ran.error[0] == "ValueError"
-    last, same = places(3)
-    assert same == job
-    assert last not in (port, later)
-    assert notebook.run("%sky down pool=two").status == "ok"
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])

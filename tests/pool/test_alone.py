@@ -17,8 +17,8 @@ ALONE = {"nodes": 2, "ranks_per_node": 2, "cluster": False}
 
 
 @pytest.fixture
-def alone(make):
-    return make(**ALONE)
+def alone(lend):
+    return lend(**ALONE)
 
 
 def test_code_sees_the_world_of_its_node(alone):
@@ -61,8 +61,8 @@ def test_what_needs_a_group_says_why_there_is_none(alone):
             )
 
 
-def test_the_only_rank_of_a_node_waits_for_none(make):
-    pool = make(nodes=2, cluster=False)
+def test_the_only_rank_of_a_node_waits_for_none(lend):
+    pool = lend(nodes=2, cluster=False)
     assert values(pool, "import skyward_nb as sky; sky.barrier()\n1") == [1, 1]
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from argparse import Namespace
 
 import pytest
 
@@ -306,16 +307,16 @@ def test_what_shares_with_the_ranks_own_is_told(ledger):
     assert ledger.plan(["a", "b"], ns, ALL).notes == ()
 
 
-class Model:
-    def __init__(self, w):
-        self.w = w
+def model(w):
+    """No object of a class of this file: the modules that it imports would be read each time."""
+    return Namespace(w=w)
 
 
 def test_a_value_under_another_name_is_the_one_that_ranks_have(ledger):
-    ns = {"student": Model(1)}
+    ns = {"student": model(1)}
     first = ledger.plan(["student"], ns, ALL)
     ledger.sent(first, ALL)
-    ns["teacher"], ns["student"] = ns["student"], Model(2)
+    ns["teacher"], ns["student"] = ns["student"], model(2)
     plan = ledger.plan(["student", "teacher"], ns, ALL)
     units = {unit.shown: unit for unit, _ in plan.sending}
     assert units["teacher"].points_at == {parcels(first)["student"]}
@@ -323,19 +324,19 @@ def test_a_value_under_another_name_is_the_one_that_ranks_have(ledger):
 
 
 def test_two_objects_alike_are_two(ledger):
-    ns = {"net": Model(1)}
+    ns = {"net": model(1)}
     ledger.sent(ledger.plan(["net"], ns, ALL), ALL)
-    ns["teacher"], ns["net"] = ns["net"], Model(1)
+    ns["teacher"], ns["net"] = ns["net"], model(1)
     plan = ledger.plan(["net", "teacher"], ns, ALL)
     assert [(unit.shown, unit.points_at) for unit, _ in plan.sending] == [("teacher", set())]
 
 
 def test_a_new_object_is_not_taken_for_an_old_one_by_its_id(ledger):
-    ns = {"old": Model(1)}
+    ns = {"old": model(1)}
     ledger.sent(ledger.plan(["old"], ns, ALL), ALL)
     before = id(ns.pop("old"))
     keep = []
-    while id(new := Model(1)) != before and len(keep) < 10_000:
+    while id(new := model(1)) != before and len(keep) < 10_000:
         keep.append(new)
     ns["new"] = new
     plan = ledger.plan(["new"], ns, ALL)
@@ -343,7 +344,7 @@ def test_a_new_object_is_not_taken_for_an_old_one_by_its_id(ledger):
 
 
 def test_a_rejected_value_leaves_what_it_shares_as_it_is(ledger):
-    shared = Model(1)
+    shared = model(1)
     ns = {"model": shared}
     ledger.sent(ledger.plan(["model"], ns, ALL), ALL)
     ns["bad"] = [shared]

@@ -171,8 +171,8 @@ def test_an_agent_whose_client_is_killed_while_it_starts_leaves_nothing(no_leaks
     assert agent.wait(30) == 0
 
 
-def test_sweeping_leaves_the_living_alone(make):
-    pool = make()
+def test_sweeping_leaves_the_living_alone(lend):
+    pool = lend(grace=1.0)
     (started, _) = values(pool, DAEMON)
     assert not folders.sweep(thoroughly=True)
     assert all(stays(pid) for pid in started)
@@ -211,8 +211,8 @@ def test_shared_memory_goes_when_the_pool_is_closed_right_after_the_death(make):
     assert not left_of([pid for each in made for pid in each[1:]])
 
 
-def test_a_tracker_that_does_not_end_is_ended(make):
-    pool = make()
+def test_a_tracker_that_does_not_end_is_ended(lend):
+    pool = lend(grace=1.0)
     (_, rank, _, tracker), _ = values(pool, SHARE)
     (SHARED / values(pool, "block.name")[0]).unlink()
     os.kill(tracker, signal.SIGSTOP)
@@ -222,8 +222,8 @@ def test_a_tracker_that_does_not_end_is_ended(make):
     assert values(pool, "1") == [1, 1]
 
 
-def test_a_tracker_does_not_hold_up_the_next_generation(make):
-    pool = make()
+def test_a_tracker_does_not_hold_up_the_next_generation(lend):
+    pool = lend(grace=1.0)
     values(pool, SHARE)
     stopped = [tracker for _, _, _, tracker in values(pool, SHARE)]
     names = [name for name in blocks() if name.startswith("psm_")]
@@ -240,8 +240,8 @@ def test_a_tracker_does_not_hold_up_the_next_generation(make):
         (SHARED / name).unlink()
 
 
-def test_the_list_of_processes_names_those_there_are(make):
-    pool = make()
+def test_the_list_of_processes_names_those_there_are(lend):
+    pool = lend(grace=1.0)
     folder = pool._generations.machines[0]._folders.runtime
     for _ in range(2):
         ranks = values(pool, "__import__('os').getpid()")

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from skyward_nb.node.imports import ProjectFinder, import_all
+from skyward_nb.pool import modules
 from skyward_nb.pool.includes import located, roots
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.modules import ProjectModules
@@ -64,6 +65,18 @@ def test_a_package_comes_as_a_whole_and_circles_end(project):
     found = ProjectModules().changed(["sky_t_pk.sub"], (0,))
     assert set(names(found)) == {"sky_t_pk", "sky_t_pk.sub", "sky_t_user"}
     assert {file.name for file in found if file.is_package} == {"sky_t_pk"}
+
+
+def test_what_one_pool_has_read_another_one_reads_no_more(project, monkeypatch):
+    project.write("sky_t_read.py", "X = 1")
+    first = ProjectModules().changed(["sky_t_read"], (0,))
+    read = []
+    monkeypatch.setattr(modules, "_imports", lambda text: read.append(text) or [])
+    assert ProjectModules().changed(["sky_t_read"], (0,)) == first
+    assert not read
+    project.write("sky_t_read.py", "X = 2")
+    (again,) = ProjectModules().changed(["sky_t_read"], (0,))
+    assert again.text == "X = 2" and read == ["X = 2"]
 
 
 def test_sent_once_and_again_when_edited(project):

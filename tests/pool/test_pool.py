@@ -41,8 +41,8 @@ def test_forty_generations(make):
     assert values(pool, "__import__('skyward_nb').instance_info().generation") == [41, 41]
 
 
-def test_a_death_told_in_one_breath_with_the_end_of_a_run_is_not_lost(make):
-    pool = make()
+def test_a_death_told_in_one_breath_with_the_end_of_a_run_is_not_lost(lend):
+    pool = lend()
     slow = iter([True])
 
     def slowly(event):
@@ -58,8 +58,8 @@ def test_a_death_told_in_one_breath_with_the_end_of_a_run_is_not_lost(make):
     assert list(outcome.lost_before) == [0]
 
 
-def test_a_run_on_a_rank_that_is_gone_ends_also_when_nobody_looked(make):
-    pool = make()
+def test_a_run_on_a_rank_that_is_gone_ends_also_when_nobody_looked(lend):
+    pool = lend()
     os.kill(pool.pids[1], signal.SIGKILL)
     time.sleep(0.3)
     outcome = pool.run(request(pool, "1"), lambda _: None)
@@ -73,8 +73,8 @@ def test_many_ranks(make):
     assert values(pool, info) == [(rank // 16, rank % 16, rank) for rank in range(128)]
 
 
-def test_the_agent_killed_is_told_and_nothing_is_left(make):
-    pool = make()
+def test_the_agent_killed_is_told_and_nothing_is_left(lend):
+    pool = lend()
     pids = values(pool, "__import__('os').getppid()")
     forge = psutil.Process(pids[0])
     forge.parent().kill()
@@ -83,17 +83,17 @@ def test_the_agent_killed_is_told_and_nothing_is_left(make):
     assert pool.closed
 
 
-def test_the_forge_killed_is_told_and_nothing_is_left(make):
-    pool = make()
+def test_the_forge_killed_is_told_and_nothing_is_left(lend):
+    pool = lend()
     psutil.Process(values(pool, "__import__('os').getppid()")[0]).kill()
     time.sleep(0.3)
     with pytest.raises(PoolError, match="its forge ended"):
         pool.run(request(pool, "1"), lambda _: None)
 
 
-def test_interrupts_that_come_at_any_moment(make):
+def test_interrupts_that_come_at_any_moment(lend):
     """Never a hang, never a torn frame, never an interrupt that hits the next run."""
-    pool = make(grace=5.0)
+    pool = lend()
     dice = random.Random(5)
     seen = {True: 0, False: 0}
     for _ in range(60):
@@ -122,8 +122,8 @@ def test_interrupts_that_come_at_any_moment(make):
     assert seen[True] > 5
 
 
-def test_output_is_never_lost_however_slowly_it_is_read(make):
-    pool = make()
+def test_output_is_never_lost_however_slowly_it_is_read(lend):
+    pool = lend()
     count = {0: 0, 1: 0}
 
     def slowly(event):
@@ -136,8 +136,8 @@ def test_output_is_never_lost_however_slowly_it_is_read(make):
     assert count == {0: 200_000, 1: 200_000}
 
 
-def test_the_reserved_port_is_free_for_the_users_own_rendezvous(make):
-    pool = make()
+def test_the_reserved_port_is_free_for_the_users_own_rendezvous(lend):
+    pool = lend()
     bind = (
         "import os, socket\ns = socket.socket()\n"
         "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
@@ -147,8 +147,8 @@ def test_the_reserved_port_is_free_for_the_users_own_rendezvous(make):
     assert unpack(outcome.done[0].value, pool.store) == "bound"
 
 
-def test_nothing_listens_beyond_this_machine(make):
-    pool = make()
+def test_nothing_listens_beyond_this_machine(lend):
+    pool = lend()
     pids = values(pool, "__import__('os').getpid()")
     everyone = [psutil.Process(pid) for pid in pids]
     everyone += [everyone[0].parent(), everyone[0].parent().parent()]
@@ -164,8 +164,8 @@ def test_a_broken_start_is_told_with_its_reason(make, monkeypatch):
         make()
 
 
-def test_a_client_that_speaks_nonsense_is_hung_up_on_and_may_come_again(make):
-    pool = make()
+def test_a_client_that_speaks_nonsense_is_hung_up_on_and_may_come_again(lend):
+    pool = lend()
     pool._lines.links[0]._socket.sendall(b"\x00\x00\x00\x03abc")
     assert values(pool, "1") == [1, 1]
 
@@ -179,7 +179,7 @@ def test_the_next_start_sweeps_what_a_killed_agent_left(make, runtime_dir):
     assert values(pool, "1") == [1, 1], "the living are left alone"
 
 
-def test_everything_of_a_pool_has_no_terminal_of_ours(make):
-    pool = make()
+def test_everything_of_a_pool_has_no_terminal_of_ours(lend):
+    pool = lend()
     for pid in values(pool, "__import__('os').getpid()"):
         assert os.getsid(pid) == pid

@@ -8,7 +8,15 @@ import psutil
 import pytest
 from pools import found
 
-from skyward_nb.api.left import announcement, choose, forget, forgotten, others, silent, unanswered
+from skyward_nb.api.found_pools import (
+    announcement,
+    choose,
+    forget,
+    forgotten,
+    others,
+    silent,
+    unanswered,
+)
 from skyward_nb.pool import registry
 from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.folders import far_root

@@ -28,15 +28,21 @@ info = sky.instance_info()
 
 
 @pytest.fixture
-def fake(make):
-    def make_one(**options):
-        return make(**{"provider": "fake", "on_preempt": "replace", **options})
+def fake(lend):
+    """Lends pools of machines that are elsewhere; some have been replaced before."""
 
-    return make_one
+    def lend_one(**options):
+        return lend(**{"provider": "fake", "on_preempt": "replace", **options})
+
+    return lend_one
 
 
 def machines(pool):
     return pool._generations.machines
+
+
+def names(pool):
+    return [each.name for each in machines(pool)]
 
 
 def noticed(pool, node):
@@ -59,24 +65,23 @@ def ran(pool, body, namespace=None, watch=lambda _: None):
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_machine_that_has_ended_is_replaced_for_the_next_cell(fake, node):
     pool = fake(nodes=3)
+    name, generation = names(pool)[node], pool.generation
     big = np.arange(400_000)
     values(pool, "made = 5\nint(big.sum())", {"big": big})
     ended(pool, node)
     steps = []
     outcome = ran(pool, PLACES, watch=steps.append)
-    assert outcome.lost_before[node].how == f"ended with fake{node} (it was taken back)"
+    assert outcome.lost_before[node].how == f"ended with {name} (it was taken back)"
     assert outcome.names_lost == ["made"]
     (told,) = outcome.pool_lost
-    assert told.startswith(
-        f"fake{node}+ in place of node {node} (fake{node}): it was taken back; it took "
-    )
+    assert told.startswith(f"{name}+ in place of node {node} ({name}): it was taken back; it took ")
     assert [e.nodes for e in steps if isinstance(e, Step) and e.name == "replace" and e.done] == [
         (node,)
     ]
     assert values(pool, PLACES) == [
         (rank, pool.generation, 3, [0, 1, 2], pool.infos[0].head_addr) for rank in range(3)
     ]
-    assert pool.generation == 2
+    assert pool.generation == generation + 1
     # What the notebook sent is put back, also on the new machine.
     assert (
         values(pool, "int(big.sum()) + len(globals().get('made', ''))", {"big": big})
@@ -87,6 +92,8 @@ def test_a_machine_that_has_ended_is_replaced_for_the_next_cell(fake, node):
 
 def test_a_run_that_was_going_on_ends_as_after_any_death(fake):
     pool = fake(nodes=2)
+    was = names(pool)
+    generation = pool.generation
     gone = []
 
     def watch(event):
@@ -95,46 +102,50 @@ def test_a_run_that_was_going_on_ends_as_after_any_death(fake):
             machines(pool)[1].take_back()
 
     outcome = ran(pool, "import time\nprint('begun')\ntime.sleep(60)", watch=watch)
-    assert outcome.lost[1].how == "ended with fake1 (it was taken back)"
+    assert outcome.lost[1].how == f"ended with {was[1]} (it was taken back)"
     assert outcome.done[0].interrupted and not outcome.began_anew
     assert outcome.pool_lost == (
-        "node 1 (fake1): it was taken back; the next run rents another machine in its place",
+        f"node 1 ({was[1]}): it was taken back; the next run rents another machine in its place",
     )
     outcome = ran(pool, PLACES)
     assert list(outcome.lost_before) == [1], "it is told again, with all that begins anew"
-    assert values(pool, PLACES)[1][:3] == (1, 2, 2)
-    assert [each.name for each in machines(pool)] == ["fake0", "fake1+"]
+    assert values(pool, PLACES)[1][:3] == (1, generation + 1, 2)
+    assert names(pool) == [was[0], f"{was[1]}+"]
 
 
 def test_what_will_be_taken_back_is_replaced_before_the_next_cell(fake):
     pool = fake(nodes=2)
+    was = names(pool)
     values(pool, "x = 1\nx")
     noticed(pool, 1)
     outcome = ran(pool, "globals().get('x')")
     assert outcome.names_lost == ["x"]
     (lost,) = outcome.lost_before.values()
-    assert lost.how == "ended with fake1 (taken back at 2026-11-22T10:00:00Z)"
+    assert lost.how == f"ended with {was[1]} (taken back at 2026-11-22T10:00:00Z)"
     assert outcome.pool_lost[0].startswith(
-        "fake1+ in place of node 1 (fake1): taken back at 2026-11-22T10:00:00Z; it took "
+        f"{was[1]}+ in place of node 1 ({was[1]}): taken back at 2026-11-22T10:00:00Z; it took "
     )
-    assert [each.name for each in machines(pool)] == ["fake0", "fake1+"]
+    assert names(pool) == [was[0], f"{was[1]}+"]
 
 
 def test_all_machines_at_once(fake):
     pool = fake(nodes=2)
+    was = names(pool)
     for each in machines(pool):
         each.take_back()
     until(lambda: len(pool.look(lambda _: None)) == 2)
     assert [place[0] for place in values(pool, PLACES)] == [0, 1]
-    assert [each.name for each in machines(pool)] == ["fake0+", "fake1+"]
+    assert names(pool) == [f"{each}+" for each in was]
 
 
 def test_it_is_replaced_again(fake):
     pool = fake(nodes=2)
+    was = names(pool)
+    generation = pool.generation
     for number in range(2):
         ended(pool, 1)
-        assert [place[1] for place in values(pool, PLACES)] == [number + 2] * 2
-    assert machines(pool)[1].name == "fake1++"
+        assert [place[1] for place in values(pool, PLACES)] == [generation + number + 1] * 2
+    assert names(pool)[1] == f"{was[1]}++"
 
 
 def test_without_being_asked_the_pool_is_gone(fake):
@@ -163,6 +174,7 @@ def test_a_machine_that_goes_before_its_agent_is_reached_is_why_a_pool_does_not_
 
 def test_where_none_can_be_had_the_pool_stays_as_it_is(fake, monkeypatch):
     pool = fake(nodes=2)
+    was = names(pool)
     values(pool, "made = 5\nmade")
     ended(pool, 1)
 
@@ -174,7 +186,7 @@ def test_where_none_can_be_had_the_pool_stays_as_it_is(fake, monkeypatch):
         with pytest.raises(NotReplaced) as raised:
             ran(pool, "1")
     assert raised.value.message == (
-        "pool 'default' lacks node 1 (fake1): it was taken back, and no other could be had in its place:\n"
+        f"pool 'default' lacks node 1 ({was[1]}): it was taken back, and no other could be had in its place:\n"
         "  c6i.large: no capacity\n"
         "It keeps its other machine (1): the next run tries again, `%sky down pool=default` ends it."
     )
@@ -186,12 +198,13 @@ def test_where_none_can_be_had_the_pool_stays_as_it_is(fake, monkeypatch):
 
 def test_names_that_a_machine_still_has_can_be_brought_before_it_goes(fake):
     pool = fake(nodes=2)
+    was = names(pool)
     values(pool, "x = 7\nx")
     noticed(pool, 1)
     wish = request(pool, "1")
     pull = type(wish)(cell=None, number=2, namespace={}, ranks=pool.ranks, pull=("x",))
     assert set(pool.run(pull, lambda _: None).done) == {0, 1}
-    assert machines(pool)[1].name == "fake1"
+    assert names(pool) == was
     ended(pool, 1)
     with pytest.raises(PoolError, match=r"is not whole: node 1 .* what ranks had is lost"):
         pool.run(pull, lambda _: None)
@@ -212,9 +225,10 @@ def test_an_interrupt_leaves_nothing_and_the_next_cell_tries_again(fake):
 
 
 def test_a_run_whose_ranks_were_begun_anew_before_a_machine_went_comes_to_its_end(
-    fake, monkeypatch
+    make, monkeypatch
 ):
-    first = fake(nodes=2)
+    first = make(provider="fake", on_preempt="replace", nodes=2)
+    was, generation = names(first), first.generation
     body = "import os, skyward_nb as sky\nif sky.instance_info().rank: os._exit(3)"
     assert first.run(request(first, body), lambda _: None).began_anew
     first.leave()  # before it said that it had seen that run
@@ -223,20 +237,21 @@ def test_a_run_whose_ranks_were_begun_anew_before_a_machine_went_comes_to_its_en
     monkeypatch.setattr(FakeProvider, "find", lambda *_: there)
     there[1].take_back()
     again.attach(lambda _: None)
-    assert (again.unseen.generation, again.generation) == (1, 2)
+    assert (again.unseen.generation, again.generation) == (generation, generation + 1)
     outcome = again.follow(lambda _: None)
-    assert outcome.lost[1].how == "ended with fake1 (it was taken back)"
+    assert outcome.lost[1].how == f"ended with {was[1]} (it was taken back)"
     assert values(again, "2") == [2, 2]
     again.close()
 
 
 def test_a_machine_that_goes_meanwhile_ends_such_a_run(fake):
     pool = fake(nodes=2)
+    was = names(pool)
     going = pool.begin(request(pool, "import time\ntime.sleep(60)"), lambda _: None)
     going.generation -= 1
     machines(pool)[1].take_back()
     outcome = pool.finish(going, lambda _: None)
-    assert outcome.lost[1].how == "ended with fake1 (it was taken back)"
+    assert outcome.lost[1].how == f"ended with {was[1]} (it was taken back)"
     assert outcome.done[0].interrupted
 
 
@@ -268,10 +283,10 @@ def test_a_pool_of_others_replaces_nothing():
 
 def ends_while_sending(pool, node, monkeypatch):
     """Have the machine end at the moment when something is to be sent."""
-    telling = pool.stores.telling
+    telling, first = pool.stores.telling, pool.generation
 
     def ends(*what):
-        if pool.generation == 1:
+        if pool.generation == first:
             machines(pool)[node].take_back()
         return telling(*what)
 
@@ -281,14 +296,15 @@ def ends_while_sending(pool, node, monkeypatch):
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_cell_whose_machine_ends_while_it_is_sent_runs_with_another(fake, monkeypatch, node):
     pool = fake(nodes=2)
+    was = names(pool)
     big = np.arange(400_000)
     values(pool, "made = 5\nmade")
     ends_while_sending(pool, node, monkeypatch)
     outcome = ran(pool, "int(big.sum())", {"big": big})
     assert sorted(outcome.done) == [0, 1] and not outcome.lost
-    assert outcome.lost_before[node].how == f"ended with fake{node} (it was taken back)"
+    assert outcome.lost_before[node].how == f"ended with {was[node]} (it was taken back)"
     assert outcome.names_lost == ["made"]
-    assert [machine.name for machine in machines(pool)][node] == f"fake{node}+"
+    assert names(pool)[node] == f"{was[node]}+"
     assert values(pool, "big.sum()", {"big": big}) == [big.sum()] * 2
 
 
@@ -318,6 +334,7 @@ def test_who_waits_until_an_end_is_known_can_be_interrupted(fake, monkeypatch):
 
 def test_who_is_interrupted_when_another_machine_has_come_begins_anew_on_it(fake, monkeypatch):
     pool = fake(nodes=2)
+    was = names(pool)
     noticed(pool, 1)
     exchange = pool._generations.exchange
 
@@ -331,15 +348,16 @@ def test_who_is_interrupted_when_another_machine_has_come_begins_anew_on_it(fake
     monkeypatch.undo()
     assert not pool.is_ready
     assert values(pool, "1") == [1, 1]
-    assert [machine.name for machine in machines(pool)] == ["fake0", "fake1+"]
+    assert names(pool) == [was[0], f"{was[1]}+"]
 
 
 def test_what_is_lost_is_told_to_the_next_one_where_a_cell_cannot_begin(fake):
     pool = fake(nodes=2)
+    was = names(pool)
     values(pool, "made = 5\nmade")
     ended(pool, 1)
     with pytest.raises(PayloadError):
         ran(pool, "lock", {"lock": threading.Lock()})
     outcome = ran(pool, "1")
-    assert outcome.lost_before[1].how == "ended with fake1 (it was taken back)"
+    assert outcome.lost_before[1].how == f"ended with {was[1]} (it was taken back)"
     assert outcome.names_lost == ["made"]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skyward_nb.pool import cells, pen
-from skyward_nb.pool.pen import HEIGHT, LONGEST_LINE
+from skyward_nb.pool import cells, terminal_writer
 from skyward_nb.pool.terminal import Screen, feed, seen
+from skyward_nb.pool.terminal_writer import HEIGHT, LONGEST_LINE
 
 
 def show(*chunks):
@@ -317,8 +317,8 @@ def test_where_text_is_cut_does_not_matter(words, cuts, longest, height):
     text = "".join(words)
     at = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pen, "LONGEST_LINE", longest)
-        patch.setattr(pen, "HEIGHT", height)
+        patch.setattr(terminal_writer, "LONGEST_LINE", longest)
+        patch.setattr(terminal_writer, "HEIGHT", height)
         whole = show(text)
         assert show(*(text[i:j] for i, j in itertools.pairwise(at))) == whole
         assert show(*text) == whole

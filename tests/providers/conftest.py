@@ -1,9 +1,24 @@
-"""A line to the host of a module, `server`, and a socket on it."""
+"""The sshd of a module, as it was made before each test; a line to it, and a socket on it."""
 
 import socket
 
 import pytest
 from providers.lines import Loop
+from sshds import sshd
+
+
+@pytest.fixture(scope="module")
+def server_of_module(request, tmp_path_factory):
+    """With what the module says of its config, as SSHD."""
+    options = getattr(request.module, "SSHD", {})
+    with sshd(tmp_path_factory.mktemp("host") / "sshd", **options) as started:
+        yield started
+
+
+@pytest.fixture
+def server(server_of_module):
+    yield server_of_module
+    server_of_module.renew()
 
 
 @pytest.fixture

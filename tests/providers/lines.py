@@ -16,7 +16,8 @@ class Loop:
         given = server.access()
         access = SSHAccess(**{**given, "hosts": parse_hosts(given["hosts"])})
         self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
+        # A test that fails before it has closed this is not waited for.
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
         self.line = HostLine(access.hosts[0], Dialer(access))
 

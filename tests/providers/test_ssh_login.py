@@ -26,12 +26,6 @@ from skyward_nb.words.ssh import SSHAccess
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 
 
-@pytest.fixture
-def server(tmp_path):
-    with sshd(tmp_path / "sshd") as started:
-        yield started
-
-
 @pytest.fixture(autouse=True)
 def own_config(tmp_path, monkeypatch):
     """No file of the person's is read or written."""
@@ -234,7 +228,7 @@ def test_a_certified_host(server, tmp_path):
 
 
 def test_the_key_that_is_known_is_the_one_asked_for(server, tmp_path):
-    rsa = tmp_path / "sshd" / "host_rsa"
+    rsa = tmp_path / "host_rsa"
     public = make_key(rsa, "rsa").split(" test")[0]
     server.stop()
     server.options["HostKey"] = f"{server.host_key}\nHostKey {rsa}"

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -13,21 +12,22 @@ import time
 import warnings
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import psutil
 import pytest
 from pools import found, request, values
-from sshds import lacks, sshd
+from providers.ssh_hosts import RANK, host, names_of
+from sshds import lacks
 
 from skyward_nb.api.nodelogs import logs_elsewhere, node_logs
 from skyward_nb.pool import registry
-from skyward_nb.providers.folders import pool_folders, runtime_root
+from skyward_nb.providers.folders import runtime_root
+from skyward_nb.providers.orphans import is_ours
 from skyward_nb.providers.ssh import choosing, readying
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
-from skyward_nb.words.events import Output, Phase, Step
+from skyward_nb.words.events import Output, Step
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
 from skyward_nb.words.ssh import SSHAccess
@@ -35,28 +35,20 @@ from skyward_nb.words.ssh import SSHAccess
 np = pytest.importorskip("numpy")
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
-RANK = "import os, time\nrank = int(os.environ['RANK'])\n"
 
 
-@pytest.fixture
-def server(tmp_path, runtime_dir):
-    # One session at a time must do, and what lies there is looked for after each test.
-    environ = {
-        "SKYWARD_RUNTIME_DIR": str(runtime_dir),
-        "SKYWARD_CACHE_DIR": str(tmp_path / "cache"),
-    }
-    with sshd(tmp_path / "sshd", environ, MaxSessions=1) as started:
-        started.say(
-            "Host dead*", "HostName 127.0.0.1", f"Port {closed_port()}",
-            "Host *", f"HostName {started.address}", f"Port {started.port}",
-        )  # fmt: skip
+@pytest.fixture(scope="module")
+def server_of_module(tmp_path_factory):
+    with host(tmp_path_factory.mktemp("host")) as started:
         yield started
 
 
-def closed_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
+@pytest.fixture
+def server(server_of_module):
+    """The package stays there from test to test."""
+    names_of(server_of_module)
+    yield server_of_module
+    server_of_module.renew()
 
 
 @pytest.fixture
@@ -90,58 +82,11 @@ def test_a_cell_runs_on_each_host(ssh, server):
     assert server.logged("Accepted publickey") == 3
 
 
-def test_ranks_have_the_folder_and_the_umask_of_a_login(ssh, server):
-    words = Path(f"/proc/{server.pid}/status").read_text()
-    umask = re.search(r"^Umask:\s*(\d+)", words, re.MULTILINE)[1]
-    pool = ssh("one")
-    told = values(pool, "import os\n(os.getcwd(), os.umask(0o77), sorted(os.environ))")
-    folder, had, variables = told[0]
-    assert folder == pwd.getpwuid(os.getuid()).pw_dir
-    assert had == int(umask, 8) != 0o77
-    assert not [name for name in variables if name.startswith("SKYWARD_LOGIN")]
-
-
-def test_what_is_ours_there_nobody_else_may_enter_or_read(ssh):
-    pool = ssh("one")
-    assert values(pool, "import os\nos.umask(0)\nb'x' * 5_000_000") == [b"x" * 5_000_000]
-    made = pool_folders(f"{pool.pool_id}.0")
-    for root in (made.runtime, made.store):
-        for path in (root.parent, root, *root.glob("*")):
-            assert path.lstat().st_mode & 0o77 == 0, path
-
-
-def test_large_values_go_there_and_come_back(ssh):
-    pool = ssh()
-    big = np.random.default_rng(0).integers(0, 1 << 62, 4_000_000)
-    assert values(pool, "big.sum()", {"big": big}) == [big.sum()] * 2
-    back = values(pool, f"{RANK}import numpy as np\nnp.full(3_000_000, rank)")
-    assert [each.sum() for each in back] == [0, 3_000_000]
-
-
 def test_variables_go_there_and_are_in_no_list_of_processes(ssh):
     pool = ssh("one", env={"API_TOKEN": "hunter2"})
     assert values(pool, "import os\nos.environ['API_TOKEN']") == ["hunter2"]
     words = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
     assert not [each for each in words if "hunter2" in each]
-
-
-def test_what_is_printed_comes_in_order_and_once(ssh):
-    pool = ssh("one")
-    events = []
-    pool.look(lambda _: None)
-    pool.run(request(pool, "for i in range(20000): print(i)"), events.append)
-    text = "".join(event.text for event in events if isinstance(event, Output))
-    assert text.split() == [str(i) for i in range(20000)]
-
-
-def test_a_rank_that_dies_there(ssh):
-    pool = ssh()
-    outcome = pool.run(
-        request(pool, f"{RANK}if rank == 1: os.kill(os.getpid(), 9)\ntime.sleep(60)"),
-        lambda _: None,
-    )
-    assert set(outcome.lost) == {1}
-    assert values(pool, "1 + 1") == [2, 2]
 
 
 @pytest.mark.parametrize("by", ["AllowStreamLocalForwarding", "DisableForwarding", "restrict"])
@@ -160,79 +105,6 @@ def test_an_sshd_that_forwards_no_sockets(ssh, server, no_leaks, by):
 
 
 # ── lines that are lost ─────────────────────────────────────────────────────────────────
-
-
-def run_beside(pool, body):
-    """Run in a thread; what it said, and its outcome when it is over."""
-    events, outcomes = [], []
-    pool.look(lambda _: None)
-
-    def run():
-        outcomes.append(pool.run(request(pool, body), events.append))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, events, outcomes
-
-
-def wait_for_text(events, word):
-    until = time.monotonic() + 60
-    while not any(isinstance(each, Output) and word in each.text for each in events):
-        assert time.monotonic() < until, events
-        time.sleep(0.01)
-
-
-COUNT = (
-    "import time\nfor i in range(60):\n    print(f'<{i}>', flush=True)\n    time.sleep(0.05)\n'end'"
-)
-
-
-def test_connections_that_are_cut_in_a_run_are_made_anew(ssh, server):
-    pool = ssh(heartbeat=1.0)
-    thread, events, outcomes = run_beside(pool, COUNT)
-    for word in ("<5>", "<25>"):
-        wait_for_text(events, word)
-        server.cut()
-    thread.join(60)
-    (outcome,) = outcomes
-    assert [unpack(end.value, pool.store) for end in outcome.done.values()] == ["end"] * 2
-    for rank in (0, 1):
-        text = "".join(e.text for e in events if isinstance(e, Output) and e.rank == rank)
-        assert text.split() == [f"<{i}>" for i in range(60)]
-    assert any(isinstance(each, Phase) and "trying to reach it" in each.text for each in events)
-
-
-def test_an_sshd_that_is_away_for_a_while(ssh, server, no_leaks):
-    pool = ssh("one", heartbeat=1.0)
-    thread, events, outcomes = run_beside(pool, COUNT)
-    wait_for_text(events, "<5>")
-    server.stop()
-    until = time.monotonic() + 60
-    while not any(isinstance(e, Phase) and "nothing listens" in e.text for e in events):
-        assert time.monotonic() < until, events[-5:]
-        time.sleep(0.05)
-    server.start()
-    no_leaks.add(f"child {server.pid}")
-    thread.join(60)
-    assert len(outcomes[0].done) == 1
-    text = "".join(e.text for e in events if isinstance(e, Output))
-    assert text.split() == [f"<{i}>" for i in range(60)]
-
-
-def test_a_line_that_is_cut_between_cells(ssh, server):
-    pool = ssh()
-    values(pool, "kept = 3\nkept")
-    server.cut()
-    assert values(pool, "kept") == [3, 3]
-
-
-def test_values_go_on_where_their_line_was_cut(ssh, server):
-    pool = ssh("one")
-    big = np.random.default_rng(1).bytes(200_000_000)
-    cutting = threading.Timer(0.3, server.cut)
-    cutting.start()
-    assert values(pool, "import hashlib\nhashlib.md5(big).hexdigest()", {"big": big})
-    cutting.join()
 
 
 def test_an_agent_that_is_gone_is_the_end_of_the_pool(ssh):
@@ -267,6 +139,25 @@ def another_users(folder, aside):
 
 
 @pytest.mark.parametrize("made_anew", [linked, open_to_others, another_users])
+def test_a_folder_that_others_may_enter_is_not_ours(tmp_path, made_anew):
+    folder = tmp_path / "pool"
+    made_anew(folder, tmp_path / "aside")
+    assert not is_ours(folder)
+    assert not is_ours(tmp_path / "nowhere")
+    (own := tmp_path / "own").mkdir(mode=0o700)
+    assert is_ours(own)
+
+
+@pytest.mark.parametrize(
+    "made_anew",
+    [
+        linked,
+        *(
+            pytest.param(each, marks=pytest.mark.extensive)
+            for each in (open_to_others, another_users)
+        ),
+    ],
+)
 def test_who_answers_in_a_folder_that_is_not_ours_is_not_spoken_to(
     ssh, server, tmp_path, no_leaks, made_anew
 ):

@@ -9,7 +9,8 @@ from providers.lines import Loop, stream_to
 from sshds import lacks, sshd
 from waiting import until
 
-from skyward_nb.providers.ssh import lanes, line, packets
+from skyward_nb.compat import asyncssh_private
+from skyward_nb.providers.ssh import lanes, line
 from skyward_nb.wire.value_stream import Stream, StreamLost
 from skyward_nb.wire.values import ANSWERS
 
@@ -17,12 +18,6 @@ pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 MUCH = 20_000_000
 LIMIT = 20_000
 """Milliseconds to wait at most for what is sure to come."""
-
-
-@pytest.fixture
-def server(tmp_path):
-    with sshd(tmp_path / "sshd") as started:
-        yield started
 
 
 def opened(far, listener):
@@ -61,6 +56,13 @@ def poured(near, size, into=None):
     return b"".join(parts)
 
 
+def say_there(there, data):
+    """All of it, as long as it goes on: what `sendall` may take is bounded as a whole."""
+    view = memoryview(data)
+    while view:
+        view = view[there.send(view) :]
+
+
 def heard(there, size):
     parts = []
     while size and (data := there.recv(size)):
@@ -69,19 +71,19 @@ def heard(there, size):
     return b"".join(parts)
 
 
-def both_ways(near, there):
+def both_ways(near, there, much=MUCH):
     """Much goes both ways at once: some of it is taken, and the rest poured."""
-    down, up = os.urandom(MUCH), os.urandom(MUCH)
+    down, up = os.urandom(much), os.urandom(much)
     found = {}
     threads = [
-        threading.Thread(target=say, args=(near, up)),
-        threading.Thread(target=there.sendall, args=(down,)),
-        threading.Thread(target=lambda: found.update(up=heard(there, MUCH))),
+        threading.Thread(target=say, args=(near, up), daemon=True),
+        threading.Thread(target=say_there, args=(there, down), daemon=True),
+        threading.Thread(target=lambda: found.update(up=heard(there, much)), daemon=True),
     ]
     for each in threads:
         each.start()
     first = take(near, 1_000_001)
-    found["down"] = first + poured(near, MUCH - len(first))
+    found["down"] = first + poured(near, much - len(first))
     for each in threads:
         each.join(60)
     assert found == {"down": down, "up": up}
@@ -89,12 +91,13 @@ def both_ways(near, there):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """How many packets were opened and sealed here rather than by asyncssh."""
-    counts = {"opened": 0, "sealed": 0}
-    take, seal = packets.Packets._take, packets.Packets._seal
+    """How many packets were opened and sealed here rather than by asyncssh, with how many keys."""
+    counts = {"opened": 0, "sealed": 0, "keys": 0}
+    gcm, key = asyncssh_private.GcmPackets, asyncssh_private._Key
+    open_, seal = gcm.open, gcm._seal
 
-    def counting_take(self, *given):
-        done = take(self, *given)
+    def counting_open(self, *given):
+        done = open_(self, *given)
         counts["opened"] += done
         return done
 
@@ -102,8 +105,14 @@ def counted(monkeypatch):
         counts["sealed"] += 1
         return seal(self, *given)
 
-    monkeypatch.setattr(packets.Packets, "_take", counting_take)
-    monkeypatch.setattr(packets.Packets, "_seal", counting_seal)
+    monkeypatch.setattr(gcm, "open", counting_open)
+
+    def counting_key(*given):
+        counts["keys"] += 1
+        return key(*given)
+
+    monkeypatch.setattr(gcm, "_seal", counting_seal)
+    monkeypatch.setattr(asyncssh_private, "_Key", counting_key)
     return counts
 
 
@@ -117,12 +126,22 @@ def test_much_goes_both_ways_at_once(far, listener, counted):
     there.close()
 
 
-def test_while_keys_change_it_goes_on(tmp_path, listener, counted):
-    with sshd(tmp_path / "sshd", RekeyLimit="1M") as server:
+@pytest.mark.parametrize(
+    ("limit", "much"),
+    [
+        # OpenSSH reckons the packet to be sent in bytes, and all before it in blocks of 16: of 1M it
+        # changes keys at each packet of 64 kB, of 2M at each MB.
+        ("1M", 2_000_000),
+        ("2M", 8_000_000),
+    ],
+)
+def test_while_keys_change_it_goes_on(tmp_path, listener, counted, limit, much):
+    with sshd(tmp_path / "sshd", RekeyLimit=limit) as server:
         far = Loop(server)
         near, there = opened(far, listener)
-        both_ways(near, there)
+        both_ways(near, there, much)
         assert counted["opened"] and counted["sealed"]
+        assert counted["keys"] > 2 * 3, "the keys did not change"
         near.close()
         there.close()
         far.close()
@@ -133,8 +152,8 @@ def test_with_another_cipher_asyncssh_does_it(tmp_path, listener, counted, ciphe
     with sshd(tmp_path / "sshd", Ciphers=cipher) as server:
         far = Loop(server)
         near, there = opened(far, listener)
-        both_ways(near, there)
-        assert counted == {"opened": 0, "sealed": 0}
+        both_ways(near, there, 8_000_000)
+        assert counted == {"opened": 0, "sealed": 0, "keys": 0}
         near.close()
         there.close()
         far.close()
@@ -142,10 +161,11 @@ def test_with_another_cipher_asyncssh_does_it(tmp_path, listener, counted, ciphe
 
 @pytest.mark.parametrize("lacking", ["_finish_recv_packet", "_rekey_bytes"])
 def test_with_an_asyncssh_of_other_ways_it_does_it(far, listener, counted, monkeypatch, lacking):
-    monkeypatch.setattr(packets, "_NEEDED", {*packets._NEEDED, f"{lacking}_of_another_time"})
+    needed = {*asyncssh_private.OF_CONNECTIONS, f"{lacking}_of_another_time"}
+    monkeypatch.setattr(asyncssh_private, "OF_CONNECTIONS", needed)
     near, there = opened(far, listener)
-    both_ways(near, there)
-    assert counted == {"opened": 0, "sealed": 0}
+    both_ways(near, there, 8_000_000)
+    assert counted == {"opened": 0, "sealed": 0, "keys": 0}
     near.close()
     there.close()
 
@@ -198,19 +218,32 @@ def test_a_small_word_overtakes_what_is_large(far, listener):
 
 
 def test_a_question_does_not_wait_until_a_value_has_gone(far, listener):
+    """The value ends when all questions have come."""
     near, there = opened(far, listener)
     other, end = opened(far, listener)
-    taking = threading.Thread(target=heard, args=(there, 40 * MUCH))
-    saying = threading.Thread(target=lambda: [say(near, bytes(MUCH)) for _ in range(40)])
+    all_came = threading.Event()
+
+    def take_all():
+        while there.recv(1 << 20):
+            """More comes until all questions have."""
+
+    def say_on():
+        while not all_came.is_set():
+            say(near, bytes(4_000_000))
+        near.close()
+
+    taking = threading.Thread(target=take_all)
+    saying = threading.Thread(target=say_on)
     for each in (taking, saying):
         each.start()
     for _ in range(20):
         say(other, b"?")
         assert heard(end, 1) == b"?"
-    assert saying.is_alive()
+    all_came.set()
     for each in (saying, taking):
         each.join(60)
-    for each in (near, there, other, end):
+        assert not each.is_alive()
+    for each in (there, other, end):
         each.close()
 
 
@@ -499,7 +532,7 @@ def test_what_goes_wrong_on_the_loop_ends_the_way(far, listener, monkeypatch):
     def fails(self, channel, view):
         raise RuntimeError("not as it was")
 
-    monkeypatch.setattr(packets.Packets, "send", fails)
+    monkeypatch.setattr(asyncssh_private.GcmPackets, "send", fails)
     far.loop.call_soon_threadsafe(far.loop.set_exception_handler, lambda *_: None)
     near.send(memoryview(b"x"))
     assert near.wait_to_receive(LIMIT)

@@ -176,7 +176,7 @@ def same(a, b):
 
 @pytest.fixture(scope="module")
 def notebook():
-    pool = "%%sky_remote nodes=2 framework=torch grace=1s\nimport torch"
+    pool = "%%sky_remote nodes=2 framework=torch grace=20s\nimport torch"
     with ready(pool, SETUP) as running:
         yield running
 

@@ -2,8 +2,6 @@
 
 import array
 import collections
-import importlib.util
-import socket
 import subprocess
 import sys
 
@@ -332,28 +330,6 @@ def test_tensors_keep_what_they_are():
     assert weights.grad.sum() == 8
 
 
-TENSORFLOW = """\
-import tensorflow as tf, skyward_nb as sky
-for shuffle in (False, True):
-    for value in (tf.range(10), tf.Variable(tf.range(10)), tf.constant([f"{n}" for n in range(10)])):
-        found = [int(item) for item in sky.shard(value, shuffle=shuffle).numpy()]
-        assert found == sky.shard(list(range(10)), shuffle=shuffle), found
-try:
-    sky.shard(tf.data.Dataset.range(3))
-except TypeError as error:
-    print(error)
-"""
-
-
-def test_tensorflow_tensors(as_rank):
-    """In a process of its own: TensorFlow sets much up when it is imported."""
-    if importlib.util.find_spec("tensorflow") is None:
-        pytest.skip("could not import 'tensorflow'")
-    as_rank(1, 3)
-    done = subprocess.run([sys.executable, "-c", TENSORFLOW], stdout=subprocess.PIPE, text=True)
-    assert "dataset.shard(info.world_size, info.rank)" in done.stdout
-
-
 # ── what is not split ───────────────────────────────────────────────────────────────────
 
 
@@ -415,50 +391,6 @@ def test_hugging_face_data_that_is_no_table():
         sky.shard(table.to_iterable_dataset())
     with pytest.raises(TypeError, match="one of its splits"):
         sky.shard(datasets.DatasetDict(train=table))
-
-
-@pytest.mark.torch
-def test_a_tensor_that_is_spread_already(tmp_path):
-    dist = pytest.importorskip("torch.distributed")
-    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
-
-    torch = pytest.importorskip("torch")
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/g", rank=0, world_size=1)
-    try:
-        spread = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (1,)), [Shard(0)])
-        with pytest.raises(ValueError, match="to_local"):
-            sky.shard(spread)
-    finally:
-        dist.destroy_process_group()
-
-
-SPREAD = """\
-import sys, jax, numpy, skyward_nb as sky
-jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]), cluster_detection_method="deactivate")
-mesh = jax.make_mesh((2,), ("x",))
-sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-spread = jax.make_array_from_process_local_data(sharding, numpy.ones(2))
-try:
-    sky.shard(spread)
-except ValueError as error:
-    print(error)
-"""
-
-
-def test_a_jax_array_that_is_spread_already(as_rank):
-    pytest.importorskip("jax")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    commands = [[sys.executable, "-c", SPREAD, f"{port}", f"{rank}"] for rank in range(2)]
-    both = [subprocess.Popen(each, stdout=subprocess.PIPE, text=True) for each in commands]
-    try:
-        said = [each.communicate(timeout=60)[0] for each in both]
-    finally:
-        for each in both:
-            each.kill()
-            each.wait()
-    assert all("process_allgather" in each for each in said)
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -17,10 +18,22 @@ from skyward_nb.wire import fan as fan_module
 from skyward_nb.wire.addresses import is_private
 from skyward_nb.wire.blobs import BlobStore, Damaged, digest_of
 from skyward_nb.wire.fan import Fan, FannedStores
-from skyward_nb.wire.pool_key import Doors, new_key
+from skyward_nb.wire.pool_key import MutualTLS, new_key
 from skyward_nb.wire.remote_store import RemoteStore, Unwilling, _ask
 from skyward_nb.wire.value_stream import Stream
-from skyward_nb.wire.values import ANSWERS, Admit, Admitted, Done, Forget, Give, Given, Who
+from skyward_nb.wire.values import (
+    ANSWERS,
+    Admit,
+    Admitted,
+    Branch,
+    Done,
+    Forget,
+    Give,
+    Given,
+    Spread,
+    SpreadFailures,
+    Who,
+)
 
 LARGE = os.urandom(1 << 20) * 5 + b"end"
 
@@ -187,6 +200,19 @@ def test_a_value_that_changed_on_the_way_is_nowhere(machines, together):
     assert not any(digest in each.files() for each in machines)
 
 
+def test_a_neighbour_that_was_given_other_bytes_is_told_of(machines):
+    first, second, key = *machines[:2], new_key()
+    addresses = [far.near.meet(key, (HOME,), lambda: None) for far in (first, second)]
+    digest = digest_of([LARGE])
+    first.near.put(digest, [LARGE])
+    (first.store.memory / digest).write_bytes(bytes(len(LARGE)))
+    with pytest.raises(Unwilling) as refused:
+        spread = Spread(digest, len(LARGE), (Branch("far1", tuple(addresses[1])),))
+        _ask(Stream(first.open(), ANSWERS), spread, SpreadFailures)
+    assert refused.value.code == errno.EBADMSG
+    assert second.files() == []
+
+
 def test_whoever_interrupts_is_not_kept(machines, together):
     together._fan.addresses(lambda: None)
     calls = iter(range(3))
@@ -206,7 +232,7 @@ def door(far, key):
     near = far.near
     (address,) = near.meet(key, (HOME,), lambda: None)
     connection = socket.create_connection(address, 2)
-    return Doors(key, far.folder).enter(connection)
+    return MutualTLS(key, far.folder).enter(connection)
 
 
 def test_neighbours_give_and_do_not_take(machines):
@@ -229,7 +255,7 @@ def test_nobody_comes_in_without_the_key(machines):
     key, other = new_key(), new_key()
     (address,) = far.near.meet(key, (HOME,), lambda: None)
     with pytest.raises(OSError, match=r"CERTIFICATE|certificate|alert|verify|reset|closed"):
-        stream = Doors(other, far.folder).enter(socket.create_connection(address, 2))
+        stream = MutualTLS(other, far.folder).enter(socket.create_connection(address, 2))
         stream.recv(1)
     blank = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     blank.check_hostname, blank.verify_mode = False, ssl.CERT_NONE
@@ -255,7 +281,7 @@ def test_a_new_key_ends_the_old_one(machines):
     (another,) = far.near.meet(new_key(), (HOME,), lambda: None)
     assert another != address
     with pytest.raises(OSError):
-        Doors(old, far.folder).enter(socket.create_connection(another, 2)).recv(1)
+        MutualTLS(old, far.folder).enter(socket.create_connection(another, 2)).recv(1)
 
 
 @pytest.mark.parametrize(

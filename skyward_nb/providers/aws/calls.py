@@ -176,8 +176,29 @@ class Cloud:
                 raise MissingDependency(
                     "boto3", "provider=aws", "pip install 'skyward-nb[aws]'"
                 ) from error
-            self._session = boto3.Session(profile_name=self.profile)
+            self._session = _new_session(boto3, self.profile)
         return self._session
+
+
+_MODELS: dict[str | None, Any] = {}
+"""By where they lie, the models of services as boto3 has read them: some MB of JSON, of EC2 alone."""
+_MODELS_LOCK = threading.Lock()
+
+
+def _new_session(boto3: Any, profile: str | None) -> Any:
+    """A session of boto3 that reads no model which another one of this process has read."""
+    import botocore.session
+    from botocore.loaders import create_loader
+
+    own = botocore.session.Session(profile=profile)
+    place = own.get_config_variable("data_path")
+    with _MODELS_LOCK:
+        models = _MODELS[place] = _MODELS.get(place) or create_loader(place)
+        own.register_component("data_loader", models)
+        session = boto3.Session(botocore_session=own)
+        # Each session of boto3 adds the same folder.
+        models.search_paths[:] = dict.fromkeys(models.search_paths)
+    return session
 
 
 def fault_of(operation: str, error: Exception) -> AWSFault | None:

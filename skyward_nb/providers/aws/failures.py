@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 
-class Way(Enum):
+class NextStep(Enum):
     """Where a launch goes on after a refusal."""
 
     AGAIN = auto()
@@ -89,7 +89,7 @@ _THROTTLED = {
     "TooManyRequestsException",
 }
 _WAYS = {
-    Way.ZONE: {
+    NextStep.ZONE: {
         "InsufficientInstanceCapacity",
         "InsufficientCapacity",
         "InsufficientHostCapacity",
@@ -103,15 +103,15 @@ _WAYS = {
         "SpotInstanceTermination",
         "SpotInstanceShutdown",
     },
-    Way.TYPE: {"InvalidInstanceType", "UnsupportedInstanceType", "UnsupportedOperation"},
-    Way.QUOTA: {
+    NextStep.TYPE: {"InvalidInstanceType", "UnsupportedInstanceType", "UnsupportedOperation"},
+    NextStep.QUOTA: {
         "VcpuLimitExceeded",
         "InstanceLimitExceeded",
         "MaxSpotInstanceCountExceeded",
         "MaxSpotFleetRequestCountExceeded",
     },
-    Way.REGION: {"OptInRequired"},
-    Way.AGAIN: {
+    NextStep.REGION: {"OptInRequired"},
+    NextStep.AGAIN: {
         *_THROTTLED,
         "InternalError",
         "InternalFailure",
@@ -176,16 +176,16 @@ _ABOUT_KEYS = re.compile(
 _LIMIT = re.compile(r"vCPU limit of (\d+)")
 
 
-def way_on(fault: AWSFault) -> Way:
+def way_on(fault: AWSFault) -> NextStep:
     """Where a launch goes on after this refusal."""
     if fault.is_unknown:
-        return Way.AGAIN
-    return _BY_CODE.get(fault.code, Way.STOP)
+        return NextStep.AGAIN
+    return _BY_CODE.get(fault.code, NextStep.STOP)
 
 
 def is_refusal(code: str) -> bool:
     """Whether nothing was done for sure, whatever HTTP says: a lack of capacity is a 500 in EC2."""
-    return code in _THROTTLED or _BY_CODE.get(code, Way.AGAIN) is not Way.AGAIN
+    return code in _THROTTLED or _BY_CODE.get(code, NextStep.AGAIN) is not NextStep.AGAIN
 
 
 def family_of(name: str) -> str:

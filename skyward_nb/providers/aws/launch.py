@@ -15,7 +15,7 @@ from skyward_nb.providers.aws.calls import Answer, Cloud
 from skyward_nb.providers.aws.failures import (
     NOT_GIVEN,
     AWSFault,
-    Way,
+    NextStep,
     limit_in,
     quota_of,
     spell_fault,
@@ -132,7 +132,7 @@ class Launch:
         walk = Walk(offers)
         before: Try | None = None
         steps: list[str] = []
-        way, is_clean = Way.STOP, True
+        way, is_clean = NextStep.STOP, True
         while (now := walk.next) is not None:
             way_here = ""
             if before is not None:
@@ -152,7 +152,7 @@ class Launch:
                 way, is_clean = way_on(fault), is_clean and fault.code != _UNENDED
                 why = await self._why(fault, way, now)
                 # A call that nobody answers is answered nowhere else.
-                walk.refuse(Way.STOP if way is Way.AGAIN else way, why)
+                walk.refuse(NextStep.STOP if way is NextStep.AGAIN else way, why)
                 continue
             self._step(f"{len(found)} × {now}", done=True)
             for each in steps:  # where there is none in the end, the error tells them all
@@ -161,7 +161,7 @@ class Launch:
             return found
         tried = [(str(each), why) for each, why in walk.refused]
         # Nothing else is of use where a person has to do something first.
-        more = "" if way in (Way.STOP, Way.AGAIN) else _other_ways(self._spec)
+        more = "" if way in (NextStep.STOP, NextStep.AGAIN) else _other_ways(self._spec)
         raise LaunchError(self._spec.name, tried, more, is_clean=is_clean)
 
     async def _have(self, now: Try, way_here: str) -> tuple[Launched, ...]:
@@ -225,7 +225,7 @@ class Launch:
                 )
             except AWSFault as fault:
                 may_be |= fault.is_unknown
-                is_last = not left or way_on(fault) is not Way.AGAIN
+                is_last = not left or way_on(fault) is not NextStep.AGAIN
                 # Where an answer was lost, the token brings it again, but not to whoever may not ask.
                 if is_last and not (may_be and (not left or fault.code in _ACCOUNT)):
                     with ledger.as_far_as_it_can():
@@ -411,10 +411,10 @@ class Launch:
 
     # ── what is said ────────────────────────────────────────────────────────────────────
 
-    async def _why(self, fault: AWSFault, way: Way, now: Try) -> str:
+    async def _why(self, fault: AWSFault, way: NextStep, now: Try) -> str:
         """Why a try came to nothing, in words; of a quota, which, and what it is now."""
         kind, region = now.offer.type, now.offer.region
-        if way is not Way.QUOTA:
+        if way is not NextStep.QUOTA:
             return spell_fault(fault)
         quota = quota_of(kind.name, spot=now.offer.spot)
         limit: float | None = limit_in(fault.message)

@@ -67,6 +67,10 @@ class Rental:
         is_there = await asyncio.shield(self._asking)
         return self._ends.get(instance, "") if is_there else "the pool was ended"
 
+    def has_ended(self, instance: str) -> bool:
+        """Whether EC2 has said that a machine is gone; it is not asked."""
+        return instance in self._ends
+
     async def _ask(self) -> bool:
         """Ask EC2 which machines have ended; whether the pool has a record still."""
         entry = ledger.find(self._pool_id)
@@ -165,6 +169,12 @@ class AWSMachine(SSHMachine):
             raise
         # This side has got another address: in another place, or from its provider.
         return await super()._opened(name, opening)
+
+    async def agent_log(self, most: int) -> str:
+        """The end of the agent's log; "" of a machine that has ended: a login would wait for nobody."""
+        if self.rental.has_ended(self._line.name):
+            return ""
+        return await super().agent_log(most)
 
     async def let_go(self) -> None:
         """Hang up on the machine, which is none of the pool's any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from skyward_nb.providers.base import Lack, Machine, Readied, Tell
+from skyward_nb.providers.base import Machine, Readied, ReplacementRequest, Tell
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class AWSProvider:
         return find(spec, pool_id)
 
     async def replace(
-        self, spec: PoolSpec, pool_id: str, lack: Lack, readied: Readied, tell: Tell
+        self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
     ) -> tuple[Machine, ...]:
         """Rent others in the place of machines that were taken back, all or none; and end those."""
         from skyward_nb.providers.aws.replacing import replaced

@@ -22,7 +22,7 @@ from skyward_nb.providers.aws.launch import BOOT, SHORTEST, Launch
 from skyward_nb.providers.aws.launched import Launched
 from skyward_nb.providers.aws.ledger import Entry, Record
 from skyward_nb.providers.aws.machine import AWSMachine, machines_of
-from skyward_nb.providers.base import AgentGone, Lack, Machine, Readied, Tell, Told
+from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told
 from skyward_nb.providers.ssh.readying import made_ready
 from skyward_nb.words.errors import LaunchError, PoolError, StartError
 from skyward_nb.words.events import Noted, Phase, Priced, Step
@@ -32,7 +32,7 @@ from skyward_nb.words.spec import PoolSpec
 
 
 async def replaced(
-    spec: PoolSpec, pool_id: str, lack: Lack, readied: Readied, tell: Tell
+    spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
 ) -> tuple[AWSMachine, ...]:
     """Machines in the place of those that are lost, all or none; see `base.Replaces`.
 
@@ -109,7 +109,9 @@ class _Wish:
     refused: list[tuple[str, str]]
 
 
-async def _wish(spec: PoolSpec, record: Record, lack: Lack, nodes: Sequence[int]) -> _Wish:
+async def _wish(
+    spec: PoolSpec, record: Record, lack: ReplacementRequest, nodes: Sequence[int]
+) -> _Wish:
     """What may be rented in the place of what is lost; raises `LaunchError` where that is nothing."""
     lost = [record.machines[node] for node in nodes]
     others = [each for node, each in enumerate(record.machines) if node not in nodes]
@@ -152,7 +154,9 @@ async def _rented(
     return launched, made
 
 
-def _share(spec: PoolSpec, record: Record, others: Sequence[Launched], lack: Lack) -> float | None:
+def _share(
+    spec: PoolSpec, record: Record, others: Sequence[Launched], lack: ReplacementRequest
+) -> float | None:
     """What the new machines may cost; raises `PoolError` where that is nothing."""
     if lack.bill is None or spec.max_cost is None:
         return None

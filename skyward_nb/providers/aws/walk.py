@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from skyward_nb.providers.aws.failures import Way, quota_of
+from skyward_nb.providers.aws.failures import NextStep, quota_of
 from skyward_nb.words.offers import Offer
 
 
@@ -34,17 +34,17 @@ class Walk:
         """What to try now; None when nothing is left."""
         return self._left[0] if self._left else None
 
-    def refuse(self, way: Way, why: str) -> None:
+    def refuse(self, way: NextStep, why: str) -> None:
         """The one that was tried now could not be had."""
         tried, *left = self._left
         self.refused.append((tried, why))
-        if way is Way.STOP:
+        if way is NextStep.STOP:
             left = []
-        elif way is Way.TYPE:
+        elif way is NextStep.TYPE:
             left = [each for each in left if not _is_same_type(each.offer, tried.offer)]
-        elif way is Way.REGION:
+        elif way is NextStep.REGION:
             left = [each for each in left if each.offer.region != tried.offer.region]
-        elif way is Way.QUOTA:
+        elif way is NextStep.QUOTA:
             left = [each for each in left if not _is_same_quota(each.offer, tried.offer)]
         self._left = left
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from asyncssh.config import ConfigParseError, SSHClientConfig, SSHConfig
+from asyncssh import ConfigParseError
 
+from skyward_nb.compat.asyncssh_private import Config, read_config
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.trust import Place, known_files
 from skyward_nb.words.errors import OptionError
@@ -58,9 +59,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
     files = (access.config,) if access.config else _files()
     own = _own_name(host)
     try:
-        config = SSHClientConfig.load(
-            None, list(files), False, False, False, own, user or (), host.name, port or ()
-        )
+        config = read_config(files, own, user, host.name, port)
         jumps = () if _is_same(config, host) else _jumps(config, host)
     except (ConfigParseError, OSError, UnicodeError) as error:
         raise Unreachable(str(host), f"OpenSSH's config cannot be read: {error}") from error
@@ -111,7 +110,7 @@ def _files() -> tuple[str, ...]:
 
 def _place(
     access: SSHAccess,
-    config: SSHConfig,
+    config: Config,
     host: Host,
     user: str | None,
     port: int | None,
@@ -130,7 +129,7 @@ def _place(
     )
 
 
-def _is_same(config: SSHConfig, host: Host) -> bool:
+def _is_same(config: Config, host: Host) -> bool:
     """Whether a host is on the way to itself, as `Host *` with a ProxyJump has it."""
     jumps = _jumps(config, host)
     if not jumps:
@@ -140,7 +139,7 @@ def _is_same(config: SSHConfig, host: Host) -> bool:
     return jumps[0].name in names and (jumps[0].port or _STANDARD_PORT) == port
 
 
-def _jumps(config: SSHConfig, host: Host) -> tuple[Host, ...]:
+def _jumps(config: Config, host: Host) -> tuple[Host, ...]:
     jump = str(config.get("ProxyJump") or "")
     try:
         return tuple(parse_host(text) for text in jump.split(",")) if jump else ()

@@ -11,11 +11,11 @@ import select
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import asyncssh
-from asyncssh.channel import SSHChannel
 
+from skyward_nb.compat.asyncssh_private import heed_transport, is_tunnelled, transport_of
 from skyward_nb.providers.ssh.packets import Packets, Viewer, packets_of
 from skyward_nb.wire.frames import frame
 from skyward_nb.words.commands import Beat
@@ -61,14 +61,9 @@ class Gate:
         self._clock = asyncio.get_running_loop().time
         self.heard: float = self._clock()
         self._waiting: deque[Waiting] = deque()
-        # asyncssh does not heed what its transport says of its buffer; we do.
-        hooks = cast(Any, connection)
-        hooks.pause_writing = self._shut
-        hooks.resume_writing = self._reopen
-        self._take = connection.data_received
-        hooks.data_received = self._hear
-        hooks._transport.set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
-        self.is_tunnelled: bool = isinstance(hooks._transport, SSHChannel)
+        self._take = heed_transport(connection, full=self._shut, room=self._reopen, came=self._hear)
+        transport_of(connection).set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
+        self.is_tunnelled: bool = is_tunnelled(connection)
         self.packets: Packets | None = packets_of(connection, self._is_heard)
         if self.packets is not None:
             self.packets.begin()

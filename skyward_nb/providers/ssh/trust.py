@@ -16,8 +16,8 @@ from typing import Any
 
 import asyncssh
 import platformdirs
-from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
+from skyward_nb.compat.asyncssh_private import certificate_algorithms, key_algorithms
 from skyward_nb.providers.ssh.faults import ChangedKey, UnknownKey, Unreachable
 from skyward_nb.words.ssh import Trust
 
@@ -143,9 +143,9 @@ def algorithms(known: asyncssh.SSHKnownHosts, place: Place) -> list[str]:
     """
     port = None if place.port == _STANDARD_PORT else place.port
     keys, authorities, *_ = known.match(place.name, "", port)
-    names = [*get_default_certificate_algs()] if authorities else []
+    names = certificate_algorithms() if authorities else []
     names += [name for key in keys for name in key.sig_algorithms]
-    names += get_default_public_key_algs()
+    names += key_algorithms()
     return list(dict.fromkeys(name.decode() for name in names))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from skyward_nb.providers.aws.failures import (
     AWSFault,
-    Way,
+    NextStep,
     limit_in,
     quota_of,
     spell_fault,
@@ -20,18 +20,18 @@ from skyward_nb.words.offers import InstanceType, Offer
 @pytest.mark.parametrize(
     ("code", "way"),
     [
-        ("InsufficientInstanceCapacity", Way.ZONE),
-        ("Unsupported", Way.ZONE),
-        ("VcpuLimitExceeded", Way.QUOTA),
-        ("MaxSpotInstanceCountExceeded", Way.QUOTA),
-        ("OptInRequired", Way.REGION),
-        ("SpotInstanceTermination", Way.ZONE),
-        ("SpotInstanceShutdown", Way.ZONE),
-        ("RequestLimitExceeded", Way.AGAIN),
-        ("InternalError", Way.AGAIN),
-        ("UnauthorizedOperation", Way.STOP),
-        ("InvalidParameterValue", Way.STOP),
-        ("SomethingNew", Way.STOP),
+        ("InsufficientInstanceCapacity", NextStep.ZONE),
+        ("Unsupported", NextStep.ZONE),
+        ("VcpuLimitExceeded", NextStep.QUOTA),
+        ("MaxSpotInstanceCountExceeded", NextStep.QUOTA),
+        ("OptInRequired", NextStep.REGION),
+        ("SpotInstanceTermination", NextStep.ZONE),
+        ("SpotInstanceShutdown", NextStep.ZONE),
+        ("RequestLimitExceeded", NextStep.AGAIN),
+        ("InternalError", NextStep.AGAIN),
+        ("UnauthorizedOperation", NextStep.STOP),
+        ("InvalidParameterValue", NextStep.STOP),
+        ("SomethingNew", NextStep.STOP),
     ],
 )
 def test_each_code_has_its_way(code, way):
@@ -40,7 +40,7 @@ def test_each_code_has_its_way(code, way):
 
 def test_an_answer_that_was_lost_is_asked_for_again():
     fault = AWSFault("InsufficientInstanceCapacity", "", "RunInstances", is_unknown=True)
-    assert way_on(fault) is Way.AGAIN
+    assert way_on(fault) is NextStep.AGAIN
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_capacity_leads_to_the_next_zone_then_type_then_region():
         offer("p4de.24xlarge"),
         offer("p4d.24xlarge", "eu-west-1", ("eu-west-1c",)),
     ]
-    seen, last = walked(offers, *[Way.ZONE] * 4)
+    seen, last = walked(offers, *[NextStep.ZONE] * 4)
     assert seen == [
         "p4d.24xlarge in us-east-1a",
         "p4d.24xlarge in us-east-1b",
@@ -123,7 +123,7 @@ def test_a_quota_leads_away_from_its_types_in_its_region():
         offer("p5.48xlarge", spot=True),
         offer("p4d.24xlarge"),
     ]
-    _, last = walked(offers, Way.QUOTA)
+    _, last = walked(offers, NextStep.QUOTA)
     assert last == ["spot p5.48xlarge in us-east-1a"]
 
 
@@ -133,7 +133,7 @@ def test_a_region_that_an_account_does_not_have_leads_away_from_it():
         offer("c6i.large"),
         offer("p4d.24xlarge", "eu-west-1", ("eu-west-1a",)),
     ]
-    _, last = walked(offers, Way.REGION)
+    _, last = walked(offers, NextStep.REGION)
     assert last == ["p4d.24xlarge in eu-west-1a"]
     refused = AWSFault("OptInRequired", "You are not subscribed to this service", "RunInstances")
     assert "has not subscribed" in spell_fault(refused)
@@ -141,7 +141,7 @@ def test_a_region_that_an_account_does_not_have_leads_away_from_it():
 
 def test_nothing_is_tried_after_a_stop():
     walk = Walk([offer("p4d.24xlarge")])
-    walk.refuse(Way.STOP, "why")
+    walk.refuse(NextStep.STOP, "why")
     assert walk.next is None
     assert [why for _, why in walk.refused] == ["why"]
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from skyward_nb.providers.aws.failures import AWSFault, Way, spell_fault, way_on
+from skyward_nb.providers.aws.failures import AWSFault, NextStep, spell_fault, way_on
 from skyward_nb.providers.aws.images import image_for
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.offers import InstanceType
@@ -52,13 +52,13 @@ def test_an_image_of_another_architecture_is_said_to_be():
         AWSFault, match=r"ami=ami-1 is for arm64, and c6i.large is x86_64"
     ) as caught:
         found(Architecture="arm64")
-    assert way_on(caught.value) is Way.TYPE
+    assert way_on(caught.value) is NextStep.TYPE
 
 
 def test_windows_is_refused_before_anything_is_launched():
     with pytest.raises(AWSFault) as caught:
         found(Platform="windows")
-    assert way_on(caught.value) is Way.STOP
+    assert way_on(caught.value) is NextStep.STOP
     assert spell_fault(caught.value) == (
         "ami=ami-1 is Windows: ranks are started by SSH and /bin/sh: ami= takes an image of Linux "
         "(DescribeImages: NotLinux)"

@@ -1,0 +1,51 @@
+"""JAX's private names: where gloo listens, the options it has, arrays of a weak type.
+
+Where gloo is made in another way, it listens where it would; an array without the primitive that
+makes a type weak, and options that are kept elsewhere, raise AttributeError.
+
+Source: `jax._src.xla_bridge.make_cpu_client`.
+
+Seen with jax 0.10.2.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def gloo_listening_on(address: str) -> Generator[None]:
+    """Meanwhile, gloo is made to listen on this address, whatever the host's name means."""
+    from jax._src import xla_bridge
+
+    inside: Any = getattr(xla_bridge, "_jax", None)
+    if inside is None:  # before jax 0.6.1
+        inside = getattr(getattr(xla_bridge, "xla_client", None), "_xla", None)
+    make = getattr(inside, "make_gloo_tcp_collectives", None)
+    if make is None:
+        yield
+        return
+    inside.make_gloo_tcp_collectives = functools.partial(make, hostname=address)
+    try:
+        yield
+    finally:
+        inside.make_gloo_tcp_collectives = make
+
+
+def options() -> dict[str, Any]:
+    """JAX's options by name, as they are now."""
+    import jax
+
+    return dict(jax.config.values)
+
+
+def of_a_weak_type(array: Any) -> Any:
+    """The array as one whose type gives way to that of others, as a Python number's does."""
+    import jax
+
+    return jax.lax.convert_element_type_p.bind(
+        array, new_dtype=array.dtype, weak_type=True, sharding=None
+    )

@@ -1,0 +1,63 @@
+"""Private names of Keras 3 and tf_keras: modules that draw and train, default seeds, a model's strategy.
+
+Where a module is missing, or what it is to have, Keras draws itself and trains as it does; a strategy
+that is not told of counts as one process. Without what draws seeds a pool of `keras:jax` is not formed:
+ImportError or AttributeError.
+
+Seen with keras 3.15.1 and tf_keras 2.20.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+PROGRESS = (
+    "keras.src.utils.progbar",
+    "keras.src.callbacks.progbar_logger",
+    "tf_keras.src.utils.generic_utils",
+    "tf_keras.src.callbacks",
+)
+"""Modules with a `Progbar`, or a `ProgbarLogger`."""
+TRAINERS = (
+    "keras.src.backend.tensorflow.trainer",
+    "keras.src.backend.torch.trainer",
+    "keras.src.backend.jax.trainer",
+)
+"""Modules with the trainer of a backend."""
+
+
+def mean_values(bar: Any) -> dict[str, float]:
+    """The means so far of what a `Progbar` was given."""
+    return {name: total / max(1, count) for name, (total, count) in bar._values.items()}
+
+
+def strategy_of(model: Any) -> Any:
+    """The strategy of TensorFlow's that a model was made under; None where there was none."""
+    return getattr(model, "_distribute_strategy", None)
+
+
+def is_seeded() -> bool:
+    """Whether code has set a seed for all of Keras."""
+    from keras.src.utils import rng_utils
+
+    return getattr(rng_utils, "get_random_seed", lambda: None)() is not None
+
+
+@contextmanager
+def seeds_drawn_from(source: Any) -> Generator[None]:
+    """Meanwhile, default seeds are drawn from this, in the place of `random`; then anew."""
+    from keras.src.backend.common import global_state
+    from keras.src.random import seed_generator
+
+    module: Any = seed_generator
+    before = module.python_random
+    module.python_random = source
+    try:
+        yield
+    finally:
+        module.python_random = before
+        # It is an array on devices that are gone. Before keras 3.13 its name was written out.
+        name = getattr(module, "GLOBAL_SEED_GENERATOR", "global_seed_generator")
+        global_state.set_global_attribute(name, None)

@@ -1,0 +1,18 @@
+"""Python's private names: the threads of executors, as they end with the process.
+
+Where one is missing, AttributeError: a script's executors would keep its rank waiting.
+
+Seen with Python 3.11 to 3.13.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def end_executor_threads() -> None:
+    """Let threads of executors end once their work is done, as at Python's end; later ones may begin."""
+    module = sys.modules.get("concurrent.futures.thread")
+    if module is not None:
+        module._python_exit()
+        module.__dict__["_shutdown"] = False

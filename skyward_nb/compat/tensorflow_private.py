@@ -1,0 +1,136 @@
+"""TensorFlow's private names: the context of a process, its cluster's collectives, aborted and begun anew.
+
+TensorFlow joins a cluster once, and has no public way to begin collectives anew. Where a name is
+missing, AttributeError or ImportError: the pool's generation is not formed.
+
+Seen with tensorflow 2.20.0.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+# ── the context ─────────────────────────────────────────────────────────────────────────
+
+
+def context() -> Any:
+    """TensorFlow's context, of which a process has one."""
+    from tensorflow.python.eager import context as module
+
+    return module.context()
+
+
+def be_patient(workers: int, *, join: float, silence: float) -> None:
+    """Have the cluster that is joined next wait so many seconds for its workers, and for a word of each."""
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2 as words
+
+    made: Any = words
+    context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        cluster_register_timeout_in_ms=int(join * 1000),
+        heartbeat_timeout_in_ms=int(silence * 1000),
+        coordinated_jobs=[made.CoordinatedJob(name="worker", num_tasks=workers)],
+    )
+
+
+def server() -> Any:
+    """What this worker's server was started with: its `cluster`, and its `task_index` there."""
+    return context()._collective_ops_server_def
+
+
+def heed_joining(configured: Callable[..., None], enabled: Callable[[Any], None]) -> None:
+    """From now on, strategies that configure collectives, and enable them on a server, call these."""
+    here = context()
+    here.configure_collective_ops = configured
+    here.enable_collective_ops = enabled
+
+
+def see_own_devices(task: int) -> None:
+    """Leave other workers' devices out of those that are listed: a local strategy would take them, and crash."""
+    here, own = context(), f"/task:{task}/"
+    here._logical_devices = [each for each in here._logical_devices if own in each.name]
+
+
+def begin_anew(server: Any) -> None:
+    """Have collectives work again that were aborted, on the servers that there are."""
+    from tensorflow.python import pywrap_tfe
+
+    here = context()
+    here._collective_ops_server_def = server
+    pywrap_tfe.TFE_EnableCollectiveOps(here._context_handle, server.SerializeToString())
+    here._initialize_logical_devices()
+    here._clear_caches()
+
+
+def abort_collectives(why: str) -> None:
+    """Have collectives raise from now on; from any thread."""
+    from tensorflow.python.framework import errors_impl
+
+    context().abort_collective_ops(errors_impl.UNAVAILABLE, why)
+
+
+def cancellable() -> Any:
+    """What cancels, by `start_cancel()`, every function that is called until another takes its place."""
+    from tensorflow.python.eager import cancellation
+
+    manager = cancellation.CancellationManager()
+    cancellation.CancellationManagerContext(manager).__enter__()
+    return manager
+
+
+# ── words left with the head ────────────────────────────────────────────────────────────
+
+
+def leave_word(name: str, word: str) -> None:
+    """Leave a word for the cluster's other workers."""
+    context().set_config_key_value(name, word)
+
+
+def has_word(name: str, milliseconds: int) -> bool:
+    """Whether somebody has left a word of this name, or does within this time.
+
+    TensorFlow lets no other thread run while it waits for one.
+    """
+    from tensorflow.python.framework import errors_impl
+
+    try:
+        context().get_config_key_value(name, milliseconds)
+    except (errors_impl.DeadlineExceededError, errors_impl.NotFoundError):
+        return False
+    return True
+
+
+# ── keys of collectives ─────────────────────────────────────────────────────────────────
+
+
+def begin_keys_at(key: int) -> None:
+    """Have the next strategy number its groups of devices from here on."""
+    import tensorflow as tf
+
+    tf.distribute.MultiWorkerMirroredStrategy._collective_key_base = key
+
+
+def number_collectives_from(more: int) -> None:
+    """Have strategies that there are number their next collectives from so many above the first."""
+    from tensorflow.python.distribute import cross_device_utils
+
+    first = cross_device_utils.INSTANCE_KEY_START_NUMBER + more
+    for each in gc.get_objects():
+        if type(each) is cross_device_utils.CollectiveKeys:
+            for devices in each._instance_key_table.values():
+                devices.update(dict.fromkeys(devices, first))
+
+
+def all_reduce() -> Callable[[Any, int, int, int], Any]:
+    """An all-reduce that is no strategy's: of a tensor, the size of the group, its key, a number."""
+    from tensorflow.python.ops import collective_ops
+
+    return collective_ops.all_reduce_v2
+
+
+def processes_of(strategy: Any) -> int:
+    """How many processes a strategy joins."""
+    return int(getattr(strategy.extended, "_num_workers", 1))

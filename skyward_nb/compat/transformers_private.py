@@ -1,0 +1,21 @@
+"""transformers' private names: what a model says of how it is spread.
+
+A model that does not say it, as one that is none of transformers', has a plan made for it.
+
+Seen with transformers 5.23.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+
+def tensor_plan(model: Any) -> Mapping[str, str]:
+    """How a model says that its layers are split: a word for each name, of which `*` is a part."""
+    return getattr(model, "_tp_plan", None) or {}
+
+
+def whole_blocks(model: Any) -> Collection[str]:
+    """Names of classes that a model says are not to be split: its repeated blocks."""
+    return getattr(model, "_no_split_modules", None) or ()

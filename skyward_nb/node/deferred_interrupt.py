@@ -1,0 +1,122 @@
+"""Interrupts that come upon code which must not be torn, put off until it has returned.
+
+JAX keeps its context (the mesh, what is traced) in variables of the thread that it sets and sets
+back: an exception between the two leaves them set, and each later cell is computed in a context that
+nobody asked for. A signal that waited for native code comes exactly there: it is the first thing to
+be looked at after a collective. torch's `no_grad` is of the same kind.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+_UNTORN = (
+    "/jax/_src/",
+    "/jax/experimental/",
+    "/torch/autograd/grad_mode.py",
+    "/torch/utils/_contextlib.py",
+    "/torch/amp/autocast_mode.py",
+)
+_OF_EITHER = ("/contextlib.py", "/functools.py", "/weakref.py")
+_HANDLERS = ("/node/mailbox.py", "/node/deferred_interrupt.py")
+"""Where signals are handled: one that comes upon another finds these frames above the code in question."""
+_LOOKS = 10
+_BETWEEN_LOOKS = 0.05
+"""Seconds: whoever traces a large model is interrupted in the middle of it, rather than killed.
+
+Looks are counted, not time: in a process that was stopped, code has had no time to return.
+"""
+
+
+def user_of(frame: FrameType | None) -> FrameType | None:
+    """The frame to which code that must not be torn returns; None where `frame` is not in such code."""
+    untorn = False
+    while frame is not None and frame.f_code.co_filename.endswith(_HANDLERS):
+        frame = frame.f_back
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if any(part in file for part in _UNTORN):
+            untorn = True
+        elif not file.endswith(_OF_EITHER):
+            return frame if untorn else None
+        frame = frame.f_back
+    return None
+
+
+class DeferredInterrupt:
+    """At most one call at a time that waits for its moment; only of the main thread."""
+
+    def __init__(self) -> None:
+        self._call: Callable[[], None] | None = None
+        self._late: Callable[[], None] | None = None
+        """The call that has waited too long."""
+        self._before: Any = None
+        self._frame: FrameType | None = None
+        self._is_deciding = False
+
+    def put_off(self, frame: FrameType | None, call: Callable[[], None]) -> bool:
+        """Have `call` made when `frame`'s code has returned to the user's, if it must not be torn.
+
+        The call may raise, and raises there. False where it can be made now, or has waited too long.
+        """
+        if self._is_deciding:
+            # A signal that came upon another one's: what is done for that one is done for both.
+            return True
+        self._is_deciding = True
+        try:
+            return self._has_put_off(frame, call)
+        finally:
+            self._is_deciding = False
+
+    def _has_put_off(self, frame: FrameType | None, call: Callable[[], None]) -> bool:
+        user = user_of(frame)
+        if user is None:
+            self.forget()
+            return False
+        if self._call is not None:
+            if self._late is not self._call:
+                return True
+            self.forget()
+            return False
+        self._call, self._frame = call, user
+        self._before = sys.gettrace()
+        user.f_trace = self._at_user
+        sys.settrace(self._nowhere)
+        threading.Thread(
+            target=self._see_that_it_returns, args=(call,), name="skyward-put-off", daemon=True
+        ).start()
+        return True
+
+    def forget(self) -> None:
+        """Nothing waits any more."""
+        if self._call is None:
+            return
+        self._call = self._late = None
+        if self._frame is not None:
+            self._frame.f_trace = None
+        self._frame = None
+        sys.settrace(self._before)
+
+    def _see_that_it_returns(self, call: Callable[[], None]) -> None:
+        for _ in range(_LOOKS):
+            time.sleep(_BETWEEN_LOOKS)
+            if self._call is not call:
+                return
+        self._late = call
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)
+
+    def _nowhere(self, _frame: FrameType, _event: str, _argument: object) -> None:
+        """Trace no function that is called meanwhile."""
+
+    def _at_user(self, _frame: FrameType, _event: str, _argument: object) -> Any:
+        call = self._call
+        self.forget()
+        if call is not None:
+            call()
+        return None

@@ -1,0 +1,75 @@
+"""The addresses of this machine at which others of its pool may reach it, and whether they do.
+
+While machines meet, each listens on all of them; whoever connects says a word that was drawn for
+this meeting. An address of a private network says little of which machine it is: bridges of
+container engines have the same on every one. That is why it is tried.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+
+import psutil
+
+from skyward_nb.runtime.reach import Listener, reach
+from skyward_nb.wire.addresses import is_private
+from skyward_nb.words.endpoint import Endpoint
+from skyward_nb.words.findings import Reached
+
+_PATIENCE = 4.0
+
+
+class Endpoints:
+    """Listens on every address that is no public one, or on loopback alone, for those who know the word."""
+
+    def __init__(self, first: int, word: bytes, *, loopback: bool = False) -> None:
+        self._listeners: list[Listener] = []
+        self.there: list[Endpoint] = []
+        for number, (address, interface) in enumerate(own_addresses(loopback=loopback), first):
+            try:
+                listener = Listener(number, address, word)
+            except OSError:
+                continue  # an address that is just going
+            self._listeners.append(listener)
+            self.there.append(Endpoint(number, address, interface, listener.port))
+
+    def close(self) -> None:
+        """Listen no more."""
+        for each in self._listeners:
+            each.close()
+        self._listeners.clear()
+
+
+def probe(doors: Iterable[Endpoint], word: bytes) -> list[Reached]:
+    """Connect to the doors of other machines, all at once; what came of each."""
+    return reach([(door.number, door.address, door.port) for door in doors], word, _PATIENCE)
+
+
+def own_addresses(*, loopback: bool) -> list[tuple[str, str]]:
+    """Addresses with their interfaces, of the fastest first: those of `loopback`, or all others."""
+    states = psutil.net_if_stats()
+    found: list[tuple[tuple[int, int], str, str]] = []
+    for place, (interface, addresses) in enumerate(psutil.net_if_addrs().items()):
+        state = states.get(interface)
+        if state is not None and not state.isup:
+            continue
+        for each in addresses:
+            if each.family in (socket.AF_INET, socket.AF_INET6) and _is_meant(
+                each.address, loopback=loopback
+            ):
+                speed = state.speed if state is not None else 0
+                found.append(((-speed, place), each.address, interface))
+    return [(address, interface) for _, address, interface in sorted(found)]
+
+
+def _is_meant(text: str, *, loopback: bool) -> bool:
+    """Whether an address is of `loopback`, or one that nobody from the internet reaches."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False  # with a zone: it is reached by way of one interface only
+    if loopback or address.is_loopback:
+        return loopback and address.is_loopback
+    return is_private(text)

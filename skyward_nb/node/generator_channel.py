@@ -1,0 +1,47 @@
+"""How values go between a generator on this rank and whoever made the call, while it runs."""
+
+from __future__ import annotations
+
+from skyward_nb.node.mailbox import Mailbox
+from skyward_nb.node.uplink import Uplink
+from skyward_nb.runtime import outlet
+from skyward_nb.runtime.streams import Answer
+from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.wire.payload import pack, unpack
+from skyward_nb.words.commands import Fed, Resume
+from skyward_nb.words.events import Wanted, Yielded
+
+
+class GeneratorChannel:
+    """A rank's `runtime.streams.Wire`."""
+
+    def __init__(self, rank: int, uplink: Uplink, mailbox: Mailbox, store: BlobStore) -> None:
+        self._rank = rank
+        self._uplink = uplink
+        self._mailbox = mailbox
+        self._store = store
+
+    def give(self, value: object) -> None:
+        """Send a value that was yielded; raises `PayloadError`."""
+        packed = pack("the value that was yielded", value).stow(self._store)
+        self._uplink.emit(Yielded(outlet.run(), self._rank, packed))
+
+    def answer(self) -> Answer:
+        """Wait for the next answer."""
+        return self._mailbox.receive(outlet.run(), Resume)
+
+    def sent(self, answer: Answer) -> object:
+        """What an answer sends into the generator; raises what it throws into it."""
+        assert isinstance(answer, Resume)
+        if answer.thrown is not None:
+            raise unpack(answer.thrown, self._store)
+        return None if answer.sent is None else unpack(answer.sent, self._store)
+
+    def ask(self, stream: int) -> object:
+        """The next value of a generator that stayed at home; raises StopIteration at its end."""
+        run = outlet.run()
+        self._uplink.emit(Wanted(run, self._rank, stream))
+        fed = self._mailbox.receive(run, Fed)
+        if fed.value is None:
+            raise StopIteration
+        return unpack(fed.value, self._store)

@@ -1,0 +1,40 @@
+"""What each rank was given by its name, in the version it has: texts of cells, imports, modules."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class RankVersions(Generic[V]):
+    """Versions by name, for each rank."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, dict[str, V]] = {}
+
+    def lacking(self, wanted: Mapping[str, V], ranks: Collection[int]) -> list[str]:
+        """Those names of which one of these ranks has no version, or another one."""
+        if not wanted:
+            return []
+        there = [self._of.get(rank, {}) for rank in ranks]
+        return [
+            name
+            for name, version in wanted.items()
+            if any(each.get(name) != version for each in there)
+        ]
+
+    def is_new_to(self, ranks: Iterable[int]) -> bool:
+        """Whether one of these ranks was given nothing so far."""
+        return any(rank not in self._of for rank in ranks)
+
+    def note(self, given: Mapping[str, V], ranks: Iterable[int]) -> None:
+        """These ranks have these now."""
+        for rank in ranks:
+            self._of.setdefault(rank, {}).update(given)
+
+    def forget(self, ranks: Iterable[int] | None = None) -> None:
+        """These ranks have nothing; None: all."""
+        for rank in list(self._of) if ranks is None else ranks:
+            self._of.pop(rank, None)

@@ -1,0 +1,122 @@
+"""What torch does with the names that are used of it, in a group of one process."""
+
+import pytest
+from later import Later, needs
+
+from skyward_nb.compat import torch_private
+
+pytestmark = needs("torch")
+torch, dist = Later("torch"), Later("torch.distributed")
+
+
+@pytest.fixture
+def alone():
+    """A group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.group.WORLD
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def test_groups_are_found_in_their_order_with_their_backends(alone):
+    another = dist.new_group([0], backend="gloo")
+    (first, backend), (second, _) = torch_private.groups()
+    assert (first, second) == (alone, another)
+    assert "gloo" in backend
+    dist.destroy_process_group()
+    assert torch_private.groups() == []
+
+
+def test_groups_are_numbered_anew(alone):
+    dist.destroy_process_group()
+    names = []
+    for _ in range(2):
+        torch_private.number_groups_anew()
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        names.append(dist.group.WORLD.group_name)
+        dist.destroy_process_group()
+    assert names[0] == names[1]
+
+
+def test_each_new_group_is_made_by_one_function(alone):
+    made = []
+
+    def by(make):
+        def counted(*args, **kwargs):
+            made.append(1)
+            return make(*args, **kwargs)
+
+        return counted
+
+    with torch_private.making_groups(by):
+        dist.new_group([0])
+    dist.new_group([0])
+    assert made == [1]
+
+
+def test_collectives_are_counted(alone):
+    before = torch_private.collectives_begun(alone)
+    dist.all_reduce(torch.zeros(1))
+    assert torch_private.collectives_begun(alone) == before + 1
+
+
+def test_ranks_meet_by_these_schemes(alone):
+    assert {"env", "tcp", "file"} <= set(torch_private.ways_to_meet())
+    assert torch_private.timeout_of("gloo").total_seconds() > 60
+
+
+def test_without_groups_there_are_none():
+    assert not dist.is_initialized()
+    assert torch_private.groups() == []
+
+
+@pytest.mark.parametrize("kind", ["uint16", "float8_e5m2"])
+def test_a_tensor_of_a_new_type_is_rebuilt(kind):
+    tensor = torch.arange(6, dtype=torch.uint8).view(getattr(torch, kind))
+    make, (storage, *rest) = tensor.__reduce_ex__(5)
+    assert torch_private.is_of_a_new_type(make)
+    again = torch_private.rebuild_of_a_new_type(storage, *rest)
+    assert again.dtype == tensor.dtype
+    assert again.view(torch.uint8).tolist() == list(range(6))
+    plain, *_ = torch.zeros(2).__reduce_ex__(5)
+    assert not torch_private.is_of_a_new_type(plain)
+
+
+def test_a_storage_has_one_below_it():
+    untyped = torch.zeros(2).untyped_storage()
+    typed = torch_private.typed_storage(untyped, torch.float32)
+    assert torch_private.untyped_storage(typed) is untyped
+
+
+def test_it_is_known_whether_the_profiler_records():
+    assert not torch_private.is_profiled()
+    with torch.autograd.profiler.profile():
+        assert torch_private.is_profiled()
+
+
+def test_a_module_keeps_what_is_known_of_it_in_its_tables():
+    attributes = vars(torch.nn.Linear(1, 1))
+    assert set(torch_private.MODULE_TABLES) <= set(attributes)
+    assert [name for name in attributes if torch_private.holds_hooks(name)]
+
+
+def test_gradients_that_are_not_reduced_are_dropped(alone):
+    from torch.distributed.fsdp import fully_shard
+
+    model = torch.nn.Linear(2, 2)
+    fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
+    model.set_requires_gradient_sync(False)
+    model(torch.ones(1, 2)).sum().backward()
+    (kept,) = [each for each in model._get_fsdp_state()._fsdp_param_groups if each]
+
+    def held():
+        return [
+            gradient
+            for each in kept.fsdp_params
+            for gradient in (each.unsharded_accumulated_grad, each._unsharded_param.grad)
+            if gradient is not None
+        ]
+
+    assert held()
+    torch_private.drop_unreduced_gradients(model)
+    assert not held()

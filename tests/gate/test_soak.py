@@ -1,0 +1,86 @@
+"""What shakes the machine while tests run: a process is stopped, and goes on as it would have."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+from soak import stop
+from waiting import until
+
+TWO_THREADS = """
+import threading, time
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+print("here", flush=True)
+time.sleep(1000)
+"""
+STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+
+@pytest.fixture
+def running():
+    with subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def held(pid: int) -> threading.Thread:
+    """A thread that holds a process; it is held when this returns."""
+    thread = threading.Thread(target=stop, args=(pid, 0.5))
+    thread.start()
+    until(lambda: psutil.Process(pid).status() in STOPPED)
+    return thread
+
+
+def may_trace() -> bool:
+    with subprocess.Popen(["sleep", "10"]) as process:
+        try:
+            return stop(process.pid, 0) == 1
+        finally:
+            process.kill()
+
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not may_trace(), reason="processes cannot be traced here"
+)
+
+
+def test_all_threads_stop_and_go_on(running):
+    thread = held(running.pid)
+    thread.join()
+    assert psutil.Process(running.pid).status() not in STOPPED
+    assert stop(running.pid, 0) == 2
+
+
+def test_one_that_a_test_stopped_stays_stopped(running):
+    os.kill(running.pid, signal.SIGSTOP)
+    until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_STOPPED)
+    stop(running.pid, 0)
+    until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_STOPPED)
+
+
+def test_one_that_a_test_stops_meanwhile_stays_stopped(running):
+    thread = held(running.pid)
+    os.kill(running.pid, signal.SIGSTOP)
+    thread.join()
+    until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_STOPPED)
+
+
+def test_a_signal_that_comes_meanwhile_is_not_lost(running):
+    thread = held(running.pid)
+    os.kill(running.pid, signal.SIGTERM)
+    thread.join()
+    assert running.wait() == -signal.SIGTERM
+
+
+def test_one_that_has_ended_is_nobody():
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    assert stop(process.pid, 0) == 0

@@ -1,0 +1,135 @@
+"""The tests many times in a row, every second time on a machine that is shaken: `make soak N=20`.
+
+`python tests/soak.py N COMMAND ...` runs a command N times. While the machine is shaken, two loops keep the
+processors busy, and one process after another of those that the command has started is stopped, with all its
+threads, for up to a second. It is stopped as a debugger does it, so that a process which a test has stopped
+itself (SIGSTOP) stays so, and nothing stays stopped when this program ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+_LOGS = Path(__file__).parents[1] / "build" / "soak"
+_BUSY_LOOPS = 2
+_PAUSES, _STOPS = (0.1, 1.0), (0.05, 1.0)
+"""Seconds between two stops, and of one: by chance from the shortest to the longest."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_SEIZE, _INTERRUPT, _DETACH, _ALL_CHILDREN = 0x4206, 0x4207, 17, 0x40000000
+_SET_CHILD_SUBREAPER = 36
+
+
+def _traced(request: int, thread: int, data: int = 0) -> bool:
+    return _libc.ptrace(request, thread, None, data) == 0
+
+
+def stop(pid: int, seconds: float) -> int:
+    """Stop all threads of a process for so long; returns how many there were."""
+    try:
+        threads = [int(each.name) for each in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return 0
+    held = [each for each in threads if _traced(_SEIZE, each)]
+    for each in held:
+        _traced(_INTERRUPT, each)
+    # Only a thread that has stopped can be let go: with the signal that it was about to get, if any.
+    signals = {each: _signal_at_stop(each) for each in held}
+    time.sleep(seconds)
+    for each, number in signals.items():
+        _traced(_DETACH, each, number)
+    return len(held)
+
+
+def _signal_at_stop(thread: int) -> int:
+    """Wait until a thread has stopped, or ended; the signal whose delivery stopped it, else 0."""
+    try:
+        status = os.waitpid(thread, _ALL_CHILDREN)[1]
+    except ChildProcessError:
+        return 0
+    is_event = status >> 16 != 0
+    return os.WSTOPSIG(status) if os.WIFSTOPPED(status) and not is_event else 0
+
+
+def _compute() -> None:
+    while True:
+        """Take what there is of a processor."""
+
+
+def _shake(seed: int, root: int, spared: list[int]) -> None:
+    """Stop processes below this one, one at a time, until this process is ended."""
+    dice = random.Random(seed)
+    while True:
+        time.sleep(dice.uniform(*_PAUSES))
+        spare = {os.getpid(), *spared}
+        there = [each.pid for each in psutil.Process(root).children(recursive=True)]
+        if found := sorted(set(there) - spare):
+            stop(dice.choice(found), dice.uniform(*_STOPS))
+
+
+@contextmanager
+def shaken(seed: int) -> Iterator[None]:
+    """Within, the machine is busy, and processes below this one are stopped now and then."""
+    busy = [multiprocessing.Process(target=_compute, daemon=True) for _ in range(_BUSY_LOOPS)]
+    for each in busy:
+        each.start()
+    spared = [each.pid for each in busy if each.pid is not None]
+    stopping = multiprocessing.Process(target=_shake, args=(seed, os.getpid(), spared), daemon=True)
+    stopping.start()
+    try:
+        yield
+    finally:
+        for each in (stopping, *busy):
+            each.kill()
+
+
+def _to_its_end(command: list[str], log: Path) -> int:
+    """Run a command; what its processes leave behind without a parent is a child of this one."""
+    with log.open("wb") as out:
+        running = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+    while True:
+        # Whatever ends is taken in at once, as a machine's init does.
+        pid, status = os.waitpid(-1, 0)
+        if pid == running.pid:
+            running.returncode = os.waitstatus_to_exitcode(status)
+            return running.returncode
+
+
+def main(count: int, command: list[str]) -> int:
+    """Print a line for each run; returns how many have failed."""
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _LOGS.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for number in range(1, count + 1):
+        log = _LOGS / f"run-{number:02}.log"
+        began = time.monotonic()
+        with shaken(number) if number % 2 == 0 else contextlib.nullcontext():
+            status = _to_its_end(command, log)
+        failed += status != 0
+        said = log.read_text(errors="replace")
+        closing = re.findall(r"^=* ?(\d+ (?:passed|failed|error).*?)[ =]*$", said, re.M)
+        how = "shaken" if number % 2 == 0 else "quiet"
+        words = closing[-1] if closing else f"ended with {status}"
+        print(f"{number:3} {how:6} {time.monotonic() - began:6.0f} s  {words}", flush=True)
+        for line in re.findall(r"^(?:FAILED|ERROR) .*$", said, re.M):
+            print(f"      {line}", flush=True)
+    print(f"{count - failed} passed, {failed} failed")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(int(sys.argv[1]), sys.argv[2:])))
