@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import importlib
 import os
@@ -31,6 +32,7 @@ from skyward_nb.words.masking import masked_repr
 
 _DIE_WITH_PARENT = 1
 _ADOPT_ORPHANS = 36
+_UNTIL_SEEN = 5.0
 
 
 class Birth(msgspec.Struct, frozen=True, tag=True):
@@ -226,9 +228,14 @@ class Forge:
             try:
                 self._become(birth, descriptors)
                 code = 0
-            except BaseException:
+            except BaseException as error:
                 # Into the agent's log: nobody else can be told any more.
-                traceback.print_exc()
+                with contextlib.suppress(OSError):
+                    traceback.print_exc()
+                if isinstance(error, OSError) and error.errno == errno.EBADF:
+                    # Its own code closed its connection. The agent sees that, ends it and says why:
+                    # an exit code that came first would hide it.
+                    time.sleep(_UNTIL_SEEN)
                 raise
             finally:
                 os._exit(code)

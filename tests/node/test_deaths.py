@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from faults.hands import agent_of
 from pools import request
+from waiting import until
 
 from skyward_nb.node import deaths
 from skyward_nb.node.deaths import HUNG_UP, Deaths
@@ -71,6 +74,21 @@ def test_each_way_to_die_is_told_from_the_others(pool):
     told = {body: death(pool, body) for body in ways}
     wrong = {body: how for body, how in told.items() if not how.startswith(ways[body])}
     assert not wrong
+
+
+def test_a_rank_that_closed_its_connection_is_told_so_by_an_agent_that_looks_late(pool):
+    agent = psutil.Process(agent_of(pool))
+
+    def go_on_late():
+        until(lambda: agent.status() == psutil.STATUS_STOPPED)
+        time.sleep(0.5)
+        agent.resume()
+
+    late = threading.Thread(target=go_on_late)
+    late.start()
+    body = f"os.kill({agent.pid}, 19)\nos.closerange(3, 10_000)\nraise SystemExit"
+    assert death(pool, body) == HUNG_UP
+    late.join()
 
 
 FAULT = "crashed: SIGSEGV, a memory fault in native code"
