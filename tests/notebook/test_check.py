@@ -121,7 +121,8 @@ def test_all_reduce_through_torch(torch_pool):
     _, table = ran.stdout.split("all-reduce of 2 ranks through torch", 1)
     rows = [line.split() for line in table.splitlines()[2:]]
     assert [row[:2] for row in rows[:3]] == [["1", "kB"], ["10", "kB"], ["100", "kB"]]
-    assert "% of that" in ran.stdout
+    # The two are measured one after the other: beside other work either may be the faster.
+    assert re.search(r"has (\d+ %|[\d.]+ times the speed) of that", ran.stdout)
     assert torch_pool.run("%%sky_remote pool=t\nkept, _").result == "[0-1] (5, 'before')"
 
 
