@@ -8,6 +8,7 @@ It answers what the process ended with, as `subprocess` has it. It ends when std
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -123,6 +124,8 @@ def _begin(task: dict[str, Any]) -> int:
 
 def main() -> None:
     models.read()
+    gc.freeze()
+    gc.enable()
     for line in sys.stdin:
         task = json.loads(line)
         if "pid" in task:
@@ -130,7 +133,3 @@ def main() -> None:
             print(code, flush=True)
         else:
             print(_begin(task), flush=True)
-
-
-if __name__ == "__main__":
-    main()

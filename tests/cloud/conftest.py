@@ -138,12 +138,18 @@ def account(shared_cloud, tmp_path_factory) -> Iterator[Path]:
         yield own
 
 
-@pytest.fixture(scope="module")
-def people(shared_cloud) -> Iterator[People]:
-    """Who uses the shared cloud, each as a process of their own."""
-    made = People(shared_cloud)
+@pytest.fixture(scope="session")
+def all_people(cloud_server) -> Iterator[People]:
+    """One process that all people are forked from: what it imports takes a second."""
+    made = People(cloud_server)
     yield made
     made.close()
+
+
+@pytest.fixture
+def people(shared_cloud, all_people) -> People:
+    """Who uses the shared cloud, each as a process of their own."""
+    return all_people
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ def answered(book, word):
 
 
 @needs_torch
+@pytest.mark.extensive
 def test_torch_trains_on_machines_that_did_not_exist_and_do_not_any_more(cloud, running):
     with rented(cloud, shared=running) as book:
         book.options += " framework=torch"
@@ -95,6 +96,7 @@ def test_what_it_costs_is_shown_before_meanwhile_and_after(cloud, running):
         assert "$" in book.here("%sky cost")
 
 
+@pytest.mark.extensive
 def test_uv_makes_an_environment_on_machines_that_reach_no_index(cloud, running, index_here):
     with rented(cloud, nodes=1, shared=running) as book:
         book.has_environment_of(index_here)

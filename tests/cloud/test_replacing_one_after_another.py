@@ -108,7 +108,11 @@ def test_credentials_of_another_account_rent_nothing(cloud, pool):
 
 
 @pytest.mark.parametrize(
-    "step", ["boot", "environment", pytest.param("launch", marks=pytest.mark.extensive)]
+    "step",
+    [
+        "environment",
+        *(pytest.param(each, marks=pytest.mark.extensive) for each in ("launch", "boot")),
+    ],
 )
 def test_an_interrupt_leaves_nothing_behind(cloud, pool, step):
     taken_back(cloud, pool, 1)
