@@ -23,6 +23,7 @@ import boto3  # noqa: F401
 from cloud import models
 from pools import start, values
 
+from skyward_nb.bootstrap.package import Package
 from skyward_nb.providers.aws import boot, quoting, renting  # noqa: F401 - the same
 from skyward_nb.providers.aws import sweep as sweeping
 from skyward_nb.words.aws import AWSAccess
@@ -124,6 +125,7 @@ def _begin(task: dict[str, Any]) -> int:
 
 def main() -> None:
     models.read()
+    Package().archive  # noqa: B018 - packed for those that are forked
     gc.freeze()
     gc.enable()
     for line in sys.stdin:

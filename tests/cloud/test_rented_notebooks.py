@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import threading
 
 import pytest
@@ -129,3 +131,23 @@ def test_an_interrupt_while_machines_boot_leaves_none(cloud, running):
         assert ran.status == "error"
         assert "that had begun to run ended again (i-" in ran.picture
         cloud.nothing_left()
+
+
+def test_a_laptop_sleeps_past_the_lease(cloud, running):
+    """Its machines have ended by themselves; awake again, it says so, and can have others."""
+    with rented(cloud, nodes=1, shared=running) as book:
+        book.options += " idle=3s"
+        (was,) = book.values("socket.gethostname()", timeout=120)
+        pid = book.kernel.manager.provisioner.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for each in cloud.machines:
+                each.cut()
+            cloud.leases_run_out(90)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert "machines" not in cloud.left()
+        again = book.cell("socket.gethostname()", timeout=150)
+        assert again.status == "error", again.picture
+        (fresh,) = book.values("socket.gethostname()", timeout=150)
+        assert fresh != was
