@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,15 +11,22 @@ from contextlib import contextmanager
 import psutil
 
 from skyward_nb.providers import folders
+from skyward_nb.wire import processes
 
 
 def ours() -> set[int]:
-    """Processes that run this package's agent, forge or ranks for these tests."""
+    """Processes that run this package's agent, forge or ranks for these tests.
+
+    Each test looks twice, and while it waits: read from /proc, that costs a fifth of what psutil's objects do.
+    """
+    root = str(folders.runtime_root()).encode()
     found: set[int] = set()
-    for process in psutil.process_iter(["pid", "cmdline", "status"]):
-        words = " ".join(process.info["cmdline"] or ())
-        if "skyward_nb.node" in words and str(folders.runtime_root()) in words:
-            found.add(process.info["pid"])
+    for pid in psutil.pids():
+        # It may have ended meanwhile.
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as words:
+            line = words.read()
+            if b"skyward_nb.node" in line and root in line:
+                found.add(pid)
     return found
 
 
@@ -27,7 +35,7 @@ def traces() -> set[str]:
     values = (folders.store_root(), folders.spill_root())
     stores = {str(path) for root in values for path in root.glob("*")}
     runtimes = {str(path) for path in folders.runtime_root().glob("*")}
-    children = {f"child {child.pid}" for child in psutil.Process().children()}
+    children = {f"child {pid}" for pid in processes.children(os.getpid())}
     return {f"process {pid}" for pid in ours()} | stores | runtimes | children
 
 

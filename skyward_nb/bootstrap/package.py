@@ -8,7 +8,7 @@ import io
 import shlex
 import tarfile
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from skyward_nb.bootstrap.facts import Facts
@@ -40,18 +40,23 @@ class Package:
 
     @cached_property
     def archive(self) -> bytes:
-        """The same bytes for the same files."""
-        buffer = io.BytesIO()
-        with (
-            gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=0) as zipped,
-            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
-        ):
-            for name, content in self._files:
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                member.mode = 0o600
-                archive.addfile(member, io.BytesIO(content))
-        return buffer.getvalue()
+        """The same bytes for the same files; a process packs them once."""
+        return _archive(self._files)
+
+
+@lru_cache(maxsize=1)
+def _archive(files: tuple[tuple[str, bytes], ...]) -> bytes:
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, content in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            member.mode = 0o600
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
 
 
 def place(facts: Facts, digest: str) -> str:

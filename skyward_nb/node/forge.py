@@ -139,18 +139,18 @@ class Forge:
         """Import what ranks will need, on one thread, and make the shell they inherit."""
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
+        # Imports make no garbage worth looking for: a fifth of the time of importing torch.
+        gc.disable()
         from skyward_nb.node import rank
         from skyward_nb.node.shell import make_shell
 
         del rank
-        gc.disable()
         self._shell = make_shell(self._folder / "ipython")
         self._import(modules)
 
     def _import(self, modules: Iterable[str]) -> None:
         """Import modules, and tell which could not be."""
         started = time.perf_counter()
-        # Imports make no garbage worth looking for: a fifth of the time of importing torch.
         gc.disable()
         missing: dict[str, str] = {}
         for module in modules:

@@ -8,6 +8,7 @@ It answers what the process ended with, as `subprocess` has it. It ends when std
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ import boto3  # noqa: F401
 from cloud import models
 from pools import start, values
 
+from skyward_nb.bootstrap.package import Package
 from skyward_nb.providers.aws import boot, quoting, renting  # noqa: F401 - the same
 from skyward_nb.providers.aws import sweep as sweeping
 from skyward_nb.words.aws import AWSAccess
@@ -123,6 +125,9 @@ def _begin(task: dict[str, Any]) -> int:
 
 def main() -> None:
     models.read()
+    Package().archive  # noqa: B018 - packed for those that are forked
+    gc.freeze()
+    gc.enable()
     for line in sys.stdin:
         task = json.loads(line)
         if "pid" in task:
@@ -130,7 +135,3 @@ def main() -> None:
             print(code, flush=True)
         else:
             print(_begin(task), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,7 @@ from cloud.sky import Cloud
 from cluster.box import why_no_boxes
 from leaks import leaves_nothing
 
-from skyward_nb.providers.aws.quoting import forget
+from skyward_nb.providers.aws import quoting
 
 _why_no_boxes = cache(why_no_boxes)
 _NEEDED = ("boto3", "moto", "flask", "flask_cors")
@@ -41,7 +41,7 @@ def cloud_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 def _ask(server: Cloud, patch: pytest.MonkeyPatch, own: Path) -> None:
     """Have this process, and what it starts, ask this cloud; what they keep lies in `own`."""
-    forget()
+    quoting.forget()
     for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
         patch.delenv(name, raising=False)
     for name, value in server.env(own).items():
@@ -69,6 +69,15 @@ def cloud(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
     if why := _why_no_boxes():
         pytest.skip(why)
     yield from _used(cloud_server, monkeypatch, tmp_path, machines=True)
+
+
+@pytest.fixture
+def offered(cloud, monkeypatch) -> Cloud:
+    """A cloud with one offer for all that is asked for."""
+    from cloud.offered import quote_of
+
+    monkeypatch.setattr(quoting, "quote_of", quote_of)
+    return cloud
 
 
 # ── faults ──────────────────────────────────────────────────────────────────────────────
@@ -138,12 +147,18 @@ def account(shared_cloud, tmp_path_factory) -> Iterator[Path]:
         yield own
 
 
-@pytest.fixture(scope="module")
-def people(shared_cloud) -> Iterator[People]:
-    """Who uses the shared cloud, each as a process of their own."""
-    made = People(shared_cloud)
+@pytest.fixture(scope="session")
+def all_people(cloud_server) -> Iterator[People]:
+    """One process that all people are forked from: what it imports takes a second."""
+    made = People(cloud_server)
     yield made
     made.close()
+
+
+@pytest.fixture
+def people(shared_cloud, all_people) -> People:
+    """Who uses the shared cloud, each as a process of their own."""
+    return all_people
 
 
 @pytest.fixture

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import warnings
 
 import pytest
-from cloud.presses import interrupts_at
+from cloud.offered import KIND, OFFER, ZONES, started, swept, wanted
 from pools import found, request, values
 from waiting import until
 
 from skyward_nb.pool import registry
-from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.aws import boot, launch, ledger, quoting, renting, sweep
+from skyward_nb.providers.aws import boot, launch, quoting, renting
 from skyward_nb.providers.ssh.machine import SSHMachine
-from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.wire.payload import unpack
-from skyward_nb.words.aws import AWSAccess
-from skyward_nb.words.errors import AccountError, HostError, PoolError, StartError
+from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.events import Output, Step
-from skyward_nb.words.image import Image
-from skyward_nb.words.offers import InstanceType, Offer, Price, Quote
+from skyward_nb.words.offers import Offer, Quote
 from skyward_nb.words.spec import PoolSpec
 
 pytestmark = pytest.mark.timeout(300)
-KIND = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)
-ZONES = ("us-east-1a", "us-east-1b")
-OFFER = Offer(
-    type=KIND, region="us-east-1", zones=ZONES, price=Price(dollars=0.085, source="a test")
-)
-
-
-@pytest.fixture
-def offered(cloud, monkeypatch):
-    async def quote_of(spec):
-        return Quote(nodes=spec.nodes, offers=(OFFER,))
-
-    monkeypatch.setattr(quoting, "quote_of", quote_of)
-    return cloud
 
 
 @pytest.fixture
@@ -49,54 +29,30 @@ def rented(offered, make):
     return make_one
 
 
-def wanted(**options):
-    return {
-        "provider": "aws", "aws": AWSAccess(region="us-east-1"), "nodes": 1,
-        "image": Image(interpreter=sys.executable), **options,
-    }  # fmt: skip
-
-
-def started(watch=lambda _: None, **options):
-    spec = PoolSpec(**wanted(**options))
-    pool = Pool(spec, PROVIDERS["aws"](), lambda _: None)
-    pool.start(watch)
-    return pool
-
-
-def swept():
-    return asyncio.run(sweep.sweep())
-
-
 # ── the way through ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_pool_is_found_again_and_then_ended(cloud, rented):
-    pool = rented(idle=60)
-    values(pool, "x = 5\nx")
-    calls = len(cloud.calls)
-    pool.leave()
-    again = found(pool)
-    again.attach(lambda _: None)
-    assert values(again, "x") == [5]
-    assert len(cloud.calls) == calls, "it is found without AWS"
-    again.close()
-    cloud.nothing_left()
-
-
-def test_each_step_is_told(offered):
+def test_each_step_is_told_and_a_pool_is_found_again_and_then_ended(offered):
     steps = []
 
     def watch(event):
         if isinstance(event, Step):
             steps.append(event)
 
-    pool = started(watch, max_cost=2)
+    pool = started(watch, max_cost=2, idle=60)
     assert pool.bill.dollars == 0.085 and pool.bill.what == "1 × c6i.large in us-east-1a"
     assert pool.bill.max_cost == 2
-    pool.close()
     done = [each.name for each in steps if each.done]
     assert done[:3] == ["launch", "boot", "login"]
     assert any(each.text == "1 × c6i.large in us-east-1a" for each in steps)
+    values(pool, "x = 5\nx")
+    calls = len(offered.calls)
+    pool.leave()
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert values(again, "x") == [5]
+    assert len(offered.calls) == calls, "it is found without AWS"
+    again.close()
     offered.nothing_left()
 
 
@@ -172,109 +128,6 @@ def test_a_budget_is_a_time():
     assert launch.lease_for(PoolSpec(provider="aws"), 1.0).deadline == 0
 
 
-# ── what goes wrong ─────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("looked_again_after", [0.1, 5.0])
-def test_a_boot_that_fails_leaves_nothing(offered, monkeypatch, looked_again_after):
-    """Whether it is seen to run before that or not."""
-    monkeypatch.setattr(launch, "_PAUSE", looked_again_after)
-    monkeypatch.setattr(boot, "_LOOK", 1.0)
-    with pytest.raises(StartError, match="ended before it could be logged in to"):
-        started(aws=AWSAccess(region="us-east-1", user="nobody-here"))
-    offered.nothing_left()
-    assert ledger.entries() == []
-
-
-def test_a_machine_that_never_answers_is_given_up(offered, monkeypatch):
-    monkeypatch.setattr(boot, "_LIMIT", 1.0)
-    offered.dead()
-    with pytest.raises(HostError):
-        started(nodes=2)
-    offered.nothing_left()
-
-
-def test_a_machine_that_shows_another_host_key_is_not_logged_in_to(offered, monkeypatch):
-    """As one that somebody puts in between would."""
-    log_in, logs = boot.log_in, []
-
-    async def swapped(*args):
-        (machine,) = offered.booted(1)
-        key = "/etc/ssh/ssh_host_ed25519_key"
-        machine.sh(f"rm {key}; ssh-keygen -q -t ed25519 -N '' -f {key}; systemctl restart ssh")
-        try:
-            return await log_in(*args)
-        finally:
-            logs.append(machine.file("/var/log/sshd.log").read_text())
-
-    monkeypatch.setattr(boot, "_LIMIT", 1.0)
-    monkeypatch.setattr(boot, "log_in", swapped)
-    with pytest.raises(HostError, match="host key"):
-        started()
-    assert "Accepted" not in logs[0] and "Connection" in logs[0]
-    assert ledger.entries() == [] and offered.left() == {}
-    offered.nothing_left()
-
-
-def test_credentials_that_are_over_end_machines_all_the_same(cloud, offered):
-    pool = started()
-    cloud.fail("TerminateInstances", "ExpiredToken", times=2)
-    with pytest.warns(UserWarning, match="told to power off"):
-        pool.close()
-    until(lambda: not cloud.machines)
-    assert len(ledger.entries()) == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert swept().records == [pool.pool_id]
-    cloud.nothing_left()
-
-
-def test_credentials_that_are_over_while_machines_boot_are_no_end(offered, monkeypatch):
-    """Who can log in needs nothing of AWS: it is looked again whether they run."""
-    monkeypatch.setattr(boot, "_LOOK", 0.05)
-    log_in = boot.log_in
-
-    async def refused(*args):
-        offered.fail("DescribeInstances", "ExpiredToken")
-        return await log_in(*args)
-
-    monkeypatch.setattr(boot, "log_in", refused)
-    pool = started()
-    assert offered.calm()
-    values(pool, "1")
-    pool.close()
-    offered.nothing_left()
-
-
-def test_credentials_that_are_over_end_machines_that_were_not_readied(offered, monkeypatch):
-    async def refused(*_: object):
-        offered.fail("", "ExpiredToken", times=0)
-        raise StartError("default", "it cannot be readied")
-
-    monkeypatch.setattr(renting, "made_ready", refused)
-    with pytest.raises(StartError, match="it cannot be readied"):
-        started()
-    until(lambda: not offered.machines)
-    offered.calm()
-    assert len(swept().records) == 1
-    offered.nothing_left()
-
-
-def test_without_rights_nothing_is_begun(offered):
-    offered.fail("GetCallerIdentity", "InvalidClientTokenId")
-    with pytest.raises(AccountError, match="aws configure"):
-        started()
-    assert ledger.entries() == [] and offered.left() == {}
-
-
-@pytest.mark.parametrize("step", ["launch", "boot", "environment"])
-def test_an_interrupt_leaves_nothing(offered, step):
-    with pytest.raises(KeyboardInterrupt):
-        started(interrupts_at(step))
-    assert ledger.entries() == [] and offered.left() == {}
-    offered.nothing_left()
-
-
 # ── taken back ──────────────────────────────────────────────────────────────────────────
 
 WAITS = """
@@ -290,7 +143,9 @@ kept
 """
 
 
-def test_a_notice_is_shown_and_what_is_to_be_saved_is_saved(cloud, rented, monkeypatch):
+def test_a_notice_is_shown_what_is_to_be_saved_is_saved_and_what_was_taken_back_is_missed_soon(
+    cloud, rented, monkeypatch
+):
     spot = Offer(type=KIND, region="us-east-1", zones=ZONES, spot=True, price=OFFER.price)
 
     async def quote_of(spec):
@@ -311,13 +166,8 @@ def test_a_notice_is_shown_and_what_is_to_be_saved_is_saved(cloud, rented, monke
     (end,) = outcome.done.values()
     assert unpack(end.value, pool.store) == ["saved"]
     assert "EC2 takes this machine back at" in "".join(heard)
-
-
-def test_a_machine_that_was_taken_back_is_missed_soon(cloud, rented, monkeypatch):
     asked = []
     monkeypatch.setattr(SSHMachine, "agent_log", lambda *each: asked.append(each))
-    pool = rented()
-    (machine,) = cloud.machines
     machine.reclaim()
     # Not only when it could not be reached for as long as `idle`.
     with pytest.raises(PoolError, match="is gone"):

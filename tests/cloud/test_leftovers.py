@@ -26,8 +26,9 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("case", all_cases() if takes_all else sample(), ids=str)
 
 
-IN_OTHERS = ("one", "two", "spot", "sweep")
-"""Scenes whose calls are made in another one, too: `placed`, `quota`, `sweep without a record`."""
+IN_OTHERS = ("one", "two", "spot", "quota", "sweep", "sweep without a record", "replacement")
+"""Scenes whose calls are made in others, too: `placed`, `boot`, those of the sample, and, of the last,
+`test_a_machine_that_was_taken_back_has_another_in_its_place`."""
 
 
 def costs(cloud):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from cloud.notebooks import rented
+from cloud.notebooks import OPTIONS, START
+from cluster.notebooks import Notebook
 from kernels import kernel
+from leaks import leaves_nothing
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -17,18 +19,10 @@ def cloud(shared_cloud, account):
     return shared_cloud
 
 
-def test_a_kernel_that_ends_takes_its_machines_with_it(cloud):
-    with kernel() as running:
-        running.run("import sys, skyward_nb as sky\nhere = sky.Image(interpreter=sys.executable)")
-        line = "provider=aws region=us-east-1 instance_type=c6i.large image=here yes"
-        ran = running.run(f"%%sky_remote {line}\n1", 120)
-        assert ran.status == "ok", ran.traceback
-    cloud.nothing_left()
-
-
-def test_a_kernel_that_is_killed_finds_its_machines_again(cloud):
-    with rented(cloud, nodes=1) as book:
-        book.options += " idle=10m"
+def test_a_kernel_that_is_killed_finds_its_machines_again_and_ends_them_with_itself(cloud):
+    with leaves_nothing(), kernel() as running:
+        assert running.run(START).status == "ok"
+        book = Notebook(running, options=f"{OPTIONS} nodes=1 idle=10m")
         book.well("kept = 5", timeout=120)
         words = book.kernel.restart(by_kill=True)
         line = re.search(r"%sky attach pool=\S+", words)
@@ -43,3 +37,4 @@ def test_a_kernel_that_is_killed_finds_its_machines_again(cloud):
         ran = book.kernel.run("%%sky_remote\nkept", 60)
         assert ran.result == "[0] 5", ran.traceback
         assert cloud.actions().count("RunInstances") == 1
+    cloud.nothing_left()

@@ -82,10 +82,16 @@ def test_where_nobody_can_be_asked_nothing_is_rented(cloud, notebook):
     assert "RunInstances" not in cloud.actions()
 
 
-def test_what_a_pool_costs_is_shown_until_its_end(cloud, notebook):
-    ran = notebook.run(f"%%sky_remote {RENTED} nodes=2\nimport os\nos.environ['RANK']", 110)
+def test_the_way_to_machines_and_what_they_cost_are_shown_until_their_end(cloud, notebook):
+    cloud.capacity("c6i.large", "us-east-1a", 0)
+    rented = RENTED.replace("cpus=2", "instance_type=c6i.large nodes=2")
+    ran = notebook.run(f"%%sky_remote {rented}\nimport os\nos.environ['RANK']", 110)
     assert ran.status == "ok", ran.traceback
     assert ran.result == "[0] '0'\n[1] '1'"
+    there, here = (f"c6i.large in us-east-1{zone}" for zone in "ab")
+    assert f"next zone: {here} (not {there}: " in ran.picture
+    time_line = r"launch [\d.]+ m?s, boot [\d.]+ m?s, login [\d.]+ m?s, .*agent [\d.]+ m?s"
+    assert re.search(time_line, ran.picture)
     assert " / h, $0.0" in ran.picture and "so far" in ran.picture
     record = ran.displays[-1]
     assert any("skyward.run+json" in kind for kind in record)
@@ -119,20 +125,9 @@ def test_what_machines_cost_of_which_not_all_ran_is_told(cloud, notebook):
     cloud.nothing_left()
 
 
-def test_the_way_to_machines_is_told_in_the_picture(cloud, notebook):
-    cloud.capacity("c6i.large", "us-east-1a", 0)
-    rented = RENTED.replace("cpus=2", "instance_type=c6i.large")
-    ran = notebook.run(f"%%sky_remote {rented}\n1", 110)
-    assert ran.status == "ok", ran.traceback
-    there, here = (f"c6i.large in us-east-1{zone}" for zone in "ab")
-    assert f"next zone: {here} (not {there}: " in ran.picture
-    time_line = r"launch [\d.]+ m?s, boot [\d.]+ m?s, login [\d.]+ m?s, .*agent [\d.]+ m?s"
-    assert re.search(time_line, ran.picture)
-    notebook.run("%sky down")
-    cloud.nothing_left()
-
-
-def test_what_may_be_spent_stops_new_work(cloud, notebook):
+def test_what_may_be_spent_stops_new_work_and_a_pool_that_ended_for_it_is_not_rented_again_unasked(
+    cloud, notebook
+):
     ran = notebook.run(f"%%sky_remote {RENTED} max_cost=5\nx = 7", 110)
     assert ran.status == "ok", ran.traceback
     notebook.run(SPEND.format(share=0.9))
@@ -146,13 +141,6 @@ def test_what_may_be_spent_stops_new_work(cloud, notebook):
     ran = notebook.run("%sky pull x")
     assert ran.status == "ok", ran.traceback
     assert notebook.run("x").result == "[0] 7"
-    notebook.run("%sky down")
-    cloud.nothing_left()
-
-
-def test_a_pool_that_ended_for_its_budget_is_not_rented_again_unasked(cloud, notebook):
-    ran = notebook.run(f"%%sky_remote {RENTED} max_cost=5\nx = 7", 110)
-    assert ran.status == "ok", ran.traceback
     notebook.run(SPEND.format(share=0.9997))
     (machine,) = cloud.machines
     ran = notebook.run(
@@ -171,10 +159,30 @@ def test_a_pool_that_ended_for_its_budget_is_not_rented_again_unasked(cloud, not
     cloud.nothing_left()
 
 
-def test_what_is_not_known_to_be_gone_is_not_said_to_be(cloud, notebook):
-    ran = notebook.run(f"%%sky_remote {RENTED}\n1", 110)
+WAITS = """%%sky_remote
+import time
+import skyward_nb as sky
+saved = []
+sky.on_preempt(lambda: saved.append("saved"))
+until = time.monotonic() + 60
+while not saved and time.monotonic() < until:
+    time.sleep(0.05)
+saved"""
+
+
+def test_a_notice_is_in_the_picture_and_what_is_not_known_to_be_gone_is_not_said_to_be(
+    cloud, notebook
+):
+    ran = notebook.run(f"%%sky_remote {RENTED} spot=yes\n1", 110)
     assert ran.status == "ok", ran.traceback
     (machine,) = cloud.machines
+    running = notebook.begin(WAITS)
+    machine.notice()
+    ran = notebook.finish(running, 90)
+    assert ran.status == "ok", ran.traceback
+    assert ran.result == "[0] ['saved']"
+    assert "EC2 takes this machine back at" in ran.picture
+    assert f"{machine.instance} is taken back at " in notebook.run("%sky status").stdout
     cloud.fail("TerminateInstances", "UnauthorizedOperation", times=0)
     cloud.fail("DescribeInstances", "ExpiredToken", times=0)
     down = notebook.run("%sky down", 110)
@@ -190,39 +198,20 @@ def test_what_is_not_known_to_be_gone_is_not_said_to_be(cloud, notebook):
     cloud.nothing_left()
 
 
-WAITS = """%%sky_remote
-import time
-import skyward_nb as sky
-saved = []
-sky.on_preempt(lambda: saved.append("saved"))
-until = time.monotonic() + 60
-while not saved and time.monotonic() < until:
-    time.sleep(0.05)
-saved"""
-
-
-def test_a_notice_is_in_the_picture_of_the_cell_that_runs(cloud, notebook):
-    ran = notebook.run(f"%%sky_remote {RENTED} spot=yes\n1", 110)
-    assert ran.status == "ok", ran.traceback
-    (machine,) = cloud.machines
-    running = notebook.begin(WAITS)
-    machine.notice()
-    ran = notebook.finish(running, 90)
-    assert ran.status == "ok", ran.traceback
-    assert ran.result == "[0] ['saved']"
-    assert "EC2 takes this machine back at" in ran.picture
-    assert f"{machine.instance} is taken back at " in notebook.run("%sky status").stdout
-    notebook.run("%sky down")
-    cloud.nothing_left()
-
-
 def test_a_machine_that_is_taken_back_is_replaced_in_the_picture_of_the_next_cell(cloud, notebook):
     # Of one type alone: where there is none, each further one takes a while to find out.
     rented = RENTED.replace("cpus=2", "instance_type=c6i.large nodes=2 on_preempt=replace")
     ran = notebook.run(f"%%sky_remote {rented}\nx = 7\nx", 110)
     assert ran.status == "ok", ran.traceback
     first, second = cloud.machines
+    cloud.fail("RunInstances", "InsufficientInstanceCapacity", times=0)
     second.reclaim()
+    ran = notebook.run("%%sky_remote\n1", 110)
+    assert "NotReplaced" in ran.traceback and "It keeps its other machine (1)" in ran.traceback
+    status = notebook.run("%sky status").stdout
+    assert f"ended with {second.instance} (EC2 says" in status
+    assert "the next run starts all ranks anew" in status
+    cloud.calm()
     ran = notebook.run(
         "%%sky_remote\nimport skyward_nb as sky\nsky.instance_info().generation", 110
     )
@@ -232,15 +221,5 @@ def test_a_machine_that_is_taken_back_is_replaced_in_the_picture_of_the_next_cel
     assert "in place of node" in ran.picture and "; it took " in ran.picture
     assert "lost with the ranks: x" in ran.picture
     assert {each.instance for each in cloud.machines} > {first.instance}
-    third = ({each.instance for each in cloud.machines} - {first.instance}).pop()
-    cloud.fail("RunInstances", "InsufficientInstanceCapacity", times=0)
-    next(each for each in cloud.machines if each.instance == third).reclaim()
-    ran = notebook.run("%%sky_remote\n1", 110)
-    assert "NotReplaced" in ran.traceback and "It keeps its other machine (1)" in ran.traceback
-    status = notebook.run("%sky status").stdout
-    assert f"ended with {third} (EC2 says" in status
-    assert "the next run starts all ranks anew" in status
-    cloud.calm()
-    assert notebook.run("%%sky_remote\n2", 110).result == "[0-1] 2"
     notebook.run("%sky down")
     cloud.nothing_left()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import threading
 
 import pytest
@@ -61,6 +63,7 @@ def answered(book, word):
 
 
 @needs_torch
+@pytest.mark.extensive
 def test_torch_trains_on_machines_that_did_not_exist_and_do_not_any_more(cloud, running):
     with rented(cloud, shared=running) as book:
         book.options += " framework=torch"
@@ -95,6 +98,7 @@ def test_what_it_costs_is_shown_before_meanwhile_and_after(cloud, running):
         assert "$" in book.here("%sky cost")
 
 
+@pytest.mark.extensive
 def test_uv_makes_an_environment_on_machines_that_reach_no_index(cloud, running, index_here):
     with rented(cloud, nodes=1, shared=running) as book:
         book.has_environment_of(index_here)
@@ -127,3 +131,23 @@ def test_an_interrupt_while_machines_boot_leaves_none(cloud, running):
         assert ran.status == "error"
         assert "that had begun to run ended again (i-" in ran.picture
         cloud.nothing_left()
+
+
+def test_a_laptop_sleeps_past_the_lease(cloud, running):
+    """Its machines have ended by themselves; awake again, it says so, and can have others."""
+    with rented(cloud, nodes=1, shared=running) as book:
+        book.options += " idle=3s"
+        (was,) = book.values("socket.gethostname()", timeout=120)
+        pid = book.kernel.manager.provisioner.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for each in cloud.machines:
+                each.cut()
+            cloud.leases_run_out(90)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert "machines" not in cloud.left()
+        again = book.cell("socket.gethostname()", timeout=150)
+        assert again.status == "error", again.picture
+        (fresh,) = book.values("socket.gethostname()", timeout=150)
+        assert fresh != was

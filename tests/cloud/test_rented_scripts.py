@@ -27,6 +27,7 @@ print("left")
 """
 
 
+@pytest.mark.extensive
 def test_a_script_rents_machines_and_leaves_none(cloud, tmp_path):
     ran = run_text(_RENTS.format(nodes=2, then="pass"), tmp_path, timeout=200)
     assert ran.returncode == 0, ran.stderr
@@ -44,6 +45,8 @@ def test_a_script_that_fails_leaves_none(cloud, tmp_path):
     text = _RENTS.format(nodes=1, then="raise LookupError('at home')")
     ran = run_text(text, tmp_path, timeout=200)
     assert ran.returncode == 1 and "LookupError: at home" in ran.stderr
-    assert "RunInstances" in cloud.actions()
+    (found,) = json.loads(ran.stdout)
+    assert found[:2] == ["hello", 1000]
+    assert cloud.actions().count("RunInstances") == 1
     cloud.nothing_left()
     assert ledger.entries() == []

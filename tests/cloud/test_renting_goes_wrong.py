@@ -15,18 +15,6 @@ def cloud(shared_cloud):
     shared_cloud.nothing_left()
 
 
-def test_what_is_left_would_be_seen(cloud, people):
-    """The check of all these tests: without leases and a sweep there is something."""
-    cloud.kill("RunInstances", "sent")
-    person = people.person()
-    assert person.does("pool").code == -9
-    assert {"machines", "volumes", "interfaces", "groups"} <= set(cloud.left())
-    cloud.leases_run_out()
-    assert set(cloud.left()) == {"groups"}
-    assert person.does("sweep").code == 0
-    cloud.nothing_left()
-
-
 def test_a_sweep_alone_ends_what_is_no_pool_yet(cloud, people):
     cloud.kill("RunInstances", "answered")
     person = people.person()
@@ -118,12 +106,17 @@ def test_machines_that_never_answer_are_given_back(cloud, people):
     cloud.nothing_left()
 
 
-def test_groups_that_linger_are_removed_by_who_comes_next(cloud, people):
+def test_what_is_left_would_be_seen_and_groups_that_linger_are_removed_by_who_comes_next(
+    cloud, people
+):
+    """The check of all these tests: without leases and a sweep there is something."""
     person = people.person()
     cloud.kill("RunInstances", "sent")
     assert person.does("pool").code == -9
+    assert {"machines", "volumes", "interfaces", "groups"} <= set(cloud.left())
     cloud.lingering(1)
     cloud.leases_run_out()
+    assert set(cloud.left()) == {"groups"}
     assert person.does("sweep").code == 0
     assert set(cloud.left()) == {"groups"}
     cloud.lingering(0)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from cloud import notebooks
+from cloud.cases import calls_of
 from cloud.replaced import (
     OPTIONS,
     PLACES,
@@ -42,6 +43,7 @@ def test_a_machine_that_was_taken_back_has_another_in_its_place(cloud, rented):
     was = machine_of(cloud, pool, 1)
     was.notice()
     until(lambda: pool.look(lambda _: None) or pool._lines.links[1].noticed)
+    calls = len(cloud.calls)
     old = taken_back(cloud, pool, 1)
     assert pool.bill.dollars == pytest.approx(0.04), "what is gone costs nothing"
     alone = pool.bill
@@ -84,9 +86,28 @@ def test_a_machine_that_was_taken_back_has_another_in_its_place(cloud, rented):
     assert {each.zone for each in record().machines} == {"us-east-1a"}
     assert old not in {name for each in record().attempts for name in each.instances}
     assert [each.token.rpartition("-")[2] for each in record().attempts] == ["0", "1"]
+    stays = an_old_machine_that_is_not_known_to_end_is_told_of(cloud, pool)
+    assert stays in {each.instance for each in cloud.machines}
     pool.close()
     cloud.nothing_left()
     assert ledger.entries() == []
+    made = {each.action for each in cloud.calls[calls:]}
+    assert made == set(calls_of("replacement")), "cases are made of these"
+
+
+def an_old_machine_that_is_not_known_to_end_is_told_of(cloud, pool):
+    """And ends with the pool; its instance."""
+    old = machine_of(cloud, pool, 1)
+    old.notice()
+    until(lambda: pool.look(lambda _: None) or pool._lines.links[1].noticed)
+    cloud.fail("TerminateInstances", "UnauthorizedOperation", times=1)
+    notes = []
+    ran(pool, "1", lambda event: notes.append(event.text) if isinstance(event, Noted) else None)
+    (told,) = notes
+    assert told.startswith(f"{old.instance} may still run (")
+    assert old.instance in {name for each in record().attempts for name in each.instances}
+    assert len(cloud.machines) == 3
+    return old.instance
 
 
 def test_what_is_spent_rents_nothing_new(cloud, rented):
@@ -98,6 +119,7 @@ def test_what_is_spent_rents_nothing_new(cloud, rented):
     cloud.nothing_left()
 
 
+@pytest.mark.extensive
 def test_two_of_three_are_replaced_at_once_in_their_order(cloud, rented):
     pool = rented(nodes=3)
     before = values(pool, PLACES)
@@ -116,22 +138,7 @@ def test_two_of_three_are_replaced_at_once_in_their_order(cloud, rented):
     cloud.nothing_left()
 
 
-def test_an_old_machine_that_is_not_known_to_end_is_told_of_and_ends_with_the_pool(cloud, rented):
-    pool = rented()
-    old = machine_of(cloud, pool, 1)
-    old.notice()
-    until(lambda: pool.look(lambda _: None) or pool._lines.links[1].noticed)
-    cloud.fail("TerminateInstances", "UnauthorizedOperation", times=1)
-    notes = []
-    ran(pool, "1", lambda event: notes.append(event.text) if isinstance(event, Noted) else None)
-    (told,) = notes
-    assert told.startswith(f"{old.instance} may still run (")
-    assert old.instance in {name for each in record().attempts for name in each.instances}
-    assert len(cloud.machines) == 3
-    pool.close()
-    cloud.nothing_left()
-
-
+@pytest.mark.extensive
 def test_a_pool_whose_machines_all_went_while_nobody_was_there_is_gone(cloud, rented):
     pool = rented(idle=120)
     old = left_alone(cloud, pool, 0, 1)

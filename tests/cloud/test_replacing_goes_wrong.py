@@ -18,10 +18,9 @@ def cloud(shared_cloud):
     "when",
     [
         "sent",
-        "TerminateInstances",
         *(
             pytest.param(each, marks=pytest.mark.extensive)
-            for each in ("before", "answered", "as it boots")
+            for each in ("before", "answered", "as it boots", "TerminateInstances")
         ),
     ],
 )
@@ -45,13 +44,8 @@ def test_who_gets_another_machine_for_one_that_was_taken_back_is_killed(cloud, p
     cloud.nothing_left()
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "InsufficientInstanceCapacity",
-        pytest.param("UnauthorizedOperation", marks=pytest.mark.extensive),
-    ],
-)
+@pytest.mark.extensive
+@pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "UnauthorizedOperation"])
 def test_another_machine_is_refused_and_nothing_is_left(cloud, people, code):
     person = people.person()
     begun = person.begin("replaced").up()

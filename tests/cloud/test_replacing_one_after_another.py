@@ -83,6 +83,7 @@ def test_the_head_that_will_be_taken_back_is_replaced_before_the_next_cell(cloud
     assert [each[:3] for each in values(kept.pool, PLACES)] == places
 
 
+@pytest.mark.extensive
 def test_a_run_that_goes_on_ends_as_ranks_that_die_end_it(cloud, pool):
     before, old = generation(pool), machine_of(cloud, pool, 1)
     outcome, _ = ran(pool, "import time\nprint('begun')\ntime.sleep(120)", when_begun(old.reclaim))
@@ -108,7 +109,11 @@ def test_credentials_of_another_account_rent_nothing(cloud, pool):
 
 
 @pytest.mark.parametrize(
-    "step", ["boot", "environment", pytest.param("launch", marks=pytest.mark.extensive)]
+    "step",
+    [
+        "environment",
+        *(pytest.param(each, marks=pytest.mark.extensive) for each in ("launch", "boot")),
+    ],
 )
 def test_an_interrupt_leaves_nothing_behind(cloud, pool, step):
     taken_back(cloud, pool, 1)
@@ -158,6 +163,7 @@ def test_who_attaches_to_a_run_that_lost_a_machine_sees_how_it_ends(cloud, kept,
     assert [each[:3] for each in values(again, PLACES)] == places
 
 
+@pytest.mark.extensive
 def test_where_there_is_no_spot_machine_in_its_zone_the_next_way_is_taken(cloud, pool):
     taken_back(cloud, pool, 1)
     cloud.capacity(KIND.name, "us-east-1a", 0)

@@ -16,10 +16,11 @@ from pools import values
 pytestmark = pytest.mark.timeout(300)
 needs_torch = needs("torch")
 ALL_REDUCED = """
-import socket, torch, torch.distributed as dist
+import os, socket, torch, torch.distributed as dist
 total = torch.ones(1) * (dist.get_rank() + 1)
 dist.all_reduce(total)
-(dist.get_backend(), dist.get_world_size(), total.item(), socket.gethostname())
+backend, size, head = dist.get_backend(), dist.get_world_size(), os.environ["MASTER_ADDR"]
+(backend, size, total.item(), socket.gethostname(), head)
 """
 
 
@@ -54,6 +55,11 @@ def test_ranks_that_wait_for_a_machine_that_is_taken_back_are_let_go(cloud, pool
     outcome, _ = ran(pool, body, when_begun(old.reclaim))
     assert outcome.lost[1].how.startswith(f"ended with {old.instance} (EC2 says")
     assert outcome.done[0].interrupted or outcome.done[0].failure, outcome
+    assert outcome.pool_lost[0].endswith("the next run rents another machine in its place")
+    assert len(cloud.machines) == 1, "nobody needs one yet"
     _, now = ran(pool, ALL_REDUCED)
     assert [each[:3] for each in now] == [("gloo", 2, 3.0)] * 2
-    assert [each[3] for each in now] == [machine_of(cloud, pool, n).name for n in range(2)]
+    machines = [machine_of(cloud, pool, n) for n in range(2)]
+    assert [each[3] for each in now] == [each.name for each in machines]
+    # They reach one another where only they are: at public ones, none reaches another.
+    assert {each[4] for each in now} == {machines[0].private}

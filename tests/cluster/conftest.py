@@ -59,7 +59,7 @@ def kernel_of_module() -> Iterator[notebooks.KernelOfModule]:
 
 @pytest.fixture
 def notebook(kernel_of_module: notebooks.KernelOfModule):
-    """`with notebook(town) as book`, in the kernel of the module; with variables in a kernel of its own."""
+    """`with notebook(town) as book`, in the kernel of the module."""
     return partial(notebooks.notebook, lender=kernel_of_module)
 
 

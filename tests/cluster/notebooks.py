@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -176,22 +177,27 @@ def notebook(
     """A notebook for a town; when its pools are down nothing is left of them, here or there.
 
     With `leaves`, hosts may be gone or full, and keep what they have. Its kernel is that of a
-    module, or one of its own that has these variables.
+    module, or one of its own; it has these variables meanwhile.
     """
     with ExitStack() as stack:
-        if lender is not None and not env:
+        if lender is not None:
             running = stack.enter_context(lender.lent())
             before = stack.enter_context(leaves_nothing())
         else:
             before = stack.enter_context(leaves_nothing())
-            running = stack.enter_context(kernel(**env))
-            lender = None
+            running = stack.enter_context(kernel())
         assert running.run(START).status == "ok"
         book = TownNotebook(running, town)
+        if env:
+            book.here(f"os.environ.update({env!r})")
         yield book
         down = running.run("%sky down all", 60)
         assert down.status == "ok", down.traceback
         book.restore_limits()
+        for name in env:
+            was = os.environ.get(name)
+            is_to_be = "os.environ.pop({0!r})" if was is None else "os.environ[{0!r}] = {1!r}"
+            book.here(f"import os\n{is_to_be.format(name, was)}")
         if lender is not None:
             # It may have been restarted.
             before.add(f"child {running.manager.provisioner.pid}")

@@ -23,11 +23,12 @@ def at_home(host):
     return [local for _, local, _, state, *_ in words if state == "0A" and local[:8] == "0100007F"]
 
 
-def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, notebook, index_here):
-    town = hosts(2)
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.extensive)])
+def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, notebook, index_here, count):
+    town = hosts(count)
     with notebook(town) as book:
         book.has_environment_of(index_here)
-        assert book.values("import six\nsix.__name__", timeout=200) == ["six"] * 2
+        assert book.values("import six\nsix.__name__", timeout=200) == ["six"] * count
         for host in town:
             assert at_home(host) == []
             said = book.here(f"%sky logs node={host.name}")
@@ -37,7 +38,7 @@ def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, notebook, in
             assert "skyward:" not in said
         # What is found again needs no way out.
         assert book.kernel.run("%sky down", 60).status == "ok"
-        assert book.values("import six\nsix.__name__") == ["six"] * 2
+        assert book.values("import six\nsix.__name__") == ["six"] * count
         assert "over this line" not in book.here("%sky logs node=all")
 
 

@@ -27,6 +27,7 @@ def refused(book, more=""):
 # ── ways ────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.extensive
 def test_hosts_behind_another_are_reached_by_way_of_it(hosts, notebook):
     town = hosts(3, behind=True)
     with notebook(town) as book:
@@ -58,13 +59,18 @@ def test_a_host_is_named_by_its_address_with_all_said_on_the_line(hosts, noteboo
         assert book.values("socket.gethostname()") == town.names
 
 
-def test_one_session_is_enough(hosts, notebook):
+def test_one_session_is_enough_and_nothing_listens_but_sshd(hosts, notebook):
     town = hosts(2)
     for host in town:
         host.stop_sshd()
         host.start_sshd(MaxSessions=1)
     with notebook(town) as book:
         assert book.values("socket.gethostname()") == town.names
+        for host in town:
+            # Local address, in hexadecimal with its port; 0A is listening.
+            lines = host.run("cat /proc/net/tcp /proc/net/tcp6").splitlines()
+            listening = {row.split()[1] for row in lines if row.split()[3] == "0A"}
+            assert {each.rpartition(":")[2] for each in listening} == {"0016"}, listening
         book.here("large = os.urandom(5_000_000)")
         assert book.values("len(large)") == [5_000_000] * 2
 
@@ -278,8 +284,10 @@ def test_another_user_learns_nothing(hosts, notebook):
     [
         "mkdir",
         pytest.param("touch", marks=pytest.mark.extensive),
-        "ln -s ~ann",
-        pytest.param("ln -s /nowhere", marks=pytest.mark.extensive),
+        *(
+            pytest.param(each, marks=pytest.mark.extensive)
+            for each in ("ln -s ~ann", "ln -s /nowhere")
+        ),
     ],
 )
 def test_another_user_in_the_way_is_told_of(hosts, notebook, how):
@@ -293,17 +301,6 @@ def test_another_user_in_the_way_is_told_of(hosts, notebook, how):
         town[0].run(f"rm -r {place}", user="bob")
         assert book.values("socket.gethostname()") == town.names
     nothing_left(town)
-
-
-def test_nothing_listens_but_sshd(hosts, notebook):
-    town = hosts(2)
-    with notebook(town) as book:
-        book.well("1")
-        for host in town:
-            # Local address, in hexadecimal with its port; 0A is listening.
-            lines = host.run("cat /proc/net/tcp /proc/net/tcp6").splitlines()
-            listening = {row.split()[1] for row in lines if row.split()[3] == "0A"}
-            assert {each.rpartition(":")[2] for each in listening} == {"0016"}, listening
 
 
 def test_no_word_of_the_person_is_in_a_process_list(hosts, notebook):

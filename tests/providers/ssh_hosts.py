@@ -10,6 +10,7 @@ from pools import request
 from sshds import sshd
 from waiting import until
 
+from skyward_nb.api.nodelogs import node_logs
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.words.events import Output, Phase
 
@@ -65,3 +66,15 @@ def wait_for_phase(events, word):
 def printed(events, rank):
     """Words that a rank printed."""
     return "".join(e.text for e in events if isinstance(e, Output) and e.rank == rank).split()
+
+
+def names(pool):
+    return [machine.name for machine in pool._generations.machines]
+
+
+def kept_of(pool_id, which="all"):
+    return node_logs(pool_id, which, list).words
+
+
+def parts(words):
+    return list(dict.fromkeys(word.part for word in words))
