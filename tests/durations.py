@@ -1,6 +1,7 @@
 """How long tests take: a pytest plugin that measures, orders and limits, and the table of CONTRIBUTING.md.
 
-Each run writes `build/durations.json` and prints the slowest tests; a file above its limit is an error.
+Each run writes `durations.json` into `build` and prints the slowest tests; a file above its limit is an error.
+An environment below `build`, such as that of another Python, has its own such file in its own folder.
 `python tests/durations.py` (`make durations`) keeps the last run's figures in `tests/durations.json`,
 which decides the order of files, and draws the table anew.
 """
@@ -18,7 +19,15 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 _HERE = Path(__file__).parent
-LAST = _HERE.parent / "build" / "durations.json"
+_BUILD = _HERE.parent / "build"
+
+
+def last_in(prefix: Path) -> Path:
+    """Where the environment at this prefix leaves its figures: those of one never replace another's."""
+    return (prefix if prefix.is_relative_to(_BUILD) else _BUILD) / "durations.json"
+
+
+LAST = last_in(Path(sys.prefix).resolve())
 """Seconds of each test of the last run, its fixtures included."""
 EXPECTED = _HERE / "durations.json"
 """Seconds of each file when the table was last drawn."""
@@ -30,6 +39,8 @@ _PURE = 1.0
 """A file that takes less starts nothing; such files run first."""
 MATRICES = frozenset({"tests/faults/test_matrix.py", "tests/cloud/test_leftovers.py"})
 """Files of hundreds of cases under `--all`, which are divided among processes."""
+TOGETHER = ("tests/lab",)
+"""Folders that one process takes whole, as their files share what they start."""
 BLOCK = 50
 """Neighbouring cases of a matrix that one process takes, as their pools are alike."""
 
@@ -178,7 +189,8 @@ class ByFile(LoadFileScheduling):
             name = file_of(nodeid)
             block = self._seen[name] // BLOCK if name in MATRICES else 0
             self._seen[name] += 1
-            self._scopes[nodeid] = f"{name} {block}"
+            folder = name.rpartition("/")[0]
+            self._scopes[nodeid] = folder if folder in TOGETHER else f"{name} {block}"
         return self._scopes[nodeid]
 
 

@@ -52,25 +52,31 @@ def meet(*names):
 
 
 _REMEMBER = """
-import os as _os, sys as _sys
+import gc as _gc, os as _os, sys as _sys
 get_ipython().as_it_was = _os.getcwd(), dict(_os.environ), list(_sys.path)
-del _os, _sys
+_gc.freeze()
+del _gc, _os, _sys
 """
+# What is there before and after a test is frozen: `%reset` collects garbage, and need not look at it.
 _WIPE = """
 %unload_ext skyward_nb
 %reset -f
-import os as _os, sys as _sys
-_folder, _env, _path = get_ipython().as_it_was
-_os.chdir(_folder)
-for _name in {**_os.environ, **_env}:
-    _os.environ[_name] = _env.get(_name, "")
-    if _name not in _env:
-        del _os.environ[_name]
-_sys.path[:] = _path
-_history = get_ipython().history_manager
-_history.input_hist_parsed[:] = _history.input_hist_raw[:] = [""]
-get_ipython().execution_count = 1
-%reset -f
+def _as_it_was():
+    import gc, os, sys
+    shell = get_ipython()
+    folder, env, path = shell.as_it_was
+    os.chdir(folder)
+    for name in {**os.environ, **env}:
+        os.environ[name] = env.get(name, "")
+        if name not in env:
+            del os.environ[name]
+    sys.path[:] = path
+    history = shell.history_manager
+    history.input_hist_parsed[:] = history.input_hist_raw[:] = [""]
+    shell.execution_count = 1
+    gc.freeze()
+_as_it_was()
+del _as_it_was
 %load_ext skyward_nb
 """
 

@@ -9,8 +9,11 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+T = TypeVar("T")
 _SAID = re.compile(r"^\[ranks? (\d+)(?:-(\d+))?\] (.*)$", re.MULTILINE)
 COMMAND = [sys.executable, "-m", "skyward_nb"]
 
@@ -65,3 +68,10 @@ def said(text: str) -> dict[str, list[int]]:
     for first, last, line in _SAID.findall(text):
         found.setdefault(line, []).extend(range(int(first), int(last or first) + 1))
     return {line: sorted(ranks) for line, ranks in found.items()}
+
+
+def document(ran: Ran, kind: type[T]) -> T:
+    """What was printed, which has the keys that `--help` says and no others."""
+    found = msgspec.json.decode(ran.stdout, type=kind)
+    assert json.loads(msgspec.json.encode(found)) == ran.json
+    return found

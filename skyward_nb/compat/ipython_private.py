@@ -1,4 +1,4 @@
-"""IPython's private names: numbers of cells, how tracebacks are shown, and what completes.
+"""IPython's private names: numbers of cells, and how tracebacks are shown.
 
 Without them there is no notebook: where one is missing, AttributeError or ImportError says which.
 
@@ -57,9 +57,3 @@ def print_by_repr() -> Callable[..., None]:
     from IPython.lib.pretty import _repr_pprint
 
     return _repr_pprint
-
-
-def completed_commands(shell: InteractiveShell) -> set[str]:
-    """Commands that completions are hooked to."""
-    hooks = shell.strdispatchers.get("complete_command")
-    return set(hooks.strs) if hooks is not None else set()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import TryNext, UsageError
+from IPython.core.completer import (
+    CompletionContext,
+    SimpleCompletion,
+    SimpleMatcherResult,
+    context_matcher,
+)
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.ultratb import SyntaxTB
 
-from skyward_nb.compat.ipython_private import completed_commands, theme_of
+from skyward_nb.compat.ipython_private import theme_of
 
 if TYPE_CHECKING:
     from skyward_nb.notebook.session import Session
@@ -60,6 +65,25 @@ class SkyMagics(Magics):
         with _plain_errors():
             return do(self.session, self._expanded(line))
 
+    @context_matcher(  # pyright: ignore[reportUntypedFunctionDecorator] - IPython's own is untyped
+        identifier="skyward_nb", priority=100
+    )
+    def completions(self, context: CompletionContext) -> SimpleMatcherResult:
+        """Options, their values and verbs, for Tab; where there are any, nothing else is asked.
+
+        Jedi takes a magic's line for Python, and seconds to find that it knows nothing of it.
+        """
+        head, space, rest = context.text_until_cursor.lstrip().partition(" ")
+        found: list[str] = []
+        if space and head in ("%%sky_remote", "%sky", "sky"):
+            from skyward_nb.api.help import complete
+
+            names = [name for name in self.shell.user_ns if not name.startswith("_")]
+            head = "%sky" if head == "sky" else head
+            found = complete(f"{head} {rest}", context.token, names)
+        completions = [SimpleCompletion(text=each) for each in found]
+        return {"completions": completions, "suppress": True, "ordered": True}
+
     def _expanded(self, line: str) -> str:
         """The line with `{expression}` and `$name` replaced, as IPython does it for every magic.
 
@@ -69,22 +93,6 @@ class SkyMagics(Magics):
         return self.shell.var_expand(line, 3) if "{" in line or "$" in line else line
 
 
-def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
-    """Options, their values and verbs, for Tab."""
-    from skyward_nb.api.help import complete
-
-    if _loaded(shell) is None:
-        raise TryNext
-    line = event.line.lstrip("%")
-    head = "%sky" if line.startswith("sky ") else "%%sky_remote"
-    rest = line.partition(" ")[2]
-    names = [name for name in shell.user_ns if not name.startswith("_")]
-    found = complete(f"{head} {rest}", event.symbol, names)
-    if not found:
-        raise TryNext
-    return found
-
-
 def load(shell: InteractiveShell) -> None:
     """Register the magics with a shell, once."""
     if _loaded(shell) is None:
@@ -92,10 +100,7 @@ def load(shell: InteractiveShell) -> None:
         magics.sky_remote.__func__.__doc__ = _cell_help()  # type: ignore[attr-defined]
         shell.register_magics(magics)
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
-        for key in ("%%sky_remote", "%sky"):
-            # IPython has no way to take a hook back.
-            if key not in completed_commands(shell):
-                shell.set_hook("complete_command", _complete, str_key=key)
+        shell.Completer.custom_matchers.append(magics.completions)
         _tell_what_is_left(shell)
 
 
@@ -120,6 +125,7 @@ def unload(shell: InteractiveShell) -> None:
         leave(shell)
         if isinstance(shell.SyntaxTB, _QuietSyntaxTB):
             shell.SyntaxTB = shell.SyntaxTB.original
+        shell.Completer.custom_matchers.remove(magics.completions)
         registry = shell.magics_manager
         registry.magics["cell"].pop("sky_remote", None)
         registry.magics["line"].pop("sky", None)

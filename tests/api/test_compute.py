@@ -1,8 +1,7 @@
-"""Pools of functions: how they begin and end, what goes on at once, and what becomes of ranks that die."""
+"""Pools of functions: where calls run, what goes on at once, and what becomes of ranks that die."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import signal
@@ -12,7 +11,6 @@ from concurrent.futures import CancelledError
 
 import pytest
 from leaks import leaves_nothing
-from scripts import begin, run_text
 
 import skyward_nb as sky
 
@@ -296,78 +294,7 @@ def test_a_death_among_a_streams_calls_ends_it(pool):
         list(sky.gather(slowly(1, 60), leave(), stream=True) >> pool)
 
 
-# ── beginning and ending ────────────────────────────────────────────────────────────────
-
-
-def test_pools_stand_beside_and_within_one_another(no_leaks):
-    with sky.Compute(nodes=2, quiet=True) as outer, sky.Compute(quiet=True) as inner:
-        assert outer.name != inner.name
-        assert twice(1) @ outer + twice(2) @ inner == [2, 2, 4]
-        with sky.Compute(quiet=True) as innermost:
-            futures = [slowly(1) > outer, slowly(2) > inner, slowly(3) > innermost]
-            assert [future.result() for future in futures] == [1, 2, 3]
-        assert twice(3) >> inner == 6
-
-
-def test_a_pool_per_thread(no_leaks):
-    found = []
-
-    def work(number):
-        with sky.Compute(quiet=True) as pool:
-            found.append(twice(number) >> pool)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == [0, 2]
-
-
-def test_an_exception_that_leaves_the_block_ends_the_pool(no_leaks):
-    with pytest.raises(ZeroDivisionError):
-        with sky.Compute(quiet=True) as pool:
-            waiting = slowly(1, 60) > pool
-            assert _until(waiting.running)
-            1 / 0  # noqa: B018
-    assert waiting.done()
-    assert isinstance(waiting.exception(), sky.PoolError)
-
-
-def test_a_pool_is_closed_as_often_as_one_likes(no_leaks):
-    pool = sky.Compute(quiet=True)
-    pool.close()
-    pool = sky.Compute(quiet=True).start()
-    pool.close()
-    pool.close()
-    for use in (
-        lambda: twice(1) >> pool,
-        lambda: twice(1) @ pool,
-        lambda: twice(1) > pool,
-        lambda: (twice(1) & twice(2)) >> pool,
-        lambda: pool.map(twice, [1]),
-        lambda: pool.start(),
-        lambda: next(sky.gather(twice(1), stream=True) >> pool),
-    ):
-        with pytest.raises(sky.PoolError, match="is closed"):
-            use()
-
-
-def test_a_pool_that_is_not_started_starts_when_it_is_used(no_leaks):
-    pool = sky.Compute(quiet=True)
-    assert "not started" in repr(pool)
-    assert twice(2) >> pool == 4
-    assert ", up" in repr(pool)
-    pool.close()
-    assert ", closed" in repr(pool)
-
-
-def test_two_pools_have_not_one_name(no_leaks):
-    with sky.Compute(name="mine", quiet=True):
-        with pytest.raises(sky.PoolError, match="has a pool 'mine' already"):
-            sky.Compute(name="mine", quiet=True).start()
-    with sky.Compute(name="mine", quiet=True) as again:
-        assert twice(1) >> again == 2
+# ── within ranks and children ────────────────────────────────────────────────────────────
 
 
 def test_a_rank_cannot_use_the_pool_that_it_is_of(pool):
@@ -404,126 +331,6 @@ def test_a_forked_child_has_no_pool(pool):
     os.close(reading)
     os.close(writing)
     assert twice(1) >> pool == 2
-
-
-# ── async ───────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_pool_within_an_event_loop_that_runs(no_leaks):
-    async def main():
-        with sky.Compute(nodes=2, quiet=True) as pool:
-            return twice(1) @ pool, twice(2) >> pool
-
-    assert asyncio.run(main()) == ([2, 2], 4)
-
-
-def test_async_with_gives_what_is_awaited(no_leaks, tmp_path):
-    async def main():
-        ticks = 0
-
-        async def clock():
-            nonlocal ticks
-            while True:
-                await asyncio.sleep(0.01)
-                ticks += 1
-
-        going = asyncio.create_task(clock())
-        async with sky.Compute(nodes=2, quiet=True) as pool:
-            assert await (slowly(1) @ pool) == [1, 1]
-            assert await (slowly(2) >> pool) == 2
-            assert await ((slowly(3) & slowly(4)) >> pool) == (3, 4)
-            assert await (place() >> pool.node(1)) == (1, 1)
-            calls = sky.gather(wait_for(tmp_path / "a", "b"), twice("a"), stream=True)
-            found = []
-            async for one in calls >> pool:
-                found.append(one)
-                (tmp_path / "a").touch()
-            assert found == ["aa", "b"]
-            assert await pool.map(twice, [1, 2, 3]) == [2, 4, 6]
-            with pytest.raises(ValueError, match="awaited"):
-                await (fail("awaited") >> pool)
-            sleeping = asyncio.create_task(pool.run(slowly(1, 60)))
-            await asyncio.sleep(0.2)
-            sleeping.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await sleeping
-            assert await (twice(1) @ pool) == [2, 2]
-        going.cancel()
-        return ticks
-
-    assert asyncio.run(main()) > 10
-
-
-# ── scripts ─────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_script_that_forgets_to_close_leaves_nothing(no_leaks, tmp_path):
-    ran = run_text(
-        HEAD + "f = sky.function(os.getpid)\n"
-        "pool = sky.Compute(nodes=2, quiet=True)\n"
-        "print(len(f() @ pool))\n"
-        "waiting = sky.function(time.sleep)(60) > pool\n",
-        tmp_path,
-    )
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "2\n", "")
-
-
-@pytest.mark.parametrize(
-    "end",
-    ["1 / 0", "sys.exit(7)", pytest.param("raise SystemExit(7)", marks=pytest.mark.extensive)],
-)
-def test_a_script_that_ends_inside_the_block_leaves_nothing(no_leaks, tmp_path, end):
-    ran = run_text(
-        HEAD + f"with sky.Compute(quiet=True) as pool:\n    pool.start()\n    {end}\n", tmp_path
-    )
-    assert ran.returncode == (1 if "/" in end else 7)
-
-
-INTERRUPTED = (
-    HEAD
-    + """
-@sky.function
-def wait():
-    print("waiting", flush=True)
-    time.sleep(60)
-
-try:
-    with sky.Compute(nodes=2) as pool:
-        try:
-            {call}
-        except KeyboardInterrupt:
-            print("interrupted", sky.function(os.getpid)() >> pool > 0)
-            raise
-except KeyboardInterrupt:
-    print("ended")
-"""
-)
-
-
-CALLS = {
-    "one": "wait() >> pool",
-    "every": "wait() @ pool",
-    "future": "(wait() > pool).result()",
-}
-MORE_CALLS = {
-    "group": "(wait() & wait()) >> pool",
-    "stream": "list(sky.gather(wait(), wait(), stream=True) >> pool)",
-    "map": "pool.map(lambda x: wait.local(), range(4))",
-}
-
-
-@pytest.mark.parametrize(
-    "call", [*CALLS, *(pytest.param(each, marks=pytest.mark.extensive) for each in MORE_CALLS)]
-)
-def test_an_interrupt_stops_the_call_and_the_pool_goes_on(no_leaks, tmp_path, call):
-    path = tmp_path / "script.py"
-    path.write_text(INTERRUPTED.replace("{call}", (CALLS | MORE_CALLS)[call]))
-    script = begin(path)
-    assert any("waiting" in line for line in iter(script.stdout.readline, ""))
-    script.send_signal(signal.SIGINT)
-    out, err = script.communicate(timeout=60)
-    assert "interrupted True\nended\n" in out, err
-    assert script.returncode == 0
 
 
 def _until(holds, seconds=20):

@@ -1,8 +1,7 @@
-"""status, down, sweep, check and logs, over pools that others have made."""
+"""status, down, sweep and check, over pools that others have made."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -12,23 +11,16 @@ import msgspec
 import psutil
 import pytest
 from pools import request, values
-from terminals import begun, ended, sky
+from terminals import begun, document, ended, sky
 from waiting import until
 
 from skyward_nb.api.check import Standing
 from skyward_nb.api.options import Asked
 from skyward_nb.api.status import PoolRow
 from skyward_nb.cli.commands import down
-from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Runs, Status, Sweep
+from skyward_nb.cli.documents import Check, Down, Hang, Status, Sweep
 from skyward_nb.providers.fake import FakeMachine
 from skyward_nb.providers.folders import runtime_root
-
-
-def document(ran, kind):
-    """What was printed, which has the keys that `--help` says and no others."""
-    found = msgspec.json.decode(ran.stdout, type=kind)
-    assert json.loads(msgspec.json.encode(found)) == ran.json
-    return found
 
 
 def test_a_pool_that_somebody_uses(make):
@@ -169,55 +161,6 @@ def test_what_a_dead_agent_left_is_swept(make):
     assert swept.folders == 1
     assert not folder.exists()
     assert sky("sweep").stdout == "nothing is left over\n"
-
-
-def test_logs(no_leaks, tmp_path):
-    (tmp_path / "talk.py").write_text(
-        "import os, sys\n"
-        "for i in range(3): print('line', i)\n"
-        "if os.environ['RANK'] == '1': print('only one', file=sys.stderr)\n"
-    )
-    ran = sky("run", "--json", "nodes=2", "pool=talk", "talk.py", folder=tmp_path)
-    run = ran.json["run"]
-    first = [f"[{rank}] line {i}" for rank in (0, 1) for i in range(3)]
-    ran = sky("logs")
-    assert sorted(ran.stdout.splitlines()) == sorted([*first, "[1] only one"])
-    assert ran.stderr.startswith(f"run {run}, ")
-    ran = sky("logs", run, "rank=0")
-    assert ran.stdout.splitlines() == first[:3] and not ran.stderr
-    assert sky("logs", "pool=talk", "lines=1", "--rank", "0").stdout == "[0] line 2\n"
-    log = document(sky("logs", f"run={run}", "rank=1", "lines=2", "--json"), Log)
-    assert (log.run, log.left_out) == (run, 2)
-    assert {(line.rank, line.stream) for line in log.lines} <= {(1, "stdout"), (1, "stderr")}
-    assert document(sky("logs", "runs", "pool=talk", "--json"), Runs).runs[0].run == run
-    assert f"run {run}, " in sky("logs", "runs").stdout
-    ran = sky("logs", run, "save=all.txt", folder=tmp_path)
-    assert "7 lines" in ran.stdout
-    assert sorted((tmp_path / "all.txt").read_text().splitlines()) == sorted(
-        [*first, "[1] only one"]
-    )
-    assert sky("logs", run, "save=all.txt", folder=tmp_path).code == 2
-    assert sky("logs", run, "save=b.txt", "--json", folder=tmp_path).code == 2
-
-
-def test_logs_of_machines(make, tmp_path):
-    pool = make(nodes=2, name="mine")
-    log = runtime_root() / pool.pool_id / "agent.log"
-    assert "nothing is kept of node=0 of pool mine" in sky("logs", "node=0", "pool=mine").stdout
-    log.write_text("one\ntwo\n")
-    ran = sky("logs", "node=1", "pool=mine")
-    assert ran.stdout.splitlines() == ["[local] agent.log: one", "[local] agent.log: two"]
-    assert ran.stderr == f"nodes of pool {pool.pool_id}: local (nodes 0, 1)\n"
-    ran = sky("logs", "node=all", f"pool={pool.pool_id}", "lines=1")
-    assert (ran.stdout, ran.stderr) == ("[local] agent.log: two\n", "")
-    found = document(sky("logs", "node=local", "lines=1", "pool=mine", "--json"), Nodes)
-    assert (found.pool, found.hosts, found.left_out) == (pool.pool_id, {"local": (0, 1)}, 1)
-    assert [(word.host, word.part, word.text) for word in found.lines] == [
-        ("local", "agent.log", "two")
-    ]
-    assert "2 lines" in sky("logs", "node=0", "pool=mine", "save=a", folder=tmp_path).stdout
-    ran = sky("logs", "node=2", "pool=mine")
-    assert ran.code == 2 and "has local (nodes 0, 1); write all" in ran.stderr
 
 
 @pytest.mark.parametrize(

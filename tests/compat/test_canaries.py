@@ -125,8 +125,6 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("IPython.core.interactiveshell:InteractiveShell._showtraceback", "groups of exceptions", "etype evalue stb"),
         Part("IPython.core.tbtools:TBTools._theme_name", "errors of a cell's syntax"),
         Part("IPython.core.ultratb:FAST_THRESHOLD", "tracebacks through large files"),
-        Part("IPython.core.interactiveshell:InteractiveShell.strdispatchers", "completion by Tab"),
-        Part("IPython.utils.strdispatch:StrDispatch.strs", "completion by Tab"),
         Part("IPython.lib.pretty:_repr_pprint", "results in few lines", "obj p cycle"),
     ),
     "ipykernel": (

@@ -35,16 +35,6 @@ def test_ipython_renders_in_a_theme():
     assert ipython_private.theme_of(SyntaxTB(theme_name="nocolor")) == "nocolor"
 
 
-def test_ipython_knows_what_completes():
-    from IPython.utils.strdispatch import StrDispatch
-
-    hooks = StrDispatch()
-    hooks.add_s("%sky", len)
-    shell = SimpleNamespace(strdispatchers={"complete_command": hooks})
-    assert ipython_private.completed_commands(shell) == {"%sky"}
-    assert ipython_private.completed_commands(SimpleNamespace(strdispatchers={})) == set()
-
-
 @needs("ipywidgets")
 def test_a_widget_is_shown_by_its_bundle():
     import ipywidgets

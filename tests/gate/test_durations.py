@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from durations import BLOCK, ByFile, by, file_of, folder_of, order, table, too_long
+from durations import BLOCK, ByFile, by, file_of, folder_of, last_in, order, table, too_long
 
 TESTS = {
     "tests/pool/test_pool.py::test_a[1-2::3]": 31.0,
@@ -49,6 +49,19 @@ def test_a_matrix_is_divided_into_blocks_of_neighbours_and_other_files_are_not()
     assert scopes(cases[0]) == first, "also when it is asked for again"
     others = {scopes(f"tests/words/test_spec.py::test_c[{n}]") for n in range(3 * BLOCK)}
     assert len(others) == 1
+
+
+def test_files_of_a_folder_that_share_what_they_start_go_to_one_process():
+    scopes = ByFile(pytest.Config.fromdictargs({"tx": ["2*popen"]}, []))._split_scope
+    assert scopes("tests/lab/test_lab.py::test_a") == scopes("tests/lab/test_picture.py::test_b")
+    assert scopes("tests/pool/test_pool.py::test_a") != scopes("tests/pool/test_pace.py::test_b")
+
+
+def test_the_figures_of_one_environment_do_not_replace_those_of_another():
+    root = Path(__file__).parents[2]
+    of_all = root / "build" / "durations.json"
+    assert last_in(root / ".venv") == last_in(Path("/usr")) == of_all
+    assert last_in(root / "build" / "minor-3.12") == root / "build/minor-3.12/durations.json"
 
 
 def test_a_long_file_fails_a_run_that_passes(tmp_path):

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from cluster.box import Box, why_no_boxes
+from leaks import leaves_nothing
+
 from lab import labs, pages
 from lab.apart import Apart
-from leaks import leaves_nothing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(runtime_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[labs.LabServer]:
-    """One JupyterLab for all tests of a session, with folders, a port and a token of its own."""
+    """One JupyterLab for all tests of this folder, with folders, a port and a token of its own."""
     if reason := pages.missing():
         pytest.skip(reason)
     # Who may make no namespaces runs no tests that do, which are what changes the network.
@@ -32,11 +33,11 @@ def lab(runtime_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         apart.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(lab: labs.LabServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Chromium with a profile of its own.
 
-    It ends with each module: Playwright keeps an event loop running in this thread as long as it
+    It ends with this folder: Playwright keeps an event loop running in this thread as long as it
     lives, over which tests that use asyncio would stumble.
     """
     from playwright.sync_api import sync_playwright
@@ -57,25 +58,33 @@ def browser(lab: labs.LabServer, tmp_path_factory: pytest.TempPathFactory) -> It
     assert not left, f"left behind: {left}"
 
 
-@pytest.fixture(scope="module")
-def open_notebook(
-    browser: Browser, lab: labs.LabServer, request: pytest.FixtureRequest
-) -> Iterator[Callable[[list[str]], pages.NotebookPage]]:
-    """Opens notebooks in pages; they, their kernels and pools are gone after the module.
+@pytest.fixture(scope="package")
+def page(browser: Browser, lab: labs.LabServer) -> Iterator[pages.NotebookPage]:
+    """The notebook of all tests of this folder, as Lab takes seconds to load.
 
-    Lab takes seconds to load, so tests share a page where they can.
+    Its first cell loads the extension; files add cells of their own. It, its kernels and pools are
+    gone after the last test.
     """
     context = browser.new_context(viewport={"width": 1200, "height": 900})
-    opened: list[pages.NotebookPage] = []
-
-    def open_it(cells: list[str]) -> pages.NotebookPage:
-        name = f"{request.path.stem}-{len(opened)}.ipynb"
-        pages.write_notebook(lab.root / name, cells)
-        opened.append(pages.NotebookPage(lab, context, name))
-        return opened[-1]
-
+    pages.write_notebook(lab.root / "lab.ipynb")
     with leaves_nothing():
-        yield open_it
+        made = pages.NotebookPage(lab, context, "lab.ipynb")
+        yield made
         context.close()
         lab.end_kernels()
-    assert [notebook.asked_elsewhere for notebook in opened] == [[]] * len(opened)
+    assert not made.asked_elsewhere
+
+
+@pytest.fixture(scope="module")
+def loaded(page: pages.NotebookPage) -> pages.NotebookPage:
+    """The notebook for the tests of a file: no pool is up."""
+    page.run_cell(pages.LOAD)
+    page.run_cell(pages.DOWN)
+    return page
+
+
+@pytest.fixture
+def notebook(loaded: pages.NotebookPage) -> pages.NotebookPage:
+    """The notebook for one test, whose console has said nothing yet."""
+    loaded.console_errors.clear()
+    return loaded

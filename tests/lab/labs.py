@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from lab.apart import Apart
 
 import skyward_nb
+from lab.apart import Apart
 
 # Of Lab, what asks other machines for something, what only costs time here, and what then misses
 # one of these and says so.
@@ -42,6 +42,8 @@ _SERVER_CONFIG = {
         "open_browser": False,
         "terminals_enabled": False,
         "jpserver_extensions": {"jupyter_lsp": False, "jupyter_server_terminals": False},
+        # Else each page that is opened asks yarn whether Lab is to be built anew.
+        "tornado_settings": {"page_config_data": {"buildAvailable": False, "buildCheck": False}},
     },
     # A kernel that a test forgot is seen as a leak, not culled.
     "MappingKernelManager": {"cull_idle_timeout": 0},

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.labs import LabServer
 from later import Later
+
+from lab.labs import LabServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, Request
@@ -19,6 +20,8 @@ nbformat = Later("nbformat")
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 _MS = 60_000
+LOAD, DOWN = 0, 1
+"""Cells of each notebook here: the extension is loaded, pools are taken down."""
 
 # A cell is run by Lab's own command, and counted until Lab says that it is over.
 _RUN = """index => {
@@ -27,6 +30,10 @@ _RUN = """index => {
   panel.content.deselectAll();
   window.cellsRunning = (window.cellsRunning || 0) + 1;
   jupyterapp.commands.execute('notebook:run-cell').finally(() => { window.cellsRunning -= 1; });
+}"""
+_ADD = """source => {
+  const cells = window.jupyterapp.shell.currentWidget.content.model.sharedModel;
+  return cells.insertCell(cells.cells.length, {cell_type: 'code', source}) && cells.cells.length - 1;
 }"""
 # The kernel's status alone does not tell: Lab makes a subshell for the first widget it meets, takes
 # the end of that request for the end of the cell, and shows an idle kernel while the cell runs.
@@ -80,14 +87,14 @@ class NotebookPage:
     """What it asked of others than our server."""
 
     def __post_init__(self) -> None:
-        self._open()
-
-    def _open(self) -> None:
         self.page = self.context.new_page()
         self.page.set_default_timeout(_MS)
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.console_errors.append(f"{error.stack}"))
         self.page.on("request", self._on_request)
+        self._open()
+
+    def _open(self) -> None:
         # One document and nothing around it: lighter than the whole of Lab, and the same notebook.
         self.page.goto(f"{self.server.url}doc/tree/{self.name}?token={self.server.token}")
         self.wait_idle()
@@ -100,6 +107,10 @@ class NotebookPage:
         if not request.url.startswith((self.server.url, "data:", "blob:")):
             self.asked_elsewhere.append(request.url)
 
+    def add_cell(self, source: str) -> int:
+        """Add a cell at the end; returns its index."""
+        return self.page.evaluate(_ADD, source)
+
     def run_cell(self, index: int, *, wait: bool = True) -> None:
         """Run a cell, and wait until it is over unless told otherwise."""
         self.page.evaluate(_RUN, index)
@@ -108,7 +119,8 @@ class NotebookPage:
 
     def wait_idle(self) -> None:
         """Wait until no cell runs and the kernel is idle."""
-        self.page.wait_for_function(_IDLE)
+        # Not at each frame, which would have the page drawn for nobody.
+        self.page.wait_for_function(_IDLE, polling=50)
 
     @property
     def running(self) -> bool:
@@ -148,11 +160,11 @@ class NotebookPage:
         return nbformat.read(self.path, as_version=4)
 
     def reopen(self, *, trusted: bool = True) -> None:
-        """Close the page and open the saved file in a fresh one, with a new kernel.
+        """Leave the page and open the saved file in it anew, with a new kernel.
 
         Not `trusted`: as it is seen by somebody who got the file from elsewhere.
         """
-        self.page.close()
+        self.page.goto("about:blank")
         self.server.end_kernels()
         if not trusted:
             # The server's signature is of what the file said before.
@@ -168,9 +180,10 @@ class NotebookPage:
         return path
 
 
-def write_notebook(path: Path, cells: list[str]) -> None:
-    """Write a notebook of code cells."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+def write_notebook(path: Path) -> None:
+    """Write a notebook of the cells `LOAD` and `DOWN`."""
+    cells = [nbformat.v4.new_code_cell(each) for each in ("%load_ext skyward_nb", "%sky down")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {
         "name": "python3",
         "display_name": "Python 3",

@@ -6,6 +6,8 @@ import importlib.util
 
 import pytest
 
+from lab.pages import DOWN, LOAD
+
 STUCK = """%%sky_remote nodes=4 framework=torch
 import time
 import torch
@@ -30,56 +32,49 @@ print("it has ended")
 """
 
 RESTART = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
-
-
 AFTER = "%%sky_remote\ndist.all_reduce(kept)\nkept.tolist()"
-
-
-@pytest.fixture(scope="module")
-def notebook(open_notebook):
-    return open_notebook(["%load_ext skyward_nb", STUCK, AFTER, LONG, "%sky attach", "%sky down"])
 
 
 @pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_the_square_button_frees_ranks_that_wait_in_a_collective(notebook):
-    notebook.run_cell(0)
-    notebook.run_cell(1, wait=False)
-    notebook.output(1).get_by_text("now they wait").first.wait_for()
+    stuck, after = notebook.add_cell(STUCK), notebook.add_cell(AFTER)
+    notebook.run_cell(stuck, wait=False)
+    notebook.output(stuck).get_by_text("now they wait").first.wait_for()
     notebook.interrupt()
     notebook.wait_idle()
-    seen = notebook.output_text(1)
+    seen = notebook.output_text(stuck)
     assert "Interrupted on ranks 0-3; namespaces kept on all ranks" in seen
     assert "waited in all_reduce" in seen
     assert seen.count("KeyboardInterrupt") == 1
     notebook.screenshot("interrupted")
-    notebook.run_cell(2)
-    assert "[0-3] [16.0, 16.0]" in notebook.output_text(2)
-    notebook.run_cell(5)
+    notebook.run_cell(after)
+    assert "[0-3] [16.0, 16.0]" in notebook.output_text(after)
+    notebook.run_cell(DOWN)
     assert not notebook.console_errors
 
 
 def test_a_run_outlives_the_kernel_that_is_restarted(notebook):
-    notebook.run_cell(0)
-    notebook.run_cell(3, wait=False)
-    notebook.output(3).get_by_text("it has begun").first.wait_for()
+    long, attach = notebook.add_cell(LONG), notebook.add_cell("%sky attach")
+    notebook.run_cell(long, wait=False)
+    notebook.output(long).get_by_text("it has begun").first.wait_for()
     notebook.page.evaluate(RESTART)
     notebook.wait_idle()
-    notebook.run_cell(0)
-    said = notebook.output_text(0)
+    notebook.run_cell(LOAD)
+    said = notebook.output_text(LOAD)
     assert "of this notebook is alive from an earlier kernel" in said
     assert "has been running for" in said
-    notebook.run_cell(4, wait=False)
-    notebook.output(4).get_by_text("it has begun").first.wait_for()
+    notebook.run_cell(attach, wait=False)
+    notebook.output(attach).get_by_text("it has begun").first.wait_for()
     notebook.screenshot("attached")
     go = notebook.path.parent / "GO"
     go.touch()
     notebook.wait_idle()
     go.unlink()
-    seen = notebook.output_text(4)
+    seen = notebook.output_text(attach)
     assert seen.count("it has begun") == seen.count("it has ended") == 1
     assert "[0-1] 'the value'" in seen
-    notebook.run_cell(5)
+    notebook.run_cell(DOWN)
     # What the first kernel still says of its widgets comes when Lab has forgotten them.
     errors = [each for each in notebook.console_errors if not each.startswith("Comm not found")]
     assert not errors

@@ -5,6 +5,7 @@ import re
 import pytest
 from waiting import until
 
+from lab.cells import FOUR, SWAPPED
 from skyward_nb.words.ranks import parse_ranks
 
 # Rank 2 is slow; the loop goes on when the test says so.
@@ -31,21 +32,22 @@ rank
 
 
 @pytest.fixture(scope="module")
-def opened(open_notebook):
+def train(loaded):
     pytest.importorskip("matplotlib")
-    return open_notebook(["%load_ext skyward_nb", TRAIN, "%sky down"])
+    return loaded.add_cell(TRAIN)
 
 
 @pytest.fixture
-def notebook(opened):
-    opened.run_cell(0)
-    yield opened
-    (opened.path.parent / "GO").unlink(missing_ok=True)
+def go(notebook):
+    """What lets the loop of TRAIN go on."""
+    path = notebook.path.parent / "GO"
+    yield path
+    path.unlink(missing_ok=True)
 
 
-def widths(notebook):
+def widths(notebook, cell):
     """How far the bars are, in percent."""
-    found = re.findall(r'"width: ?(\d+)%', notebook.output_html(1))
+    found = re.findall(r'"width: ?(\d+)%', notebook.output_html(cell))
     return [int(each) for each in found]
 
 
@@ -60,17 +62,17 @@ def ranks_that_said(text, lines):
     return {rank for who, _, what in said if what == text for rank in parse_ranks("ranks", who, 4)}
 
 
-def test_bars_curves_tabs_and_figures(notebook):
+def test_bars_curves_tabs_and_figures(notebook, train, go):
     page = notebook.page
-    notebook.run_cell(1, wait=False)
-    out = notebook.output(1)
+    notebook.run_cell(train, wait=False)
+    out = notebook.output(train)
 
     # While it runs: bars move, the slow rank is named, tabs switch by click and by keyboard.
     out.get_by_text("steps behind").first.wait_for()
     out.locator(".sky-pane-3").get_by_text("step 29").wait_for(state="attached")
     out.locator(".sky-pane-2").get_by_text("step 11").wait_for(state="attached")
     out.locator(".sky-pane-all").get_by_text("step 29").wait_for()
-    before = widths(notebook)
+    before = widths(notebook, train)
     assert len(before) == 4
     assert max(before) > min(before)
     pane = out.locator(".sky-pane:visible")
@@ -83,14 +85,14 @@ def test_bars_curves_tabs_and_figures(notebook):
     assert lines(pane)[-1].endswith("step 29")
     out.locator("img[alt*='loss']").wait_for()
     notebook.screenshot("running")
-    (notebook.path.parent / "GO").touch()
+    go.touch()
     notebook.wait_idle()
 
     # The end: bars at 100 %, the figure, every line, colours.
-    assert widths(notebook) == [100]
-    html = notebook.output_html(1)
+    assert widths(notebook, train) == [100]
+    html = notebook.output_html(train)
     assert html.count("<img") >= 2
-    assert "4 ranks finished" in notebook.output_text(1)
+    assert "4 ranks finished" in notebook.output_text(train)
     shown = out.locator(".out")
     assert ranks_that_said("step 39", lines(shown)) == {0, 1, 2, 3}
     radio = out.locator("input[value='1']")
@@ -103,30 +105,45 @@ def test_bars_curves_tabs_and_figures(notebook):
     assert any(line.endswith("hello from rank 0") for line in lines(shown))
     page.keyboard.press("ArrowLeft")
     assert out.locator("input[value='all']").is_checked()
-    seen = notebook.output_text(1)
     notebook.screenshot("finished")
-
-    # Saved, and opened again: the same.
-    notebook.save()
-    notebook.reopen()
-    assert notebook.output_text(1) == seen
-    assert widths(notebook) == [100]
-    assert notebook.output_html(1).count("<img") == html.count("<img")
-    notebook.screenshot("reopened")
-    notebook.reopen(trusted=False)
-    kept = [line for line in notebook.output_text(1).splitlines() if line.startswith("[")]
-    assert ranks_that_said("step 39", kept) == {0, 1, 2, 3}
-    notebook.screenshot("untrusted")
     assert not notebook.console_errors
 
 
-def test_dark_theme(notebook):
+def test_dark_theme(notebook, train, go):
     page = notebook.page
     page.evaluate(
         "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
     )
-    notebook.run_cell(1, wait=False)
-    (notebook.path.parent / "GO").touch()
-    notebook.wait_idle()
+    go.touch()
+    notebook.run_cell(train)
     notebook.screenshot("dark")
+    assert not notebook.console_errors
+
+
+def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
+    four, swapped = notebook.add_cell(FOUR), notebook.add_cell(SWAPPED)
+    go.touch()
+    for cell in (train, four, swapped):
+        notebook.run_cell(cell)
+    seen = [notebook.output_text(cell) for cell in (train, four)]
+    images = notebook.output_html(train).count("<img")
+    assert images >= 2
+    notebook.save()
+    (output,) = notebook.saved().cells[swapped].outputs
+    assert set(output.data) == {"text/html", "text/plain"}
+    notebook.reopen()
+    assert [notebook.output_text(cell) for cell in (train, four)] == seen
+    assert widths(notebook, train) == [100]
+    assert notebook.output_html(train).count("<img") == images
+    assert notebook.output(four).locator("[data-mime-type='text/html']").count() == 1
+    notebook.screenshot("reopened")
+    final = notebook.output(swapped).locator(".final")
+    assert final.evaluate("element => getComputedStyle(element).color") == "rgb(1, 2, 3)"
+    # From elsewhere the same words, without the style.
+    notebook.reopen(trusted=False)
+    assert notebook.output_text(swapped).strip() == "final"
+    assert notebook.output(swapped).locator("style").count() == 0
+    kept = [each for each in notebook.output_text(train).splitlines() if each.startswith("[")]
+    assert ranks_that_said("step 39", kept) == {0, 1, 2, 3}
+    notebook.screenshot("untrusted")
     assert not notebook.console_errors

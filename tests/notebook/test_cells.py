@@ -231,6 +231,7 @@ def test_a_quick_cell_costs_one_display(notebook):
     assert len(displays) == 1 or displays[-1][MIME]["seconds"] >= 0.2
 
 
+@pytest.mark.extensive
 def test_a_million_lines_make_a_small_notebook(notebook):
     ran = rank_cell(notebook, "for i in range(250_000): print('line', i)", timeout=100)
     assert ran.status == "ok"

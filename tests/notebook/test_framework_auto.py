@@ -258,11 +258,19 @@ def test_the_word_is_read_completed_and_listed():
 @needs_torch
 @pytest.mark.torch
 def test_a_cell_that_imports_torch_finds_it_ready(fresh):
+    seen = []
     ran = fresh.run(
         "%%sky_remote nodes=2 framework=auto\n"
-        "import torch.distributed as dist\ndist.is_initialized()"
+        "import torch.distributed as dist\ndist.is_initialized()",
+        on_update=seen.append,
     )
     assert ran.result == "[0-1] True"
+    # Meanwhile the picture says what the new pool is busy with.
+    said = "".join(seen)
+    assert "agent" in said
+    assert "imports ▸ torch" in said
+    assert "ranks ready" in said
+    assert ran.picture.startswith("2 ranks finished")
     note = "framework=auto: torch (the cell imports torch.distributed)"
     assert note in ran.picture
     assert note in ran.html
@@ -290,6 +298,13 @@ def test_names_of_the_notebook_and_its_imports_decide(fresh):
     assert "1 rank on 1 node, torch (local)" in ran.picture
     ran = fresh.run("%%sky_remote framework=auto dry_run\n1 + 1")
     assert "framework=auto: torch (the notebook imports torch)" in ran.picture
+
+
+@needs_torch
+@pytest.mark.torch
+@pytest.mark.extensive
+def test_a_pool_that_is_brought_up_has_what_the_notebook_imports(fresh):
+    fresh.run("import torch")
     up = fresh.run("%sky up framework=auto")
     assert "framework=auto: torch (the notebook imports torch)" in up.picture
     assert "1 rank on 1 node, torch" in up.picture

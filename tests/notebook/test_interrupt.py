@@ -170,15 +170,9 @@ def test_a_rank_may_end_before_it_says_that_it_was_cut(notebook, torch_pool, mar
 
 
 def test_under_nbclient_a_cell_that_takes_too_long_is_interrupted_and_the_next_one_runs(no_leaks):
-    stuck = "import time\nkept = 7\nprint('begun')\ntime.sleep(600)"
-    if importlib.util.find_spec("torch"):
-        stuck = stuck.replace("time.sleep(600)", "import skyward_nb as sky\nsky.barrier()")
-        stuck = f"import os\nif os.environ['RANK'] == '0':\n    time.sleep(600)\n{stuck}"
-        stuck = f"import time\n{stuck}"
-    framework = "torch" if importlib.util.find_spec("torch") else "none"
     cells = [
-        f"%load_ext skyward_nb\n%sky up nodes=2 framework={framework} grace=20s",
-        f"%%sky_remote\n{stuck}",
+        "%load_ext skyward_nb\n%sky up nodes=2 grace=20s",
+        "%%sky_remote\nimport time\nkept = 7\nprint('begun')\ntime.sleep(600)",
         "%%sky_remote\n'alive'",
         "%sky down",
     ]

@@ -110,38 +110,33 @@ def test_env_reaches_the_ranks_before_any_code(fresh):
     assert ran.result == "[0] ('blue', '2')"
 
 
-def test_a_runtime_folder_that_cannot_be_used(no_leaks, tmp_path):
+def test_a_runtime_folder_that_cannot_be_used(fresh, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    with kernel(SKYWARD_RUNTIME_DIR=str(blocked)) as notebook:
-        ran = notebook.run("%%sky_remote\n1")
-        assert ran.error[0] == "RuntimeFolderError"
-        assert "SKYWARD_RUNTIME_DIR" in ran.traceback
-        assert str(blocked) in ran.traceback
-        assert notebook.run("1").result == "1"
-    long = tmp_path / ("x" * 90)
-    with kernel(SKYWARD_RUNTIME_DIR=str(long)) as notebook:
-        assert "too long for a socket" in notebook.run("%%sky_remote\n1").traceback
+    fresh.run(f"%env SKYWARD_RUNTIME_DIR={blocked}")
+    ran = fresh.run("%%sky_remote\n1")
+    assert ran.error[0] == "RuntimeFolderError"
+    assert "SKYWARD_RUNTIME_DIR" in ran.traceback
+    assert str(blocked) in ran.traceback
+    assert fresh.run("1").result == "1"
+    fresh.run(f"%env SKYWARD_RUNTIME_DIR={tmp_path / ('x' * 90)}")
+    assert "too long for a socket" in fresh.run("%%sky_remote\n1").traceback
 
 
-def test_run_all_stops_at_a_failing_cell(no_leaks):
-    cells = ["%load_ext skyward_nb", "%%sky_remote nodes=2\n1/0", "never = 1"]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+def test_a_saved_notebook_keeps_the_final_picture_and_run_all_stops_at_a_failing_cell(no_leaks):
     from nbclient.exceptions import CellExecutionError
 
-    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
-        nbclient.NotebookClient(notebook, kernel_name="python3").execute()
-    assert notebook.cells[2].execution_count is None
-
-
-def test_a_saved_notebook_keeps_the_final_picture(no_leaks):
     cells = [
         "%load_ext skyward_nb",
         "%%sky_remote nodes=2\nimport time, skyward_nb as sky\n"
         "for i in sky.progress(range(4)):\n    print('at', i); time.sleep(0.1)",
+        "%%sky_remote\n1/0",
+        "never = 1",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-    nbclient.NotebookClient(notebook, kernel_name="python3").execute()
+    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+        nbclient.NotebookClient(notebook, kernel_name="python3").execute()
+    assert notebook.cells[3].execution_count is None
     (output,) = notebook.cells[1].outputs
     assert "4/4 · 100%" in output.data["text/plain"]
     assert "[0-1] at 3" in output.data["text/plain"]
@@ -192,24 +187,20 @@ def test_completion_and_help_in_a_real_kernel(fresh):
     assert "%%sky_remote nodes=4 accelerator=" in complete("%%sky_remote nodes=4 acc")
     assert "%sky restart" in complete("%sky rest")
     assert "%%sky_remote framework=torch" in complete("%%sky_remote framework=to")
+    asked = fresh.run("import sys\n'jedi' in sys.modules").result
+    assert asked == "False", "it would take seconds, and know nothing of this"
     reply = fresh.client.inspect("%%sky_remote", reply=True, timeout=20)["content"]
     assert "ranks_per_node=auto|N" in str(reply["data"])
 
 
-def test_unloading_takes_pools_and_magics_away(no_leaks):
-    with kernel() as notebook:
-        before = traces()
-        assert notebook.run("%%sky_remote nodes=2\n1").status == "ok"
-        assert notebook.run("%unload_ext skyward_nb").status == "ok"
-        assert not {each for each in traces() - before if not each.startswith("child")}
-        assert "not found" in notebook.run("%%sky_remote\n1").stderr
-        assert notebook.run("%load_ext skyward_nb").status == "ok"
-        assert notebook.run("%%sky_remote\n1").result == "[0] 1"
-
-
-def test_a_kernel_that_is_shut_down_leaves_nothing(no_leaks):
-    with kernel() as notebook:
-        assert notebook.run("%%sky_remote nodes=2\n1").status == "ok"
+def test_unloading_takes_pools_and_magics_away(fresh):
+    before = traces()
+    assert fresh.run("%%sky_remote nodes=2\n1").status == "ok"
+    assert fresh.run("%unload_ext skyward_nb").status == "ok"
+    assert not {each for each in traces() - before if not each.startswith("child")}
+    assert "not found" in fresh.run("%%sky_remote\n1").stderr
+    assert fresh.run("%load_ext skyward_nb").status == "ok"
+    assert fresh.run("%%sky_remote\n1").result == "[0] 1"
 
 
 def test_worker_processes_of_a_cell_may_print(fresh):

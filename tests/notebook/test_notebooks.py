@@ -26,8 +26,11 @@ NEEDS = {
 }
 SLOW = {
     "02_names.ipynb": "notebook/test_names.py",
+    "03_progress.ipynb": "lab/test_picture.py",
+    "04_when_it_fails.ipynb": "notebook/test_failures.py",
     "05_ddp.ipynb": "plugins/test_torch.py",
     "06_keras_on_jax.ipynb": "dialects/newer/keras_on_jax.py",
+    "07_jax.ipynb": "plugins/test_jax.py",
     "08_hugging_face.ipynb": "dialects/older/hugging_face.py",
     "09_mesh.ipynb": "plugins/test_torch_parallel.py",
 }

@@ -1,0 +1,1 @@
+"""Tests in JupyterLab and Chromium, which one server, one browser and one page serve."""
