@@ -8,6 +8,7 @@ import time
 
 import psutil
 import pytest
+from absent import BESIDE_KERAS, without
 from kernels import ready
 from plugins.test_gate import OUTSIDE, needs_outside, reaches
 
@@ -95,9 +96,11 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
-def pool():
+def pool(tmp_path_factory):
     """Two ranks, in a notebook whose network has a proxy that answers nobody."""
-    with ready(http_proxy=NOWHERE, https_proxy=NOWHERE, no_proxy="example.org") as running:
+    path = without(tmp_path_factory.mktemp("absent"), "jax", *BESIDE_KERAS)
+    proxies = {"http_proxy": NOWHERE, "https_proxy": NOWHERE, "no_proxy": "example.org"}
+    with ready(PYTHONPATH=path, **proxies) as running:
         ran = running.run(
             f"%%sky_remote nodes=2 framework=tensorflow grace=20s\n{READY}", timeout=90
         )
