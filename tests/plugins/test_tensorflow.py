@@ -303,8 +303,8 @@ def test_keras_3_does_not_fit_under_the_strategy_and_says_what_does(notebook):
 
 @needs_tensorflow
 def test_keras_3_without_a_strategy_is_warned_of_once(notebook):
-    body = f"import keras\n{KERAS}model = made()\nmodel.fit(x, x.sum(1), verbose=0)\n"
-    ran = notebook.run(f"%%sky_remote\n{body}model.fit(x, x.sum(1), verbose=0)", timeout=90)
+    body = f"import keras\n{KERAS}model = made()\nfirst = model.fit(x, x.sum(1), verbose=0)\n"
+    ran = notebook.run(f"%%sky_remote\n{body}again = model.fit(x, x.sum(1), verbose=0)", timeout=90)
     assert ran.status == "ok", ran.traceback
     assert ran.picture.count("fit trains on each rank alone: 2 ranks") == 1
     ran = notebook.run(f"%%sky_remote\n{body}")
