@@ -263,7 +263,7 @@ KERAS = (
     "x = np.random.default_rng(r).random((64, 4), dtype='float32')\n"
     "def made():\n"
     "    model = keras.Sequential([keras.layers.Dense(1)])\n"
-    "    model.compile('sgd', 'mse')\n"
+    "    model.compile('sgd', 'mse', jit_compile=False)\n"
     "    return model\n"
 )
 
@@ -398,10 +398,10 @@ LONG = (
 
 
 @needs_tensorflow
-@pytest.mark.parametrize("strategy", ["", STEP])
+@pytest.mark.parametrize("strategy", [pytest.param("", marks=pytest.mark.extensive), STEP])
 def test_an_interrupt_ends_a_long_function_and_keeps_names(notebook, strategy):
     code = f"%%sky_remote\n{strategy}{LONG}print('here', flush=True)\nlong()"
-    ran = notebook.stopped(code, before=lambda: time.sleep(1))
+    ran = notebook.stopped(code, before=lambda: time.sleep(0.5))
     assert ran.error[0] == "KeyboardInterrupt"
     assert "killed" not in ran.traceback
 
