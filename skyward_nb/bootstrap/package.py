@@ -8,7 +8,7 @@ import io
 import shlex
 import tarfile
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from skyward_nb.bootstrap.facts import Facts
@@ -38,7 +38,7 @@ class Package:
             digest.update(f"{name}\0{len(content)}\0".encode() + content)
         self.digest: str = digest.hexdigest()[:16]
 
-    @property
+    @cached_property
     def archive(self) -> bytes:
         """The same bytes for the same files."""
         return _packed(self._files)
