@@ -1,7 +1,7 @@
 """Packages that a test does without, as on a machine where they are not installed.
 
 Frameworks import what else they find: Keras takes TensorFlow to seed it, and scikit-learn to wrap it. On
-JAX that is half of its CPU, in each rank anew. `tests/dialects` plays the same with all that is installed.
+JAX that is half of its CPU, in each rank anew. With `--all`, programs of `tests/dialects` play beside all of it.
 """
 
 from __future__ import annotations
