@@ -27,6 +27,8 @@ pytest_plugins = ["durations"]
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+# What XLA compiles in a test runs for milliseconds: to optimize it takes longer than that.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 # A shell that runs tests in the background has them, and what they start, ignore interrupts.
 for number in (signal.SIGINT, signal.SIGHUP):

@@ -21,7 +21,9 @@ def begin(path: Path, *args: str, env: dict[str, str] | None = None) -> subproce
     )
 
 
-def run(path: Path, *args: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+def run(
+    path: Path, *args: str, timeout: float = 100, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """A script that has run to its end."""
     return subprocess.run(
         [sys.executable, str(path), *args],
@@ -29,6 +31,7 @@ def run(path: Path, *args: str, timeout: float = 100) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         timeout=timeout,
+        env={**os.environ, **(env or {})},
     )
 
 

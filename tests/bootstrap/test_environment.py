@@ -9,14 +9,16 @@ import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from bootstrap.homes import PYTHON, UV, Told, facts_of, make_ready, program, shell_at
 from pools import values
 
 from skyward_nb.bootstrap import locks, needs
-from skyward_nb.bootstrap.environment import ready
-from skyward_nb.bootstrap.facts import Tool, probe
+from skyward_nb.bootstrap.environment import Environment, ready
+from skyward_nb.bootstrap.facts import Facts, Tool, probe
+from skyward_nb.bootstrap.local_shell import LocalShell
 from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.uv import version as uv_version
 from skyward_nb.words.errors import HostNotReady, OptionError
@@ -48,11 +50,32 @@ def few_needs(monkeypatch):
 # ── made, and found again ───────────────────────────────────────────────────────────────
 
 
-def test_an_environment_is_made_and_found_again_in_one_round(host, tmp_path):
+@pytest.fixture(scope="module")
+def whole(index, tmp_path_factory):
+    """A machine with an environment of all needs and two packages more, how it was made, and its home."""
+    home = tmp_path_factory.mktemp("whole")
+    host = shell_at(home / "home", **index)
     facts = facts_of(host)
-    image = Image(pip=["six", "iniconfig<2"])
-    made, told = make_ready(host, image, facts)
-    assert made.python == f"{envs(tmp_path)}/{made.digest}/bin/python"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home / "client"))
+        made, told = make_ready(host, SIX, facts)
+    return Whole(host, facts, made, told, home)
+
+
+class Whole(NamedTuple):
+    host: LocalShell
+    facts: Facts
+    made: Environment
+    told: Told
+    home: Path
+
+
+SIX = Image(pip=["six", "iniconfig<2"])
+
+
+def test_an_environment_is_made_and_found_again_in_one_round(whole):
+    host, facts, made, told, home = whole
+    assert made.python == f"{envs(home)}/{made.digest}/bin/python"
     names = ["msgspec", "six", "iniconfig", "cloudpickle", "IPython"]
     code = f"from importlib.metadata import version; print([version(n) for n in {names}])"
     found = dict(zip(names, eval(there(made, code)), strict=True))
@@ -61,16 +84,16 @@ def test_an_environment_is_made_and_found_again_in_one_round(host, tmp_path):
     assert found["iniconfig"].startswith("1.")
     assert "Installed" in told.text()
     assert {phase for phase, _, done in told if done} == {"environment", "package"}
-    assert folders(envs(tmp_path)) == [made.digest]
+    assert folders(envs(home)) == [made.digest]
 
     before = host.rounds
-    again, told = make_ready(host, image, facts)
+    again, told = make_ready(host, SIX, facts)
     assert (again, host.rounds - before) == (made, 1)
     assert "Installed" not in told.text()
 
 
-def test_agent_and_ranks_can_be_imported_there(host):
-    made, _ = make_ready(host, Image())
+def test_agent_and_ranks_can_be_imported_there(whole):
+    made = whole.made
     modules = ["agent", "forge", "rank", "shell", "telemetry", "__main__"]
     imports = "; ".join(f"import skyward_nb.node.{name}" for name in modules)
     code = f"{imports}; import skyward_nb as sky; print(sky.shard, sky.__file__)"
@@ -81,22 +104,13 @@ def test_agent_and_ranks_can_be_imported_there(host):
     assert said.stdout.strip() == version("ipython")
 
 
-def test_ranks_live_in_it(host, make, monkeypatch, tmp_path):
-    made, _ = make_ready(host, Image(pip=["six"]))
+def test_ranks_live_in_it(whole, make, monkeypatch, tmp_path):
+    made = whole.made
     monkeypatch.setattr(sys, "executable", made.python)
     monkeypatch.setenv("PYTHONPATH", made.package)
     monkeypatch.chdir(tmp_path)
     said = values(make(), "import sys, six, skyward_nb\n(sys.executable, skyward_nb.__file__)")
     assert said == [(made.python, f"{made.package}/skyward_nb/__init__.py")] * 2
-
-
-@pytest.mark.usefixtures("few_needs")
-def test_nobody_else_reads_it(host, tmp_path):
-    made, _ = make_ready(host, Image(), facts_of(host, uvs=()))
-    cache = tmp_path / "home/.cache/skyward_nb"
-    paths = [cache, *cache.iterdir(), *cache.glob("*/*")]
-    assert {cache, Path(made.python).parents[1], Path(made.package)} <= {*paths}
-    assert not [each for each in paths if each.stat().st_mode & 0o077]
 
 
 def test_what_it_is_made_of_makes_its_name(index, tmp_path):
@@ -199,23 +213,38 @@ def test_a_lock_of_another_host_is_waited_for_with_a_word(tmp_path):
         assert waits.stdout.read() == "mine\n"
 
 
-@pytest.mark.usefixtures("few_needs")
-def test_one_that_lost_its_python_is_made_anew(host, tmp_path):
+@pytest.fixture(scope="module")
+def made_once(index, tmp_path_factory):
+    """A machine with an environment of few needs, which each test has made anew, and its home."""
+    home = tmp_path_factory.mktemp("made")
+    host = shell_at(home / "home", **index)
     facts = facts_of(host)
-    made, _ = make_ready(host, Image(), facts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home / "client"))
+        patch.setattr(needs, "BESIDE", ())
+        made, told = make_ready(host, Image(), facts)
+    return Whole(host, facts, made, told, home)
+
+
+@pytest.mark.usefixtures("few_needs")
+def test_one_that_lost_its_python_is_made_anew_and_what_a_kill_left_is_removed(made_once):
+    host, facts, made, _, home = made_once
     Path(made.python).unlink()
+    half = envs(home) / f".new-{made.digest}.1"
+    half.mkdir()
     again, told = make_ready(host, Image(), facts)
     assert again == made
     assert "Installed" in told.text()
     assert there(made, "import msgspec; print('well')") == "well"
+    assert folders(envs(home)) == [made.digest]
 
 
 @pytest.mark.usefixtures("few_needs")
-def test_one_that_lost_files_is_made_anew(host):
-    made, _ = make_ready(host, Image())
+def test_one_that_lost_files_is_made_anew(made_once):
+    host, facts, made, *_ = made_once
     packages = Path(made.python).parents[1] / f"lib/python{MINOR}/site-packages"
     shutil.rmtree(packages / "msgspec")
-    assert make_ready(host, Image())[0] == made
+    assert make_ready(host, Image(), facts)[0] == made
     assert there(made, "import msgspec; print('well')") == "well"
 
 
@@ -226,17 +255,6 @@ def test_a_path_may_have_spaces(host, tmp_path):
     link.symlink_to(PYTHON.path)
     made, _ = make_ready(host, Image(), facts_of(host, pythons=(Tool(PYTHON.version, str(link)),)))
     assert there(made, "import msgspec; print('well')") == "well"
-
-
-@pytest.mark.usefixtures("few_needs")
-def test_what_a_kill_left_is_removed(host, tmp_path):
-    facts = facts_of(host)
-    made, _ = make_ready(host, Image(), facts)
-    Path(made.python).unlink()
-    half = envs(tmp_path) / f".new-{made.digest}.1"
-    half.mkdir()
-    make_ready(host, Image(), facts)
-    assert folders(envs(tmp_path)) == [made.digest]
 
 
 @pytest.mark.usefixtures("few_needs")
@@ -256,9 +274,8 @@ def test_later_hosts_get_what_the_first_one_got(index, tmp_path):
 
 
 @pytest.mark.usefixtures("few_needs")
-def test_what_can_not_be_had_any_more_is_resolved_anew(host):
-    facts = facts_of(host)
-    made, _ = make_ready(host, Image(), facts)
+def test_what_can_not_be_had_any_more_is_resolved_anew(made_once):
+    host, facts, made, *_ = made_once
     Path(made.python).unlink()
     locks.keep(made.digest, b"sky=packages\nmsgspec==0.0.0\n")
     again, told = make_ready(host, Image(), facts)
@@ -306,8 +323,7 @@ def test_an_index_that_is_not_reached(tmp_path):
 
 
 @pytest.mark.usefixtures("few_needs")
-def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(host, online, tmp_path):
-    make_ready(host, Image(), facts_of(host))
+def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(online, tmp_path):
     cut = shell_at(tmp_path / "other", **online, HTTPS_PROXY="http://127.0.0.1:9")
     image = Image(env={"UV_HTTP_RETRIES": "0"})
     made, told = make_ready(cut, image, facts_of(cut))
@@ -452,11 +468,15 @@ def test_torch_is_taken_from_the_index_where_its_own_is_not_reached(shell, tmp_p
 
 
 @pytest.mark.usefixtures("few_needs")
-def test_uv_goes_along_once(host, tmp_path):
-    _, told = make_ready(host, Image(), facts_of(host, uvs=()))
+def test_uv_goes_along_once_and_nobody_else_reads_it(host, tmp_path):
+    made, told = make_ready(host, Image(), facts_of(host, uvs=()))
     path = tmp_path / f"home/.cache/skyward_nb/uv/{uv_version()}/uv"
     assert path.stat().st_mode & 0o777 == 0o700
     assert "sending uv" in told.text()
+    cache = tmp_path / "home/.cache/skyward_nb"
+    paths = [cache, *cache.iterdir(), *cache.glob("*/*")]
+    assert {cache, Path(made.python).parents[1], Path(made.package)} <= {*paths}
+    assert not [each for each in paths if each.stat().st_mode & 0o077], "nobody else reads it"
     told = Told()
     # Its own Python may be of another minor than this one.
     facts = replace(asyncio.run(probe(host)), pythons=facts_of(host).pythons)

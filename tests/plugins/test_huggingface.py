@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,30 @@ trainer.train()
 losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 """
 
+ALONE = f"""
+import multiprocessing, os
+
+def alone(told):
+    from accelerate.state import AcceleratorState
+    AcceleratorState._reset_state(True)
+    dist.distributed_c10d._world.default_pg = None
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "COMPUTE_POOL"):
+        os.environ.pop(name, None)
+    told.put(trained())
+
+def trained():
+{textwrap.indent(TRAINS.format(size=8, use_cpu=True), "    ")}
+    return args.world_size, losses
+
+told = multiprocessing.get_context("fork").SimpleQueue()
+process = multiprocessing.get_context("fork").Process(target=alone, args=[told])
+process.start()
+world, losses = told.get()
+process.join()
+assert world == 1, world
+losses
+"""
+
 
 @needs_it
 def test_trainer_sees_all_processes_and_trains_as_one_process_does(notebook):
@@ -63,14 +88,10 @@ def test_trainer_sees_all_processes_and_trains_as_one_process_does(notebook):
     assert first[:2] == (2, 0)
     assert second[:2] == (2, 1)
     assert first[3] == second[3], "they are one model"
-    # One process with batches of eight: in this kernel, without a pool.
-    notebook.run(
-        "import tempfile, torch\nfrom datasets import Dataset\n"
-        "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments"
-    )
-    ran = notebook.run(TRAINS.format(size=8, use_cpu=True), timeout=90)
+    # One process with batches of eight: what a rank forks, with nothing of a pool about it.
+    ran = notebook.run(f"%%sky_remote ranks=0 out=losses\n{ALONE}", timeout=90)
     assert ran.status == "ok", ran.traceback
-    alone = eval(notebook.run("losses").result)
+    (alone,) = eval(notebook.run("list(losses)").result)
     assert len(alone) == len(first[2]) == 8
     assert alone[-1] < alone[0]
     assert max(abs(a - b) for a, b in zip(alone, first[2], strict=True)) < 0.02

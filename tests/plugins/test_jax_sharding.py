@@ -15,11 +15,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 WORDS, WIDTH, HEADS, LENGTH, BATCH = 16, 8, 4, 6, 8
 
 def weights():
-    key = jax.random.split(jax.random.key(0), 6)
-    make = lambda k, *shape: 0.3 * jax.random.normal(k, shape)
-    return {"embed": make(key[0], WORDS, WIDTH), "qkv": make(key[1], WIDTH, 3 * WIDTH),
-            "out": make(key[2], WIDTH, WIDTH), "up": make(key[3], WIDTH, 4 * WIDTH),
-            "down": make(key[4], 4 * WIDTH, WIDTH), "head": make(key[5], WIDTH, WORDS)}
+    rng = np.random.default_rng(0)  # JAX would compile something for each shape
+    make = lambda *shape: (0.3 * rng.normal(size=shape)).astype("float32")
+    return {"embed": make(WORDS, WIDTH), "qkv": make(WIDTH, 3 * WIDTH), "out": make(WIDTH, WIDTH),
+            "up": make(WIDTH, 4 * WIDTH), "down": make(4 * WIDTH, WIDTH), "head": make(WIDTH, WORDS)}
 
 # Out of a layer along tp and into the next one, as Megatron does it; the other way along fsdp.
 SPECS = {"embed": P("fsdp", "tp"), "qkv": P("fsdp", "tp"), "out": P("tp", "fsdp"),
@@ -40,7 +39,7 @@ def train(mesh):
     on = lambda spec: NamedSharding(mesh, spec)
     where = {name: on(spec) for name, spec in SPECS.items()}
     whole = weights()
-    w = {name: jax.make_array_from_callback(a.shape, where[name], lambda i, a=np.asarray(a): a[i]) for name, a in whole.items()}
+    w = {name: jax.make_array_from_callback(a.shape, where[name], lambda i, a=a: a[i]) for name, a in whole.items()}
 
     @functools.partial(jax.jit, out_shardings=(where, on(P())), donate_argnums=0)
     def step(w, words):

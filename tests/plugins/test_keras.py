@@ -3,6 +3,7 @@
 import ast
 
 import pytest
+from absent import BESIDE_KERAS, without
 from kernels import ready
 from later import needs
 
@@ -36,8 +37,10 @@ own = [each.addressable_data(0).shape for each in values]
 
 
 @pytest.fixture(scope="module")
-def notebook():
-    with ready(f"{MODEL}\nimport skyward_nb as sky", KERAS_BACKEND="jax") as running:
+def notebook(tmp_path_factory):
+    path = without(tmp_path_factory.mktemp("absent"), "tensorflow", *BESIDE_KERAS)
+    cell = f"{MODEL}\nimport skyward_nb as sky"
+    with ready(cell, KERAS_BACKEND="jax", PYTHONPATH=path) as running:
         yield running
 
 
@@ -120,8 +123,8 @@ def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebo
     )
 
 
+@needs("torch")
 def test_on_torch_fit_says_that_ranks_train_by_themselves(notebook, pool_of):
-    pytest.importorskip("torch")
     pool_of("nodes=2 framework=keras:torch")
     ran = notebook.run(
         "%%sky_remote push=none out=got\n"

@@ -43,7 +43,7 @@ class Tiny(nn.Module):
 def tied():
     return Tiny(tied=True)
 
-def train(model, place=(0, 1), steps=6):
+def train(model, place=(0, 1), steps=6, foreach=None):
     part, count = place
     text = torch.randint(32, (8, 8), generator=torch.Generator().manual_seed(0)).chunk(count)[part]
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
@@ -53,7 +53,7 @@ def train(model, place=(0, 1), steps=6):
         said = getattr(said, "logits", said)
         loss = F.cross_entropy(said[:, :-1].flatten(0, 1), text[:, 1:].flatten())
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5, foreach=foreach)
         optimizer.step()
         whole = loss.detach().clone()
         if dist.is_initialized():

@@ -1,0 +1,19 @@
+"""Packages that a test does without, as on a machine where they are not installed.
+
+Frameworks import what else they find: Keras takes TensorFlow to seed it, and scikit-learn to wrap it. On
+JAX that is half of its CPU, in each rank anew. With `--all`, programs of `tests/dialects` play beside all of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+BESIDE_KERAS = ("matplotlib", "pandas", "sklearn")
+"""What Keras imports where it is found, and needs for nothing here."""
+
+
+def without(folder: Path, *packages: str) -> str:
+    """A path for `PYTHONPATH` with which none of these packages can be imported."""
+    for package in packages:
+        (folder / f"{package}.py").write_text(f"raise ImportError('{package} is absent here')\n")
+    return str(folder)
