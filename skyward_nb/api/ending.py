@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from IPython.core.getipython import get_ipython
 
+from skyward_nb.api.cell_options import CellOptions
 from skyward_nb.api.failures import (
     died,
     exception_of,
@@ -70,9 +71,9 @@ class Ending:
         self._source = source or sources(get_ipython())
         self._where = whereabouts_of(outcome, self._source)
 
-    def conclude(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
+    def conclude(self, options: CellOptions, writes: frozenset[str]) -> object:
         """Bind what came back and return the value to show, or raise."""
-        return self._conclude(options.get("timeout"), lambda: self._bind(options, writes))
+        return self._conclude(options.timeout, lambda: self._bind(options, writes))
 
     def values(self, timeout: float | None, *, ends: bool = True) -> RankResults[Any]:
         """What a call returned on each rank, or raise; `ends`: nothing else is shown there."""
@@ -138,12 +139,12 @@ class Ending:
 
     # ── the good end ────────────────────────────────────────────────────────────────────
 
-    def _bind(self, options: Mapping[str, Any], writes: frozenset[str]) -> object:
-        head_only = options.get("gather") == "head"
+    def _bind(self, options: CellOptions, writes: frozenset[str]) -> object:
+        head_only = options.gather == "head"
         done = self._outcome.done
         ledger = self._pool.ledger
-        for name in options.get("pull", ()):
-            target = options.get("as", name)
+        for name in options.pull:
+            target = options.target or name
             each = {rank: end.pulled[name] for rank, end in done.items() if name in end.pulled}
             if each:
                 value = self._gather(each, name)
@@ -159,7 +160,7 @@ class Ending:
         if not results:
             return None
         value = results.head if head_only else results
-        if out := options.get("out"):
+        if out := options.out:
             self._user_ns[out] = value
             if out in writes:
                 ledger.bound_here(out, value, packed)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, cast
 
+from skyward_nb.api.cell_options import CellOptions
 from skyward_nb.api.defaults import Default, with_defaults
 from skyward_nb.api.found_pools import FoundPool, choose, others
 from skyward_nb.api.options import Asked
@@ -62,7 +63,7 @@ class PoolClient:
         finally:
             if trouble := pictures.end():
                 display.change(notes=(*display.view.notes, trouble))
-        options = {"timeout": request.card.timeout}
+        options = CellOptions(timeout=request.card.timeout)
         try:
             ending = Ending({}, pool, outcome, display, goes_on=False)
             return ending.conclude(options, frozenset())

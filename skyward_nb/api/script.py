@@ -7,13 +7,14 @@ import os
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from skyward_nb.api.cell_options import CellOptions
 from skyward_nb.api.failures import RankFailure
 from skyward_nb.api.frameworks import Choice, choose_for_script
 from skyward_nb.api.pool_client import PoolClient
@@ -26,7 +27,6 @@ from skyward_nb.words.errors import OptionError, RankDied, SkyError
 from skyward_nb.words.parts import RunCard
 from skyward_nb.words.ranks import shown_ranks
 
-_ON_CARD = ("stdout", "stderr", "timeout", "on_error", "profile")
 INTERRUPTED = 130
 """The exit code of what a person has interrupted."""
 
@@ -100,17 +100,16 @@ class Script:
 
 
 def run_script(
-    there: PoolClient, script: Script, options: Mapping[str, Any], display: RunDisplay
+    there: PoolClient, script: Script, options: CellOptions, display: RunDisplay
 ) -> ScriptEnd:
     """Run a script on all ranks, each in a process that nobody has used, and leave none used.
 
     Returns however it ended. Raises `SkyError` when it did not begin.
     """
     pool = there.pool
-    check_profile(pool.spec, options.get("profile"))
-    for stream in ("stdout", "stderr"):
-        shown = shown_ranks(stream, options.get(stream, "all"), pool.spec.world_size)
-        display.show_only(stream, shown)
+    check_profile(pool.spec, options.profile)
+    for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
+        display.show_only(stream, shown_ranks(stream, which, pool.spec.world_size))
     if there.is_guest and (gone := there.begin_afresh()):
         display.change(notes=(f"gone with the ranks there were: {', '.join(gone)}",))
     error = _run(there, script, options, display)
@@ -120,7 +119,7 @@ def run_script(
 
 
 def _run(
-    there: PoolClient, script: Script, options: Mapping[str, Any], display: RunDisplay
+    there: PoolClient, script: Script, options: CellOptions, display: RunDisplay
 ) -> BaseException | None:
     """Run it; what ended it, where that was not its own end."""
     path = str(script.path.resolve())
@@ -136,7 +135,11 @@ def _run(
         card=RunCard(
             began=time.time(),
             name=name,
-            **{option: options[option] for option in _ON_CARD if option in options},
+            stdout=options.stdout,
+            stderr=options.stderr,
+            timeout=options.timeout,
+            on_error=options.on_error,
+            profile=options.profile,
         ),
     )
     title = f"Running {name} on {spell_result(ranks, there.pool.spec.world_size)}"

@@ -230,6 +230,7 @@ def _hang(asked: Asked, *, as_json: bool) -> int:
 
 def run(asked: Asked, rest: list[str], as_json: bool) -> int:
     """Run a script on every rank; the exit code is the script's."""
+    from skyward_nb.api.cell_options import CellOptions
     from skyward_nb.api.defaults import defaults, with_defaults
     from skyward_nb.api.pool_client import open_pool
     from skyward_nb.api.script import Script, run_script
@@ -245,10 +246,10 @@ def run(asked: Asked, rest: list[str], as_json: bool) -> int:
         sys.stderr.writelines(traceback.format_exception_only(error))
         return 1
     known = defaults(Path.cwd(), os.environ, {})
-    options = with_defaults(asked, known).cell
+    options = CellOptions.of(with_defaults(asked, known).cell)
     # What ranks print goes to stderr beside a document: that alone is on stdout.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        display = RunDisplay(LogCanvas(), "", quiet=options.get("quiet", False))
+        display = RunDisplay(LogCanvas(), "", quiet=options.quiet)
 
         def frameworks() -> tuple[str, ...]:
             chosen = script.frameworks()

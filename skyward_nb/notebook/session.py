@@ -15,8 +15,10 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from IPython.core.interactiveshell import InteractiveShell
 
+from skyward_nb.api.cell_options import CellOptions
 from skyward_nb.api.defaults import Default, with_defaults
 from skyward_nb.api.defaults import defaults as read_defaults
 from skyward_nb.api.ending import Ending
@@ -62,7 +64,6 @@ _WENT_ON = (
     "went on with the pool of an earlier kernel of this notebook: ranks keep their names "
     "(%sky restart empties them)"
 )
-_ON_CARD = ("out", "pull", "gather", "stdout", "stderr", "limit", "timeout", "on_error", "profile")
 
 
 class Session:
@@ -181,38 +182,36 @@ class Session:
         Raises the user's own exception, KeyboardInterrupt, or a `SkyError`.
         """
         cell = self.cells.compile(body)
-        options = with_defaults(asked, self.defaults()).cell
+        options = CellOptions.of(with_defaults(asked, self.defaults()).cell)
         _check_values_wanted(options, cell)
-        display = self.display(quiet=options.get("quiet", False))
-        display.change(most_text=options.get("text", MOST_TEXT))
+        display = self.display(quiet=options.quiet)
+        display.change(most_text=MOST_TEXT if options.text is None else options.text)
         with _trouble_shown(display, "the cell did not begin on the ranks"):
             pool, spec = self.find(asked, display, cell)
-            check_profile(spec, options.get("profile"))
+            check_profile(spec, options.profile)
             request = self._request(cell, options, spec)
-            if options.get("dry_run"):
+            if options.dry_run:
                 self._dry_run(request, pool, spec, display)
                 return None
-            for stream in ("stdout", "stderr"):
-                which = options.get(stream, "all")
-                display.show_only(stream, shown_ranks(stream, which, spec.world_size))
+            _show_only(display, options, spec.world_size)
             if pool is None:
                 pool = self.pools.start(spec, display)
             self.check_free(pool)
             ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
-            if options.get("detach"):
+            if options.detach:
                 return self._detach(pool, request, display, options, cell.names.writes)
             outcome = self._run_on(pool, request, display, ran_on)
         return self._conclude(pool, outcome, display, options, cell.names.writes)
 
-    def move(self, pool: Pool, options: Mapping[str, Any]) -> Outcome:
+    def move(self, pool: Pool, options: CellOptions, *, lists_names: bool = False) -> Outcome:
         """Send the names of `push`, bring those of `pull`, and run nothing.
 
         Raises `OptionError` for a name that is not there, or what a run of a cell raises.
         """
         self.check_free(pool)
         display = self._aside(f"Moving names, pool {pool.spec.name}")
-        request = self._request(None, {"push": (), **options}, pool.spec)
-        request = dataclasses.replace(request, lists_names=bool(options.get("lists_names")))
+        request = self._request(None, options, pool.spec)
+        request = dataclasses.replace(request, lists_names=lists_names)
         outcome = self._run_on(pool, request, display, display.view.title)
         self._conclude(pool, outcome, display, options, frozenset())
         return outcome
@@ -237,10 +236,10 @@ class Session:
             wants_value=True,
             push=(),
             aside=True,
-            card=self._card(None, {}),
+            card=self._card(None, CellOptions()),
         )
         outcome = self._run_on(pool, request, display, display.view.title)
-        values = self._conclude(pool, outcome, display, {}, frozenset())
+        values = self._conclude(pool, outcome, display, CellOptions(), frozenset())
         return dict(zip(ranks, cast("RankResults[Any]", values or ()), strict=False))
 
     def _run_on(self, pool: Pool, request: RunRequest, display: RunDisplay, title: str) -> Outcome:
@@ -292,19 +291,19 @@ class Session:
         pool: Pool,
         request: RunRequest,
         display: RunDisplay,
-        options: Mapping[str, Any],
+        options: CellOptions,
         writes: frozenset[str],
     ) -> RunHandle:
         """Let a run go on in the background; its handle."""
         ran_on = f"Running in the background on {spell_result(request.ranks, pool.spec.world_size)}"
         pictures = self._show_run(pool, request.ranks, display, ran_on, pool.next_run)
         going = pool.begin(request, pictures.watch, display.sending)
-        inner = {key: value for key, value in options.items() if key != "out"}
+        inner = dataclasses.replace(options, out="")
         handle = self._in_background(
             pool, request.ranks, functools.partial(pool.finish, going), display, inner, writes
         )
-        if out := options.get("out"):
-            self.shell.user_ns[out] = handle
+        if options.out:
+            self.shell.user_ns[options.out] = handle
         return handle
 
     def _in_background(
@@ -313,7 +312,7 @@ class Session:
         ranks: tuple[int, ...],
         conduct: Callable[[Watch], Outcome],
         display: RunDisplay,
-        options: Mapping[str, Any],
+        options: CellOptions,
         writes: frozenset[str],
     ) -> RunHandle:
         """A thread conducts a run from here on; the main thread shows it and ends it."""
@@ -376,10 +375,9 @@ class Session:
     def _follow(self, pool: Pool, began: Began, display: RunDisplay, *, detach: bool) -> object:
         """Show a run from its beginning, and end it as the cell would have."""
         card = began.card
-        options = {key: value for key in _ON_CARD if (value := getattr(card, key))}
+        options = CellOptions.of_card(card)
         world = pool.spec.world_size
-        for stream in ("stdout", "stderr"):
-            display.show_only(stream, shown_ranks(stream, options.get(stream, "all"), world))
+        _show_only(display, options, world)
         display.change(most_text=card.most_text or MOST_TEXT)
         title = (
             f"Attached to {card.what.removeprefix('Cell ')} on {spell_result(began.ranks, world)}"
@@ -391,8 +389,9 @@ class Session:
         writes = frozenset(card.writes)
         if detach:
             # In the background `out=` is the name of the handle.
-            out = options.pop("out", "") if card.detached else ""
-            handle = self._in_background(pool, began.ranks, pool.follow, display, options, writes)
+            out = options.out if card.detached else ""
+            inner = dataclasses.replace(options, out="" if out else options.out)
+            handle = self._in_background(pool, began.ranks, pool.follow, display, inner, writes)
             self.shell.user_ns.update({out: handle} if out else {})
             return handle
         with _trouble_shown(display):
@@ -404,7 +403,7 @@ class Session:
 
     def _list_names(self, pool: Pool) -> tuple[str, ...]:
         """The names that ranks have, which the ledger learns of; in words."""
-        request = self._request(None, {"push": ()}, pool.spec)
+        request = self._request(None, CellOptions(push=()), pool.spec)
         request = dataclasses.replace(request, lists_names=True)
         display = self._aside()
         done = self._run_on(pool, request, display, "").done
@@ -422,7 +421,7 @@ class Session:
         pool: Pool,
         outcome: Outcome,
         display: RunDisplay,
-        options: Mapping[str, Any],
+        options: CellOptions,
         writes: frozenset[str],
     ) -> object:
         try:
@@ -459,44 +458,39 @@ class Session:
         display.sending(plan)
         display.end("finished", words, notes=tuple(notes), is_dry=True)
 
-    def _request(self, cell: Cell | None, options: Mapping[str, Any], spec: PoolSpec) -> RunRequest:
-        ranks = parse_ranks("ranks", options.get("ranks", "all"), spec.world_size)
+    def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
+        ranks = parse_ranks("ranks", options.ranks, spec.world_size)
         namespace = Names(self.shell.user_ns)
-        push = options.get("push")
-        for name in push or ():
+        for name in options.push or ():
             if name not in namespace:
                 near = near_words(name, namespace)
                 raise OptionError("push", f"push={name}: the notebook has no such name{near}")
         wants_value = cell is not None and cell.has_value
-        gather = options.get("gather", "all")
-        senders = {"all": ranks, "head": ranks[:1], "none": ()}[gather]
+        senders = {"all": ranks, "head": ranks[:1], "none": ()}[options.gather]
         return RunRequest(
             cell=cell,
             number=self.cells.present()[0],
             namespace=namespace,
             ranks=ranks,
-            value_from=senders if wants_value or options.get("pull") else (),
+            value_from=senders if wants_value or options.pull else (),
             wants_value=wants_value,
-            pull=options.get("pull", ()),
-            push=push,
-            limit=options.get("limit") or self._most_bytes(spec, len(ranks)),
+            pull=options.pull,
+            push=options.push,
+            limit=options.limit or self._most_bytes(spec, len(ranks)),
             card=self._card(cell, options),
         )
 
-    def _card(self, cell: Cell | None, options: Mapping[str, Any]) -> RunCard:
+    def _card(self, cell: Cell | None, options: CellOptions) -> RunCard:
         """What another kernel must know to show this run, and to end it."""
         number, text = self.cells.present()
-        taken = {name: options[name] for name in _ON_CARD if name in options}
-        return RunCard(
+        return msgspec.structs.replace(
+            options.card(),
             number=number,
             filename=cell.filename if cell else "",
             text=text,
             began=time.time(),
             values=cell is not None and cell.has_value,
             writes=tuple(cell.names.writes) if cell else (),
-            most_text=options.get("text"),
-            detached=options.get("detach", False),
-            **taken,
         )
 
     def _most_bytes(self, spec: PoolSpec, ranks: int) -> int:
@@ -528,13 +522,19 @@ def _trouble_shown(display: RunDisplay, interrupted: str = "") -> Generator[None
         raise
 
 
-def _check_values_wanted(options: Mapping[str, Any], cell: Cell) -> None:
+def _show_only(display: RunDisplay, options: CellOptions, world: int) -> None:
+    """Leave out what ranks print whose output is not wanted."""
+    display.show_only("stdout", shown_ranks("stdout", options.stdout, world))
+    display.show_only("stderr", shown_ranks("stderr", options.stderr, world))
+
+
+def _check_values_wanted(options: CellOptions, cell: Cell) -> None:
     """Refuse to bind what will not come back."""
-    out = options.get("out")
-    for option in ("out", "pull"):
-        if options.get(option) and options.get("gather") == "none":
-            raise OptionError(option, f"{option}= and gather=none: there would be nothing to bind")
-    if out and not cell.has_value and not options.get("detach"):
+    out = options.out
+    if (out or options.pull) and options.gather == "none":
+        option = "out" if out else "pull"
+        raise OptionError(option, f"{option}= and gather=none: there would be nothing to bind")
+    if out and not cell.has_value and not options.detach:
         raise OptionError(
             "out",
             f"out={out}: the cell does not end with an expression, so it has no value. "

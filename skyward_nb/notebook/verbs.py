@@ -8,9 +8,11 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from skyward_nb.api.cell_options import CellOptions
 from skyward_nb.api.check import standing, standing_lines, subjects
 from skyward_nb.api.found_pools import choose, forget, forgotten, notebook_of, unanswered
 from skyward_nb.api.help import CHECKS, VERBS, help_text
@@ -202,7 +204,7 @@ def cost(session: Session, line: str) -> None:
 def push(session: Session, line: str) -> None:
     """Send names of the notebook to the ranks."""
     pool, names, options = _moving(session, "push", line)
-    rows = session.move(pool, {**options, "push": names}).plan.rows
+    rows = session.move(pool, replace(options, push=names)).plan.rows
     for status in ("sent", "unchanged", "kept on ranks"):
         there = [f"{row.name} ({spell_size(row.size)})" for row in rows if row.status == status]
         if there:
@@ -212,22 +214,22 @@ def push(session: Session, line: str) -> None:
 def pull(session: Session, line: str) -> None:
     """Bring names of the ranks."""
     pool, names, options = _moving(session, "pull", line)
-    if "as" in options and len(names) > 1:
+    if options.target and len(names) > 1:
         raise OptionError(
-            "as", f"as={options['as']} names one thing, and {len(names)} are asked for"
+            "as", f"as={options.target} names one thing, and {len(names)} are asked for"
         )
-    if options.get("gather") == "none":
+    if options.gather == "none":
         raise OptionError("gather", "gather=none would bring nothing")
-    ranks = session.move(pool, {**options, "pull": names}).ranks
-    head = options.get("gather") == "head"
+    ranks = session.move(pool, replace(options, pull=names)).ranks
+    head = options.gather == "head"
     what = f"rank {ranks[0]}'s value" if head else f"one value per rank, of {count_ranks(ranks)}"
-    print(f"{options.get('as') or ', '.join(names)}: {what}")
+    print(f"{options.target or ', '.join(names)}: {what}")
 
 
 def list_vars(session: Session, line: str) -> None:
     """Print the names on the ranks."""
     pool, _, options = _moving(session, "vars", line)
-    done = session.move(pool, {**options, "lists_names": True}).done
+    done = session.move(pool, options, lists_names=True).done
     alike: dict[Variable, list[int]] = {}
     for rank, end in sorted(done.items()):
         for variable in end.variables:
@@ -255,7 +257,7 @@ def _bound_by(cell: int) -> str:
     return f"In[{cell}] on the ranks" if cell > 0 else "the ranks"
 
 
-def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ...], dict[str, Any]]:
+def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ...], CellOptions]:
     """(pool, names, options) of a verb that moves names."""
     words = 0 if verb == "vars" else 1
     # Names may stand apart: a,b or a, b or a b.
@@ -265,7 +267,7 @@ def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ..
     names = tuple(asked.rest[0].split(",")) if asked.rest else ()
     if words and not names:
         raise OptionError(verb, f"%sky {verb} needs names: %sky {verb} x_train,model")
-    return _need(session, session.name_of(asked)), names, dict(asked.cell)
+    return _need(session, session.name_of(asked)), names, CellOptions.of({"push": (), **asked.cell})
 
 
 def logs(session: Session, line: str) -> None:

@@ -64,8 +64,6 @@ def _tags(style: str) -> tuple[str, str]:
     rules = _colours(parts)
     if 2 in parts.marks:
         rules.append("opacity:.75")
-    if 53 in parts.marks:
-        rules.append("text-decoration:overline")
     names = [name for mark, name in _TAGS.items() if mark in parts.marks]
     before = "".join(f"<{name}>" for name in names)
     after = "".join(f"</{name}>" for name in reversed(names))
@@ -91,7 +89,8 @@ def _rgb(colour: str) -> RGB | None:
     if len(numbers) == 4:
         return numbers[1], numbers[2], numbers[3]
     if numbers:
-        return _of_palette(numbers[1])
+        number = numbers[1]
+        return _NAMED[number] if number < len(_NAMED) else _of_palette(number)
     return _NAMED[first % 10 + (8 if first >= 90 else 0)]
 
 

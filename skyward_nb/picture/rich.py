@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from xml.parsers import expat
 
-from skyward_nb.picture.balance import balanced
+from skyward_nb.picture.wellformed import is_well_formed
 from skyward_nb.words.bundles import WIDGET, shortened
 
 MOST_JSON = 20_000
@@ -26,6 +26,10 @@ _WIDGET_WORDS = 200
 _PRE = (
     "margin:0;padding:0;background:transparent;color:inherit;white-space:pre-wrap;"
     "font:12.5px/1.45 var(--jp-code-font-family,ui-monospace,SFMono-Regular,Menlo,monospace)"
+)
+_FRAME = 'style="width:100%;height:24em;border:0;resize:vertical;background:#fff"'
+_FRAMED = (
+    "This HTML has tags that are not closed, or closed and not opened: it is shown in a frame."
 )
 _NOTE = "color:var(--jp-ui-font-color2,#656d76);font-size:12.5px"
 
@@ -74,6 +78,16 @@ def _svg(text: str) -> bytes:
     return data
 
 
+def _html(text: str) -> str:
+    """HTML as it is where it stays within its element; in a frame where it might not."""
+    if is_well_formed(text):
+        return text
+    return (
+        _note(_FRAMED)
+        + f'<iframe sandbox="allow-scripts" {_FRAME} srcdoc="{html.escape(text)}"></iframe>'
+    )
+
+
 def _latex(text: str) -> str:
     """Formulas between dollar signs, which the notebook's own MathJax finds."""
     return f"<div>{html.escape(text)}</div>"
@@ -102,7 +116,7 @@ def _note(text: str) -> str:
 
 
 _DRAWN = {
-    "text/html": balanced,
+    "text/html": _html,
     "text/latex": _latex,
     "text/markdown": _markdown,
     "application/json": _json,

@@ -12,7 +12,7 @@ import errno
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -48,20 +48,24 @@ class Row:
     seconds: float = 0.0
 
 
-@dataclass
+Sending = tuple[Unit, tuple[int, ...] | None]
+"""A unit and the ranks that get it; None for all."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a run sends, and the manifest that tells of it."""
 
-    units: list[Unit] = field(default_factory=list)
-    sending: list[tuple[Unit, tuple[int, ...] | None]] = field(default_factory=list)
+    units: tuple[Unit, ...] = ()
+    sending: tuple[Sending, ...] = ()
     removed: tuple[str, ...] = ()
-    sources: list[SourceFile] = field(default_factory=list)
+    sources: tuple[SourceFile, ...] = ()
     modules: tuple[ModuleFile, ...] = ()
     imports: tuple[str, ...] = ()
-    rows: list[Row] = field(default_factory=list)
+    rows: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    told: set[tuple[object, ...]] = field(default_factory=set)
+    told: frozenset[tuple[object, ...]] = frozenset()
 
     @property
     def sent_bytes(self) -> int:
@@ -178,35 +182,43 @@ class Ledger:
             return _Target(self, ranks).mark(name, _identity(value)) is not None
 
         planner = Planner(namespace, self._known, is_kept, tell, self._modules.version)
-        plan = Plan(units=planner.plan(reads, definitions))
-        sharers = planner.sharers() if plan.units else []
-        rows: dict[str, Row] = {}
-        for group in self._alike(ranks, [*plan.units, *sharers]):
-            units = planner.share(sharers, _Target(self, group))
+        units = planner.plan(reads, definitions)
+        sharers = planner.sharers() if units else []
+        sending: list[Sending] = []
+        for group in self._alike(ranks, [*units, *sharers]):
+            shared = planner.share(sharers, _Target(self, group))
             everyone = len(group) == self._world_size
-            plan.sending += [(u, None if everyone else group) for u in units if u.mark is None]
-        self._tabulate(plan, rows)
+            sending += [(u, None if everyone else group) for u in shared if u.mark is None]
+        rows = self._tabulated(units, sending)
         for name in planner.skipped:
             rows[name] = Row(name, "kept on ranks", kind_in_short(namespace[name]))
         for name in planner.absent & self._assigned:
             rows[name] = Row(name, "kept on ranks")
         # A builtin is what the name means in the notebook now; any other name the ranks may keep.
         gone = {n for n in planner.absent & self._marks.keys() if hasattr(builtins, n)}
-        plan.removed = tuple(sorted(gone - self._assigned))
-        rows.update({name: Row(name, "removed") for name in plan.removed})
+        removed = tuple(sorted(gone - self._assigned))
+        rows.update({name: Row(name, "removed") for name in removed})
         nowhere = planner.absent - self._assigned - gone
-        plan.absent = tuple(sorted(n for n in nowhere if not hasattr(builtins, n)))
-        used = {*files, *(file for unit in plan.units for file in unit.bundle.files)}
+        used = {*files, *(file for unit in units for file in unit.bundle.files)}
         unknown = self._files.lacking(dict.fromkeys(sorted(used), True), ranks)
         found = (self._sources(file) for file in unknown)
-        plan.sources = [source for source in found if source is not None]
         modules = planner.modules | imports
         submodules = self._modules.submodules(modules, planner.tokens | tokens)
-        plan.imports = tuple(self._imported.lacking(dict.fromkeys(submodules, True), ranks))
-        plan.modules = self._modules.changed({*modules, *plan.imports}, ranks)
-        plan.notes = tuple(self._tell(plan, planner, namespace))
-        plan.rows = sorted(rows.values(), key=lambda row: row.name)
-        return plan
+        lacking = tuple(self._imported.lacking(dict.fromkeys(submodules, True), ranks))
+        told: set[tuple[object, ...]] = set()
+        notes = tuple(self._tell(units, planner, namespace, told))
+        return Plan(
+            units=tuple(units),
+            sending=tuple(sending),
+            removed=removed,
+            sources=tuple(source for source in found if source is not None),
+            modules=self._modules.changed({*modules, *lacking}, ranks),
+            imports=lacking,
+            rows=tuple(sorted(rows.values(), key=lambda row: row.name)),
+            notes=notes,
+            absent=tuple(sorted(n for n in nowhere if not hasattr(builtins, n))),
+            told=frozenset(told),
+        )
 
     def _alike(self, ranks: tuple[int, ...], units: list[Unit]) -> list[tuple[int, ...]]:
         """The ranks in groups that have the same of all units, in the same parcels."""
@@ -217,12 +229,13 @@ class Ledger:
             groups.setdefault(key, []).append(rank)
         return [tuple(group) for group in groups.values()]
 
-    def _tabulate(self, plan: Plan, rows: dict[str, Row]) -> None:
+    def _tabulated(self, units: Iterable[Unit], sending: Iterable[Sending]) -> dict[str, Row]:
         """A row of the manifest for each name and definition."""
+        rows: dict[str, Row] = {}
         going: dict[str, Unit] = {}
-        for unit, _ in plan.sending:
+        for unit, _ in sending:
             going.update(dict.fromkeys(unit.labels, unit))
-        for unit in plan.units:
+        for unit in units:
             for label, value in zip(unit.labels, unit.values, strict=True):
                 sent = going.get(label)
                 status: Status = "sent" if sent is not None else "unchanged"
@@ -232,6 +245,7 @@ class Ledger:
                 size = (sent or unit).bundle.size
                 row = Row(name, status, kind_in_short(value), size, (sent or unit).seconds)
                 rows[name] = _merged(rows[name], row) if name in rows else row
+        return rows
 
     def to_let_go(self, ranks: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """(parcels that nothing belongs to any more, definitions that are gone), told once a rank."""
@@ -274,11 +288,17 @@ class Ledger:
         for marks in self._marks.values():
             yield from marks.values()
 
-    def _tell(self, plan: Plan, planner: Planner, namespace: Mapping[str, Any]) -> Iterator[str]:
-        """A word, once, on values that are not quite what the notebook has."""
+    def _tell(
+        self,
+        units: Iterable[Unit],
+        planner: Planner,
+        namespace: Mapping[str, Any],
+        told: set[tuple[object, ...]],
+    ) -> Iterator[str]:
+        """A word, once, on values that are not quite what the notebook has; on what, is `told`."""
 
         def once(*what: object) -> bool:
-            plan.told.add(what)
+            told.add(what)
             return what not in self._told
 
         for name, other in sorted(planner.apart.items()):
@@ -287,7 +307,7 @@ class Ledger:
                     f"{name} shares an object with {other}, which on the ranks is apart from the "
                     f"notebook's: there, {name} has a copy"
                 )
-        for unit in plan.units:
+        for unit in units:
             for label, value in unit.whole.definitions.items():
                 now = namespace.get(getattr(value, "__qualname__", ""))
                 if now is value or not all(issubclass(type(each), type) for each in (value, now)):

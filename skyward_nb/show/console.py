@@ -11,12 +11,12 @@ import contextlib
 import os
 import sys
 import threading
+import unicodedata
 import weakref
 from collections.abc import Iterable
 from itertools import groupby
 from typing import TextIO
 
-from skyward_nb.pool.cells import width
 from skyward_nb.pool.sgr import plain
 
 _WIPE = "\r\x1b[2K"
@@ -82,7 +82,7 @@ def clipped(text: str, most: int) -> str:
     """Text without escapes in so many columns of a terminal at most."""
     taken = 0
     for at, letter in enumerate(text):
-        taken += width(letter)
+        taken += _width(letter)
         if taken > most:
             return f"{_head(text[:at], most - 1)}…" if most > 0 else ""
     return text
@@ -90,9 +90,16 @@ def clipped(text: str, most: int) -> str:
 
 def _head(text: str, most: int) -> str:
     """The beginning of what takes one column more than `most` at most."""
-    while text and sum(map(width, text)) > most:
+    while text and sum(map(_width, text)) > most:
         text = text[:-1]
     return text
+
+
+def _width(letter: str) -> int:
+    """How many columns a letter takes: 2 for wide ones, 0 for marks combined with it."""
+    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 
 
 def _stream(line: tuple[str, str]) -> str:

@@ -120,7 +120,7 @@ class RunDisplay:
     def sending(self, plan: Plan) -> None:
         """This is what the run sends."""
         if plan.rows:
-            self.change(foot=sent_words(plan.rows, plan.sent_bytes), manifest=tuple(plan.rows))
+            self.change(foot=sent_words(plan.rows, plan.sent_bytes), manifest=plan.rows)
 
     def watch(self, event: Event | None) -> None:
         """Take an event, or a tick of time, and draw if it is time to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 
 _TICK = 0.1
 Work = Callable[[Callable[[], None]], None]
@@ -22,52 +23,28 @@ def run_concurrently(works: Sequence[Work], tick: Callable[[], None]) -> None:
     if len(works) == 1:
         works[0](tick)
         return
-    crew = _Crew()
-    try:
-        for work in works:
-            crew.start(work)
-        crew.wait(tick)
-    finally:
-        crew.end()
-    if crew.errors:
-        raise crew.errors[0]
+    over = threading.Event()
+    errors: list[BaseException] = []
 
+    def check() -> None:
+        if over.is_set():
+            raise Ended
 
-class _Crew:
-    """Threads at work, and what they failed of."""
-
-    def __init__(self) -> None:
-        self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self.errors: list[BaseException] = []
-
-    def start(self, work: Work) -> None:
-        thread = threading.Thread(target=self._go, args=(work,), name="skyward-values")
-        thread.start()
-        self._threads.append(thread)
-
-    def _go(self, work: Work) -> None:
+    def go(work: Work) -> None:
         try:
-            work(self._check)
+            work(check)
         except Ended:
             """Whoever ended it says why."""
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
-            self.errors.append(error)
-            self._stop.set()
+            errors.append(error)
+            over.set()
 
-    def _check(self) -> None:
-        if self._stop.is_set():
-            raise Ended
-
-    def wait(self, tick: Callable[[], None]) -> None:
-        for thread in self._threads:
-            while thread.is_alive():
-                thread.join(_TICK)
+    with ThreadPoolExecutor(len(works) or 1, "skyward-values") as threads:
+        try:
+            going = [threads.submit(go, work) for work in works]
+            while wait(going, _TICK).not_done:
                 tick()
-
-    def end(self) -> None:
-        """Have those that still work end."""
-        if any(thread.is_alive() for thread in self._threads):
-            self._stop.set()
-            for thread in self._threads:
-                thread.join()
+        finally:
+            over.set()
+    if errors:
+        raise errors[0]

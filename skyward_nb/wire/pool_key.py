@@ -21,63 +21,29 @@ _AGE = datetime.timedelta(days=3650)
 
 
 def new_key() -> PoolKey:
-    """A new key: an authority that signs once and is forgotten, and what it signed.
+    """A new key, and a certificate that it signed itself: who holds the one trusts the other alone.
 
-    Sources: RFC 5280, sections 4.2.1.1 to 4.2.1.3 and 4.2.1.9, for what a strict reader asks for.
+    Source: RFC 5280, sections 4.2.1.2, 4.2.1.3 and 4.2.1.9, for what a strict reader asks for.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-    def named(text: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-    root, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _NAME)])
     now = datetime.datetime.now(datetime.UTC)
-    root_id = x509.SubjectKeyIdentifier.from_public_key(root.public_key())
-
-    def begun(subject: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(named(subject))
-            .issuer_name(named("skyward_nb pool"))
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _AGE)
-            .not_valid_after(now + _AGE)
-        )
-
-    def usage(*, signs: bool) -> x509.KeyUsage:
-        return x509.KeyUsage(not signs, False, False, False, False, signs, False, False, False)
-
-    authority = (
-        begun("skyward_nb pool", root.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage(signs=True), critical=True)
-        .add_extension(root_id, critical=False)
-        .sign(root, hashes.SHA256())
-    )
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
-        begun(_NAME, own.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - _AGE)
+        .not_valid_after(now + _AGE)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(_NAME)]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(own.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(root_id), critical=False
-        )
-        .sign(root, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    secret = own.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return PoolKey(
-        authority.public_bytes(pem).decode(),
-        certificate.public_bytes(pem).decode(),
-        secret.decode(),
-    )
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return PoolKey(certificate.public_bytes(pem).decode(), secret.decode())
 
 
 class MutualTLS:
@@ -104,7 +70,7 @@ def _context(side: int, key: PoolKey, folder: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-    context.load_verify_locations(cadata=key.authority)
+    context.load_verify_locations(cadata=key.certificate)
     handle, name = tempfile.mkstemp(dir=folder, prefix=".key-")
     try:
         with os.fdopen(handle, "w") as file:

@@ -25,9 +25,8 @@ Address = tuple[str, int]
 
 
 class PoolKey(msgspec.Struct, frozen=True):
-    """What agents of one pool know each other by, as PEM: who signed for it, its certificate and key."""
+    """What agents of one pool know each other by, as PEM: a certificate, and the key that signed it."""
 
-    authority: str
     certificate: str
     key: str
 

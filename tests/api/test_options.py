@@ -1,7 +1,10 @@
 """The grammar of the option line."""
 
+import dataclasses
+
 import pytest
 
+from skyward_nb.api.cell_options import CellOptions
 from skyward_nb.api.options import OPTIONS, parse, parse_words, split_off
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
@@ -47,6 +50,21 @@ from skyward_nb.words.reading import read_duration
 def test_read(line, pool, cell):
     asked = parse(line)
     assert (asked.pool, asked.cell) == (pool, cell)
+
+
+def test_a_run_has_a_field_for_each_option_of_a_cell():
+    fields = {each.name for each in dataclasses.fields(CellOptions)}
+    assert fields == {each.name for each in OPTIONS if each.scope == "cell"} | {"target"}
+
+
+def test_what_another_client_is_told_of_a_run_is_read_back():
+    asked = parse(
+        "out=x pull=a,b gather=head stdout=0 stderr=none limit=2kB timeout=5s on_error=wait"
+    )
+    options = CellOptions.of(asked.cell)
+    assert CellOptions.of_card(options.card()) == options
+    assert options.card().gather == "head"
+    assert CellOptions.of({"as": "y"}) == CellOptions(target="y")
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def test_a_submodule_imported_in_the_notebook_alone(notebook):
 
 
 def test_push_pull_and_vars(notebook):
+    sky(notebook, "pass")
     notebook.run("p, q = [1, 2], 'text'")
     assert "sent: p (" in notebook.run("%sky push p,q").stdout
     ran = notebook.run("%sky push p ranks=0")

@@ -271,7 +271,7 @@ def test_markup_that_is_printed_is_text(notebook):
 def test_html_that_is_displayed_stays_in_its_box(notebook):
     body = "from IPython.display import HTML\ndisplay(HTML('</div></div></form><b>bold'))\nprint('after')"
     ran = ranks(notebook, body)
-    assert "<b>bold</b>" in ran.html
+    assert 'srcdoc="&lt;/div&gt;&lt;/div&gt;&lt;/form&gt;&lt;b&gt;bold"' in ran.html
     assert ran.html.count("<div") == ran.html.count("</div>")
 
 

@@ -57,7 +57,7 @@ def test_svg_that_is_broken_is_told():
 @pytest.mark.parametrize(
     ("data", "html"),
     [
-        ({"text/html": "<b>x", "text/latex": "$x$"}, "<b>x</b>"),
+        ({"text/html": "<b>x</b>", "text/latex": "$x$"}, "<b>x</b>"),
         ({"text/latex": "$a < b$", "text/markdown": "x"}, "<div>$a &lt; b$</div>"),
         ({"text/markdown": "# <x>\n", "text/plain": "x"},
          '<div style="white-space:pre-wrap"># &lt;x&gt;\n</div>'),

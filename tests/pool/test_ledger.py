@@ -101,9 +101,9 @@ def test_what_names_read_is_sent_too(ledger, home_namespace):
 def test_sources_of_shipped_code_travel_once(ledger, home_namespace):
     exec(compile("def f(): pass", "cell-file", "exec"), home_namespace)
     plan = ledger.plan(["f"], home_namespace, ALL)
-    assert plan.sources == [SourceFile("cell-file", 7, "text")]
+    assert plan.sources == (SourceFile("cell-file", 7, "text"),)
     ledger.sent(plan, ALL)
-    assert ledger.plan(["f"], home_namespace, ALL).sources == []
+    assert ledger.plan(["f"], home_namespace, ALL).sources == ()
 
 
 def test_a_bad_name_is_told_and_nothing_is_marked_as_sent(ledger):
@@ -190,7 +190,7 @@ def test_running_a_class_cell_again_leaves_its_instances_alone(ledger, home_name
     assert set(send(ledger, ["c"], home_namespace)[0]) == {"C", "c"}
     exec(code, home_namespace)
     plan = ledger.plan(["c"], home_namespace, ALL)
-    assert plan.sending == []
+    assert plan.sending == ()
     (note,) = plan.notes
     assert "c is of the C that was defined before" in note
     assert ledger.plan(["c"], home_namespace, ALL).notes == (note,), "a plan is no run"
