@@ -181,7 +181,7 @@ def _left(case: Case, stand: Stand, script: Script, doer: Hands) -> Result:
     other = found(pool)
     other.attach(lambda _: None)
     stand.put(other)
-    assert other.unseen is not None
+    assert other.runs.unseen is not None
     script.touch("end")
     said: dict[int, str] = {}
 
@@ -374,7 +374,7 @@ def _closing(case: Case, stand: Stand, script: Script) -> Result:
 
     timer = threading.Timer(case.dice.uniform(0, 0.01), strike)
     # Not before it closes: that would be an interrupt of what comes before.
-    pool.before_close.append(timer.start)
+    pool.closing.before_close.append(timer.start)
     began = time.monotonic()
     ended = End.FINISHED
     try:

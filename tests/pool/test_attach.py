@@ -102,7 +102,7 @@ def test_a_run_whose_ranks_were_begun_anew_since_comes_to_its_end_for_another_cl
     first.leave()  # before it said that it had seen that run
     second = found(first)
     second.attach(lambda _: None)
-    assert (second.unseen.generation, second.generation) == (1, 2)
+    assert (second.runs.unseen.generation, second.generation) == (1, 2)
     ended = []
     thread = threading.Thread(
         target=lambda: ended.append(second.follow(lambda _: None)), daemon=True
@@ -141,7 +141,7 @@ def test_who_was_cut_off_and_had_its_place_taken_does_not_say_again_what_it_said
     body = f"import time\nwith open({str(count)!r}, 'a') as file: file.write('x')\ntime.sleep(0.5)"
     going = first.begin(request(first, body), lambda _: None)
     time.sleep(0.2)
-    first._lines.links[0]._socket.shutdown(2)
+    first.lines.links[0]._socket.shutdown(2)
     time.sleep(0.2)
     second = found(first)
     second.attach(lambda _: None)
@@ -166,7 +166,7 @@ def test_lines_that_are_cut_at_any_moment_lose_nothing(lend):
 
         def cut(over=over):
             while not over.wait(dice.uniform(0.01, 0.2)):
-                link = pool._lines.links[0]
+                link = pool.lines.links[0]
                 if link._socket is not None:
                     link._socket.shutdown(2)
 
@@ -226,7 +226,7 @@ def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(le
     pool = lend()
     forge = psutil.Process(registry.condition(pool.entry).pid).children()[0]
     stopped = []
-    begin = pool._generations.begin
+    begin = pool.context.generations.begin
 
     def watch(event):
         if isinstance(event, RankLost) and not stopped:
@@ -237,7 +237,7 @@ def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(le
         threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
         return begin(*args, **options)
 
-    monkeypatch.setattr(pool._generations, "begin", begun)
+    monkeypatch.setattr(pool.context.generations, "begin", begun)
     body = "import os, skyward_nb as sky\nif sky.instance_info().rank: os._exit(3)"
     assert pool.run(request(pool, body), watch).lost[1].how == "exited with code 3"
     assert not pool.is_ready

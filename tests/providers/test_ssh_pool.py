@@ -21,6 +21,7 @@ from sshds import lacks
 
 from skyward_nb.api.nodelogs import logs_elsewhere, node_logs
 from skyward_nb.pool import registry
+from skyward_nb.pool.nodelog import agent_logs
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.orphans import is_ours
 from skyward_nb.providers.ssh import choosing, readying
@@ -65,7 +66,7 @@ def ssh(server, make):
 
 
 def names(pool):
-    return [machine.name for machine in pool._generations.machines]
+    return [machine.name for machine in pool.context.generations.machines]
 
 
 # ── what runs there ─────────────────────────────────────────────────────────────────────
@@ -466,11 +467,13 @@ def test_how_each_node_was_readied_is_kept(ssh, server):
 def test_what_an_agent_logs_is_fetched_from_a_pool_that_is_up(ssh):
     pool = ssh("one")
     values(pool, "import os\nos.write(2, b'')")
-    assert [(log.host, log.nodes) for log in pool.agent_logs()] == [("one", (0,))]
+    assert [(log.host, log.nodes) for log in agent_logs(pool.context.generations.machines)] == [
+        ("one", (0,))
+    ]
     (folder,) = runtime_root().glob(f"{pool.pool_id}.0")
     with (folder / "agent.log").open("a") as log:
         log.write("a word of the agent\n")
-    for logs in (pool.agent_logs(), logs_elsewhere(pool.pool_id)):
+    for logs in (agent_logs(pool.context.generations.machines), logs_elsewhere(pool.pool_id)):
         assert [log.text for log in logs] == ["a word of the agent"]
     assert values(pool, "1") == [1]
     pool.close()
