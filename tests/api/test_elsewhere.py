@@ -237,7 +237,9 @@ def test_what_is_sent_to_a_generator_whose_machine_has_ended_says_so(pair):
 
 
 def test_calls_are_work_that_may_cost_no_more_than_is_agreed_to(compute, monkeypatch):
-    monkeypatch.setattr(compute._runner.pool, "bill", Bill(dollars=1.0, began=0.0, max_cost=1.0))
+    monkeypatch.setattr(
+        compute._runner.pool.context, "bill", Bill(dollars=1.0, began=0.0, max_cost=1.0)
+    )
     with pytest.raises(BudgetSpent, match=r"runs nothing new\. Leave the `with` block"):
         total(np.ones(3)) >> compute
 
@@ -248,7 +250,7 @@ def test_a_pool_that_ended_for_its_budget_says_in_python_how_to_have_another(kno
     pool.context.bill = Bill(dollars=1.0, began=0.0, max_cost=1.0)
     says = r"max_cost=1 is spent.* \(it was cut\)\. Leave the `with` block, .* larger max_cost="
     with pytest.raises(BudgetSpent, match=says):
-        pool._gone("it was cut")
+        pool.closing.gone("it was cut")
     with pytest.raises(BudgetSpent, match=says) as raised:
         total(np.ones(3)) >> compute
     assert "%sky" not in raised.value.message

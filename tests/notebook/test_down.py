@@ -94,7 +94,7 @@ def test_costs_are_told_of_a_pool_that_is_named_by_its_id(session, entered, make
     own = entered(provider="fake", nodes=1)
     left = make(provider="fake", nodes=1)
     for each in (own, left):
-        each.bill = bill
+        each.context.bill = bill
         registry.enter(each.entry)
     left.leave()
     do(session, "cost")

@@ -91,7 +91,7 @@ def test_a_run_that_ended_meanwhile_is_told_whole_until_it_is_seen(make):
     last.leave()
     empty = found(first)
     empty.attach(lambda _: None)
-    assert empty.unseen is None
+    assert empty.runs.unseen is None
     empty.close()
 
 

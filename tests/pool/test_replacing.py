@@ -248,7 +248,7 @@ def test_a_machine_that_goes_meanwhile_ends_such_a_run(fake):
     pool = fake(nodes=2)
     was = names(pool)
     going = pool.begin(request(pool, "import time\ntime.sleep(60)"), lambda _: None)
-    going.generation -= 1
+    going.state.generation -= 1
     machines(pool)[1].take_back()
     outcome = pool.finish(going, lambda _: None)
     assert outcome.lost[1].how == f"ended with {was[1]} (it was taken back)"
@@ -278,7 +278,7 @@ def test_machines_that_end_as_a_budget_does_are_not_replaced(fake):
 
 def test_a_pool_of_others_replaces_nothing():
     spec = PoolSpec(provider="fake", on_preempt="tell")
-    assert Pool(spec, FakeProvider(), lambda _: None)._replacing is None
+    assert Pool(spec, FakeProvider(), lambda _: None).renewal.replacing is None
 
 
 def ends_while_sending(pool, node, monkeypatch):
