@@ -295,7 +295,7 @@ class Compute(Ranks):
                     f"pool {self.name!r} is closed: use it inside its `with` block, or make another",
                 )
             if runner is not None and runner.pool.context.over is not None:
-                raise runner.pool.closed_error()
+                raise runner.pool.context.closed_error()
             if self._runner is None or self._runner.pool.closed:
                 self._runner = self._start()
             return self._runner

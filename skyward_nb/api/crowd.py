@@ -65,7 +65,7 @@ class Crowd:
         """Wait until one has ended, whose rank is free then; whether there was one."""
         if not self._going:
             return False
-        self._pool.await_any(self._going, lambda run, event: self._going[run][2](event))
+        self._pool.runs.await_any(self._going, lambda run, event: self._going[run][2](event))
         for run in [each for each in self._going if each.is_over]:
             part = self._going.pop(run)
             self.ended.append((part[0], part[1], self._finish(run, part)))

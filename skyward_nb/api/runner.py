@@ -177,7 +177,7 @@ class Runner:
             except Stuck as stuck:
                 self._settle(stuck)
             except Closed:
-                raise self.pool.closed_error() from None
+                raise self.pool.context.closed_error() from None
 
     def _settle(self, stuck: Stuck) -> None:
         """Have what this thread holds come to its end, if it does without its values taken."""
@@ -226,7 +226,7 @@ class Runner:
             except Stuck as stuck:
                 self._settle(stuck)
             except Closed:
-                raise self.pool.closed_error() from None
+                raise self.pool.context.closed_error() from None
 
     def _show_only(self, marks: Marks, display: RunDisplay) -> None:
         """Show of a function's output what it is marked to show."""

@@ -69,7 +69,7 @@ class Feeds:
             self.error = self.error or error
             pool.interrupt(event.run)
             return
-        pool.tell(Fed(event.run, (event.rank,), event.stream, packed))
+        pool.lines.send(Fed(event.run, (event.rank,), event.stream, packed))
 
 
 def _stowed(pool: Pool, what: Bundle, rank: int) -> Packed:
@@ -107,7 +107,7 @@ class StreamRun:
         queue = self.waiting[rank]
         if not queue and not self._is_over:
             self._owned()
-            self._pool.await_any((self._run,), self._hear, lambda: self._is_there(rank))
+            self._pool.runs.await_any((self._run,), self._hear, lambda: self._is_there(rank))
             self._end_if_over()
         if queue:
             return self._unpacked(rank, queue.popleft())
@@ -115,14 +115,14 @@ class StreamRun:
         if not self._run.is_over:
             if self._ended_well(rank):  # the others go on
                 raise StopIteration(None)
-            self._pool.await_any((self._run,), self._hear)
+            self._pool.runs.await_any((self._run,), self._hear)
         raise StopIteration(self.end().get(rank))
 
     def settle(self, seconds: float) -> bool:
         """Whether its ranks are free, or get free within so many seconds, without anybody taking values."""
         if not self._is_over:
             until = time.monotonic() + seconds
-            self._pool.await_any((self._run,), self._hear, lambda: time.monotonic() > until)
+            self._pool.runs.await_any((self._run,), self._hear, lambda: time.monotonic() > until)
             self._end_if_over()
         return self._is_over
 
@@ -177,7 +177,7 @@ class StreamRun:
     def resume(self, rank: int, **what: Any) -> None:
         """Have a rank's generator go on."""
         if rank in self._run.state.running:
-            self._pool.tell(Resume(self._run.number, (rank,), **what))
+            self._pool.lines.send(Resume(self._run.number, (rank,), **what))
 
     def close(self, rank: int) -> None:
         """Nobody wants more of a rank; once that is so of all, the run ends."""

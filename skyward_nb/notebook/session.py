@@ -393,12 +393,12 @@ class Session:
         if detach:
             # In the background `out=` is the name of the handle.
             out = options.pop("out", "") if card.detached else ""
-            handle = self._in_background(pool, began.ranks, pool.follow, display, options, writes)
+            handle = self._in_background(pool, began.ranks, pool.runs.follow, display, options, writes)
             self.shell.user_ns.update({out: handle} if out else {})
             return handle
         with _trouble_shown(display):
             try:
-                outcome = pool.follow(pictures.watch)
+                outcome = pool.runs.follow(pictures.watch)
             finally:
                 self._end_log(pool, display)
         return self._conclude(pool, outcome, display, options, writes)

@@ -39,9 +39,9 @@ class PoolContext:
     ) -> None:
         self.spec: PoolSpec = spec
         self.pool_id: str = pool_id or f"{spec.name}-{secrets.token_hex(3)}"
-        self.provider = provider
+        self.provider: Provider = provider
         self.started: float = time.time()
-        self.client = Client(
+        self.client: Client = Client(
             key=secrets.token_hex(8),
             pid=os.getpid(),
             host=socket.gethostname(),
@@ -49,13 +49,15 @@ class PoolContext:
             notebook=notebook,
             program=program,
         )
-        self.state = PoolState(tuple(range(spec.world_size)))
-        self.lock = StateLock()
-        self.pace = Pace()
-        self.lines = Lines(self.client, spec.heartbeat, spec.idle, self.lock)
+        self.state: PoolState = PoolState(tuple(range(spec.world_size)))
+        self.lock: StateLock = StateLock()
+        self.pace: Pace = Pace()
+        self.lines: Lines = Lines(self.client, spec.heartbeat, spec.idle, self.lock)
         self.plugins: tuple[PluginUse, ...] = uses_of(spec)
-        self.generations = Generations(spec, self.pool_id, self.lines, self.plugins, self.state)
-        self.nodelog = NodeLog(self.pool_id)
+        self.generations: Generations = Generations(
+            spec, self.pool_id, self.lines, self.plugins, self.state
+        )
+        self.nodelog: NodeLog = NodeLog(self.pool_id)
         self.bill: Bill | None = None
         """What its machines cost, where they cost anything."""
         self.in_python: bool = False

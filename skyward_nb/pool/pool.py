@@ -1,28 +1,18 @@
 """A set of ranks that live between runs: start it, run cells on it, close it.
 
-What a pool is made of, each in its module, from what is decided to what is asked for:
-
-    state       what is decided: phases, runs, losses; pure
-    context     what the parts share: spec, lines to machines, costs
-    closing     how it ends: closed, left, gone
-    driver      listens, and does what the state says
-    sending     brings names and calls to ranks, and results home
-    renewal     ranks forked anew, and other machines for those that ended
-    runs        runs begun, waited for, finished
-    lifecycle   started, attached
+`PoolState` decides, `Driver` listens and does what that says; each of the other parts does one thing.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
 
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
-from skyward_nb.pool.driver import Driver, RunWatch
+from skyward_nb.pool.driver import Driver
 from skyward_nb.pool.ledger import Ledger, SourceFinder
 from skyward_nb.pool.lifecycle import Lifecycle
-from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.outcome import Outcome, RunRequest
 from skyward_nb.pool.registry import Entry
 from skyward_nb.pool.renewal import Renewal
@@ -31,8 +21,7 @@ from skyward_nb.pool.runs import Planned, Runs, unheard
 from skyward_nb.pool.sending import Sending
 from skyward_nb.providers.base import Provider
 from skyward_nb.wire.stores import ContentStore
-from skyward_nb.words.commands import Command, Seen
-from skyward_nb.words.errors import PoolError
+from skyward_nb.words.commands import Seen
 from skyward_nb.words.events import RankLost
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.offers import Bill
@@ -57,15 +46,17 @@ class Pool:
         pool_id: str = "",
     ) -> None:
         context = PoolContext(spec, provider, pool_id, notebook, program)
-        self.context = context
-        self.lines = context.lines
+        self.context: PoolContext = context
+        self.lines: Lines = context.lines
         self.pool_id: str = context.pool_id
-        self.closing = Closing(context)
-        self.driver = Driver(context, self.closing)
-        self.sending = Sending(context, self.closing, self.driver)
-        self.renewal = Renewal(context, self.closing, self.driver, self.sending)
-        self.runs = Runs(context, self.driver, self.sending, self.renewal)
-        self.lifecycle = Lifecycle(context, self.closing, self.renewal, self.runs, sources)
+        self.closing: Closing = Closing(context)
+        self.driver: Driver = Driver(context, self.closing)
+        self.sending: Sending = Sending(context, self.closing, self.driver)
+        self.renewal: Renewal = Renewal(context, self.closing, self.driver, self.sending)
+        self.runs: Runs = Runs(context, self.driver, self.sending, self.renewal)
+        self.lifecycle: Lifecycle = Lifecycle(
+            context, self.closing, self.renewal, self.runs, sources
+        )
 
     # ── what it is ──────────────────────────────────────────────────────────────────────
 
@@ -121,7 +112,7 @@ class Pool:
 
     @property
     def bill(self) -> Bill | None:
-        """What its machines cost, where they cost anything."""
+        """What its machines cost."""
         return self.context.bill
 
     @property
@@ -155,10 +146,6 @@ class Pool:
         """End ranks and agents and remove their files; returns when all is gone, interrupted or not."""
         self.closing.close()
 
-    def closed_error(self) -> PoolError:
-        """What to raise for a use of the pool after its end."""
-        return self.context.closed_error()
-
     # ── runs ────────────────────────────────────────────────────────────────────────────
 
     def look(self, watch: Watch) -> dict[int, RankLost]:
@@ -188,37 +175,20 @@ class Pool:
         """
         return self.runs.begin(request, watch, planned, calm)
 
-    def await_any(
-        self, runs: Collection[Run], watch: RunWatch, until: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Wait until one of these runs is over, or `until` says so; raises `PoolError`."""
-        self.runs.await_any(runs, watch, until)
-
     def finish(self, run: Run, watch: Watch) -> Outcome:
         """Wait for the end of a run that was begun, however it ends; raises `PoolError`."""
         return self.runs.finish(run, watch)
 
-    def follow(self, watch: Watch) -> Outcome:
-        """Conduct the run that went on when this pool was attached, `runs.unseen`, to its end."""
-        return self.runs.follow(watch)
-
     def interrupt(self, run: int | None = None) -> None:
         """Interrupt the run of a number, or all that go on; from any thread."""
         self.driver.interrupt(run)
-
-    def tell(self, command: Command) -> None:
-        """Say something to the ranks of a run; from any thread."""
-        self.lines.send(command)
 
     def clean(self, outcome: Outcome | None = None) -> None:
         """Drop results that were fetched, and of older values those beyond the spare room."""
         self.sending.clean(outcome)
 
     def seen(self) -> None:
-        """All of the last run has been shown and bound: the agents need not keep it.
-
-        They are told with what is said next, or by `lines.flush`.
-        """
+        """All of the last run has been shown and bound: agents hear it with what is said next."""
         state = self.context.state
         with self.context.lock:
             for link in self.lines.links if not state.runs else ():  # of those nobody has seen all

@@ -50,10 +50,10 @@ class RunState:
         waits: bool = False,
         timeout_due: float | None = None,
     ) -> None:
-        self.run = run
-        self.ranks = ranks
-        self.generation = generation
-        self.is_call = is_call
+        self.run: int = run
+        self.ranks: tuple[int, ...] = ranks
+        self.generation: int = generation
+        self.is_call: bool = is_call
         self.is_in_front: bool = False
         """Whether the main thread waits for it, so that the person's interrupts are meant for it."""
         self.pending_interrupts: int = 0

@@ -101,7 +101,7 @@ class PoolState:
     """The phase, the generation, the runs and the losses of a pool of `ranks`; times in seconds."""
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
-        self.ranks = ranks
+        self.ranks: tuple[int, ...] = ranks
         self.phase: PoolPhase = PoolPhase.STARTING
         self.generation: int = 0
         self.pids: dict[int, int] = {}

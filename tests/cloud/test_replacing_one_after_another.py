@@ -151,7 +151,7 @@ def test_who_attaches_to_a_run_that_lost_a_machine_sees_how_it_ends(cloud, kept,
     (old,) = left_alone(cloud, pool, 1)
     kept.pool = again = attached(pool)
     assert again.runs.unseen.ranks == (0, 1)
-    outcome = again.follow(lambda _: None)
+    outcome = again.runs.follow(lambda _: None)
     assert outcome.lost[1].how.startswith(f"ended with {old} (EC2 says")
     assert outcome.done[0].interrupted
     places = [(0, 2, before + 1), (1, 2, before + 1)]

@@ -191,7 +191,7 @@ def _left(case: Case, stand: Stand, script: Script, doer: Hands) -> Result:
         if isinstance(event, Output) and event.stream == "stdout":
             said[event.rank] = said.get(event.rank, "") + event.text
 
-    outcome = other.follow(hear)
+    outcome = other.runs.follow(hear)
     _is_whole(said, outcome, other, case)
     assert not outcome.lost
     assert sorted(said) == list(other.ranks)

@@ -132,7 +132,7 @@ def test_the_person_interrupts_the_run_in_front_and_a_thread_whichever_it_means(
     assert state.is_interrupted_first(None)
     actions = state.handle(None, 0, 0)
     assert of(Send, actions) == [Send(Interrupt(2, (2, 3), by_person=True))]
-    assert of(Deliver, actions) == [Deliver(2, Phase("interrupted, waiting for 2 ranks to stop"))]
+    assert of(Deliver, actions) == [Deliver(2, Phase("interrupted, waiting for ranks 2-3 to stop"))]
 
 
 def test_no_time_passes_for_ranks_while_something_that_they_said_waits_to_be_heard(state):

@@ -237,7 +237,7 @@ def test_a_run_goes_on_without_us_and_is_told_of_later(ssh, server):
     other = found(pool)
     events = []
     other.attach(events.append)
-    outcome = other.follow(events.append)
+    outcome = other.runs.follow(events.append)
     assert unpack(outcome.done[0].value, other.store) == "end"
     text = "".join(e.text for e in events if isinstance(e, Output))
     assert text.split() == [str(i) for i in range(10)]
