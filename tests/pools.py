@@ -109,7 +109,7 @@ def _begins_anew(pool):
 def _traces_of(pool):
     """The folders of a pool, and its agents, forges and ranks; nothing that these have started."""
     processes = set(pool.pids.values())
-    for machine in pool._generations.machines:
+    for machine in pool.context.generations.machines:
         local = getattr(machine, "_here", machine)
         with contextlib.suppress(psutil.NoSuchProcess):
             agent = psutil.Process(local._agent.pid)

@@ -29,8 +29,8 @@ from skyward_nb.api.sources import source_finder
 from skyward_nb.api.stage import Stage
 from skyward_nb.api.tracebacks import shortened
 from skyward_nb.plugins.choices import PluginChoice
-from skyward_nb.pool.outcome import Going
 from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.run import Run
 from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.runtime.calls import raw_of
 from skyward_nb.words.errors import PoolError
@@ -90,13 +90,13 @@ class Ranks(ABC):
         future: PoolFuture[Any] = PoolFuture(self.compute._stage.draw_later)
 
         def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
-            def begun(going: Going) -> None:
-                stops_by(lambda: runner.pool.interrupt(going.run))
+            def begun(run: Run) -> None:
+                stops_by(lambda: runner.pool.interrupt(run.number))
 
             found = runner.run(job, self.ranks, all_of=all_of, begun=begun)
             return list(found) if all_of else found.head
 
-        future.add_done_callback(lambda _: runner.pool.let_go(job.bundle))
+        future.add_done_callback(lambda _: runner.pool.sending.let_go(job.bundle))
         self.compute._workers.submit(future, work)
         return future
 
@@ -294,8 +294,8 @@ class Compute(Ranks):
                     self.name,
                     f"pool {self.name!r} is closed: use it inside its `with` block, or make another",
                 )
-            if runner is not None and runner.pool.over is not None:
-                raise runner.pool.closed_error()
+            if runner is not None and runner.pool.context.over is not None:
+                raise runner.pool.context.closed_error()
             if self._runner is None or self._runner.pool.closed:
                 self._runner = self._start()
             return self._runner
@@ -315,7 +315,7 @@ class Compute(Ranks):
         provider = PROVIDERS[self._spec.provider]()
         program = "" if shell is not None else Path(sys.argv[0]).name or "Python"
         pool = Pool(self._spec, provider, source_finder(shell), program=program)
-        pool.in_python = True
+        pool.context.in_python = True
         display = self._stage.display(f"Starting {self.spec}")
         display.change(awaited=self.spec.world_size)
         try:

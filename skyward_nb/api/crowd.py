@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from skyward_nb.api.slots import Slots
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import Going, Outcome
+from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.run import Run
 from skyward_nb.words.errors import PoolError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Crowd:
         self.ended: deque[Ended] = deque()
         self._pool = pool
         self._slots = slots
-        self._going: dict[Going, tuple[int, Job, Watch]] = {}
+        self._going: dict[Run, tuple[int, Job, Watch]] = {}
 
     @property
     def going(self) -> bool:
@@ -37,14 +38,14 @@ class Crowd:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks that they are on."""
-        return tuple(rank for run in self._going for rank in run.ranks)
+        return tuple(rank for run in self._going for rank in run.state.ranks)
 
     def begin(
         self,
         number: int,
         job: Job,
         ranks: tuple[int, ...],
-        begin: Callable[[contextlib.ExitStack], tuple[Going, Watch]],
+        begin: Callable[[contextlib.ExitStack], tuple[Run, Watch]],
     ) -> None:
         """Have a job begin on ranks that are taken for it."""
         with contextlib.ExitStack() as calm:
@@ -64,7 +65,7 @@ class Crowd:
         """Wait until one has ended, whose rank is free then; whether there was one."""
         if not self._going:
             return False
-        self._pool.await_any(self._going, lambda run, event: self._going[run][2](event))
+        self._pool.runs.await_any(self._going, lambda run, event: self._going[run][2](event))
         for run in [each for each in self._going if each.is_over]:
             part = self._going.pop(run)
             self.ended.append((part[0], part[1], self._finish(run, part)))
@@ -73,14 +74,14 @@ class Crowd:
     def stop(self) -> None:
         """End those that still run."""
         for run in self._going:
-            if not (run.is_over or run.conductor.interrupts):
-                self._pool.interrupt(run.run)
+            if not (run.is_over or run.state.interrupts):
+                self._pool.interrupt(run.number)
         while self._going:
             with contextlib.suppress(PoolError):
                 self._finish(*self._going.popitem())
 
-    def _finish(self, run: Going, part: tuple[int, Job, Watch]) -> Outcome:
+    def _finish(self, run: Run, part: tuple[int, Job, Watch]) -> Outcome:
         try:
             return self._pool.finish(run, part[2])
         finally:
-            self._slots.release(run.ranks)
+            self._slots.release(run.state.ranks)

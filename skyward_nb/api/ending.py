@@ -176,12 +176,12 @@ class Ending:
         nodes = {info.rank: info.node for info in self._pool.infos}
         values: dict[int, Any] = {}
         try:
-            self._pool.bring(packed, self._display.watch)
+            self._pool.sending.bring(packed, self._display.watch)
         except OSError as error:
             reason = f"it could not be brought: {error.strerror or error}"
             self._broken[name, reason] = list(packed)
             return RankResults(values, nodes)
-        store_of = self._pool.stores.of
+        store_of = self._pool.context.stores.of
         mapped = map_all((each, store_of((rank,))) for rank, each in packed.items())
         for rank, each in packed.items():
             try:

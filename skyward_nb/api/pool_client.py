@@ -203,7 +203,7 @@ def _found(left: FoundPool, program: str) -> Pool:
     entry = left.entry
     provider = PROVIDERS[entry.spec.provider]()
     pool = Pool(entry.spec, provider, lambda _: None, program=program, pool_id=entry.pool_id)
-    pool.started, pool.bill = entry.started, entry.bill
+    pool.context.started, pool.context.bill = entry.started, entry.bill
     return pool
 
 

@@ -27,8 +27,10 @@ from skyward_nb.api.stage import Stage
 from skyward_nb.api.streams import Feeds, RankStream, StreamRun
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import Going, Outcome, RunRequest
-from skyward_nb.pool.pool import WARN_FROM, Pool
+from skyward_nb.pool.outcome import Outcome, RunRequest
+from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.run import Run
+from skyward_nb.pool.sending import WARN_FROM
 from skyward_nb.providers.folders import store_root
 from skyward_nb.runtime.calls import Batch, Call, raw_of
 from skyward_nb.show.display import RunDisplay, spell_result
@@ -70,7 +72,7 @@ class Runner:
         self._stage = stage
         self._shares_files = shares_files
         self._slots = Slots({info.rank: info.node for info in pool.infos})
-        pool.before_close.append(self._slots.close)
+        pool.closing.before_close.append(self._slots.close)
         self._namespace = namespace_of(get_ipython())
         self._room = (float("-inf"), 0)
         self._speeds: weakref.WeakKeyDictionary[Callable[..., Any], float] = (
@@ -98,7 +100,7 @@ class Runner:
 
     def stow(self, job: Job) -> Job:
         """Keep a job as it is now, for later."""
-        job.packed = self.pool.stow(job.bundle)
+        job.packed = self.pool.sending.stow(job.bundle)
         return job
 
     # ── one call ────────────────────────────────────────────────────────────────────────
@@ -109,7 +111,7 @@ class Runner:
         ranks: Sequence[int],
         *,
         all_of: bool,
-        begun: Callable[[Going], None] = lambda _: None,
+        begun: Callable[[Run], None] = lambda _: None,
     ) -> RankResults[Any]:
         """Run a job on one of these ranks, or on all; returns what it returned, or raises what it raised."""
         with self._claimed(ranks, all_of=all_of) as taken, self._stage.behind():
@@ -117,12 +119,12 @@ class Runner:
 
             def once() -> Outcome:
                 with contextlib.ExitStack() as calm:
-                    going, watch = self._begin(job, taken, display, calm)
-                    begun(going)
+                    run, watch = self._begin(job, taken, display, calm)
+                    begun(run)
                     try:
-                        return self.pool.finish(going, watch)
+                        return self.pool.finish(run, watch)
                     finally:
-                        self._stage.end(display, going.run)
+                        self._stage.end(display, run.number)
 
             with _shown_to_its_end(display, self.pool):
                 outcome = once()
@@ -140,11 +142,11 @@ class Runner:
 
         def end() -> Mapping[int, Any]:
             try:
-                outcome = self.pool.finish(going, watch)
+                outcome = self.pool.finish(begun, watch)
             finally:
                 self._held.discard(run)
                 self._slots.release(taken)
-                self._stage.end(display, going.run)
+                self._stage.end(display, begun.number)
             with _shown_to_its_end(display, self.pool):
                 found = self._conclude(job, outcome, display)
             return dict(zip(found.ranks, found, strict=True))
@@ -154,11 +156,11 @@ class Runner:
 
         with contextlib.ExitStack() as calm:
             try:
-                going, watch = self._begin(job, taken, display, calm)
+                begun, watch = self._begin(job, taken, display, calm)
             except BaseException:
                 self._slots.release(taken)
                 raise
-            run = StreamRun(self.pool, going, watch, call.function, end, owned)
+            run = StreamRun(self.pool, begun, watch, call.function, end, owned)
             self._held.add(run)
             owned()
             return [RankStream(run, rank) for rank in taken]
@@ -175,7 +177,7 @@ class Runner:
             except Stuck as stuck:
                 self._settle(stuck)
             except Closed:
-                raise self.pool.closed_error() from None
+                raise self.pool.context.closed_error() from None
 
     def _settle(self, stuck: Stuck) -> None:
         """Have what this thread holds come to its end, if it does without its values taken."""
@@ -204,7 +206,7 @@ class Runner:
         calm: contextlib.ExitStack,
         among: tuple[int, ...] = (),
         title: str = "",
-    ) -> tuple[Going, Watch]:
+    ) -> tuple[Run, Watch]:
         """Let a job run on ranks that are taken; what hears its events. `calm` as for `Pool.begin`.
 
         Where ranks were lost, all begin anew, once nothing runs any more.
@@ -224,7 +226,7 @@ class Runner:
             except Stuck as stuck:
                 self._settle(stuck)
             except Closed:
-                raise self.pool.closed_error() from None
+                raise self.pool.context.closed_error() from None
 
     def _show_only(self, marks: Marks, display: RunDisplay) -> None:
         """Show of a function's output what it is marked to show."""
@@ -313,7 +315,7 @@ class Runner:
 
         values = {rank: end.value for rank, end in outcome.done.items() if end.value is not None}
         with contextlib.suppress(OSError):  # what hinders it is told of at the run's end
-            self.pool.bring(values, watch)
+            self.pool.sending.bring(values, watch)
 
     def _most_bytes(self, ranks: int) -> int:
         """The most that a value may have to come back: over a network 256 MB, else what memory holds."""
@@ -435,7 +437,7 @@ def _shown_to_its_end(display: RunDisplay, pool: Pool) -> Generator[None]:
         if display.view.ended is None:
             words = str(error).partition("\n")[0] or "Stopped: nobody takes more"
             stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
-            if isinstance(error, PoolError) and pool.closed and not pool.gone:
+            if isinstance(error, PoolError) and pool.closed and not pool.context.gone:
                 stopped, words = True, "Stopped: the pool was closed"
             display.end("interrupted" if stopped else "failed", words)
         raise

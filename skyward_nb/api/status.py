@@ -116,7 +116,7 @@ def own_row(pool: Pool, gone: Mapping[int, RankLost], remarks: tuple[str, ...]) 
     return PoolRow(
         **_shape(pool.spec),
         id=pool.pool_id,
-        started=pool.started,
+        started=pool.context.started,
         generation=pool.generation,
         ranks=tuple(
             RankRow(
@@ -127,7 +127,7 @@ def own_row(pool: Pool, gone: Mapping[int, RankLost], remarks: tuple[str, ...]) 
             )
             for info in pool.infos
         ),
-        remarks=(*pool.notices, *remarks),
+        remarks=(*pool.renewal.notices, *remarks),
         cost=pool.bill and cost_row(pool.bill),
     )
 

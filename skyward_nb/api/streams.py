@@ -13,8 +13,8 @@ from typing import Any
 
 from skyward_nb.api.function import Function
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import Going
 from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.run import Run
 from skyward_nb.runtime.streams import AHEAD, Distant, heeds_what_is_sent
 from skyward_nb.wire.payload import Bundle, pack, unpack
 from skyward_nb.words.commands import Fed, Resume
@@ -55,9 +55,9 @@ class Feeds:
         """Give a rank the value that it wants; a generator that fails has the run stopped."""
         before = self._given.pop((event.rank, event.stream), None)
         if before is not None and before not in self._given.values():
-            pool.stores.of((event.rank,)).drop({before})
+            pool.context.stores.of((event.rank,)).drop({before})
         try:
-            with pool.asking():
+            with pool.lines.outside():
                 value = next(self._for_rank[event.rank][event.stream])
             bundle = pack("a value of the generator", value)
             packed = _stowed(pool, bundle, event.rank)
@@ -69,12 +69,12 @@ class Feeds:
             self.error = self.error or error
             pool.interrupt(event.run)
             return
-        pool.tell(Fed(event.run, (event.rank,), event.stream, packed))
+        pool.lines.send(Fed(event.run, (event.rank,), event.stream, packed))
 
 
 def _stowed(pool: Pool, what: Bundle, rank: int) -> Packed:
-    with pool.reaching():
-        return what.stow(pool.stores.of((rank,)))
+    with pool.closing.reaching():
+        return what.stow(pool.context.stores.of((rank,)))
 
 
 class StreamRun:
@@ -83,76 +83,76 @@ class StreamRun:
     def __init__(
         self,
         pool: Pool,
-        going: Going,
+        run: Run,
         watch: Watch,
         function: Function[..., Any],
         end: Callable[[], Mapping[int, Any]],
         owned: Callable[[], None],
     ) -> None:
         self._pool = pool
-        self._going = going
+        self._run = run
         self._watch = watch
         self._end = end
         self._ended: Mapping[int, Any] | None = None
         self._error: BaseException | None = None
         self._owned = owned
         self.name: str = f"{function.name}()"
-        self.ranks: tuple[int, ...] = going.ranks
+        self.ranks: tuple[int, ...] = run.state.ranks
         self.heeds: bool = _heeds(function.raw)
-        self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in going.ranks}
-        self.open: set[int] = set(going.ranks)
+        self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in run.state.ranks}
+        self.open: set[int] = set(run.state.ranks)
 
     def next_of(self, rank: int) -> Any:
         """The next value of a rank; StopIteration with what its generator returned, or what the run raised."""
         queue = self.waiting[rank]
         if not queue and not self._is_over:
             self._owned()
-            self._pool.await_any((self._going,), self._hear, lambda: self._is_there(rank))
+            self._pool.runs.await_any((self._run,), self._hear, lambda: self._is_there(rank))
             self._end_if_over()
         if queue:
             return self._unpacked(rank, queue.popleft())
         self.open.discard(rank)
-        if not self._going.is_over:
+        if not self._run.is_over:
             if self._ended_well(rank):  # the others go on
                 raise StopIteration(None)
-            self._pool.await_any((self._going,), self._hear)
+            self._pool.runs.await_any((self._run,), self._hear)
         raise StopIteration(self.end().get(rank))
 
     def settle(self, seconds: float) -> bool:
         """Whether its ranks are free, or get free within so many seconds, without anybody taking values."""
         if not self._is_over:
             until = time.monotonic() + seconds
-            self._pool.await_any((self._going,), self._hear, lambda: time.monotonic() > until)
+            self._pool.runs.await_any((self._run,), self._hear, lambda: time.monotonic() > until)
             self._end_if_over()
         return self._is_over
 
     def _end_if_over(self) -> None:
         """Set its ranks free once all generators are at their end, whoever still takes their values."""
-        if self._going.is_over and not self._is_over:
+        if self._run.is_over and not self._is_over:
             with contextlib.suppress(BaseException):  # whoever comes to the end gets it
                 self.end()
 
     def _ended_well(self, rank: int) -> bool:
         """Whether a rank came to its generator's end; if it did not, the others are being stopped."""
-        end = self._going.conductor.done.get(rank)
+        end = self._run.state.done.get(rank)
         return end is not None and end.failure is None and end.rejected is None
 
     def _is_there(self, rank: int) -> bool:
-        return bool(self.waiting[rank]) or rank not in self._going.conductor.running
+        return bool(self.waiting[rank]) or rank not in self._run.state.running
 
     @property
     def _is_over(self) -> bool:
         return self._ended is not None or self._error is not None
 
-    def _hear(self, _: Going, event: Event | None) -> None:
+    def _hear(self, _: Run, event: Event | None) -> None:
         if isinstance(event, Yielded):
             self.waiting[event.rank].append(event.value)
         else:
             self._watch(event)
 
     def _unpacked(self, rank: int, packed: Packed) -> Any:
-        store = self._pool.stores.of((rank,))
-        with self._pool.reaching():
+        store = self._pool.context.stores.of((rank,))
+        with self._pool.closing.reaching():
             value = unpack(packed, store)
         if packed.data is None:
             store.drop({packed.digest})
@@ -176,8 +176,8 @@ class StreamRun:
 
     def resume(self, rank: int, **what: Any) -> None:
         """Have a rank's generator go on."""
-        if rank in self._going.conductor.running:
-            self._pool.tell(Resume(self._going.run, (rank,), **what))
+        if rank in self._run.state.running:
+            self._pool.lines.send(Resume(self._run.number, (rank,), **what))
 
     def close(self, rank: int) -> None:
         """Nobody wants more of a rank; once that is so of all, the run ends."""

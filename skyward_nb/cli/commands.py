@@ -147,10 +147,10 @@ def down(asked: Asked, _rest: list[str], as_json: bool) -> int:
             continue
         bill = left.entry.bill
         spent = bill.spent(time.time()) if bill is not None else None
-        ended.append(EndedPool(spec.name, pool_id, spec.world_size, spent, pool.may_run))
+        ended.append(EndedPool(spec.name, pool_id, spec.world_size, spent, pool.closing.may_run))
         if not as_json:
             costs = f"; it has cost {spell_dollars(spent)}" if spent is not None else ""
-            print(f"pool {spec.name} is down: {pool.spell_end()}{costs}")
+            print(f"pool {spec.name} is down: {pool.closing.spell_end()}{costs}")
     if as_json:
         show(Down(tuple(ended), tuple(kept)))
     elif not ended and not kept:

@@ -154,10 +154,10 @@ class Pools:
                 self.look(pool)
         if pool is not None and pool.closed:
             del self._pools[name]
-            cut_off = pool if pool.is_cut_off else None
+            cut_off = pool if pool.closing.is_cut_off else None
             how = self.pictures(pool).untold.removesuffix(".")
-            self._lost[name] = Lost(pool.spec, how, pool.over, cut_off)
-            if pool.gone:
+            self._lost[name] = Lost(pool.spec, how, pool.context.over, cut_off)
+            if pool.context.gone:
                 self._note_costs(name, pool, "is gone")
             return None
         return pool
@@ -198,12 +198,12 @@ class Pools:
         with contextlib.suppress(PoolError):
             self.look(pool)
         pool.close()
-        pool.give_up()
-        may_run = f" ({pool.may_run} may run on)" if pool.may_run else ""
+        pool.closing.give_up()
+        may_run = f" ({pool.closing.may_run} may run on)" if pool.closing.may_run else ""
         self._note_costs(name, pool, f"is down{may_run}")
         self._abandon(name, _was_closed(name), is_shown=True)
         self.pictures(pool).renew()
-        return pool.spell_end()
+        return pool.closing.spell_end()
 
     def pictures(self, pool: Pool) -> Pictures:
         """The pictures of a pool's runs."""
@@ -268,7 +268,7 @@ class Pools:
             self._note_costs(spec.name, pool, "did not come up")
             raise
         if (lost := self._lost.get(spec.name)) is not None:
-            pool.instead_of = lost.how
+            pool.runs.instead_of = lost.how
         self._enter(pool)
         return pool
 
@@ -285,13 +285,13 @@ class Pools:
         notebook = notebook_of(self._shell.user_ns)
         provider = PROVIDERS[entry.spec.provider]()
         pool = Pool(entry.spec, provider, self._sources, notebook=notebook, pool_id=entry.pool_id)
-        pool.started, pool.bill = entry.started, entry.bill
+        pool.context.started, pool.context.bill = entry.started, entry.bill
         return pool
 
     def _enter(self, pool: Pool) -> None:
         name = pool.spec.name
         self._pools[name] = pool
-        pool.is_left_by_interrupt = functools.partial(_is_restarting, self._shell, _LOOKS)
+        pool.driver.is_left_by_interrupt = functools.partial(_is_restarting, self._shell, _LOOKS)
         self._pictures[name] = Pictures(pool)
         ids = self._ids.setdefault(name, [])
         if pool.pool_id not in ids:

@@ -40,7 +40,8 @@ from skyward_nb.notebook.pools import Pools
 from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Outcome, RunLeft, RunRequest, plan_of
-from skyward_nb.pool.pool import WARN_FROM, Pool
+from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.sending import WARN_FROM
 from skyward_nb.pool.view import MOST_TEXT
 from skyward_nb.providers.folders import store_root
 from skyward_nb.providers.table import PROVIDERS
@@ -284,7 +285,7 @@ class Session:
                 f"pool {name!r} runs a cell in the background ({work.name}): wait for it with "
                 "`.wait()` of its handle, end it with `.cancel()`, or take another pool=NAME",
             )
-        pool.check_free()
+        pool.driver.check_free()
 
     def _detach(
         self,
@@ -365,9 +366,9 @@ class Session:
         display = self.display()
         with _trouble_shown(display, "the pool was not attached"):
             pool = self.pools.adopt(left, display)
-        began = pool.unseen
+        began = pool.runs.unseen
         if began is None:
-            names = pool.lacks or self._list_names(pool)
+            names = pool.renewal.lacks or self._list_names(pool)
             display.end("finished", f"Attached to pool {pool.spec.name}: {pool.spec}", notes=names)
             return None
         return self._follow(pool, began, display, detach=detach or began.card.detached)
@@ -391,12 +392,14 @@ class Session:
             # In the background `out=` is the name of the handle.
             out = options.out if card.detached else ""
             inner = dataclasses.replace(options, out="" if out else options.out)
-            handle = self._in_background(pool, began.ranks, pool.follow, display, inner, writes)
+            handle = self._in_background(
+                pool, began.ranks, pool.runs.follow, display, inner, writes
+            )
             self.shell.user_ns.update({out: handle} if out else {})
             return handle
         with _trouble_shown(display):
             try:
-                outcome = pool.follow(pictures.watch)
+                outcome = pool.runs.follow(pictures.watch)
             finally:
                 self._end_log(pool, display)
         return self._conclude(pool, outcome, display, options, writes)

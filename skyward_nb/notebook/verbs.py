@@ -33,6 +33,7 @@ from skyward_nb.api.sweeping import clean_up
 from skyward_nb.notebook.session import Session
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.logfiles import find
+from skyward_nb.pool.nodelog import agent_logs
 from skyward_nb.pool.pool import Pool
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.events import Variable
@@ -96,7 +97,9 @@ def up(session: Session, line: str) -> None:
     except KeyboardInterrupt:
         display.end("interrupted", "Interrupted; nothing was started")
         raise
-    display.end("finished", f"Pool {pool.spec.name} is up: {pool.spec}", notes=pool.told_once())
+    display.end(
+        "finished", f"Pool {pool.spec.name} is up: {pool.spec}", notes=pool.runs.told_once()
+    )
 
 
 def down(session: Session, line: str) -> None:
@@ -297,7 +300,9 @@ def _node_logs(session: Session, options: Mapping[str, Any], name: str | None) -
         )
     pool_id = own[-1] if own else which_pool(name)
     pool = session.pools.with_id(pool_id)
-    fetch = functools.partial(logs_elsewhere, pool_id) if pool is None else pool.agent_logs
+    fetch = functools.partial(logs_elsewhere, pool_id)
+    if pool is not None:
+        fetch = functools.partial(agent_logs, pool.context.generations.machines)
     found = node_logs(pool_id, options["node"], fetch)
     if "save" in options:
         print(save_nodes(found, Path(options["save"])))

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from skyward_nb.plugins.base import find_plugin
-from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.pool.probing import meet
 from skyward_nb.pool.reachable import Apart
-from skyward_nb.pool.switchboard import SigInt
+from skyward_nb.pool.state import PoolState, SigInt
 from skyward_nb.providers.base import Machine
 from skyward_nb.words.commands import Fork, PluginUse, Reform, Reserve
 from skyward_nb.words.errors import StartError
@@ -24,13 +23,11 @@ from skyward_nb.words.events import (
     RankReady,
     RankRefused,
     Reserved,
-    WasCut,
 )
 from skyward_nb.words.info import LOOPBACK, RENDEZVOUS, InstanceInfo, place
 from skyward_nb.words.spec import PoolSpec
 
 _REFORM_LIMIT = 10.0
-_CUT_LIMIT = 2.0
 _ADVICE = (
     "Ranks of a pool talk to one another directly: open the firewall between these machines, or "
     "put them into one private network. With sky.Options(cluster=False) each machine stands alone"
@@ -42,16 +39,20 @@ _SOON = 1.0
 
 
 class Generations:
-    """Which generation it is by `number`, and its ranks: their places, their processes."""
+    """Begins generations of ranks, and knows their places."""
 
     def __init__(
-        self, spec: PoolSpec, pool_id: str, lines: Lines, plugins: tuple[PluginUse, ...]
+        self,
+        spec: PoolSpec,
+        pool_id: str,
+        lines: Lines,
+        plugins: tuple[PluginUse, ...],
+        state: PoolState,
     ) -> None:
-        self.number: int = 0
+        self._state = state
         self.reformed_in: int = 0
         """The generation whose group was formed by the ranks that there were before."""
         self.infos: tuple[InstanceInfo, ...] = ()
-        self.pids: dict[int, int] = {}
         self.machines: tuple[Machine, ...] = ()
         self._spec = spec
         self._pool_id = pool_id
@@ -83,8 +84,8 @@ class Generations:
         hellos = list(hellos)
         places = {info.rank: info for hello in hellos for info in hello.places}
         self.infos = tuple(info for _, info in sorted(places.items()))
-        self.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
-        self.number = max(hello.generation for hello in hellos)
+        self._state.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
+        self._state.generation = max(hello.generation for hello in hellos)
         if self.infos and len(self.infos) < self._spec.world_size:
             # Of a machine that has ended nobody tells but the others, who know where it was.
             first = self.infos[0]
@@ -95,8 +96,8 @@ class Generations:
         homes = {peer.node: (peer.address, peer.interface) for peer in peers}
         self._homes = {each.name: homes[each.nodes[0]] for each in self.machines if homes}
         # Who was here before may have gone while it began another one.
-        is_one = all(hello.generation == self.number for hello in hellos)
-        return is_one and len(self.pids) == self._spec.world_size
+        is_one = all(hello.generation == self._state.generation for hello in hellos)
+        return is_one and len(self._state.pids) == self._spec.world_size
 
     def begin(self, watch: Watch, *, stubborn: bool = False) -> bool:
         """Have ranks forked anew; whether all are there.
@@ -106,8 +107,8 @@ class Generations:
         """
         if len(self.machines) > len(self._homes):
             self._meet(watch)
-        self.number += 1
-        self.pids.clear()
+        self._state.generation += 1
+        self._state.pids.clear()
         self._reserve(anew=True)
         waiting = set(range(self._spec.world_size))
         soon = time.monotonic() + _SOON
@@ -115,18 +116,18 @@ class Generations:
             match event:
                 case SigInt() if time.monotonic() > soon:
                     return False
-                case Reserved(generation=number) if number == self.number:
+                case Reserved(generation=number) if number == self._state.generation:
                     if self._placed(event):
                         self._fork()
-                case RankReady(generation=number) if number == self.number:
+                case RankReady(generation=number) if number == self._state.generation:
                     waiting.discard(event.rank)
-                    self.pids[event.rank] = event.pid
+                    self._state.pids[event.rank] = event.pid
                     if not waiting:
                         return True
-                case RankRefused(generation=number) if number == self.number:
+                case RankRefused(generation=number) if number == self._state.generation:
                     message = f"rank {event.rank}: {event.message}"
                     raise StartError(self._spec.name, message, event.text.strip())
-                case RankLost(generation=number) if number == self.number:
+                case RankLost(generation=number) if number == self._state.generation:
                     message = f"rank {event.rank} {event.how} before it was ready"
                     detail = "\n".join(machine.last_words() for machine in self.machines)
                     raise StartError(self._spec.name, message, detail)
@@ -137,43 +138,27 @@ class Generations:
     def reform(self, watch: Watch) -> bool:
         """Have the ranks that there are form a new process group; whether they could.
 
-        None of them may be about to cut the one there was: `all_have_answered`.
+        None of them may be about to cut the one there was: `Driver.await_cuts`.
         """
-        self.number += 1
+        self._state.generation += 1
         self._reserve(anew=False)
         waiting = set(range(self._spec.world_size))
         for event in self._lines.pump(watch, time.monotonic() + _REFORM_LIMIT, interrupts=True):
             match event:
-                case Reserved(generation=number) if number == self.number:
+                case Reserved(generation=number) if number == self._state.generation:
                     if self._placed(event):
                         for link, places in self._by_machine():
-                            self._lines.tell(link, Reform(self.number, places))
-                case RankReady(generation=number) if number == self.number:
+                            self._lines.tell(link, Reform(self._state.generation, places))
+                case RankReady(generation=number) if number == self._state.generation:
                     waiting.discard(event.rank)
                     if not waiting:
-                        self.reformed_in = self.number
+                        self.reformed_in = self._state.generation
                         return True
                 case RankRefused() | RankLost():
                     return False
                 case _:
                     pass
         return False
-
-    def all_have_answered(self, conductor: Conductor, watch: Watch) -> bool:
-        """Wait until ranks that were told to cut their communication have said whether they did.
-
-        A rank ends before it says so, now and then, and one that has ended meanwhile cuts what the
-        next run would use. False where one does not answer, and so may cut at any time.
-        """
-        until = time.monotonic() + _CUT_LIMIT
-        if conductor.cutting:
-            for event in self._lines.pump(watch, until, interrupts=True):
-                if isinstance(event, WasCut):
-                    for order in conductor.cut(event):
-                        self._lines.send(order)
-                if not conductor.cutting or isinstance(event, RankLost):
-                    break
-        return not conductor.cutting
 
     def _reserve(self, *, anew: bool) -> None:
         """Have every machine hold ports for this generation; servers that stay keep theirs."""
@@ -190,7 +175,7 @@ class Generations:
         slots, port = self._spec.slots, _PORT if self._spec.is_elsewhere else 0
         for machine, link in zip(self.machines, self._lines.links, strict=True):
             where = self._homes[machine.name]
-            order = Reserve(self.number, machine.nodes, slots, servers, *where, port)
+            order = Reserve(self._state.generation, machine.nodes, slots, servers, *where, port)
             self._lines.tell(link, order)
 
     def _meet(self, watch: Watch) -> None:
@@ -224,7 +209,7 @@ class Generations:
             for node in sorted(peers)
         )
         port = self._reserved[0].port
-        self.infos = place(self._spec, ordered, port, self._pool_id, self.number)
+        self.infos = place(self._spec, ordered, port, self._pool_id, self._state.generation)
         return True
 
     def _by_machine(self) -> Iterator[tuple[Link, tuple[InstanceInfo, ...]]]:
@@ -233,7 +218,9 @@ class Generations:
 
     def _fork(self) -> None:
         for link, places in self._by_machine():
-            self._lines.tell(link, Fork(self.number, places, self._plugins, self._spec.variables))
+            self._lines.tell(
+                link, Fork(self._state.generation, places, self._plugins, self._spec.variables)
+            )
 
 
 def unseen_of(hellos: Sequence[Hello]) -> tuple[Began | None, tuple[int, ...]]:

@@ -17,10 +17,11 @@ from concurrent.futures import wait
 from typing import Any, NoReturn, TypeVar
 
 from skyward_nb.pool.clients import spell_client
-from skyward_nb.pool.helm import Helm
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.loop import LOOP, Work
-from skyward_nb.pool.switchboard import Incoming, SigInt, Switchboard
+from skyward_nb.pool.state import Incoming, SigInt
+from skyward_nb.pool.state_lock import StateLock
+from skyward_nb.pool.switchboard import Switchboard
 from skyward_nb.providers.base import AgentGone, Machine, MachineEnded, MachinesEnded
 from skyward_nb.words.commands import Command
 from skyward_nb.words.events import Began, Event, Hello, Leaving, Phase, Pong, Refused
@@ -36,12 +37,9 @@ _AT_ONCE = 0.05
 
 
 class Lines:
-    """Links to machines; `heartbeat` and `patience` in seconds. Whoever listens holds the `helm`.
+    """Links to machines; `heartbeat` and `patience` in seconds. Whoever listens holds the role for that, in `lock`.
 
     Any thread may send: its lock is held for that, and by who listens for all but the waiting.
-
-    `on_gone` is told in words when the pool is no more, and `on_left` when the person interrupts
-    while a machine cannot be reached, `on_refused` who else is there; all raise.
     """
 
     def __init__(
@@ -49,19 +47,19 @@ class Lines:
         client: Client,
         heartbeat: float,
         patience: float,
-        on_gone: Callable[[str], NoReturn],
-        on_left: Callable[[str], NoReturn],
-        on_refused: Callable[[str], NoReturn],
-        helm: Helm,
+        lock: StateLock,
     ) -> None:
-        self._lock = helm
+        self._lock = lock
         self.links: list[Link] = []
         self._client = client
         self._heartbeat = heartbeat
         self._patience = patience
-        self._on_gone = on_gone
-        self._on_left = on_left
-        self._on_refused = on_refused
+        self.on_gone: Callable[[str], NoReturn] = _unheard
+        """Hears, in words, that the pool is no more; raises."""
+        self.on_left: Callable[[str], NoReturn] = _unheard
+        """Hears that the person interrupted while a machine cannot be reached; raises."""
+        self.on_refused: Callable[[str], NoReturn] = _unheard
+        """Hears who else conducts the pool; raises."""
         self.on_ended: Callable[[Link, MachineEnded], Iterable[Event]] | None = None
         """Hears that a machine is no more, and says what came of that; None where that ends the pool."""
         self._board = Switchboard()
@@ -206,37 +204,42 @@ class Lines:
     # ── in ──────────────────────────────────────────────────────────────────────────────
 
     def pump(
-        self,
-        watch: Watch,
-        until: float | None,
-        due: Callable[[], float | None] = lambda: None,
-        *,
-        interrupts: bool = False,
+        self, watch: Watch, until: float | None, *, interrupts: bool = False
     ) -> Iterator[Incoming | None]:
         """Yield what comes in, and None for ticks, until `until` (monotonic seconds).
 
-        `due` says when the caller next has something to do. All but interrupts goes to `watch`
-        first. An interrupt is yielded with `interrupts`, else raised.
+        All but interrupts goes to `watch` first. An interrupt is yielded with `interrupts`, else
+        raised.
         """
-        began = time.monotonic()
-        for link in self.links:
-            link.heard = max(link.heard, began)
+        self.begin_listening()
         while until is None or time.monotonic() < until:
-            if not self._early:
-                self.keep_up(watch)
-            next_due = due()
-            wait = _TICK if next_due is None else min(_TICK, max(0, next_due - time.monotonic()))
-            event = self.next(wait)
-            if isinstance(event, SigInt):
-                if self._cut:
-                    self._on_left("; ".join(cut.why for cut in self._cut.values()))
-                if not interrupts:
-                    raise KeyboardInterrupt
-            else:
+            event = self.step(watch)
+            if not isinstance(event, SigInt):
                 watch(event)
-            if isinstance(event, Hello):
-                self.keep_up(watch)
+            elif not interrupts:
+                raise KeyboardInterrupt
             yield event
+
+    def begin_listening(self) -> None:
+        """Nobody listened until now: no machine is silent for that."""
+        now = time.monotonic()
+        for link in self.links:
+            link.heard = max(link.heard, now)
+
+    def step(self, watch: Watch, due: float | None = None) -> Incoming | None:
+        """What comes in next, or None for a tick, at `due` (monotonic seconds) at the latest.
+
+        `watch` hears of lines that are cut, and of those that are open again.
+        """
+        if not self._early:
+            self.keep_up(watch)
+        wait = _TICK if due is None else min(_TICK, max(0, due - time.monotonic()))
+        event = self.next(wait)
+        if isinstance(event, SigInt) and self._cut:
+            self.on_left("; ".join(cut.why for cut in self._cut.values()))
+        if isinstance(event, Hello):
+            self.keep_up(watch)
+        return event
 
     def next(self, timeout: float) -> Incoming | None:
         """What comes in next, or None within `timeout` seconds.
@@ -254,9 +257,9 @@ class Lines:
                     self._lost(lost)
         event = self._early.popleft() if self._early else None
         if isinstance(event, Leaving):
-            self._on_gone(f"its agent left: {event.why}")
+            self.on_gone(f"its agent left: {event.why}")
         if isinstance(event, Refused):
-            self._on_refused(spell_client(event.client))
+            self.on_refused(spell_client(event.client))
         return None if isinstance(event, Pong) else event
 
     def heard_until(self) -> float | None:
@@ -343,7 +346,7 @@ class Lines:
         if now < cut.due:
             return
         if now - cut.since > self._patience:
-            self._on_gone(f"{cut.why}, and could not be reached for {now - cut.since:.0f} s")
+            self.on_gone(f"{cut.why}, and could not be reached for {now - cut.since:.0f} s")
         watch(Phase(f"{cut.why}; trying to reach it again for {now - cut.since:.0f} s"))
         if cut.opening is None:
             # Beside the rest: it may take long, and other machines have something to say.
@@ -358,7 +361,7 @@ class Lines:
         except AgentGone as gone:
             if not isinstance(gone, MachineEnded) or self.on_ended is None:
                 why = f": {gone}" if gone.args else ""
-                self._on_gone(f"the agent on {link.machine} is gone{why}")
+                self.on_gone(f"the agent on {link.machine} is gone{why}")
             came_of_it = self.on_ended(link, gone)
             self._end(link)
             self._early.extend(came_of_it)
@@ -368,6 +371,10 @@ class Lines:
         except OSError as error:
             cut.due = time.monotonic() + _RETRY
             cut.why = f"{link.machine} cannot be reached: {error.strerror or error}"
+
+
+def _unheard(why: str) -> NoReturn:
+    raise AssertionError(why)
 
 
 async def _opened_or_ended(machine: Machine) -> socket.socket | MachineEnded:

@@ -1,18 +1,16 @@
-"""A run as a pool is asked for it, while it goes on, and how it ended."""
+"""A run as a pool is asked for it, and how it ended."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from skyward_nb.cell.source import Cell
-from skyward_nb.pool.conductor import Conductor
 from skyward_nb.pool.ledger import Ledger, Plan
 from skyward_nb.wire.payload import Bundle
 from skyward_nb.wire.pickler import code_names
-from skyward_nb.words.events import Event, RankDone, RankLost
+from skyward_nb.words.events import RankDone, RankLost
 from skyward_nb.words.parts import Packed, RunCard
 
 
@@ -48,41 +46,6 @@ class RunRequest:
     def is_work(self) -> bool:
         """Whether it is a person's cell or call, and not only names that move, or a look at ranks."""
         return self.call is not None or (self.cell is not None and not self.aside)
-
-
-@dataclass(eq=False)
-class Going:
-    """A run that goes on, on the ranks of a `generation`, and what has come for whoever waits for it.
-
-    One that stands `apart` goes on when a rank dies that is none of its own.
-    """
-
-    generation: int
-    ranks: tuple[int, ...]
-    plan: Plan
-    conductor: Conductor
-    namespace: Mapping[str, Any]
-    lost_before: dict[int, RankLost]
-    names_lost: list[str]
-    limit: int | None
-    apart: bool = False
-    in_store: frozenset[str] = frozenset()
-    """Digests of what was put into the store for it."""
-    inbox: deque[Event] = field(default_factory=deque)
-    is_in_front: bool = False
-    """Whether the main thread waits for it, so that the person's interrupts are meant for it."""
-    interrupts: int = 0
-    """Interrupts from other threads, which whoever listens hands on."""
-
-    @property
-    def run(self) -> int:
-        """Its number."""
-        return self.conductor.run
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no rank runs it any more."""
-        return self.conductor.over
 
 
 @dataclass(frozen=True)

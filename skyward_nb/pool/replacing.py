@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.lines import Lines, Watch, all_or_none
 from skyward_nb.pool.link import Link
+from skyward_nb.pool.state import PoolState
 from skyward_nb.providers.base import Machine, ReplacementRequest, Replaces, Tell
 from skyward_nb.words.errors import NotReplaced, SkyError, StartError
 from skyward_nb.words.events import RankLost, Step
@@ -40,8 +41,14 @@ class Replacing:
     """Which machines of a pool were taken back, and how it gets others."""
 
     def __init__(
-        self, pool_id: str, provider: Replaces, lines: Lines, generations: Generations
+        self,
+        pool_id: str,
+        provider: Replaces,
+        lines: Lines,
+        generations: Generations,
+        state: PoolState,
     ) -> None:
+        self._state = state
         self._pool_id = pool_id
         self._provider = provider
         self._lines = lines
@@ -54,13 +61,10 @@ class Replacing:
         """Those that are no more."""
         return tuple(self._taken.values())
 
-    def ended_ranks(self) -> frozenset[int]:
-        """The ranks that went with them."""
-        return frozenset(rank for link in self._taken for rank in link.ranks or ())
-
     def has_ended(self, link: Link, why: str) -> tuple[RankLost, ...]:
         """A machine is no more; its ranks are lost with it."""
         self._taken[link] = Taken(self._machine(link), why or "its machine has ended")
+        self._note_ended_ranks()
         losses = self.losses()
         return tuple(losses[rank] for rank in sorted(link.ranks or ()))
 
@@ -75,7 +79,7 @@ class Replacing:
 
     def losses(self) -> dict[int, RankLost]:
         """The ranks that go with what is to be replaced, and how."""
-        number = self._generations.number
+        number = self._state.generation
         return {
             rank: RankLost(number, rank, f"ended with {taken.machine.name} ({taken.why})")
             for link, taken in self.lacking().items()
@@ -161,11 +165,17 @@ class Replacing:
         for (link, machine), connection in both:
             new.append(self._lines.exchange(link, machine, spec.slots, connection))
             self._taken.pop(link, None)
+        self._note_ended_ranks()
         self._generations.exchange(gone)
         for _ in self._lines.pump(watch, time.monotonic() + _GREET_LIMIT):
             if all(link.is_greeted for link in new):
                 return
         raise StartError(spec.name, f"its agent did not answer in {_GREET_LIMIT:g} s")
+
+    def _note_ended_ranks(self) -> None:
+        self._state.ended_ranks = frozenset(
+            rank for link in self._taken for rank in link.ranks or ()
+        )
 
     def _machine(self, link: Link) -> Machine:
         return self._generations.machines[self._lines.links.index(link)]

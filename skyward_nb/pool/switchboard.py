@@ -15,14 +15,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from skyward_nb.pool.link import Link, LinkLost
+from skyward_nb.pool.state import Incoming, SigInt
 from skyward_nb.words.events import Event
 
-
-class SigInt:
-    """The person interrupted."""
-
-
-Incoming = Event | SigInt
 _INTERRUPT, _NUDGE = b"i", b"n"
 
 

@@ -54,9 +54,9 @@ class Pictures:
         self._lost = 0
         self.untold: str = ""
         """Why the pool is no more, in words, if that was seen between cells."""
-        pool.before_close.append(self._book.close)
+        pool.closing.before_close.append(self._book.close)
         self._leave: Callable[[], None] = lambda: None
-        pool.before_close.append(self.rest)
+        pool.closing.before_close.append(self.rest)
         if listens:
             self.listen()
 
@@ -99,7 +99,7 @@ class Pictures:
             trouble = f"{_LOST.format(spell_size(self._lost))}{'; ' if trouble else ''}{trouble}"
             self._lost = 0
         if self._loop is not None and not self._pool.closed:
-            if self._heard != self._pool.sockets():
+            if self._heard != self._pool.lines.sockets():
                 self.listen()  # a line was cut, and opened anew
             if self._look_later is None:
                 self._look_later = self._loop.call_later(_LOOK_AFTER, self._look_after)
@@ -109,7 +109,7 @@ class Pictures:
         self._look_later = None
         if self._loop is not None:
             self._look_when_idle(self._loop)
-        self._pool.flush()
+        self._pool.lines.flush()
 
     def renew(self) -> None:
         """Draw those to which something came late."""
@@ -142,7 +142,7 @@ class Pictures:
         try:
             return self._pool.look(late)
         except PoolError as error:
-            self.untold = self._pool.gone or error.message
+            self.untold = self._pool.context.gone or error.message
             raise
 
     def _late(self, event: Event | None) -> None:
@@ -172,7 +172,7 @@ class Pictures:
             return  # plain IPython: the next cell takes it
         self.rest()
         self._loop = loop
-        self._heard = descriptors = self._pool.sockets()
+        self._heard = descriptors = self._pool.lines.sockets()
         for descriptor in descriptors:
             loop.add_reader(descriptor, self._look_when_idle, loop)
 
@@ -186,7 +186,7 @@ class Pictures:
                 self._renewal = self._look_later = None
 
         self._leave = leave
-        self._pool.before_cut(leave)
+        self._pool.lines.before_cut = leave
 
     def _look_when_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(PoolError):  # the next cell tells it

@@ -284,7 +284,7 @@ def test_a_rank_that_is_killed_between_calls_is_told_of(pool, capfd):
         victim = pid() >> other
         os.kill(victim, signal.SIGKILL)
         # A call that begins before this is heard of fails: its rank is lost while it runs.
-        assert _until(lambda: select.select(other._runner.pool._lines.sockets(), [], [], 0)[0])
+        assert _until(lambda: select.select(other._runner.pool.lines.sockets(), [], [], 0)[0])
         assert pid() >> other != victim
     assert "killed by SIGKILL" in capfd.readouterr().err
 

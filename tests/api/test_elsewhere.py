@@ -127,7 +127,7 @@ def pair(two, monkeypatch):
 
 
 def machines(compute):
-    return compute._runner.pool._generations.machines
+    return compute._runner.pool.context.generations.machines
 
 
 def names(compute):
@@ -136,7 +136,7 @@ def names(compute):
 
 def when_sending(compute, monkeypatch, what):
     """Does this whenever something begins to be sent."""
-    stores = compute._runner.pool.stores
+    stores = compute._runner.pool.context.stores
     telling = stores.telling
 
     def told(text, size, watch):
@@ -213,7 +213,7 @@ def test_a_call_that_is_still_sent_while_a_machine_is_replaced_runs_too(pair, mo
     until(lambda: not pool.is_ready)
     goes_on.set()
     assert [future.result(60) for future in futures] == [ARRAY.sum(), (ARRAY + 1).sum()]
-    assert not pool._goings and names(pair) == [was[0], f"{was[1]}+"]
+    assert not pool.context.state.runs and names(pair) == [was[0], f"{was[1]}+"]
 
 
 def test_what_is_sent_to_a_generator_whose_machine_has_ended_says_so(pair):
@@ -237,7 +237,9 @@ def test_what_is_sent_to_a_generator_whose_machine_has_ended_says_so(pair):
 
 
 def test_calls_are_work_that_may_cost_no_more_than_is_agreed_to(compute, monkeypatch):
-    monkeypatch.setattr(compute._runner.pool, "bill", Bill(dollars=1.0, began=0.0, max_cost=1.0))
+    monkeypatch.setattr(
+        compute._runner.pool.context, "bill", Bill(dollars=1.0, began=0.0, max_cost=1.0)
+    )
     with pytest.raises(BudgetSpent, match=r"runs nothing new\. Leave the `with` block"):
         total(np.ones(3)) >> compute
 
@@ -245,10 +247,10 @@ def test_calls_are_work_that_may_cost_no_more_than_is_agreed_to(compute, monkeyp
 def test_a_pool_that_ended_for_its_budget_says_in_python_how_to_have_another(known, no_leaks):
     compute = sky.Compute(provider="fake", nodes=1, quiet=True).start()
     pool = compute._runner.pool
-    pool.bill = Bill(dollars=1.0, began=0.0, max_cost=1.0)
+    pool.context.bill = Bill(dollars=1.0, began=0.0, max_cost=1.0)
     says = r"max_cost=1 is spent.* \(it was cut\)\. Leave the `with` block, .* larger max_cost="
     with pytest.raises(BudgetSpent, match=says):
-        pool._gone("it was cut")
+        pool.closing.gone("it was cut")
     with pytest.raises(BudgetSpent, match=says) as raised:
         total(np.ones(3)) >> compute
     assert "%sky" not in raised.value.message

@@ -94,7 +94,7 @@ def test_a_call_that_finds_no_room_is_kept_by_nobody(pool, monkeypatch):
     monkeypatch.setattr(engine.store, "put", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         _ = same(np.zeros(1 << 20)) > pool
-    assert not engine.stores.kept
+    assert not engine.context.stores.kept
 
 
 @sky.function

@@ -77,14 +77,14 @@ class Kept:
     def _check(self):
         pool = self.pool
         pool.look(lambda _: None)
-        assert not pool.closed and pool.is_ready and not pool.lacks
+        assert not pool.closed and pool.is_ready and not pool.renewal.lacks
         until(lambda: self._names() == sorted(each.instance for each in self._cloud.machines))
         (entry,) = ledger.entries()
         assert entry.record.pool_id == pool.pool_id
         assert sorted(each.instance for each in entry.record.machines) == self._names()
 
     def _names(self):
-        return sorted(each.name for each in self.pool._generations.machines)
+        return sorted(each.name for each in self.pool.context.generations.machines)
 
     def close(self):
         if self.pool is not None:
@@ -105,7 +105,7 @@ def keeping(cloud, **options):
 
 
 def machine_of(cloud, pool, node):
-    name = pool._generations.machines[node].name
+    name = pool.context.generations.machines[node].name
     (found,) = [each for each in cloud.machines if each.instance == name]
     return found
 
@@ -156,6 +156,6 @@ def attached(pool):
     """Another client that has attached to what there is."""
     again = found(pool)
     (entry,) = registry.entries()
-    again.started, again.bill = entry.started, entry.bill
+    again.context.started, again.context.bill = entry.started, entry.bill
     again.attach(lambda _: None)
     return again

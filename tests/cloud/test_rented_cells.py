@@ -15,7 +15,7 @@ import time
 from msgspec.structs import replace
 session = get_ipython().magics_manager.magics["cell"]["sky_remote"].__self__.session
 pool = session.pools["default"]
-pool.bill = replace(pool.bill, began=time.time(), before={share} * 5)
+pool.context.bill = replace(pool.bill, began=time.time(), before={share} * 5)
 """
 """Has the pool have cost a share of what it may."""
 RENTED = "provider=aws region=us-east-1 cpus=2 image=own"

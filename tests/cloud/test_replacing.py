@@ -42,7 +42,7 @@ def test_a_machine_that_was_taken_back_has_another_in_its_place(cloud, rented):
     values(pool, "made = 1\nsent", {"sent": b"x" * 3_000_000})
     was = machine_of(cloud, pool, 1)
     was.notice()
-    until(lambda: pool.look(lambda _: None) or pool._lines.links[1].noticed)
+    until(lambda: pool.look(lambda _: None) or pool.lines.links[1].noticed)
     calls = len(cloud.calls)
     old = taken_back(cloud, pool, 1)
     assert pool.bill.dollars == pytest.approx(0.04), "what is gone costs nothing"
@@ -51,7 +51,7 @@ def test_a_machine_that_was_taken_back_has_another_in_its_place(cloud, rented):
     outcome, now = ran(
         pool, PLACES, lambda event: steps.append(event) if isinstance(event, Step) else None
     )
-    new = pool._generations.machines[1].name
+    new = pool.context.generations.machines[1].name
     assert new != old
     # Every rank's place is true again.
     machines = [machine_of(cloud, pool, node) for node in range(2)]
@@ -99,7 +99,7 @@ def an_old_machine_that_is_not_known_to_end_is_told_of(cloud, pool):
     """And ends with the pool; its instance."""
     old = machine_of(cloud, pool, 1)
     old.notice()
-    until(lambda: pool.look(lambda _: None) or pool._lines.links[1].noticed)
+    until(lambda: pool.look(lambda _: None) or pool.lines.links[1].noticed)
     cloud.fail("TerminateInstances", "UnauthorizedOperation", times=1)
     notes = []
     ran(pool, "1", lambda event: notes.append(event.text) if isinstance(event, Noted) else None)
@@ -113,7 +113,7 @@ def an_old_machine_that_is_not_known_to_end_is_told_of(cloud, pool):
 def test_what_is_spent_rents_nothing_new(cloud, rented):
     pool = rented(max_cost=5.0)
     machine_of(cloud, pool, 1).reclaim()
-    pool.bill = type(pool.bill)(dollars=0.08, began=time.time(), before=5.0, max_cost=5.0)
+    pool.context.bill = type(pool.bill)(dollars=0.08, began=time.time(), before=5.0, max_cost=5.0)
     with pytest.raises(PoolError, match=r"no other is rented: it has cost \$5.00 of max_cost=5"):
         until(lambda: pool.look(lambda _: None))
     cloud.nothing_left()

@@ -57,7 +57,7 @@ def test_where_none_can_be_had_the_pool_waits_as_it_is(cloud, pool):
     zones = ", ".join(ZONES)
     assert f"spot c6i.large in {zones}: " in text and f"\n  c6i.large in {zones}: " in text
     assert "It keeps its other machine (1): the next run tries again" in text
-    assert [each.instance for each in cloud.machines] == [pool._generations.machines[0].name]
+    assert [each.instance for each in cloud.machines] == [pool.context.generations.machines[0].name]
     assert not pool.closed and not pool.is_ready and record().state == "up"
     assert not asyncio.run(sweep.sweep())
     for zone in ZONES:
@@ -70,7 +70,7 @@ def test_the_head_that_will_be_taken_back_is_replaced_before_the_next_cell(cloud
     before = generation(pool)
     head = machine_of(cloud, pool, 0)
     head.notice()
-    until(lambda: pool.look(lambda _: None) or pool._lines.links[0].noticed)
+    until(lambda: pool.look(lambda _: None) or pool.lines.links[0].noticed)
     outcome, now = ran(pool, PLACES)
     assert "taken back at " in outcome.pool_lost[0]
     new = machine_of(cloud, pool, 0)
@@ -134,7 +134,7 @@ def test_who_attaches_has_another_for_one_that_went_while_nobody_was_there(cloud
     ((_, condition),) = registry.conditions(registry.entries())
     assert condition.ranks == (1 - node,)
     kept.pool = again = attached(pool)
-    (lacks,) = again.lacks
+    (lacks,) = again.renewal.lacks
     assert lacks.startswith(f"node {node} ({old}): EC2 says that it is ")
     assert lacks.endswith("; the next run rents another machine in its place")
     assert again.bill.dollars == pytest.approx(0.04) and not again.is_ready
@@ -147,7 +147,7 @@ def test_who_attaches_has_another_for_one_that_went_while_nobody_was_there(cloud
     places = [(0, 2, before[0][2] + 1), (1, 2, before[0][2] + 1)]
     assert [each[:3] for each in now] == places
     assert now[node][5] == new.name and now[1 - node][5] == before[1 - node][5]
-    assert again.bill.dollars == pytest.approx(0.08) and not again.lacks
+    assert again.bill.dollars == pytest.approx(0.08) and not again.renewal.lacks
 
 
 def test_who_attaches_to_a_run_that_lost_a_machine_sees_how_it_ends(cloud, kept, pool):
@@ -155,8 +155,8 @@ def test_who_attaches_to_a_run_that_lost_a_machine_sees_how_it_ends(cloud, kept,
     pool.begin(request(pool, "import time\nprint('begun')\ntime.sleep(120)"), lambda _: None)
     (old,) = left_alone(cloud, pool, 1)
     kept.pool = again = attached(pool)
-    assert again.unseen.ranks == (0, 1)
-    outcome = again.follow(lambda _: None)
+    assert again.runs.unseen.ranks == (0, 1)
+    outcome = again.runs.follow(lambda _: None)
     assert outcome.lost[1].how.startswith(f"ended with {old} (EC2 says")
     assert outcome.done[0].interrupted
     places = [(0, 2, before + 1), (1, 2, before + 1)]

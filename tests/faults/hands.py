@@ -66,7 +66,7 @@ def press() -> None:
 
 def reset(pool) -> None:
     """Cut the line to the agent, if there is one just now."""
-    for link in pool._lines.links:
+    for link in pool.lines.links:
         with contextlib.suppress(OSError, AttributeError):
             link._socket.shutdown(socket.SHUT_RDWR)
 

@@ -181,7 +181,7 @@ def _left(case: Case, stand: Stand, script: Script, doer: Hands) -> Result:
     other = found(pool)
     other.attach(lambda _: None)
     stand.put(other)
-    assert other.unseen is not None
+    assert other.runs.unseen is not None
     script.touch("end")
     said: dict[int, str] = {}
 
@@ -191,7 +191,7 @@ def _left(case: Case, stand: Stand, script: Script, doer: Hands) -> Result:
         if isinstance(event, Output) and event.stream == "stdout":
             said[event.rank] = said.get(event.rank, "") + event.text
 
-    outcome = other.follow(hear)
+    outcome = other.runs.follow(hear)
     _is_whole(said, outcome, other, case)
     assert not outcome.lost
     assert sorted(said) == list(other.ranks)
@@ -374,7 +374,7 @@ def _closing(case: Case, stand: Stand, script: Script) -> Result:
 
     timer = threading.Timer(case.dice.uniform(0, 0.01), strike)
     # Not before it closes: that would be an interrupt of what comes before.
-    pool.before_close.append(timer.start)
+    pool.closing.before_close.append(timer.start)
     began = time.monotonic()
     ended = End.FINISHED
     try:

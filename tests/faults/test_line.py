@@ -156,7 +156,7 @@ def test_a_pool_whose_line_was_cut_is_told_to_stop_all_the_same(channel, no_leak
     pool = pool_through(channel)
     agent = psutil.Process(agent_of(pool))
     channel.obey(Rule(breaks_at={DOWN: 0}))
-    pool._lines.links[0].ask()
+    pool.lines.links[0].ask()
     while not channel.broken:
         time.sleep(0.001)
     channel.obey(Rule())

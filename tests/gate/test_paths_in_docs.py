@@ -54,10 +54,10 @@ def test_every_path_named_is_there(page):
 @pytest.mark.parametrize(
     ("line", "lacks"),
     [
-        ("`pool/conductor.py`, `ledger.py`", []),
-        ("`pool/conductor`, `pool/conductor.Conductor`, `tests/pool/`", []),
+        ("`pool/run_state.py`, `ledger.py`", []),
+        ("`pool/run_state`, `pool/run_state.RunState`, `tests/pool/`", []),
         ("`notebook/left.py`", ["notebook/left.py"]),
-        ("`pool/conductor.Nobody`", ["pool/conductor.Nobody"]),
+        ("`pool/run_state.Nobody`", ["pool/run_state.Nobody"]),
         ("`ledger.py`", ["ledger.py"]),
         ("`build/durations.json`, `sky.log(loss=1)`, `a/b c`", []),
     ],

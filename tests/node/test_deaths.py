@@ -175,7 +175,7 @@ def test_memory_that_ran_out_is_told_with_its_evidence(small_group, make):
     grow = "import os, time\nheld = bytearray(40 << 20)\nheld[::4096] = bytes(len(held[::4096]))"
     assert not run(pool, grow).failed
     sampled = []
-    pool._lines.send(Sample())
+    pool.lines.send(Sample())
     until = time.monotonic() + 10
     while not any(isinstance(each, Telemetry) for each in sampled) and time.monotonic() < until:
         pool.look(sampled.append)

@@ -263,7 +263,7 @@ def pool(lend):
 
 def told(pool, ranks):
     """Ask once; what is said of each of `ranks`."""
-    pool._lines.send(Sample())
+    pool.lines.send(Sample())
     found = {}
 
     def hear(event):

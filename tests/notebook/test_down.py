@@ -46,7 +46,7 @@ def entered(session, make):
 
 def cut_off(pool):
     """A line is cut, and the person does not wait for it."""
-    pool._generations.machines[1].cut()
+    pool.context.generations.machines[1].cut()
 
     def watch(event):
         if isinstance(event, Phase) and "fake1" in event.text:
@@ -69,7 +69,7 @@ def test_a_pool_that_was_cut_off_is_ended(session, entered, capsys, line, before
     do(session, line.format(id=pool.pool_id))
     assert "pool default is down: 2 ranks ended" in capsys.readouterr().out
     assert registry.entries() == []
-    assert not any(each.folders.runtime.exists() for each in pool._generations.machines)
+    assert not any(each.folders.runtime.exists() for each in pool.context.generations.machines)
     do(session, "down")
     assert capsys.readouterr().out == "no pool is up\n"
 
@@ -94,7 +94,7 @@ def test_costs_are_told_of_a_pool_that_is_named_by_its_id(session, entered, make
     own = entered(provider="fake", nodes=1)
     left = make(provider="fake", nodes=1)
     for each in (own, left):
-        each.bill = bill
+        each.context.bill = bill
         registry.enter(each.entry)
     left.leave()
     do(session, "cost")

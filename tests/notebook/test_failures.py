@@ -17,7 +17,7 @@ def in_torch(test):
     return pytest.mark.torch(pytest.mark.skipif(not there, reason="PyTorch is not installed")(test))
 
 
-PATIENT = "import sys\nfrom skyward_nb.pool import conductor\nconductor._LOOK = 20"
+PATIENT = "import sys\nfrom skyward_nb.pool import run_state\nrun_state._LOOK = 20"
 """Ranks have a while to say where they are: one that is busy is none that does not answer.
 Nobody waits for it where all answer."""
 
@@ -35,9 +35,9 @@ def strict(notebook):
     first = "pool=strict nodes=3 grace=1s\nimport time, os\nrank = int(os.environ['RANK'])"
     ran = notebook.run(f"%%sky_remote {first}")
     assert ran.status == "ok", ran
-    notebook.run("conductor._LOOK = 3")
+    notebook.run("run_state._LOOK = 3")
     yield notebook
-    notebook.run("conductor._LOOK = 20\n%sky down pool=strict")
+    notebook.run("run_state._LOOK = 20\n%sky down pool=strict")
 
 
 @pytest.fixture(scope="module")

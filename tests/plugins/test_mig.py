@@ -172,7 +172,7 @@ def test_what_a_killed_agent_has_cut_is_put_together_by_the_next(nvidia, make, n
     nvidia.have(gpu(0, mig="Disabled"))
     pool = make(nodes=1, mig="3g.40gb", partition=True, **A100)
     assert nvidia.profiles == [["3g.40gb", "3g.40gb"]]
-    agent = pool._generations.machines[0]._agent
+    agent = pool.context.generations.machines[0]._agent
     os.kill(agent.pid, signal.SIGKILL)
     agent.wait()
     assert sweep()

@@ -47,7 +47,7 @@ def test_another_client_goes_on_with_a_run_from_its_beginning(make):
     second = found(first)
     second.attach(lambda _: None)
     heard = []
-    outcome = second.follow(heard.append)
+    outcome = second.runs.follow(heard.append)
     assert [unpack(end.value, second.store) for end in outcome.done.values()] == ["end", "end"]
     assert texts(heard) == {0: COUNTED, 1: COUNTED}
     assert values(second, "i") == [199, 199]
@@ -63,7 +63,7 @@ def test_all_of_a_flood_that_nobody_read_is_told(make):
     second = found(first)
     second.attach(lambda _: None)
     heard = []
-    second.follow(heard.append)
+    second.runs.follow(heard.append)
     said = "".join(f"{'x' * 99}\n" * 999 + f"{i}\n" for i in range(120))
     assert texts(heard) == {0: said, 1: said}
     second.close()
@@ -78,20 +78,20 @@ def test_a_run_that_ended_meanwhile_is_told_whole_until_it_is_seen(make):
         later = found(first)
         later.attach(lambda _: None)
         heard = []
-        outcome = later.follow(heard.append)
+        outcome = later.runs.follow(heard.append)
         assert len(outcome.done) == 2
         assert texts(heard) == {0: COUNTED, 1: COUNTED}
         later.leave()
     last = found(first)
     last.attach(lambda _: None)
-    last.follow(lambda _: None)
+    last.runs.follow(lambda _: None)
     last.seen()
     assert values(last, "2") == [2, 2]
     last.seen()
     last.leave()
     empty = found(first)
     empty.attach(lambda _: None)
-    assert empty.unseen is None
+    assert empty.runs.unseen is None
     empty.close()
 
 
@@ -102,10 +102,10 @@ def test_a_run_whose_ranks_were_begun_anew_since_comes_to_its_end_for_another_cl
     first.leave()  # before it said that it had seen that run
     second = found(first)
     second.attach(lambda _: None)
-    assert (second.unseen.generation, second.generation) == (1, 2)
+    assert (second.runs.unseen.generation, second.generation) == (1, 2)
     ended = []
     thread = threading.Thread(
-        target=lambda: ended.append(second.follow(lambda _: None)), daemon=True
+        target=lambda: ended.append(second.runs.follow(lambda _: None)), daemon=True
     )
     thread.start()
     thread.join(20)
@@ -122,7 +122,7 @@ def test_a_run_that_ended_in_time_is_not_late_for_who_comes_late(make):
     time.sleep(0.5)
     second = found(first)
     second.attach(lambda _: None)
-    outcome = second.follow(lambda _: None)
+    outcome = second.runs.follow(lambda _: None)
     assert (outcome.timed_out, len(outcome.done)) == (False, 2)
     second.close()
 
@@ -141,11 +141,11 @@ def test_who_was_cut_off_and_had_its_place_taken_does_not_say_again_what_it_said
     body = f"import time\nwith open({str(count)!r}, 'a') as file: file.write('x')\ntime.sleep(0.5)"
     going = first.begin(request(first, body), lambda _: None)
     time.sleep(0.2)
-    first._lines.links[0]._socket.shutdown(2)
+    first.lines.links[0]._socket.shutdown(2)
     time.sleep(0.2)
     second = found(first)
     second.attach(lambda _: None)
-    second.follow(lambda _: None)
+    second.runs.follow(lambda _: None)
     second.leave()
     with pytest.raises(PoolError, match=r"was taken over by the kernel .*sky attach"):
         first.finish(going, lambda _: None)
@@ -166,7 +166,7 @@ def test_lines_that_are_cut_at_any_moment_lose_nothing(lend):
 
         def cut(over=over):
             while not over.wait(dice.uniform(0.01, 0.2)):
-                link = pool._lines.links[0]
+                link = pool.lines.links[0]
                 if link._socket is not None:
                     link._socket.shutdown(2)
 
@@ -226,7 +226,7 @@ def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(le
     pool = lend()
     forge = psutil.Process(registry.condition(pool.entry).pid).children()[0]
     stopped = []
-    begin = pool._generations.begin
+    begin = pool.context.generations.begin
 
     def watch(event):
         if isinstance(event, RankLost) and not stopped:
@@ -237,7 +237,7 @@ def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(le
         threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
         return begin(*args, **options)
 
-    monkeypatch.setattr(pool._generations, "begin", begun)
+    monkeypatch.setattr(pool.context.generations, "begin", begun)
     body = "import os, skyward_nb as sky\nif sky.instance_info().rank: os._exit(3)"
     assert pool.run(request(pool, body), watch).lost[1].how == "exited with code 3"
     assert not pool.is_ready

@@ -62,7 +62,7 @@ def is_listed(pool):
 
 
 def machines(pool):
-    return pool._generations.machines
+    return pool.context.generations.machines
 
 
 def stored(machine):
@@ -292,12 +292,12 @@ def test_a_result_that_cannot_be_brought_is_there_for_whoever_attaches(fake):
     cut.cut()
     back = {rank: end.value for rank, end in outcome.done.items()}
     with pytest.raises(PoolError, match=r"no way to fake1 .*`%sky attach` brings it back"):
-        first.bring(back, lambda _: None)
+        first.sending.bring(back, lambda _: None)
     assert first.closed
     second = found(first)
     second.attach(lambda _: None)
-    outcome = second.follow(lambda _: None)
-    second.bring({rank: end.value for rank, end in outcome.done.items()}, lambda _: None)
+    outcome = second.runs.follow(lambda _: None)
+    second.sending.bring({rank: end.value for rank, end in outcome.done.items()}, lambda _: None)
     for rank, end in outcome.done.items():
         assert len(unpack(end.value, second.store)) == 3_000_000 + rank
     second.close()
@@ -336,7 +336,7 @@ def test_another_client_goes_on_with_a_run(fake):
     second = found(first)
     second.attach(lambda _: None)
     heard = []
-    outcome = second.follow(heard.append)
+    outcome = second.runs.follow(heard.append)
     assert [unpack(end.value, second.store) for _, end in sorted(outcome.done.items())] == [0, 1, 2]
     assert said(heard) == dict.fromkeys(range(3), "".join(f"{i}\n" for i in range(100)))
     assert values(second, "i") == [99] * 3
@@ -347,13 +347,21 @@ def test_another_client_goes_on_with_a_run(fake):
 
 def test_a_run_that_some_machines_never_heard_of_ends(fake, monkeypatch):
     first = fake()
-    link = first._lines.links[2]
+    link = first.lines.links[2]
     monkeypatch.setattr(link, "flush", lambda: None)
-    first.begin(request(first, f"{RANK}time.sleep(0.2)"), lambda _: None)
+    begun = first.begin(request(first, f"{RANK}print('on')\ntime.sleep(0.2)"), lambda _: None)
+    on = set()
+
+    def hear(_, event):
+        if isinstance(event, Output):
+            on.add(event.rank)
+
+    # An agent that has not read of it when its client goes has not heard of it either.
+    first.runs.await_any((begun,), hear, lambda: on == {0, 1})
     first.leave()
     second = found(first)
     second.attach(lambda _: None)
-    outcome = second.follow(lambda _: None)
+    outcome = second.runs.follow(lambda _: None)
     assert "never began" in outcome.lost[2].how
     assert values(second, "1") == [1, 1, 1]
     second.close()
@@ -362,12 +370,12 @@ def test_a_run_that_some_machines_never_heard_of_ends(fake, monkeypatch):
 def test_a_run_whose_end_was_seen_on_some_machines_is_not_followed(fake, monkeypatch):
     first = fake()
     first.run(request(first, "1"), lambda _: None)
-    monkeypatch.setattr(first._lines.links[0], "flush", lambda: None)
+    monkeypatch.setattr(first.lines.links[0], "flush", lambda: None)
     first.seen()
     first.leave()
     second = found(first)
     second.attach(lambda _: None)
-    assert second.unseen is None
+    assert second.runs.unseen is None
     assert values(second, "2") == [2, 2, 2]
     second.close()
 
@@ -378,7 +386,7 @@ def test_the_work_in_which_a_pool_ends_for_its_budget_says_so_and_names_what_is_
 
     def spent_and_gone(event):
         if isinstance(event, Output):
-            pool.bill = Bill(dollars=1.0, began=0.0, max_cost=1.0)
+            pool.context.bill = Bill(dollars=1.0, began=0.0, max_cost=1.0)
             machines(pool)[1].take_back()
 
     for _ in range(2):
@@ -415,7 +423,7 @@ def test_large_values_on_a_slow_line_go_in_streams_and_are_told_of(fake, monkeyp
     big = np.frombuffer(os.urandom(12_000_000), "u1")
     told = []
     outcome = pool.run(request(pool, "big", {"big": big}), told.append)
-    pool.bring({0: outcome.done[0].value}, told.append)
+    pool.sending.bring({0: outcome.done[0].value}, told.append)
     assert (unpack(outcome.done[0].value, pool.store) == big).all()
     assert machine.store().ahead.delay >= 0.06
     phases = [event.text for event in told if isinstance(event, Phase)]

@@ -130,7 +130,7 @@ def test_what_a_cell_started_goes_whoever_is_killed(make, who):
 def test_the_next_start_ends_what_an_agent_and_a_forge_left_that_were_killed(make):
     pool = make()
     started = values(pool, DAEMON)
-    folder = pool._generations.machines[0]._folders.runtime
+    folder = pool.context.generations.machines[0]._folders.runtime
     forge = started[0][1]
     agent = agent_of(forge)
     for pid in (agent, forge):
@@ -162,7 +162,7 @@ def test_what_is_marked_with_a_folder_that_is_gone_is_found_when_asked(make):
         os.kill(pid, signal.SIGKILL)
     os.waitpid(agent, 0)
     assert not left_of([rank for rank, *_ in started])
-    folders.remove_folders(pool._generations.machines[0]._folders)
+    folders.remove_folders(pool.context.generations.machines[0]._folders)
     children = [pid for each in started for pid in each[2:]]
     assert not folders.sweep(), "nothing dead was seen, so processes are not looked at"
     assert all(stays(pid) for pid in children)
@@ -253,7 +253,7 @@ def test_a_tracker_does_not_hold_up_the_next_generation(lend):
 
 def test_the_list_of_processes_names_those_there_are(lend):
     pool = lend(grace=1.0)
-    folder = pool._generations.machines[0]._folders.runtime
+    folder = pool.context.generations.machines[0]._folders.runtime
     for _ in range(2):
         ranks = values(pool, "__import__('os').getpid()")
         forge = psutil.Process(ranks[0]).ppid()

@@ -166,7 +166,7 @@ def test_a_broken_start_is_told_with_its_reason(make, monkeypatch):
 
 def test_a_client_that_speaks_nonsense_is_hung_up_on_and_may_come_again(lend):
     pool = lend()
-    pool._lines.links[0]._socket.sendall(b"\x00\x00\x00\x03abc")
+    pool.lines.links[0]._socket.sendall(b"\x00\x00\x00\x03abc")
     assert values(pool, "1") == [1, 1]
 
 

@@ -38,7 +38,7 @@ def fake(lend):
 
 
 def machines(pool):
-    return pool._generations.machines
+    return pool.context.generations.machines
 
 
 def names(pool):
@@ -47,7 +47,7 @@ def names(pool):
 
 def noticed(pool, node):
     """As if the machine had said that it is taken back."""
-    link = pool._lines.links[node]
+    link = pool.lines.links[node]
     link.noticed = Noticed("terminate", "2026-11-22T10:00:00Z")
 
 
@@ -237,8 +237,8 @@ def test_a_run_whose_ranks_were_begun_anew_before_a_machine_went_comes_to_its_en
     monkeypatch.setattr(FakeProvider, "find", lambda *_: there)
     there[1].take_back()
     again.attach(lambda _: None)
-    assert (again.unseen.generation, again.generation) == (generation, generation + 1)
-    outcome = again.follow(lambda _: None)
+    assert (again.runs.unseen.generation, again.generation) == (generation, generation + 1)
+    outcome = again.runs.follow(lambda _: None)
     assert outcome.lost[1].how == f"ended with {was[1]} (it was taken back)"
     assert values(again, "2") == [2, 2]
     again.close()
@@ -248,7 +248,7 @@ def test_a_machine_that_goes_meanwhile_ends_such_a_run(fake):
     pool = fake(nodes=2)
     was = names(pool)
     going = pool.begin(request(pool, "import time\ntime.sleep(60)"), lambda _: None)
-    going.generation -= 1
+    going.state.generation -= 1
     machines(pool)[1].take_back()
     outcome = pool.finish(going, lambda _: None)
     assert outcome.lost[1].how == f"ended with {was[1]} (it was taken back)"
@@ -258,7 +258,7 @@ def test_a_machine_that_goes_meanwhile_ends_such_a_run(fake):
 @pytest.mark.parametrize("options", [{"ttl": 3600.0}])
 def test_what_is_over_is_not_replaced(fake, options):
     pool = fake(nodes=2, **options)
-    pool.started -= 3600
+    pool.context.started -= 3600
     machines(pool)[1].take_back()
     with pytest.raises(PoolError, match="no other is rented: its time is over"):
         values(pool, "1")
@@ -267,30 +267,30 @@ def test_what_is_over_is_not_replaced(fake, options):
 def test_machines_that_end_as_a_budget_does_are_not_replaced(fake):
     # They end a minute before it is spent.
     pool = fake(nodes=2)
-    pool.bill = Bill(dollars=1.0, began=time.time() - 3540, max_cost=1.0)
+    pool.context.bill = Bill(dollars=1.0, began=time.time() - 3540, max_cost=1.0)
     machines(pool)[1].take_back()
     with pytest.raises(
         PoolError, match=r"max_cost=1 is spent.* no other is rented: it has cost \$0.98"
     ):
         values(pool, "1")
-    assert pool.closed and pool.over == (1.0, pytest.approx(0.983, abs=0.01))
+    assert pool.closed and pool.context.over == (1.0, pytest.approx(0.983, abs=0.01))
 
 
 def test_a_pool_of_others_replaces_nothing():
     spec = PoolSpec(provider="fake", on_preempt="tell")
-    assert Pool(spec, FakeProvider(), lambda _: None)._replacing is None
+    assert Pool(spec, FakeProvider(), lambda _: None).renewal.replacing is None
 
 
 def ends_while_sending(pool, node, monkeypatch):
     """Have the machine end at the moment when something is to be sent."""
-    telling, first = pool.stores.telling, pool.generation
+    telling, first = pool.context.stores.telling, pool.generation
 
     def ends(*what):
         if pool.generation == first:
             machines(pool)[node].take_back()
         return telling(*what)
 
-    monkeypatch.setattr(pool.stores, "telling", ends)
+    monkeypatch.setattr(pool.context.stores, "telling", ends)
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -317,7 +317,7 @@ def test_who_waits_until_an_end_is_known_can_be_interrupted(fake, monkeypatch):
         """As for a line that nobody knows to be cut."""
         waits.set()
 
-    monkeypatch.setattr(pool._lines, "keep_up", keep_up)
+    monkeypatch.setattr(pool.lines, "keep_up", keep_up)
 
     def interrupt():
         assert waits.wait(60)
@@ -336,13 +336,13 @@ def test_who_is_interrupted_when_another_machine_has_come_begins_anew_on_it(fake
     pool = fake(nodes=2)
     was = names(pool)
     noticed(pool, 1)
-    exchange = pool._generations.exchange
+    exchange = pool.context.generations.exchange
 
     def interrupted(gone):
         exchange(gone)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pool._generations, "exchange", interrupted)
+    monkeypatch.setattr(pool.context.generations, "exchange", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pool.run(request(pool, "1"), lambda _: None)
     monkeypatch.undo()

@@ -110,7 +110,7 @@ def test_an_interrupt_is_for_one(lend, tmp_path):
         pool.begin(call(wait_for, path, ranks=(rank,)), lambda _: None)
         for rank, path in enumerate(paths)
     )
-    threading.Timer(0.3, pool.interrupt, (first.run,)).start()
+    threading.Timer(0.3, pool.interrupt, (first.number,)).start()
     assert pool.finish(first, lambda _: None).interrupted
     touch(paths[1])
     assert value(pool, pool.finish(second, lambda _: None)) == pool.pids[1]

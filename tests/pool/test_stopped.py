@@ -17,7 +17,7 @@ def stopped_after(monkeypatch):
     """Has a pool's process do nothing for some seconds, once it knows what is asked for."""
 
     def arrange(pool, seconds, comes):
-        real, came = pool._lines.next, []
+        real, came = pool.lines.next, []
 
         def late(timeout):
             if came == [True]:
@@ -28,7 +28,7 @@ def stopped_after(monkeypatch):
                 came.append(True)
             return event
 
-        monkeypatch.setattr(pool._lines, "next", late)
+        monkeypatch.setattr(pool.lines, "next", late)
 
     return arrange
 

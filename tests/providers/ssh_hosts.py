@@ -69,7 +69,7 @@ def printed(events, rank):
 
 
 def names(pool):
-    return [machine.name for machine in pool._generations.machines]
+    return [machine.name for machine in pool.context.generations.machines]
 
 
 def kept_of(pool_id, which="all"):

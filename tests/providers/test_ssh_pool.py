@@ -16,6 +16,7 @@ from providers.ssh_hosts import kept_of, names, parts
 from sshds import lacks
 
 from skyward_nb.api.nodelogs import logs_elsewhere
+from skyward_nb.pool.nodelog import agent_logs
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.orphans import is_ours
 from skyward_nb.providers.ssh.line import HostLine
@@ -180,7 +181,7 @@ def test_a_pool_whose_host_cannot_be_reached_is_not_gone_and_its_runs_go_on_with
     other = found(again)
     events = []
     other.attach(events.append)
-    outcome = other.follow(events.append)
+    outcome = other.runs.follow(events.append)
     assert unpack(outcome.done[0].value, other.store) == "end"
     text = "".join(e.text for e in events if isinstance(e, Output))
     assert text.split() == [str(i) for i in range(10)]
@@ -231,11 +232,13 @@ def test_what_an_agent_logs_is_fetched_from_a_pool_that_is_up_and_gone_it_is_not
     pool = ssh("one")
     other = found(pool)
     values(pool, "import os\nos.write(2, b'')")
-    assert [(log.host, log.nodes) for log in pool.agent_logs()] == [("one", (0,))]
+    assert [(log.host, log.nodes) for log in agent_logs(pool.context.generations.machines)] == [
+        ("one", (0,))
+    ]
     (folder,) = runtime_root().glob(f"{pool.pool_id}.0")
     with (folder / "agent.log").open("a") as log:
         log.write("a word of the agent\n")
-    for logs in (pool.agent_logs(), logs_elsewhere(pool.pool_id)):
+    for logs in (agent_logs(pool.context.generations.machines), logs_elsewhere(pool.pool_id)):
         assert [log.text for log in logs] == ["a word of the agent"]
     assert values(pool, "1") == [1]
     pool.close()

@@ -1,7 +1,7 @@
-"""One thread at a time listens to a pool's machines, for all that wait; the others wait for it.
+"""The lock on a pool's state, and whose turn it is to listen: one thread at a time, for all that wait.
 
-Whoever waits for a run takes the helm when it is free, and gives it away when its own run is over.
-So a run that is waited for by its own thread costs no hand-over, and many can go on at once.
+A thread that waits for a run listens where no other does, and passes the turn on when its own run is
+over. So a run that is waited for by its own thread costs no hand-over, and many can go on at once.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import threading
 from collections.abc import Generator
 
 
-class Helm:
-    """A lock on a pool's state, which is held for moments, and the helm, held while listening.
+class StateLock:
+    """`with lock:` holds the state, for moments, as often as a thread likes; never while waiting.
 
-    The lock is taken by `with helm:`, as often as a thread likes; never while waiting for events.
+    `take_turn` and `turn` are for listening, which takes as long as it takes.
     """
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class Helm:
     def __exit__(self, *_: object) -> None:
         self._changed.release()
 
-    def take(self, seconds: float | None = None) -> bool:
-        """Take the helm; within `seconds`, if at all, but return early when something has changed."""
+    def take_turn(self, seconds: float | None = None) -> bool:
+        """Take the turn to listen; within `seconds`, if at all, but return early when something has changed."""
         me = threading.get_ident()
         with self._changed:
             if self._held_by not in (None, me):
@@ -40,25 +40,25 @@ class Helm:
             self._depth += 1
             return True
 
-    def give(self) -> None:
-        """Give the helm away, to whoever waits."""
+    def pass_on(self) -> None:
+        """Have another thread listen."""
         with self._changed:
             self._depth -= 1
             if not self._depth:
                 self._held_by = None
                 self._changed.notify_all()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake all who wait: something has changed that they may wait for."""
         with self._changed:
             self._changed.notify_all()
 
     @contextlib.contextmanager
-    def held(self) -> Generator[None]:
-        """Hold the helm; waits until it is free."""
-        while not self.take():
+    def turn(self) -> Generator[None]:
+        """Have the turn; waits until it is free."""
+        while not self.take_turn():
             pass
         try:
             yield
         finally:
-            self.give()
+            self.pass_on()

@@ -32,8 +32,11 @@ CUT_AFTER = 0.3
 _LOOK = 1.5
 
 
-class Conductor:
-    """Follows one run over `ranks` of the pool's ranks, which are `everyone`; times in seconds."""
+class RunState:
+    """One run over `ranks` of the pool's ranks, which are `everyone`; times in seconds.
+
+    It runs on the ranks of a `generation`. A call goes on when a rank dies that is none of its own.
+    """
 
     def __init__(
         self,
@@ -42,10 +45,19 @@ class Conductor:
         grace: float,
         *,
         everyone: tuple[int, ...] = (),
+        generation: int = 0,
+        is_call: bool = False,
         waits: bool = False,
         timeout_due: float | None = None,
     ) -> None:
-        self.run = run
+        self.run: int = run
+        self.ranks: tuple[int, ...] = ranks
+        self.generation: int = generation
+        self.is_call: bool = is_call
+        self.is_in_front: bool = False
+        """Whether the main thread waits for it, so that the person's interrupts are meant for it."""
+        self.pending_interrupts: int = 0
+        """Interrupts that came from other threads and are not handled yet."""
         self.running: set[int] = set(ranks)
         self.done: dict[int, RankDone] = {}
         self.lost: dict[int, RankLost] = {}

@@ -1,0 +1,148 @@
+"""How a pool ends: closed by its user, left to live on, or gone."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator
+from typing import NoReturn
+
+from skyward_nb.pool import registry
+from skyward_nb.pool.context import PoolContext
+from skyward_nb.pool.loop import release
+from skyward_nb.pool.state import PoolPhase
+from skyward_nb.providers.base import AgentGone, MachineEnded
+from skyward_nb.words.commands import Stop
+from skyward_nb.words.errors import MachineLost, PoolError
+
+_STOP_LIMIT = 2.0
+
+
+class Closing:
+    """Ends a pool; what is asked of it afterwards raises `closed_error`."""
+
+    def __init__(self, context: PoolContext) -> None:
+        self._context = context
+        self.before_close: list[Callable[[], None]] = []
+        self.may_run: str = ""
+        """Machines that may run on although it was closed, in words."""
+        self.is_cut_off: bool = False
+        """Whether it was left as a machine could not be reached, and may be alive."""
+        lines = context.lines
+        lines.on_gone, lines.on_left, lines.on_refused = self.gone, self.cut_off, self.refused
+
+    def close(self) -> None:
+        """End ranks and agents and remove their files; returns when all is gone, interrupted or not."""
+        context = self._context
+        if context.state.has_ended:
+            return
+        # An interrupt that tore this would leave something.
+        with context.lines.interrupts():
+            context.state.becomes(PoolPhase.ENDED)
+            context.lines.nudge()
+            with context.lock.turn():
+                context.lock.notify()
+                for call in self.before_close:
+                    call()
+                context.lines.send(Stop())
+                with contextlib.suppress(PoolError):
+                    context.lines.deliver(_STOP_LIMIT)
+                try:
+                    self.may_run = release(context.generations.machines)
+                finally:
+                    registry.remove(context.entry)
+                context.lines.close()
+                if context.known_stores is not None:
+                    context.known_stores.close()
+
+    def leave(self) -> None:
+        """Hang up, and let the pool live on for its lease."""
+        context = self._context
+        if context.state.has_ended:
+            return
+        context.state.becomes(PoolPhase.ENDED)
+        for call in self.before_close:
+            call()
+        context.lines.flush()
+        context.lines.close()
+        if context.known_stores is not None:
+            context.known_stores.close()
+        for machine in context.generations.machines:
+            machine.leave()
+        registry.left(context.entry, context.known_client)
+
+    def spell_end(self) -> str:
+        """What became of a pool that was closed, in words."""
+        count = self._context.spec.world_size
+        left = f"; {self.may_run} may run on" if self.may_run else ", nothing left running"
+        return f"{count} rank{'s' * (count != 1)} ended{left}"
+
+    def give_up(self) -> None:
+        """End what can be reached of a pool that was left as one machine could not be; that one ends itself."""
+        if self.is_cut_off:
+            self.is_cut_off = False
+            context = self._context
+            # Their lines were hung up on: these are new ones.
+            with contextlib.suppress(AgentGone):
+                self.may_run = release(context.provider.find(context.spec, context.pool_id))
+            registry.remove(context.entry)
+
+    # ── what ends it from outside ───────────────────────────────────────────────────────
+
+    def gone(self, why: str) -> NoReturn:
+        """The pool is no more: close what there is of it, and raise `PoolError` that says why."""
+        context = self._context
+        ledger, is_news = context.known_ledger, not context.state.has_ended
+        names = ", ".join(ledger.names_made_on_ranks()) if ledger else ""
+        lost = f"; lost with it: {names}" if names else ""
+        if is_news:
+            context.keep_agent_logs()
+        now, bill = time.time(), context.bill
+        if is_news and bill is not None and bill.max_cost is not None and bill.is_over(now):
+            context.over = bill.max_cost, bill.spent(now) or 0.0
+            why = f"max_cost={bill.max_cost:g} is spent, and its machines end then ({why})"
+        context.gone = context.gone or f"pool {context.spec.name!r} is gone: {why}{lost}"
+        context.why_closed = f"{context.gone}. The next run makes a new one."
+        self.close()
+        raise context.closed_error()
+
+    def cut_off(self, why: str) -> NoReturn:
+        """The person will not wait for a machine that cannot be reached."""
+        self.is_cut_off = True
+        spec = self._context.spec
+        self._leave_for(
+            f"pool {spec.name!r} cannot be reached: {why}. What runs there goes on for "
+            f"{spec.idle:g} s without us: `%sky attach` brings it back, `%sky down` gives it up."
+        )
+
+    def refused(self, who: str) -> NoReturn:
+        """Somebody else conducts this pool, or has since we were cut off."""
+        name = self._context.spec.name
+        if self._context.state.generation:
+            self._leave_for(
+                f"pool {name!r} was taken over by {who} while it could not be reached from here: "
+                "`%sky attach` brings it back once that is done, or take another with pool=NAME"
+            )
+        self._leave_for(
+            f"pool {name!r} is in use by {who}: end it there, or take another with pool=NAME"
+        )
+
+    @contextlib.contextmanager
+    def reaching(self) -> Generator[None]:
+        """While inside, a machine whose agent has ended is the end of the pool: `PoolError`.
+
+        `MachineLost` where that one alone is lost, and the pool goes on.
+        """
+        context = self._context
+        try:
+            yield
+        except AgentGone as gone:
+            if isinstance(gone, MachineEnded) and context.lines.on_ended is not None:
+                name, over = context.spec.name, context.why_over()
+                raise MachineLost(name, str(gone), over=over, in_python=context.in_python) from gone
+            self.gone("the agent of one of its machines has ended")
+
+    def _leave_for(self, why: str) -> NoReturn:
+        self._context.why_closed = why
+        self.leave()
+        raise PoolError(self._context.spec.name, why)

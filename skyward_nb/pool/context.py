@@ -1,0 +1,190 @@
+"""What the parts of a pool share: its spec, its state, the lines to its machines, what it costs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections import deque
+
+import psutil
+from msgspec.structs import replace
+
+from skyward_nb.plugins.base import uses_of
+from skyward_nb.pool import registry
+from skyward_nb.pool.generations import Generations
+from skyward_nb.pool.ledger import Ledger
+from skyward_nb.pool.lines import Lines, Watch
+from skyward_nb.pool.nodelog import NodeLog, agent_logs
+from skyward_nb.pool.pace import Pace
+from skyward_nb.pool.state import PoolState
+from skyward_nb.pool.state_lock import StateLock
+from skyward_nb.pool.stores import Stores
+from skyward_nb.providers.base import Provider, Tell, Told
+from skyward_nb.words.commands import PluginUse
+from skyward_nb.words.errors import BudgetSpent, PoolError
+from skyward_nb.words.events import Event, Noted, Phase, Priced, Step
+from skyward_nb.words.nodes import NodeWord
+from skyward_nb.words.offers import Bill
+from skyward_nb.words.parts import Client
+from skyward_nb.words.spec import PoolSpec
+
+
+class PoolContext:
+    """Made once for a pool; each part of it reads what it needs here."""
+
+    def __init__(
+        self, spec: PoolSpec, provider: Provider, pool_id: str, notebook: str, program: str
+    ) -> None:
+        self.spec: PoolSpec = spec
+        self.pool_id: str = pool_id or f"{spec.name}-{secrets.token_hex(3)}"
+        self.provider: Provider = provider
+        self.started: float = time.time()
+        self.client: Client = Client(
+            key=secrets.token_hex(8),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            since=psutil.Process().create_time(),
+            notebook=notebook,
+            program=program,
+        )
+        self.state: PoolState = PoolState(tuple(range(spec.world_size)))
+        self.lock: StateLock = StateLock()
+        self.pace: Pace = Pace()
+        self.lines: Lines = Lines(self.client, spec.heartbeat, spec.idle, self.lock)
+        self.plugins: tuple[PluginUse, ...] = uses_of(spec)
+        self.generations: Generations = Generations(
+            spec, self.pool_id, self.lines, self.plugins, self.state
+        )
+        self.nodelog: NodeLog = NodeLog(self.pool_id)
+        self.bill: Bill | None = None
+        """What its machines cost, where they cost anything."""
+        self.in_python: bool = False
+        """Whether Python code uses it, and no cells: that is how errors say what to do next."""
+        self.why_closed: str = ""
+        self.gone: str = ""
+        """Why this pool is no more, and what was lost with it, in words; empty as long as it is."""
+        self.over: tuple[float, float] | None = None
+        """Where it is gone for that: `max_cost`, and what was spent."""
+        self.known_ledger: Ledger | None = None
+        self.known_stores: Stores | None = None
+
+    # ── what there is once machines are ─────────────────────────────────────────────────
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the ranks have; there is one once the pool has started."""
+        if self.known_ledger is None:
+            raise PoolError(self.spec.name, f"pool {self.spec.name!r} is not up")
+        return self.known_ledger
+
+    @property
+    def stores(self) -> Stores:
+        """What lies where; there is that once the pool has machines."""
+        if self.known_stores is None:
+            here = self.provider.shares_files
+            machines, homes = self.generations.machines, self.generations.homes
+            # No shorter than lines are waited for, and agents wait for us.
+            patience = self.spec.idle
+            self.known_stores = Stores(machines, self.spec.slots, homes, patience, is_here=here)
+        return self.known_stores
+
+    # ── how others find it ──────────────────────────────────────────────────────────────
+
+    @property
+    def entry(self) -> registry.Entry:
+        """How other processes find it."""
+        return registry.Entry(
+            pool_id=self.pool_id,
+            spec=self.spec,
+            notebook=self.client.notebook,
+            started=self.started,
+            program=self.client.program,
+            client=self.known_client,
+            bill=self.bill,
+        )
+
+    @property
+    def known_client(self) -> Client:
+        """Ourselves, but for what lets us go on."""
+        return replace(self.client, key="")
+
+    def enter_in_registry(self) -> None:
+        """Let other processes find the pool, as it is now."""
+        registry.enter(self.entry)
+
+    def becomes(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
+        """The next generation is readied for this."""
+        self.spec, self.plugins = spec, plugins
+        self.generations.ready_for(spec, plugins)
+
+    # ── limits ──────────────────────────────────────────────────────────────────────────
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How much of `ttl` is left, where there is one."""
+        if not self.state.generation or self.spec.ttl is None:
+            return self.spec.ttl  # it begins with the agents
+        return self.spec.ttl - (time.time() - self.started)
+
+    def why_over(self) -> str:
+        """Why the pool gets nothing new any more, in words; empty while it may."""
+        left, bill = self.seconds_left, self.bill
+        if left is not None and left <= 0:
+            return f"its time is over (ttl={self.spec.ttl:g} s)"
+        if bill is None or bill.max_cost is None:
+            return ""
+        now = time.time()
+        spent = bill.spent(now) or 0.0
+        # Machines end for it a little before, and cost nothing from then on.
+        if spent >= bill.max_cost or bill.is_over(now):
+            return f"it has cost ${spent:.2f} of max_cost={bill.max_cost:g}"
+        return ""
+
+    def check_budget(self) -> None:
+        """Raise `BudgetSpent` once the pool has cost what it may."""
+        bill = self.bill
+        if self.state.has_ended or bill is None or bill.max_cost is None:
+            return
+        spent = bill.spent(time.time())
+        if spent is not None and spent >= bill.max_cost:
+            raise BudgetSpent(self.spec.name, spent, bill.max_cost, in_python=self.in_python)
+
+    # ── words ───────────────────────────────────────────────────────────────────────────
+
+    def closed_error(self) -> PoolError:
+        """What to raise for a use of the pool after its end."""
+        name = self.spec.name
+        if self.over is not None:
+            most, spent = self.over
+            return BudgetSpent(
+                name, spent, most, is_gone=True, how=self.gone, in_python=self.in_python
+            )
+        return PoolError(name, self.why_closed or f"pool {name!r} is closed")
+
+    def telling(self, watch: Watch) -> tuple[Tell, Watch]:
+        """What hears what goes on on the loop thread, and what gives that to `watch` on this one."""
+        said = deque[Phase | Step | Noted | Priced]()
+
+        def tell(word: Told) -> None:
+            if isinstance(word, NodeWord):
+                self.nodelog.write(word)
+            else:
+                said.append(word)
+
+        def hear(event: Event | None) -> None:
+            while said:
+                first = said.popleft()
+                if isinstance(first, Priced):
+                    self.bill = first.bill
+                watch(first)
+            watch(event)
+
+        return tell, hear
+
+    def keep_agent_logs(self) -> None:
+        """What agents have logged is kept here: where they are it goes with the pool."""
+        for log in agent_logs(self.generations.machines):
+            self.nodelog.say(log.host, log.nodes, "agent.log", log.text)
+        self.nodelog.close()

@@ -1,0 +1,233 @@
+"""Listens for all runs of a pool, and does what its `PoolState` says.
+
+There is no thread for it: one that waits for a run listens, for all, while it waits (`StateLock`).
+What has come for the others waits for them in the inboxes of their runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Collection, Generator, Iterable
+from typing import NoReturn
+
+from skyward_nb.pool.closing import Closing
+from skyward_nb.pool.context import PoolContext
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.outcome import RunLeft
+from skyward_nb.pool.run import Run
+from skyward_nb.pool.state import Action, Deliver, Ended, Incoming, Send, SigInt
+from skyward_nb.words.commands import Sample
+from skyward_nb.words.errors import PoolBusy
+from skyward_nb.words.events import Event, RankLost, WasCut
+
+_FOLLOWS = 0.1
+"""Seconds between two looks of a thread that waits for one that listens."""
+_CUT_LIMIT = 2.0
+
+RunWatch = Callable[[Run, Event | None], None]
+"""Hears what has come for a run; None when a tick of time has passed."""
+
+
+class Driver:
+    """Reads what comes in, by the thread that waits for it; any thread may send."""
+
+    def __init__(self, context: PoolContext, closing: Closing) -> None:
+        self._context = context
+        self._state = context.state
+        self._lock = context.lock
+        self._lines = context.lines
+        self._closing = closing
+        self._runs: dict[int, Run] = {}
+        self.is_left_by_interrupt: Callable[[], bool] = lambda: False
+
+    def add(self, run: Run) -> None:
+        """A run was begun."""
+        self._runs[run.number] = run
+        self._state.runs[run.number] = run.state
+        if len(self._runs) == 1:
+            self._context.pace.begin()
+        else:
+            self._lines.nudge()
+
+    def remove(self, run: Run) -> None:
+        """A run is finished."""
+        with self._lock:
+            self._runs.pop(run.number, None)
+            self._state.runs.pop(run.number, None)
+            self._lock.notify()
+
+    def interrupt(self, number: int | None = None) -> None:
+        """Interrupt the run of a number, or all that go on; from any thread."""
+        with self._lock:
+            self._state.interrupt(number)
+        self._lines.nudge()
+
+    @property
+    def in_store(self) -> frozenset[str]:
+        """Digests of what runs that go on find in the store."""
+        return frozenset[str]().union(*(run.in_store for run in self._runs.values()))
+
+    # ── turns ───────────────────────────────────────────────────────────────────────────
+
+    def check_free(self) -> None:
+        """Raise `PoolBusy` while a run goes on."""
+        if self._runs:
+            self.busy()
+
+    def busy(self) -> NoReturn:
+        """Raise `PoolBusy`."""
+        name = self._context.spec.name
+        raise PoolBusy(name, f"pool {name!r} is running another cell; wait, or use pool=other")
+
+    @contextlib.contextmanager
+    def turn(self) -> Generator[None]:
+        """Nothing else runs, and nobody else listens."""
+        self.check_free()
+        with self._lock.turn():
+            self.check_free()
+            yield
+
+    # ── listening for runs ──────────────────────────────────────────────────────────────
+
+    def conduct(
+        self, runs: Collection[Run], watch: RunWatch, until: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Take part in listening until one of these runs is over, or `until` says so.
+
+        `watch` gets what comes for them, in this thread.
+        """
+        in_front = threading.current_thread() is threading.main_thread()
+        for run in runs:
+            run.state.is_in_front = in_front
+        while not (until() or any(run.is_over for run in runs)):
+            self._check_open()
+            if self._lock.take_turn(_FOLLOWS):
+                try:
+                    self._listen(runs, watch, until)
+                finally:
+                    self._lock.pass_on()
+            else:
+                self._take_in(runs, watch)
+        self._take_in(runs, watch, ticks=False)
+
+    def _listen(self, runs: Collection[Run], watch: RunWatch, until: Callable[[], bool]) -> None:
+        """Listen for all runs until one of these is over."""
+        self._lines.begin_listening()
+        while not (self._state.has_ended or until() or any(run.is_over for run in runs)):
+            with self._lock:
+                due = self._context.pace.real(self._state.next_due())
+            self._hear(self._lines.step(self._tell_all, due))
+            self._take_in(runs, watch)
+
+    def _hear(self, event: Incoming | None) -> None:
+        """Do what follows from what came in, or from the time."""
+        pace = self._context.pace
+        now, until = pace.now(), self._lines.heard_until()
+        if self._runs and pace.is_sample_due():
+            self._lines.send(Sample())
+        with self._lock:
+            if self._state.is_interrupted_first(event):
+                self._leave_if_asked()
+            actions = self._state.handle(event, now, None if until is None else pace.at(until))
+            self.carry_out(actions)
+            if len(self._runs) > 1 or any(isinstance(each, Ended) for each in actions):
+                self._lock.notify()
+
+    def carry_out(self, actions: Iterable[Action]) -> None:
+        """Do what the state says."""
+        for action in actions:
+            match action:
+                case Send(command):
+                    self._lines.send(command)
+                case Deliver(number, event):
+                    self._runs[number].inbox.append(event)
+                case Ended():
+                    """Whoever waits for it sees that it is over."""
+
+    def _tell_all(self, event: Event | None) -> None:
+        """Tell all who wait for runs of the lines to machines."""
+        if event is not None:
+            with self._lock:
+                for run in self._runs.values():
+                    run.inbox.append(event)
+
+    def _take_in(self, runs: Iterable[Run], watch: RunWatch, *, ticks: bool = True) -> None:
+        """Give what has come for runs to their `watch`, or a tick where nothing has."""
+        stopped = self._context.pace.stopped
+        for run in runs:
+            some = False
+            while run.inbox:
+                some = True
+                stopped(functools.partial(watch, run), run.inbox.popleft())
+            if ticks and not some:
+                stopped(functools.partial(watch, run), None)
+
+    def _leave_if_asked(self) -> None:
+        """A kernel that is restarted is interrupted first: what runs is not meant by that."""
+        if self.is_left_by_interrupt():
+            self._closing.leave()
+            raise RunLeft
+
+    def _check_open(self) -> None:
+        if self._state.has_ended:
+            raise self._context.closed_error()
+
+    # ── listening between runs ──────────────────────────────────────────────────────────
+
+    def look(self, watch: Watch) -> dict[int, RankLost]:
+        """Take notice of what happened between cells; the ranks that are gone.
+
+        Raises `PoolError` when the pool is.
+        """
+        self._check_open()
+        if not self._runs:
+            self.look_shortly(watch)
+        return self._state.losses
+
+    def look_shortly(self, watch: Watch) -> bool:
+        """Take notice of what has come, unless somebody listens; whether there was an interrupt."""
+        if not self._lock.take_turn(0):
+            return False
+        try:
+            return self._look(watch)
+        finally:
+            self._lock.pass_on()
+
+    def _look(self, watch: Watch) -> bool:
+        """Take notice of what has come, for runs, too; whether there was an interrupt."""
+        was_interrupted = False
+        while (event := self._lines.next(0)) is not None:
+            was_interrupted |= isinstance(event, SigInt)
+            is_idle = not self._runs  # else one was begun just now, by another thread
+            self._hear(event)
+            if is_idle and not isinstance(event, SigInt):
+                watch(event)
+        self._lines.keep_up(watch)
+        if self._runs:
+            self._hear(None)
+        return was_interrupted
+
+    def know_who_is_there(self, watch: Watch) -> None:
+        """Where a line is cut, wait until it is open again, or its machine is known to have ended."""
+        if not self._lines.is_cut:
+            return
+        with self.turn(), self._lines.interrupts():
+            for event in self._lines.pump(watch, None):
+                if isinstance(event, RankLost):
+                    self._hear(event)
+                if not self._lines.is_cut:
+                    break
+            self._look(watch)
+
+    def await_cuts(self, watch: Watch) -> None:
+        """Wait until ranks that were told to cut their communication say if they did; for 2 s."""
+        until = time.monotonic() + _CUT_LIMIT
+        if self._state.awaits_cuts:
+            for event in self._lines.pump(watch, until, interrupts=True):
+                if isinstance(event, WasCut):
+                    self.carry_out(self._state.handle(event, self._context.pace.now()))
+                if not self._state.awaits_cuts or isinstance(event, RankLost):
+                    break

@@ -1,0 +1,237 @@
+"""How a pool comes up: started, attached, readied for other frameworks."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from msgspec.structs import replace
+
+from skyward_nb.plugins.base import check_installed, uses_of
+from skyward_nb.pool import registry
+from skyward_nb.pool.closing import Closing
+from skyward_nb.pool.context import PoolContext
+from skyward_nb.pool.generations import unseen_of
+from skyward_nb.pool.ledger import Ledger, SourceFinder
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.link import Link
+from skyward_nb.pool.renewal import Renewal
+from skyward_nb.pool.runs import Runs
+from skyward_nb.pool.state import Incoming
+from skyward_nb.providers.base import AgentGone, MachineEnded, MachinesEnded, Tell
+from skyward_nb.words.commands import PluginUse
+from skyward_nb.words.errors import (
+    HostError,
+    HostNotReady,
+    PoolError,
+    SkyError,
+    StartError,
+    TakenBack,
+)
+from skyward_nb.words.events import Event, Hello, Phase, RankLost, Step
+from skyward_nb.words.spec import PoolSpec
+
+_CONNECT_LIMIT = 60.0
+_MOST_NAMED = 4
+
+
+class Lifecycle:
+    """Brings a pool up, with nothing left behind where that fails; `Closing` ends it."""
+
+    def __init__(
+        self,
+        context: PoolContext,
+        closing: Closing,
+        renewal: Renewal,
+        runs: Runs,
+        sources: SourceFinder,
+    ) -> None:
+        self._context = context
+        self._closing = closing
+        self._renewal = renewal
+        self._runs = runs
+        self._sources = sources
+
+    def start(self, watch: Watch) -> None:
+        """Bring the pool up; raises a `SkyError`, or KeyboardInterrupt, with nothing left behind."""
+        context = self._context
+        self._check(context.spec, context.plugins)
+        try:
+            with context.lines.interrupts():
+                self._connect(watch)
+                self._renewal.begin(watch)
+        except AgentGone as gone:
+            idle = context.spec.idle
+            why = f"its agents ended before they were reached: nobody came for idle={idle:g} s"
+            if isinstance(gone, MachinesEnded):
+                why = str(gone)
+            error = StartError(context.spec.name, why)
+            try:
+                self._note(error)
+            finally:
+                self._closing.close()
+            raise error from gone
+        except BaseException as error:
+            try:
+                if isinstance(error, SkyError):
+                    self._note(error)
+            finally:
+                self._closing.close()
+            raise
+        finally:
+            context.nodelog.close()
+
+    def become(self, spec: PoolSpec, watch: Watch) -> None:
+        """Go on with other frameworks: a new generation, readied for those of `spec`.
+
+        Raises what `start` raises of them, and is what it was then.
+        """
+        context = self._context
+        before = context.spec, context.plugins
+        plugins = uses_of(spec)
+        self._check(spec, plugins)
+        try:
+            with self._renewal.beginning_anew() as was_ready:
+                context.becomes(spec, plugins)
+                self._renewal.begin(watch, was_ready=was_ready)
+        except BaseException:
+            context.becomes(*before)
+            context.state.has_begun(is_whole=False)
+            raise
+        context.enter_in_registry()
+
+    def attach(self, watch: Watch) -> None:
+        """Go on with a pool that another process has left alive; its `unseen` run is to be followed.
+
+        Machines that have ended meanwhile are replaced as if that had been seen here. Raises
+        `PoolError` when it is gone, or another client conducts it.
+        """
+        context, name = self._context, self._context.spec.name
+        may_lack = self._renewal.replacing is not None
+        try:
+            context.generations.machines = context.provider.find(context.spec, context.pool_id)
+            with context.lines.interrupts():
+                hellos, ended = self._greet(watch, may_lack=may_lack)
+        except AgentGone as gone:
+            self._closing.leave()
+            # Of several machines the others may be there: it is forgotten once none is.
+            registry.condition(context.entry)
+            if isinstance(gone, MachinesEnded):
+                raise TakenBack(name, str(gone), context.pool_id, gone.left) from None
+            raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
+        except OSError as error:
+            self._closing.leave()
+            if context.provider.shares_files and isinstance(error, ConnectionRefusedError):
+                # On this machine one that listens no more is about to end.
+                raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
+            why = error.strerror or str(error) or type(error).__name__
+            raise PoolError(
+                name,
+                f"pool {name!r} cannot be reached now: {why}. It lives on until nobody has been "
+                f"there for {context.spec.idle:g} s: try again.",
+            ) from error
+        except BaseException:
+            self._closing.leave()
+            raise
+        state = context.state
+        state.last_run = max(hello.runs for hello in hellos)
+        context.ledger.adopt(state.last_run)
+        state.has_begun(is_whole=context.generations.adopt(hellos))
+        self._runs.unseen, self._runs.never_begun = unseen_of(hellos)
+        registry.conducted(context.entry, context.known_client)
+        for link, why in ended.items():
+            for event in self._renewal.machine_ended(link, why):
+                if isinstance(event, RankLost):
+                    state.handle(event, context.pace.now())
+                else:
+                    watch(event)
+
+    def _check(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
+        """Raise what hinders a pool of this spec; machines elsewhere have packages of their own."""
+        if self._context.provider.shares_files:
+            for use in plugins:
+                check_installed(use)
+        self._context.provider.check(spec)
+
+    # ── machines and agents ─────────────────────────────────────────────────────────────
+
+    def _connect(self, watch: Watch) -> None:
+        context = self._context
+        tell, hear = context.telling(watch)
+        try:
+            context.lines.wait_for(self._acquire(tell), hear)
+        finally:
+            hear(None)
+        machines = context.generations.machines
+        if context.spec.ssh is not None:
+            access = context.spec.ssh.living_on([machine.name for machine in machines])
+            context.spec = replace(context.spec, ssh=access)
+        for machine in machines:
+            watch(Step(machine.nodes, "agent"))
+        context.lines.wait_for(self._renewal.start_agents(machines), watch)
+        context.enter_in_registry()
+        self._greet(watch)
+        for machine in machines:
+            watch(Step(machine.nodes, "agent", done=True))
+
+    async def _acquire(self, tell: Tell) -> None:
+        """Get the machines; here, so that an interrupt cannot lose them between two threads."""
+        context = self._context
+        found = await context.provider.acquire(context.spec, context.pool_id, tell)
+        context.generations.machines = found
+
+    def _greet(
+        self, watch: Watch, *, may_lack: bool = False
+    ) -> tuple[list[Hello], dict[Link, MachineEnded]]:
+        """Open the lines, and hear who is there; and which machines have ended, where it `may_lack` some."""
+        context, spec, lines = self._context, self._context.spec, self._context.lines
+        machines = context.generations.machines
+        ended = lines.open_all(machines, spec.slots, watch, may_lack=may_lack)
+        context.known_ledger = Ledger(spec.world_size, self._sources, spec.image.includes)
+        hellos: list[Hello] = []
+        # What comes from one machine before another one has answered is for who asks next.
+        early: list[Incoming] = []
+
+        def told(event: Event | None) -> None:
+            watch(event if isinstance(event, Phase) else None)
+
+        for event in lines.pump(told, time.monotonic() + _CONNECT_LIMIT):
+            if isinstance(event, Hello):
+                self._check_python(event)
+                hellos.append(event)
+                if len(hellos) == len(lines.links) - len(ended):
+                    lines.put_back(early)
+                    return hellos, ended
+            elif event is not None:
+                early.append(event)
+        raise StartError(spec.name, f"its agent did not answer in {_CONNECT_LIMIT:g} s")
+
+    def _check_python(self, hello: Hello) -> None:
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if hello.python.rpartition(".")[0] != here:
+            raise StartError(
+                self._context.spec.name,
+                f"its ranks have Python {hello.python}, this notebook {here}: ask for "
+                f"python={here}. Code does not travel between minor versions.",
+            )
+
+    def _note(self, error: SkyError) -> None:
+        """A start has failed: keep what tells why, and have the error say where that is."""
+        context = self._context
+        context.keep_agent_logs()
+        if context.provider.shares_files or not context.nodelog.hosts:
+            return
+        if context.nodelog.trouble:
+            error.add_note(f"what was said there is not kept: {context.nodelog.trouble}")
+            return
+        match error:
+            case HostError(hosts=hosts) if len(hosts) <= _MOST_NAMED:
+                which = ",".join(hosts)
+            case HostNotReady(host=host):
+                which = host
+            case _:
+                which = "all"
+        command = "skyward-nb" if context.client.program else "%sky"
+        error.add_note(
+            f"all that was said there: {command} logs node={which} pool={context.pool_id}"
+        )

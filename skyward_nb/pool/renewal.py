@@ -1,0 +1,233 @@
+"""How a pool becomes whole: its first ranks, ranks forked anew, other machines for those that ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Generator, Sequence
+
+from skyward_nb.plugins.base import find_plugin
+from skyward_nb.pool.closing import Closing
+from skyward_nb.pool.context import PoolContext
+from skyward_nb.pool.driver import Driver
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.link import Link
+from skyward_nb.pool.outcome import RunRequest
+from skyward_nb.pool.replacing import Replacing
+from skyward_nb.pool.sending import Sending
+from skyward_nb.pool.state import PoolPhase, Remedy
+from skyward_nb.providers.base import (
+    AgentGone,
+    Machine,
+    MachineEnded,
+    ReplacementRequest,
+    Replaces,
+    spell_ended,
+)
+from skyward_nb.words.errors import PoolError, StartError
+from skyward_nb.words.events import Event, Priced, RankLost
+
+Lost = tuple[dict[int, RankLost], list[str]]
+"""Ranks that were lost, and names that were on them."""
+
+
+class Renewal:
+    """Begins generations of ranks, on other machines where some were taken back."""
+
+    def __init__(
+        self, context: PoolContext, closing: Closing, driver: Driver, sending: Sending
+    ) -> None:
+        self._context = context
+        self._state = context.state
+        self._closing = closing
+        self._driver = driver
+        self._sending = sending
+        self.replacing: Replacing | None = None
+        """Of machines that were taken back; None where that ends the pool."""
+        if context.spec.on_preempt == "replace" and isinstance(context.provider, Replaces):
+            self.replacing = Replacing(
+                context.pool_id,
+                context.provider,
+                context.lines,
+                context.generations,
+                context.state,
+            )
+            context.lines.on_ended = self.machine_ended
+
+    # ── ranks ───────────────────────────────────────────────────────────────────────────
+
+    def restart(self, watch: Watch) -> None:
+        """Begin a new generation: ranks forked anew, their namespaces empty."""
+        with self.beginning_anew() as was_ready:
+            self.begin(watch, was_ready=was_ready)
+
+    def begin(self, watch: Watch, *, stubborn: bool = False, was_ready: bool = False) -> None:
+        """Have ranks forked anew, their namespaces empty; what is not there then, the next run has.
+
+        Other machines are rented before for those that were taken back; where that fails ranks are
+        as ready as they were.
+        """
+        context, state, is_whole = self._context, self._state, False
+        state.becomes(PoolPhase.BEGINNING)
+        try:
+            if self.replacing is not None and self.replacing.lacking():
+                machines = context.generations.machines
+                try:
+                    self._replace(self.replacing, watch)
+                except BaseException:
+                    # Those that are only said to end are there as before.
+                    are_there = machines is context.generations.machines
+                    is_whole = was_ready and are_there and not self.replacing.ended
+                    raise
+            state.begins_anew()
+            self._sending.forget()
+            is_whole = context.generations.begin(watch, stubborn=stubborn)
+        finally:
+            state.has_begun(is_whole=is_whole)
+        if context.known_stores is not None and self.replacing is not None:
+            context.known_stores.are_on(context.generations.machines, context.generations.homes)
+
+    @contextlib.contextmanager
+    def beginning_anew(self) -> Generator[bool]:
+        """A turn for a new generation, during which nothing else begins; whether ranks were ready."""
+        with self._driver.turn(), self._context.lines.interrupts():
+            with self._context.lock:
+                # What another thread was just sending has begun before this, or waits.
+                self._driver.check_free()
+                was_ready = self._state.is_ready
+                self._state.becomes(PoolPhase.BEGINNING)
+            try:
+                yield was_ready
+            finally:
+                if self._state.phase is PoolPhase.BEGINNING:
+                    self._state.has_begun(is_whole=False)
+
+    def settle(self, watch: Watch) -> Remedy:
+        """Put right what runs left behind; what was done about it."""
+        is_lacking = self.replacing is not None and bool(self.replacing.lacking())
+        if not is_lacking:
+            self._driver.await_cuts(watch)
+        remedy = self._state.remedy(is_lacking=is_lacking)
+        if remedy is Remedy.REFORM and not self._context.generations.reform(watch):
+            remedy = Remedy.BEGIN_ANEW
+        if remedy in (Remedy.NOTHING, Remedy.REFORM):
+            self._state.has_begun(is_whole=True)
+        return remedy
+
+    # ── machines that are taken back ────────────────────────────────────────────────────
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """The machines that have ended and in whose place the next work has others, in words."""
+        return () if self.replacing is None else self.replacing.ended_words()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Which machines whoever rents them out takes back, and when, in words."""
+        return tuple(
+            f"{link.machine} is taken back at {link.noticed.at} ({link.noticed.action})"
+            for link in self._context.lines.links
+            if link.noticed is not None and not link.is_over
+        )
+
+    def machine_ended(self, link: Link, ended: MachineEnded) -> list[Event]:
+        """A machine is no more: what is lost with it, and what the others cost, where the pool goes on."""
+        assert self.replacing is not None
+        why, over = str(ended), self._context.why_over()
+        if over or not self._state.generation:
+            no_other = f", and no other is rented: {over}" if over else ""
+            self._closing.gone(f"{spell_ended(link.machine, why)}{no_other}")
+        came_of_it: list[Event] = [*self.replacing.has_ended(link, why)]
+        if self._context.bill is not None:
+            self._context.bill = self.replacing.cheaper(self._context.bill)
+            came_of_it.append(Priced(self._context.bill))
+            self._context.enter_in_registry()
+        return came_of_it
+
+    def made_whole(self, request: RunRequest, watch: Watch) -> Lost:
+        """Replace machines before a run that needs them: the ranks and names that were lost with those."""
+        replacing, name = self.replacing, self._context.spec.name
+        if replacing is None or self._state.has_ended or self._state.runs:
+            return {}, []
+        self._driver.know_who_is_there(watch)
+        if not replacing.lacking():
+            return {}, []
+        if not request.is_work:
+            if replacing.ended:
+                raise PoolError(
+                    name,
+                    f"pool {name!r} is not whole: {replacing.lacking_words()}. The next run rents "
+                    "another machine in its place; what ranks had is lost.",
+                )
+            return {}, []
+        with self.beginning_anew() as was_ready:
+            if not replacing.lacking():  # another thread has seen to it meanwhile
+                self._state.has_begun(is_whole=was_ready)
+                return {}, []
+            names = self._context.ledger.names_made_on_ranks()
+            lost = {**replacing.losses(), **self._state.losses}, names
+            self.begin(watch, was_ready=was_ready)
+        return lost
+
+    def _replace(self, replacing: Replacing, watch: Watch) -> None:
+        """Have other machines for those that were taken back; raises a `SkyError`, or KeyboardInterrupt."""
+        context = self._context
+        if over := context.why_over():
+            lacking = replacing.lacking_words()
+            raise PoolError(context.spec.name, f"{lacking} is not replaced: {over}")
+        tell, hear = context.telling(watch)
+
+        def terms(lost: tuple[Machine, ...], why: str) -> ReplacementRequest:
+            return ReplacementRequest(lost, why, context.seconds_left, context.bill)
+
+        try:
+            replacing.replace(context.spec, terms, self.start_agents, tell, hear)
+        except AgentGone as gone:
+            self._closing.gone(str(gone))
+        finally:
+            hear(None)
+            context.nodelog.close()
+            if not self._state.has_ended:
+                context.enter_in_registry()  # also of what came to nothing there are costs
+        if context.known_stores is not None:
+            context.known_stores.are_on(context.generations.machines, {})
+
+    # ── agents ──────────────────────────────────────────────────────────────────────────
+
+    async def start_agents(self, machines: Sequence[Machine]) -> None:
+        """Start these agents side by side; returns when all have come to an end of that.
+
+        Raises `StartError` that tells of all that did not start.
+        """
+        context = self._context
+        asked = [find_plugin(use.name).preload(use.options) for use in context.plugins]
+        preload = list(dict.fromkeys(itertools.chain(*asked)))
+        idle, ttl = context.spec.idle, context.seconds_left or 0
+        starts = [self._start_agent(each, idle, ttl, preload) for each in machines]
+        failed: list[StartError] = []
+        for error in await asyncio.gather(*starts, return_exceptions=True):
+            if isinstance(error, StartError):
+                failed.append(error)
+            elif error is not None:
+                raise error
+        if len(failed) == 1:
+            raise failed[0]
+        if failed:
+            details = filter(None, (each.detail for each in failed))
+            why = "; ".join(each.why for each in failed)
+            raise StartError(context.spec.name, why, "\n".join(details))
+
+    async def _start_agent(
+        self, machine: Machine, idle: float, ttl: float, preload: list[str]
+    ) -> None:
+        began, nodelog = time.monotonic(), self._context.nodelog
+        try:
+            await machine.start_agent(idle, ttl, preload)
+        except StartError as error:
+            nodelog.say(machine.name, machine.nodes, "error", error.message)
+            raise
+        if not self._context.provider.shares_files:
+            took = f"it listens after {time.monotonic() - began:.2f} s"
+            nodelog.say(machine.name, machine.nodes, "agent", took)

@@ -1,0 +1,73 @@
+"""A run that goes on: what is decided of it, and what has come for whoever waits for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skyward_nb.pool.ledger import Plan
+from skyward_nb.pool.outcome import Outcome
+from skyward_nb.pool.run_state import RunState
+from skyward_nb.words.events import Event, RankLost
+
+
+@dataclass(eq=False)
+class Run:
+    """A handle on a run that was begun; its pool's `finish` is to be called."""
+
+    state: RunState
+    plan: Plan = field(default_factory=Plan)
+    namespace: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    lost_before: dict[int, RankLost] = field(default_factory=dict[int, RankLost])
+    names_lost: list[str] = field(default_factory=list[str])
+    limit: int | None = None
+    in_store: frozenset[str] = frozenset()
+    """Digests of what was put into the store for it."""
+    inbox: deque[Event] = field(default_factory=deque[Event])
+
+    @property
+    def number(self) -> int:
+        """Its number in its pool."""
+        return self.state.run
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no rank runs it any more."""
+        return self.state.over
+
+    def outcome(
+        self,
+        *,
+        on_reformed: int = 0,
+        was_reformed: bool = False,
+        began_anew: bool = False,
+        lost_beside: frozenset[int] = frozenset(),
+        pool_lost: tuple[str, ...] = (),
+    ) -> Outcome:
+        """How it ended, and what came of that for its pool."""
+        state = self.state
+        return Outcome(
+            ranks=state.ranks,
+            plan=self.plan,
+            done=state.done,
+            lost=state.lost,
+            failed=state.failed,
+            killed=frozenset(state.killed),
+            interrupted=state.interrupts > 0,
+            lost_before=self.lost_before,
+            names_lost=sorted(set(self.names_lost)),
+            limit=self.limit,
+            timed_out=state.timed_out,
+            was_cut=state.was_cut,
+            was_reformed=was_reformed,
+            on_reformed=on_reformed,
+            began_anew=began_anew,
+            lost_beside=tuple(sorted(lost_beside - state.lost.keys())),
+            apart=state.is_call,
+            in_store=self.in_store,
+            waited_in=state.waited_in,
+            stacks=state.stacks,
+            pool_lost=pool_lost,
+        )

@@ -1,0 +1,225 @@
+"""What a run sends: names are planned, large values stored where ranks find them, the rest is a command."""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import sys
+from collections.abc import Callable, Generator, Mapping
+
+from skyward_nb.pool.closing import Closing
+from skyward_nb.pool.context import PoolContext
+from skyward_nb.pool.driver import Driver
+from skyward_nb.pool.ledger import Plan, changed, no_room, results_in_store
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.outcome import Outcome, RunRequest, plan_of
+from skyward_nb.pool.rank_versions import RankVersions
+from skyward_nb.wire.blobs import Damaged
+from skyward_nb.wire.payload import Bundle
+from skyward_nb.wire.stores import ContentStore
+from skyward_nb.words import commands
+from skyward_nb.words.commands import Parcel, SourceFile
+from skyward_nb.words.errors import spell_size
+from skyward_nb.words.events import Phase
+from skyward_nb.words.parts import Packed
+from skyward_nb.words.ranks import count_ranks
+
+_PATH = "sys.path"
+WARN_FROM = 256_000_000
+"""Bytes that may take a moment to move, so that it is told."""
+
+
+class Sending:
+    """Brings to ranks what runs need, and home what they return."""
+
+    def __init__(self, context: PoolContext, closing: Closing, driver: Driver) -> None:
+        self._context = context
+        self._closing = closing
+        self._driver = driver
+        self._path: RankVersions[tuple[str, ...]] = RankVersions()
+
+    def forget(self) -> None:
+        """Ranks begin anew, and have nothing."""
+        self._path.forget()
+        self._context.ledger.forget()
+
+    # ── names ───────────────────────────────────────────────────────────────────────────
+
+    def pack(
+        self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]
+    ) -> tuple[Plan, tuple[Parcel, ...]]:
+        """What a run sends, stowed where the ranks find it; raises `PayloadError`."""
+        stores, told = self._context.stores, list[str]()
+
+        def tell(name: str) -> None:
+            told.append(name)
+            watch(Phase(f"packing {name}"))
+
+        def store_of(ranks: tuple[int, ...] | None) -> ContentStore:
+            return stores.of(request.ranks if ranks is None else ranks)
+
+        plan = plan_of(request, self._context.ledger, tell)
+        planned(plan)
+        which = ""
+        if not self._context.provider.shares_files and plan.sent_bytes > WARN_FROM:
+            which = f": {plan.largest()}"
+        text = f"sending {spell_size(plan.sent_bytes)}{which}"
+        with self._closing.reaching(), stores.telling(text, plan.sent_bytes, watch) as tick:
+            parcels = plan.stow(store_of, tick)
+        if told:
+            watch(Phase(""))
+        return plan, parcels
+
+    def command(
+        self, request: RunRequest, plan: Plan, parcels: tuple[Parcel, ...], call: Packed | None
+    ) -> commands.Run:
+        """What machines are told of a run, which is the next one."""
+        cell, ledger, state = request.cell, self._context.ledger, self._context.state
+        sources = tuple(plan.sources)
+        let_go, unused = ledger.to_let_go(request.ranks)
+        if cell is not None:
+            sources = (SourceFile(cell.filename, request.number, cell.text), *sources)
+        return commands.Run(
+            run=state.last_run,
+            generation=state.generation,
+            ranks=request.ranks,
+            number=request.number,
+            body=marshal.dumps(cell.body) if cell and cell.body else None,
+            last=marshal.dumps(cell.last) if cell and cell.last else None,
+            call=call,
+            wants_value=request.wants_value,
+            parcels=parcels,
+            removed=plan.removed,
+            let_go=let_go,
+            unused=unused,
+            lets_go=ledger.parcels_of(cell.names.writes, plan) if cell else {},
+            modules=plan.modules,
+            imports=plan.imports,
+            writes=tuple(cell.names.writes) if cell else (),
+            sure=tuple(cell.names.sure) if cell else (),
+            opaque=bool(cell and cell.names.blind),
+            sources=sources,
+            value_from=request.value_from,
+            pull=request.pull,
+            limit=request.limit,
+            lists_names=request.lists_names,
+            card=request.card,
+            parcels_from=ledger.parcels_from,
+            path=self._changed_path(request.ranks),
+            aside=request.aside,
+        )
+
+    def _changed_path(self, ranks: tuple[int, ...]) -> tuple[str, ...]:
+        """The notebook's `sys.path`, if ranks do not have it yet and its folders are theirs, too."""
+        path = tuple(folder for folder in sys.path if folder)
+        shares = self._context.provider.shares_files
+        if not shares or not self._path.lacking({_PATH: path}, ranks):
+            return ()
+        self._path.note({_PATH: path}, ranks)
+        return path
+
+    # ── calls ───────────────────────────────────────────────────────────────────────────
+
+    def stow(self, call: Bundle) -> Packed:
+        """Keep a call as it is now, until it has run; raises `PayloadError` where there is no room.
+
+        What is asked for with it is as it was then.
+        """
+        try:
+            return self._context.stores.hold(call)
+        except OSError as error:
+            raise no_room("the call", "its arguments", error) from error
+
+    def let_go(self, call: Bundle) -> None:
+        """A call that was stowed has run, or never will."""
+        self._context.stores.let_go(call)
+
+    @contextlib.contextmanager
+    def call_there(self, request: RunRequest, watch: Watch) -> Generator[Packed | None]:
+        """The call of a request where its ranks find it, kept for this long; raises `PayloadError`."""
+        call, stores = request.call, self._context.stores
+        is_here = self._context.provider.shares_files
+        if call is None or (request.packed is not None and is_here):
+            yield request.packed
+            return
+        if is_here and not call.is_stowed:
+            yield call.stowed(stores.all)
+            return
+        with self._context.lock:
+            self.check_room(request)
+        with contextlib.ExitStack() as kept:
+            kept.enter_context(stores.keeping(call))
+            there = self._sent(call, request.ranks, watch)
+            for bundle in self._ahead(request):
+                kept.enter_context(stores.keeping(bundle))
+                self._sent(bundle, request.ranks, watch)
+            yield there
+
+    def check_room(self, request: RunRequest) -> None:
+        """Raise `PoolError` where something else runs, or the pool has ended."""
+        state = self._context.state
+        if state.has_ended:
+            raise self._context.closed_error()
+        if not state.has_room(request.ranks, is_call=request.call is not None):
+            self._driver.busy()
+
+    def _ahead(self, request: RunRequest) -> list[Bundle]:
+        """What a call needs beside its arguments that would keep others from hearing while it is sent."""
+        context, state = self._context, self._context.state
+        with context.lock:
+            if context.provider.shares_files or not state.runs or not state.is_ready:
+                return []
+            plan = plan_of(request, context.ledger)
+            return [unit.bundle for unit, _ in plan.sending if unit.bundle.is_stowed]
+
+    def _sent(self, call: Bundle, ranks: tuple[int, ...], watch: Watch) -> Packed:
+        stores, text = self._context.stores, f"sending {spell_size(call.size)} of arguments"
+        with self._closing.reaching():
+            try:
+                with stores.telling(text, call.size, watch) as tick:
+                    return stores.send(call, ranks, tick)
+            except OSError as error:
+                raise no_room("the call", "its arguments", error) from error
+            except Damaged as error:
+                raise changed("the call", "its arguments", error) from error
+
+    # ── results ─────────────────────────────────────────────────────────────────────────
+
+    def bring(self, values: Mapping[int, Packed], watch: Watch) -> None:
+        """Bring what ranks sent home here; raises OSError, or `PoolError` where the pool is gone.
+
+        One that cannot be reached is left, so that whoever attaches it later finds what is there.
+        """
+        stores, size = self._context.stores, sum(each.size for each in values.values())
+        text = f"gathering {spell_size(size)} of {count_ranks(values)}"
+        with self._closing.reaching():
+            try:
+                with stores.telling(text, size, watch) as tick:
+                    stores.fetch(values, tick)
+            except TimeoutError as error:
+                self._closing.cut_off(error.strerror or str(error))
+
+    def clean(self, outcome: Outcome | None = None) -> None:
+        """Drop results that were fetched, and of older values those beyond the spare room."""
+        context = self._context
+        if context.state.has_ended:
+            return
+        results = results_in_store(outcome.done) if outcome else {}
+        if outcome and not results and not outcome.in_store:
+            return
+        # Whoever comes after us must not be told of a run whose results are no more.
+        context.lines.flush()
+        with context.lock:
+            stores = context.stores
+            needed = context.ledger.needed().union(self._driver.in_store, stores.kept)
+            stores.drop(results, needed)
+            if not context.state.runs:
+                stores.all.trim(needed)
+            elif outcome:  # there may be results that nobody has fetched yet
+                stores.drop(dict.fromkeys(outcome.ranks, outcome.in_store), needed)
+
+
+def digests_in_store(call: Bundle | None, plan: Plan) -> frozenset[str]:
+    """Digests of what a run finds in the store."""
+    bundles = [*([call] if call else []), *(unit.bundle for unit, _ in plan.sending)]
+    return frozenset(bundle.digest for bundle in bundles if bundle.is_stowed)

@@ -1,0 +1,307 @@
+"""What is decided of a pool: what came in and the time go in, what is to be done comes out.
+
+No socket, no thread, no clock of its own: `Driver` feeds it and does what it says.
+
+phase       what there is                          what leads on
+─────       ─────────────                          ─────────────
+STARTING    machines are got, agents start         a first generation begins; or an attached pool is
+                                                   found READY or BROKEN
+BEGINNING   ranks are forked anew                  all are there: READY; else BROKEN
+READY       all ranks are there                    a rank is lost, a group is cut or out of step: BROKEN
+BROKEN      ranks are lost, or their group         the group is formed again: READY; the next run, or
+                                                   the end of this one, begins anew: BEGINNING
+ENDED       closed, or left                        nothing
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from skyward_nb.pool.run_state import RunState
+from skyward_nb.words.commands import Command
+from skyward_nb.words.events import (
+    Event,
+    Phase,
+    RankDone,
+    RankLost,
+    Spread,
+    Stack,
+    Stopping,
+    WasCut,
+)
+from skyward_nb.words.ranks import count_ranks
+
+
+class SigInt:
+    """The person interrupted."""
+
+
+Incoming = Event | SigInt
+
+
+class PoolPhase(enum.Enum):
+    """What there is of a pool."""
+
+    STARTING = "starting"
+    BEGINNING = "beginning"
+    READY = "ready"
+    BROKEN = "broken"
+    ENDED = "ended"
+
+
+_P = PoolPhase
+TRANSITIONS: dict[PoolPhase, tuple[PoolPhase, ...]] = {
+    _P.STARTING: (_P.BEGINNING, _P.READY, _P.BROKEN, _P.ENDED),
+    _P.BEGINNING: (_P.READY, _P.BROKEN, _P.ENDED),
+    _P.READY: (_P.BEGINNING, _P.BROKEN, _P.ENDED),
+    _P.BROKEN: (_P.BEGINNING, _P.READY, _P.ENDED),
+    _P.ENDED: (),
+}
+
+
+@dataclass(frozen=True)
+class Send:
+    """Say this to the machines that it concerns."""
+
+    command: Command
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """Give this to whoever waits for a run."""
+
+    run: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class Ended:
+    """No rank runs this run any more."""
+
+    run: int
+
+
+Action = Send | Deliver | Ended
+
+
+class Remedy(enum.Enum):
+    """What is to be done about what runs left behind."""
+
+    NOTHING = "nothing"
+    LATER = "the next run begins anew, and tells why"
+    REFORM = "the ranks form their group again"
+    BEGIN_ANEW = "ranks are forked anew"
+
+
+class PoolState:
+    """The phase, the generation, the runs and the losses of a pool of `ranks`; times in seconds."""
+
+    def __init__(self, ranks: tuple[int, ...]) -> None:
+        self.ranks: tuple[int, ...] = ranks
+        self.phase: PoolPhase = PoolPhase.STARTING
+        self.generation: int = 0
+        self.pids: dict[int, int] = {}
+        """The processes of the ranks that are there."""
+        self.last_run: int = 0
+        self.runs: dict[int, RunState] = {}
+        """Those that were begun and are not finished, by number."""
+        self.losses: dict[int, RankLost] = {}
+        """Ranks that are gone and of which no run tells."""
+        self.ended_ranks: frozenset[int] = frozenset()
+        """Those whose machine is no more: of whatever generation, nothing more comes of them."""
+        self._unsettled: list[RunState] = []
+        """Of runs that ended while others went on, those that left ranks lost or groups cut."""
+
+    # ── phases ──────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all ranks are there, as far as is known."""
+        return self.phase is PoolPhase.READY
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the pool was closed or left."""
+        return self.phase is PoolPhase.ENDED
+
+    def becomes(self, phase: PoolPhase) -> None:
+        """It is in another phase from now on; a pool that has ended stays so."""
+        if phase is self.phase or self.has_ended:
+            return
+        assert phase in TRANSITIONS[self.phase], f"{self.phase.value} -> {phase.value}"
+        self.phase = phase
+
+    def begins_anew(self) -> None:
+        """All ranks are to be forked: what was known of those before is forgotten."""
+        self.becomes(PoolPhase.BEGINNING)
+        self.losses.clear()
+        self._unsettled.clear()
+
+    def has_begun(self, *, is_whole: bool) -> None:
+        """The ranks that began are there, or not all of them."""
+        self.becomes(PoolPhase.READY if is_whole else PoolPhase.BROKEN)
+
+    # ── runs ────────────────────────────────────────────────────────────────────────────
+
+    def has_room(self, ranks: Iterable[int], *, is_call: bool) -> bool:
+        """Whether a run may begin on these ranks: a call beside others, anything else alone."""
+        if not is_call or not self.is_ready:
+            return not self.runs
+        return not any(set(run.ranks) & set(ranks) for run in self.runs.values())
+
+    def is_last(self, number: int) -> bool:
+        """Whether no run goes on but perhaps this one."""
+        return self.runs.keys() <= {number}
+
+    def is_over(self, number: int) -> None:
+        """All was heard of a run: what it left behind is settled when the last one is over."""
+        run = self.runs[number]
+        if run.broken or run.torn or run.cutting:
+            if self.is_ready:
+                self.becomes(PoolPhase.BROKEN)
+            self._unsettled.append(run)
+
+    def losses_of(self, run: RunState) -> list[RankLost]:
+        """What is known to be lost of a run that is followed from its middle."""
+        return [
+            replace(lost, generation=run.generation)
+            for rank, lost in self.losses.items()
+            if rank in run.ranks and (lost.generation == run.generation or rank in self.ended_ranks)
+        ]
+
+    def interrupt(self, number: int | None) -> None:
+        """Have a run be interrupted, or all, when the next thing is handled."""
+        for run in self.runs.values():
+            run.pending_interrupts += number in (None, run.run)
+
+    def is_interrupted_first(self, event: Incoming | None) -> bool:
+        """Whether what came in interrupts a run that was not interrupted before."""
+        return any(
+            not run.interrupts
+            and (run.pending_interrupts or (isinstance(event, SigInt) and run.is_in_front))
+            for run in self.runs.values()
+            if not run.over
+        )
+
+    # ── what comes in ───────────────────────────────────────────────────────────────────
+
+    def handle(
+        self, event: Incoming | None, now: float, heard_until: float | None = None
+    ) -> list[Action]:
+        """What follows from what came in, or from the time, for all runs that go on.
+
+        Time passes once all is heard that came until then, `heard_until`: where this process was
+        stopped, a rank that has ended in time must not seem late.
+        """
+        actions: list[Action] = []
+        if event is not None and not isinstance(event, SigInt):
+            actions += (Deliver(run, event) for run in self._concerned(event))
+        running = [run for run in self.runs.values() if not run.over]
+        for run in running:
+            if isinstance(event, SigInt) and run.is_in_front:
+                run.pending_interrupts += 1
+            commands = self._commands(run, event, now)
+            while run.pending_interrupts:
+                run.pending_interrupts -= 1
+                commands += run.interrupt(now)
+                if run.running:
+                    text = f"interrupted, waiting for {count_ranks(run.running)} to stop"
+                    actions.append(Deliver(run.run, Phase(text)))
+            if heard_until is not None:
+                commands += run.tick(heard_until)
+            actions += map(Send, commands)
+            if run.over:
+                actions.append(Ended(run.run))
+        if not running and isinstance(event, RankLost) and event.generation == self.generation:
+            self._miss(event)  # what is over, and not finished yet, has no use for it
+        if isinstance(event, WasCut):
+            actions += (Send(each) for run in self._unsettled for each in run.cut(event))
+        return actions
+
+    def next_due(self) -> float | None:
+        """When time leads to something next."""
+        dues = (run.next_due() for run in self.runs.values())
+        return min((due for due in dues if due is not None), default=None)
+
+    def _concerned(self, event: Event) -> Iterable[int]:
+        """The run of an event, else those on its rank, else all; of one that is no more, one of them."""
+        if not self.runs:
+            return ()
+        number, rank = getattr(event, "run", 0), getattr(event, "rank", None)
+        if number in self.runs:
+            return (number,)
+        in_front = [run.run for run in self.runs.values() if run.is_in_front]
+        one = (in_front or list(self.runs))[:1]
+        if number:
+            return one
+        if rank is None or len(self.runs) == 1:
+            return tuple(self.runs)
+        return [run.run for run in self.runs.values() if rank in run.ranks] or one
+
+    def _commands(self, run: RunState, event: Incoming | None, now: float) -> list[Command]:
+        match event:
+            case RankDone():
+                return run.finished(event, now)
+            case Spread():
+                return run.spread(event)
+            case WasCut():
+                return run.cut(event)
+            case Stopping():
+                run.stopping(event, now)
+            case Stack():
+                run.told(event, now)
+            case RankLost(generation=generation) if generation == run.generation:
+                if run.is_call and event.rank not in run.ranks:
+                    self._miss(event)
+                    return []
+                return run.died(event, now)
+            case RankLost(generation=generation) if generation == self.generation:
+                self._miss(event)
+                if event.rank in run.ranks and event.rank in self.ended_ranks:
+                    return run.died(replace(event, generation=run.generation), now)
+            case _:
+                pass
+        return []
+
+    def _miss(self, event: RankLost) -> None:
+        """A rank is gone that runs nothing, or what another waits for."""
+        if self.is_ready:
+            self.becomes(PoolPhase.BROKEN)
+        self.pids.pop(event.rank, None)
+        if not any(event.rank in {*run.running, *run.lost} for run in self.runs.values()):
+            self.losses[event.rank] = event
+
+    # ── what runs left behind ───────────────────────────────────────────────────────────
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether runs left ranks lost, or groups cut or out of step."""
+        return bool(self._unsettled)
+
+    @property
+    def awaits_cuts(self) -> bool:
+        """Whether ranks that were told to cut their communication have not said if they did.
+
+        A rank ends before it says so, now and then, and one that has ended meanwhile cuts what the
+        next run would use.
+        """
+        if self.losses or any(run.broken for run in self._unsettled):
+            return False  # they begin anew in any case
+        return any(run.cutting for run in self._unsettled)
+
+    def lost_beside(self) -> frozenset[int]:
+        """The ranks that were lost in runs that are not settled."""
+        return frozenset[int]().union(*(run.lost for run in self._unsettled))
+
+    def remedy(self, *, is_lacking: bool) -> Remedy:
+        """What is to be done about it; `is_lacking`: machines are to be replaced before the next run."""
+        if self.losses or is_lacking:
+            return Remedy.LATER
+        unsettled, self._unsettled = self._unsettled, []
+        if any(run.broken or run.cutting for run in unsettled):
+            return Remedy.BEGIN_ANEW  # one that has not answered may cut at any time
+        return Remedy.REFORM if any(run.torn for run in unsettled) else Remedy.NOTHING
