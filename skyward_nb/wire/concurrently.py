@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 _TICK = 0.1
 Work = Callable[[Callable[[], None]], None]
@@ -41,8 +41,9 @@ def run_concurrently(works: Sequence[Work], tick: Callable[[], None]) -> None:
 
     with ThreadPoolExecutor(len(works) or 1, "skyward-values") as threads:
         try:
-            going = [threads.submit(go, work) for work in works]
-            while wait(going, _TICK).not_done:
+            going = {threads.submit(go, work) for work in works}
+            while going:
+                going = wait(going, _TICK, FIRST_COMPLETED).not_done
                 tick()
         finally:
             over.set()
