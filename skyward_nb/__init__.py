@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from skyward_nb import plugins
-    from skyward_nb.api import integrations
-    from skyward_nb.api.accelerators import NVIDIA, Accelerator, accelerators
-    from skyward_nb.api.arguments import AWS, SSH, Local
-    from skyward_nb.api.compute import Compute
-    from skyward_nb.api.compute import Compute as ComputePool
-    from skyward_nb.api.failures import RankFailure
-    from skyward_nb.api.function import PendingFunction, function, gather
-    from skyward_nb.api.function import function as compute
-    from skyward_nb.api.handle import RunHandle
-    from skyward_nb.api.marks import silent, stderr, stdout
-    from skyward_nb.api.results import RankResults
+    from skyward_nb.functions import integrations
+    from skyward_nb.functions.compute import Compute
+    from skyward_nb.functions.compute import Compute as ComputePool
+    from skyward_nb.functions.function import PendingFunction, function, gather
+    from skyward_nb.functions.function import function as compute
+    from skyward_nb.functions.marks import silent, stderr, stdout
+    from skyward_nb.notebook.handle import RunHandle
+    from skyward_nb.options.accelerators import NVIDIA, Accelerator, accelerators
+    from skyward_nb.options.arguments import AWS, SSH, Local
+    from skyward_nb.reports.failures import RankFailure
+    from skyward_nb.reports.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
     from skyward_nb.runtime.here import instance_info, is_head
     from skyward_nb.runtime.parallelize import full_state, parallelize
@@ -68,14 +68,14 @@ _ALIASES = {"ComputePool": "Compute", "compute": "function"}
 """The words of an older dialect of this API, and what they are called here."""
 
 _HOMES = {
-    "AWS": "api.arguments",
+    "AWS": "options.arguments",
     "AccountError": "words.errors",
-    "Accelerator": "api.accelerators",
+    "Accelerator": "options.accelerators",
     "AcceleratorError": "words.errors",
     "BudgetSpent": "words.errors",
-    "Compute": "api.compute",
+    "Compute": "functions.compute",
     "LaunchError": "words.errors",
-    "Local": "api.arguments",
+    "Local": "options.arguments",
     "DistributedSampler": "runtime.sampler",
     "HostError": "words.errors",
     "HostNotReady": "words.errors",
@@ -83,36 +83,36 @@ _HOMES = {
     "InstanceInfo": "words.info",
     "MachineLost": "words.errors",
     "MissingDependency": "words.errors",
-    "NVIDIA": "api.accelerators",
+    "NVIDIA": "options.accelerators",
     "NotAgreed": "words.errors",
     "NotReplaced": "words.errors",
     "NothingFits": "words.errors",
     "OptionError": "words.errors",
     "Options": "words.options",
     "PayloadError": "words.errors",
-    "PendingFunction": "api.function",
+    "PendingFunction": "functions.function",
     "PoolBusy": "words.errors",
     "PoolError": "words.errors",
     "RankDied": "words.errors",
-    "RankFailure": "api.failures",
-    "RankResults": "api.results",
+    "RankFailure": "reports.failures",
+    "RankResults": "reports.results",
     "RemoteError": "words.errors",
     "ResultTooLarge": "words.errors",
     "RunGoesOn": "words.errors",
-    "RunHandle": "api.handle",
+    "RunHandle": "notebook.handle",
     "RunTimeout": "words.errors",
     "RuntimeFolderError": "words.errors",
-    "SSH": "api.arguments",
+    "SSH": "options.arguments",
     "SkyError": "words.errors",
     "StartError": "words.errors",
     "TakenBack": "words.errors",
-    "accelerators": "api.accelerators",
+    "accelerators": "options.accelerators",
     "accumulate": "runtime.accumulate",
     "barrier": "runtime.sync",
     "data_place": "runtime.sync",
     "full_state": "runtime.parallelize",
-    "function": "api.function",
-    "gather": "api.function",
+    "function": "functions.function",
+    "gather": "functions.function",
     "instance_info": "runtime.here",
     "is_head": "runtime.here",
     "log": "runtime.progress",
@@ -121,12 +121,12 @@ _HOMES = {
     "parallelize": "runtime.parallelize",
     "progress": "runtime.progress",
     "shard": "runtime.shard",
-    "silent": "api.marks",
-    "stderr": "api.marks",
-    "stdout": "api.marks",
+    "silent": "functions.marks",
+    "stderr": "functions.marks",
+    "stdout": "functions.marks",
 }
 
-_MODULES = {"integrations": "api.integrations", "plugins": "plugins"}
+_MODULES = {"integrations": "functions.integrations", "plugins": "plugins"}
 
 # All but DistributedSampler: `import *` would import torch with it, or fail without.
 __all__ = [

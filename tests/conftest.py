@@ -13,8 +13,8 @@ import hypothesis
 import pytest
 from leaks import leaves_nothing
 
+from skyward_nb.pickling import home
 from skyward_nb.providers import folders
-from skyward_nb.wire import home
 
 if TYPE_CHECKING:
     from pools import Lender

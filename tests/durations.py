@@ -45,13 +45,13 @@ BLOCK = 50
 """Neighbouring cases of a matrix that one process takes, as their pools are alike."""
 
 STARTS = {
-    "api": "pools of local ranks",
     "bootstrap": "`uv`, an index of packages on loopback",
     "cli": "`skyward-nb` as a process, pools",
     "cloud": "an API server of EC2, machines that boot",
     "cluster": "hosts: namespaces with an sshd each",
     "dialects": "scripts for other tools, with torch and JAX",
     "faults": "pools whose parts are killed, stopped and cut off",
+    "functions": "pools of local ranks",
     "lab": "JupyterLab and Chromium",
     "node": "agents, forges and ranks by themselves",
     "notebook": "kernels and pools",
@@ -59,7 +59,7 @@ STARTS = {
     "pool": "pools of local ranks",
     "providers": "an sshd on loopback",
     "runtime": "ranks with torch, in some files",
-    "wire": "stores on tmpfs, sockets",
+    "store": "stores on tmpfs, sockets",
 }
 """What the tests of a folder start; of the others nothing."""
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psutil
 
 from skyward_nb.providers import folders
-from skyward_nb.wire import processes
+from skyward_nb.system import processes
 
 
 def ours() -> set[int]:

@@ -1,6 +1,6 @@
 """`skyward-nb`: this user's pools at a terminal, and scripts on them.
 
-It reads words, calls what `api` offers and prints what that returns: nothing is worked out here.
+It reads words, calls what `reports` offers and prints what that returns: nothing is worked out here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
     command, *options = words or [""]
     if command != "run":
         return command, options, []
-    from skyward_nb.api.options import split_off
+    from skyward_nb.options.options import split_off
 
     return command, *split_off(options)
 

@@ -1,4 +1,4 @@
-"""What each command does: a call of `api`, and its answer printed, as lines or as JSON."""
+"""What each command does: a call of `reports`, and its answer printed, as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skyward_nb.api.found_pools import FoundPool, choose, forget, forgotten, others, unanswered
-from skyward_nb.api.options import Asked
 from skyward_nb.cli.words import at_terminal
+from skyward_nb.options.options import Asked
+from skyward_nb.reports.found_pools import (
+    FoundPool,
+    choose,
+    forget,
+    forgotten,
+    others,
+    unanswered,
+)
 from skyward_nb.words.errors import OptionError, PoolError, spell_size
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.ranks import parse_ranks
 
 if TYPE_CHECKING:
-    from skyward_nb.pool.logfiles import Kept
+    from skyward_nb.logs.logfiles import Kept
 
 _ANY_WORLD = 1 << 16
 
 
 def status(asked: Asked, _rest: list[str], as_json: bool) -> int:
     """Show the pools that are alive."""
-    from skyward_nb.api.status import row_lines, row_of
+    from skyward_nb.reports.status import row_lines, row_of
 
     name = _named(asked)
     there = [
@@ -53,7 +60,7 @@ def status(asked: Asked, _rest: list[str], as_json: bool) -> int:
 
 def logs(asked: Asked, _rest: list[str], as_json: bool) -> int:
     """Show what ranks printed in a run, save it, or list the runs there are."""
-    from skyward_nb.api.logs import find_run, log_json, print_log, runs_of, save_log, spell_run
+    from skyward_nb.reports.logs import find_run, log_json, print_log, runs_of, save_log, spell_run
 
     options = asked.cell
     pool = asked.pool.get("pool")
@@ -83,7 +90,7 @@ def logs(asked: Asked, _rest: list[str], as_json: bool) -> int:
 
 def _nodes(options: Mapping[str, Any], pool: str | None, *, as_json: bool) -> int:
     """Show what was said of machines, or save it."""
-    from skyward_nb.api import nodelogs
+    from skyward_nb.reports import nodelogs
 
     nodelogs.check_alone(options)
     pool_id = nodelogs.which_pool(pool)
@@ -92,8 +99,8 @@ def _nodes(options: Mapping[str, Any], pool: str | None, *, as_json: bool) -> in
     if "save" in options:
         print(nodelogs.save_nodes(found, Path(options["save"])))
     elif as_json:
-        from skyward_nb.api.logs import last_lines
         from skyward_nb.cli.documents import Nodes, show
+        from skyward_nb.reports.logs import last_lines
 
         lines, left_out = last_lines(found.words, options.get("lines"), None)
         show(Nodes(pool_id, dict(found.hosts), left_out, tuple(lines)))
@@ -105,7 +112,7 @@ def _nodes(options: Mapping[str, Any], pool: str | None, *, as_json: bool) -> in
 
 
 def _runs(there: list[Kept], *, as_json: bool) -> int:
-    from skyward_nb.api.logs import row_of, spell_run
+    from skyward_nb.reports.logs import row_of, spell_run
 
     if as_json:
         from skyward_nb.cli.documents import Runs, show
@@ -122,8 +129,8 @@ def _runs(there: list[Kept], *, as_json: bool) -> int:
 
 def down(asked: Asked, _rest: list[str], as_json: bool) -> int:
     """Take pools down that nobody conducts; those that somebody does are told, and stay."""
-    from skyward_nb.api.pool_client import take_down
     from skyward_nb.cli.documents import Down, EndedPool, KeptPool, show
+    from skyward_nb.cli.pool_client import take_down
 
     ended: list[EndedPool] = []
     kept: list[KeptPool] = []
@@ -170,7 +177,7 @@ def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
 
 def sweep(_asked: Asked, _rest: list[str], as_json: bool) -> int:
     """Remove what pools that are gone have left."""
-    from skyward_nb.api.sweeping import clean_up
+    from skyward_nb.reports.sweeping import clean_up
 
     swept = clean_up()
     here, rented = swept.here, swept.rented
@@ -194,9 +201,9 @@ def check(asked: Asked, _rest: list[str], as_json: bool) -> int:
 
     if asked.rest:
         return _hang(asked, as_json=as_json)
-    from skyward_nb.api.defaults import defaults
-    from skyward_nb.api.pool_client import no_frameworks, open_pool
-    from skyward_nb.api.survey import survey, survey_lines
+    from skyward_nb.cli.pool_client import no_frameworks, open_pool
+    from skyward_nb.options.defaults import defaults
+    from skyward_nb.reports.survey import survey, survey_lines
     from skyward_nb.show.display import RunDisplay
     from skyward_nb.show.log import LogCanvas
 
@@ -214,8 +221,8 @@ def check(asked: Asked, _rest: list[str], as_json: bool) -> int:
 
 
 def _hang(asked: Asked, *, as_json: bool) -> int:
-    from skyward_nb.api.check import standing, standing_lines, subjects
     from skyward_nb.cli.documents import Hang, show
+    from skyward_nb.reports.check import standing, standing_lines, subjects
 
     if shaping := next((option for option in asked.pool if option != "pool"), ""):
         raise OptionError(shaping, f"{shaping}= has no place here, only pool=")
@@ -230,10 +237,10 @@ def _hang(asked: Asked, *, as_json: bool) -> int:
 
 def run(asked: Asked, rest: list[str], as_json: bool) -> int:
     """Run a script on every rank; the exit code is the script's."""
-    from skyward_nb.api.cell_options import CellOptions
-    from skyward_nb.api.defaults import defaults, with_defaults
-    from skyward_nb.api.pool_client import open_pool
-    from skyward_nb.api.script import Script, run_script
+    from skyward_nb.cli.pool_client import open_pool
+    from skyward_nb.cli.script import Script, run_script
+    from skyward_nb.options.cell_options import CellOptions
+    from skyward_nb.options.defaults import defaults, with_defaults
     from skyward_nb.show.display import RunDisplay
     from skyward_nb.show.log import LogCanvas
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from skyward_nb.api.check import Standing
-from skyward_nb.api.logs import LogRow
-from skyward_nb.api.status import PoolRow
-from skyward_nb.pool.logreader import LogLine
+from skyward_nb.logs.logreader import LogLine
+from skyward_nb.reports.check import Standing
+from skyward_nb.reports.logs import LogRow
+from skyward_nb.reports.status import PoolRow
 from skyward_nb.words.findings import Findings
 from skyward_nb.words.nodes import NodeWord
 

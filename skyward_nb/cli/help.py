@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import inspect as types
 
-from skyward_nb.api.help import rows, usage
-from skyward_nb.api.options import BY_NAME
-from skyward_nb.api.script import ScriptEnd
 from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Runs, Status, Sweep
+from skyward_nb.cli.script import ScriptEnd
 from skyward_nb.cli.table import COMMANDS, POOL
+from skyward_nb.options.help import rows, usage
+from skyward_nb.options.options import BY_NAME
 from skyward_nb.words.errors import OptionError
 
 _WIDTH = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from skyward_nb.api.options import BY_NAME, OPTIONS, Asked, parse_words
+from skyward_nb.options.options import BY_NAME, OPTIONS, Asked, parse_words
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.reading import near_words
 

@@ -37,11 +37,7 @@ from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.telemetry import Sampler, Subject
 from skyward_nb.node.values import Values
 from skyward_nb.plugins.base import find_plugin
-from skyward_nb.wire import partition, processes
-from skyward_nb.wire.addresses import family_of
-from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.frames import event_frames, frame
-from skyward_nb.words.commands import (
+from skyward_nb.protocol.commands import (
     Attach,
     Beat,
     Command,
@@ -65,7 +61,7 @@ from skyward_nb.words.commands import (
     Stop,
     TakenBack,
 )
-from skyward_nb.words.events import (
+from skyward_nb.protocol.events import (
     Aside,
     Began,
     Condition,
@@ -84,8 +80,12 @@ from skyward_nb.words.events import (
     Step,
     Stopping,
 )
+from skyward_nb.protocol.frames import event_frames, frame
+from skyward_nb.protocol.parts import Client
+from skyward_nb.store.blobs import BlobStore
+from skyward_nb.system import partition, processes
+from skyward_nb.system.addresses import family_of
 from skyward_nb.words.info import InstanceInfo, Peer, environment
-from skyward_nb.words.parts import Client
 
 _HANG_UP = 0.5
 _DONE = b"\xa8RankDone"

@@ -11,9 +11,9 @@ import contextlib
 import select
 from typing import Protocol
 
-from skyward_nb.wire.frames import FrameError, command_frames, frame
-from skyward_nb.words.commands import Attach, Beat, Command, Inspect, Look, Ping
-from skyward_nb.words.events import Aside, Leaving, Pong
+from skyward_nb.protocol.commands import Attach, Beat, Command, Inspect, Look, Ping
+from skyward_nb.protocol.events import Aside, Leaving, Pong
+from skyward_nb.protocol.frames import FrameError, command_frames, frame
 
 _CHUNK = 1 << 18
 _UNCOUNTED = (Attach, Beat, Look, Ping)

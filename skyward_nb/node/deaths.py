@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from skyward_nb.wire import processes
+from skyward_nb.system import processes
 from skyward_nb.words.errors import spell_size
 
 _RECENT = 1.0

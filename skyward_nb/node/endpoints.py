@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import psutil
 
+from skyward_nb.protocol.parts import Endpoint
 from skyward_nb.runtime.reach import Listener, reach
-from skyward_nb.wire.addresses import is_private
-from skyward_nb.words.endpoint import Endpoint
+from skyward_nb.system.addresses import is_private
 from skyward_nb.words.findings import Reached
 
 _PATIENCE = 4.0

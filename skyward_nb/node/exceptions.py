@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.payload import pack, unpack
+from skyward_nb.pickling.payload import pack, unpack
+from skyward_nb.protocol.parts import Packed
+from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import PayloadError
-from skyward_nb.words.parts import Packed
 
 
 def pack_exception(error: BaseException, store: BlobStore) -> Packed | None:

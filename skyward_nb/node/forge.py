@@ -25,8 +25,8 @@ from pathlib import Path
 import msgspec
 
 from skyward_nb.node.stackpipe import STACK_SIGNAL
-from skyward_nb.wire import processes
-from skyward_nb.words.commands import PluginUse
+from skyward_nb.protocol.commands import PluginUse
+from skyward_nb.system import processes
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.masking import masked_repr
 
@@ -250,8 +250,8 @@ class Forge:
         from skyward_nb.node.capture import out_of_the_way
         from skyward_nb.node.rank import Rank
         from skyward_nb.plugins.base import Place
-        from skyward_nb.wire.blobs import BlobStore
-        from skyward_nb.wire.logins import begin_as_logged_in
+        from skyward_nb.store.blobs import BlobStore
+        from skyward_nb.system.logins import begin_as_logged_in
 
         os.setsid()
         hang_together()

@@ -7,7 +7,7 @@ import os
 from contextlib import ExitStack
 
 from skyward_nb.plugins.base import Place, Plugin, find_plugin
-from skyward_nb.words.commands import PluginUse
+from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.info import InstanceInfo, environment
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.uplink import Uplink
+from skyward_nb.pickling.payload import pack, unpack
+from skyward_nb.protocol.commands import Fed, Resume
+from skyward_nb.protocol.events import Wanted, Yielded
 from skyward_nb.runtime import outlet
 from skyward_nb.runtime.streams import Answer
-from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.payload import pack, unpack
-from skyward_nb.words.commands import Fed, Resume
-from skyward_nb.words.events import Wanted, Yielded
+from skyward_nb.store.blobs import BlobStore
 
 
 class GeneratorChannel:

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from skyward_nb.wire import nvidia
-from skyward_nb.words.events import Gpu
+from skyward_nb.protocol.events import Gpu
+from skyward_nb.system import nvidia
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mig import Card, Slice, own_slice
 

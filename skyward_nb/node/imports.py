@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, cast
 
-from skyward_nb.words.commands import ModuleFile
+from skyward_nb.protocol.commands import ModuleFile
 
 
 class ProjectFinder(MetaPathFinder, Loader):

@@ -20,8 +20,8 @@ import msgspec
 
 from skyward_nb.node.parts import Part, whole
 from skyward_nb.node.spool import Filed, Held
-from skyward_nb.wire.frames import frame
-from skyward_nb.words.events import LeftOut
+from skyward_nb.protocol.events import LeftOut
+from skyward_nb.protocol.frames import frame
 
 
 class JournalLimits(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from skyward_nb.node.deferred_interrupt import DeferredInterrupt
 from skyward_nb.node.uplink import Uplink
-from skyward_nb.wire.frames import command_frames
-from skyward_nb.words.commands import Command, Fed, Gather, Interrupt, Resume
+from skyward_nb.protocol.commands import Command, Fed, Gather, Interrupt, Resume
+from skyward_nb.protocol.frames import command_frames
 
 C = TypeVar("C", Resume, Fed)
 _LOOK = 0.2

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from skyward_nb.node.endpoints import own_addresses
-from skyward_nb.wire.addresses import family_of, is_private
-from skyward_nb.wire.concurrently import run_concurrently
-from skyward_nb.wire.pool_key import MutualTLS
-from skyward_nb.wire.remote_store import RemoteStore
-from skyward_nb.wire.value_stream import Stream
-from skyward_nb.wire.values import ANSWERS, Address, Admit, Branch, Done, Who
+from skyward_nb.store.pool_key import MutualTLS
+from skyward_nb.store.remote_store import RemoteStore
+from skyward_nb.store.value_stream import Stream
+from skyward_nb.store.values import ANSWERS, Address, Admit, Branch, Done, Who
+from skyward_nb.system.addresses import family_of, is_private
+from skyward_nb.system.concurrently import run_concurrently
 
 _KNOCK = 4.0
 """Seconds in which an address answers, or is none."""

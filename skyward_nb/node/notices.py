@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from skyward_nb.words.commands import TakenBack
+from skyward_nb.protocol.commands import TakenBack
 
 VARIABLE = "SKYWARD_NOTICES"
 _HOST = "169.254.169.254"

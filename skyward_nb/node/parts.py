@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from skyward_nb.node.spool import Filed, Held, Store
-from skyward_nb.words.events import Clear, Display, Metric, Metrics, Output, Progress, Stage
+from skyward_nb.protocol.events import Clear, Display, Metric, Metrics, Output, Progress, Stage
 
 _HEAD = 4
 _length = struct.Struct(">I").unpack_from

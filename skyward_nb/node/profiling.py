@@ -7,10 +7,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.payload import pack
+from skyward_nb.pickling.payload import pack
+from skyward_nb.protocol.parts import Packed
+from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.parts import Packed
 from skyward_nb.words.profile import CommProfile
 
 _RECORDINGS = {"torch": ("skyward_nb.plugins.torch_profile", "TorchRecording")}

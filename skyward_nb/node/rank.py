@@ -30,19 +30,15 @@ from skyward_nb.node.rescue import Rescue
 from skyward_nb.node.shell import RankShell
 from skyward_nb.node.stackpipe import STACK_SIGNAL
 from skyward_nb.node.uplink import Uplink, encodable
+from skyward_nb.pickling import definitions, foreign, object_table
+from skyward_nb.pickling.explain import kind_in_short
+from skyward_nb.pickling.home import home, set_home
+from skyward_nb.pickling.payload import pack, spread_parts, unpack
+from skyward_nb.pickling.sizes import measure
 from skyward_nb.plugins.base import Place
 from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
-from skyward_nb.runtime import hooks, outlet, streams
-from skyward_nb.wire import definitions, foreign, object_table
-from skyward_nb.wire.blobs import BlobStore, Damaged
-from skyward_nb.wire.explain import kind_in_short
-from skyward_nb.wire.home import home, set_home
-from skyward_nb.wire.payload import pack, spread_parts, unpack
-from skyward_nb.wire.sizes import measure
-from skyward_nb.words.bounds import bounded
-from skyward_nb.words.commands import Parcel, PluginUse, Reform, Run
-from skyward_nb.words.errors import PayloadError, spell_size
-from skyward_nb.words.events import (
+from skyward_nb.protocol.commands import Parcel, PluginUse, Reform, Run
+from skyward_nb.protocol.events import (
     Failure,
     RankDone,
     RankReady,
@@ -53,8 +49,12 @@ from skyward_nb.words.events import (
     Unsendable,
     Variable,
 )
+from skyward_nb.protocol.parts import Packed
+from skyward_nb.runtime import hooks, outlet, streams
+from skyward_nb.store.blobs import BlobStore, Damaged
+from skyward_nb.words.bounds import bounded
+from skyward_nb.words.errors import PayloadError, spell_size
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.parts import Packed
 
 _MISSING = object()
 _PATIENCE = 10.0

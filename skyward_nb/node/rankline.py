@@ -15,9 +15,9 @@ from typing import IO, Protocol
 from skyward_nb.node.queues import unread_here
 from skyward_nb.node.stackpipe import StackPipe
 from skyward_nb.plugins.chatter import Chatter
-from skyward_nb.wire.frames import Cutter, frame
-from skyward_nb.words.commands import Inspect
-from skyward_nb.words.events import Output
+from skyward_nb.protocol.commands import Inspect
+from skyward_nb.protocol.events import Output
+from skyward_nb.protocol.frames import Cutter, frame
 from skyward_nb.words.info import InstanceInfo
 
 _CHUNK = 1 << 16

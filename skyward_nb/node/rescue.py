@@ -18,10 +18,10 @@ from types import FrameType
 from skyward_nb.node.stackpipe import OTHERS_END
 from skyward_nb.plugins.base import Plugin
 from skyward_nb.plugins.collectives import called_at, frames_of_thread, waits_in
+from skyward_nb.protocol.commands import Command, Cut, Inspect, Reserve, TakenBack
+from skyward_nb.protocol.events import Event, WasCut
+from skyward_nb.protocol.frames import FrameError, command_frames
 from skyward_nb.runtime import preempt
-from skyward_nb.wire.frames import FrameError, command_frames
-from skyward_nb.words.commands import Command, Cut, Inspect, Reserve, TakenBack
-from skyward_nb.words.events import Event, WasCut
 
 _LARGEST = 1 << 16
 _LOOKS = 4

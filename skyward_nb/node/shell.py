@@ -33,13 +33,13 @@ from traitlets.config import Config
 from skyward_nb.compat import ipython_private
 from skyward_nb.compat.ipython_private import cell_number
 from skyward_nb.node.uplink import encodable
+from skyward_nb.protocol.commands import Run, SourceFile
+from skyward_nb.protocol.events import Clear, CodeFrame, Display, Event, Frame
 from skyward_nb.runtime import outlet
 from skyward_nb.runtime.streams import send_all
 from skyward_nb.words.bounds import bounded_lines
 from skyward_nb.words.bundles import fitting
-from skyward_nb.words.commands import Run, SourceFile
-from skyward_nb.words.events import Clear, CodeFrame, Display, Event, Frame
-from skyward_nb.words.places import is_library
+from skyward_nb.words.source_code import is_library
 
 _LONGEST_LINE = 500
 _MOST_FRAMES = 60

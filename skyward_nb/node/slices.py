@@ -12,8 +12,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from skyward_nb.node.gpus import cards
-from skyward_nb.wire.partition import PartitionFailed, cut
-from skyward_nb.words.commands import Fork, PluginUse
+from skyward_nb.protocol.commands import Fork, PluginUse
+from skyward_nb.system.partition import PartitionFailed, cut
 from skyward_nb.words.mig import Card, advice, is_called, most_of, slices_of, visible_cards
 
 

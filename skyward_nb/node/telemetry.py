@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from skyward_nb.node.gpus import Gpus
-from skyward_nb.words.events import Telemetry
+from skyward_nb.protocol.events import Telemetry
 
 if TYPE_CHECKING:
     import psutil

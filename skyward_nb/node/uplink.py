@@ -16,9 +16,7 @@ import time
 from collections.abc import Iterable
 
 from skyward_nb.node.queues import unread_there
-from skyward_nb.runtime import outlet
-from skyward_nb.wire.frames import frame
-from skyward_nb.words.events import (
+from skyward_nb.protocol.events import (
     Display,
     Event,
     Metric,
@@ -28,6 +26,8 @@ from skyward_nb.words.events import (
     RankDone,
     Stage,
 )
+from skyward_nb.protocol.frames import frame
+from skyward_nb.runtime import outlet
 
 _PAUSE = 0.01
 _SETTLE = 5.0

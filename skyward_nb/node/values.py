@@ -19,10 +19,10 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from skyward_nb.node.neighbours import Neighbours, Passing
-from skyward_nb.wire.blobs import BlobStore, Damaged
-from skyward_nb.wire.reassembly import Reassembly
-from skyward_nb.wire.value_stream import Stream, StreamLost
-from skyward_nb.wire.values import (
+from skyward_nb.store.blobs import BlobStore, Damaged
+from skyward_nb.store.reassembly import Reassembly
+from skyward_nb.store.value_stream import Stream, StreamLost
+from skyward_nb.store.values import (
     ASKS,
     Admit,
     Admitted,

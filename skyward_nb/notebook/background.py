@@ -16,8 +16,8 @@ from collections.abc import Callable
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.switchboard import calm
+from skyward_nb.protocol.events import Event, Output
 from skyward_nb.words.errors import PoolError, SkyError
-from skyward_nb.words.events import Event, Output
 
 _PERIOD = 0.1
 _SLICE = 0.05

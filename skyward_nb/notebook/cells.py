@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.api.failures import show
-from skyward_nb.api.sources import cell_source
 from skyward_nb.cell.source import Cell, compile_cell
 from skyward_nb.compat.ipython_private import cell_number, learn_cell
-from skyward_nb.words.commands import SourceFile
-from skyward_nb.words.parts import RunCard
+from skyward_nb.protocol.commands import SourceFile
+from skyward_nb.protocol.parts import RunCard
+from skyward_nb.reports.failures import show
+from skyward_nb.reports.sources import cell_source
 
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.api.found_pools import FoundPool, notebook_of, others, silent
-from skyward_nb.api.renting import make_sure
 from skyward_nb.compat.ipykernel_private import shutdown_reply
+from skyward_nb.names.ledger import SourceFinder
 from skyward_nb.notebook.background import Background
-from skyward_nb.pool.ledger import SourceFinder
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.registry import Entry
+from skyward_nb.protocol.events import RankLost
 from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.reports.found_pools import FoundPool, notebook_of, others, silent
+from skyward_nb.reports.renting import make_sure
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pictures import Pictures
 from skyward_nb.words.errors import BudgetSpent, PoolError
-from skyward_nb.words.events import RankLost
 from skyward_nb.words.offers import Bill, spell_dollars
+from skyward_nb.words.reading import clock
 from skyward_nb.words.spec import PoolSpec
-from skyward_nb.words.times import clock
 
 _LOOKS = 10
 """How often it is looked whether a kernel that is interrupted is restarted, 10 ms apart."""

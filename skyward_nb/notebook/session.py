@@ -18,43 +18,43 @@ from typing import Any, cast
 import msgspec
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.api.cell_options import CellOptions
-from skyward_nb.api.defaults import Default, with_defaults
-from skyward_nb.api.defaults import defaults as read_defaults
-from skyward_nb.api.ending import Ending
-from skyward_nb.api.failures import show
-from skyward_nb.api.found_pools import choose, notebook_of
-from skyward_nb.api.frameworks import Choice, Notebook
-from skyward_nb.api.frameworks import choose as choose_frameworks
-from skyward_nb.api.handle import RunHandle
-from skyward_nb.api.namespaces import Names
-from skyward_nb.api.options import Asked
-from skyward_nb.api.renting import dry_lines
-from skyward_nb.api.results import RankResults
-from skyward_nb.api.sources import is_own
-from skyward_nb.api.specs import check_choice, check_fits, check_profile, spec_of
 from skyward_nb.cell.source import Cell, own_cell
+from skyward_nb.functions.namespaces import Names
+from skyward_nb.names.ledger import Ledger
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells
+from skyward_nb.notebook.handle import RunHandle
 from skyward_nb.notebook.pools import Pools
-from skyward_nb.pool.ledger import Ledger
+from skyward_nb.options.cell_options import CellOptions
+from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.defaults import defaults as read_defaults
+from skyward_nb.options.frameworks import Choice, Notebook
+from skyward_nb.options.frameworks import choose as choose_frameworks
+from skyward_nb.options.options import Asked
+from skyward_nb.options.specs import check_choice, check_fits, check_profile, spec_of
+from skyward_nb.pickling.home import set_home
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Outcome, RunLeft, RunRequest, plan_of
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.sending import WARN_FROM
-from skyward_nb.pool.view import MOST_TEXT
+from skyward_nb.protocol.events import Began
+from skyward_nb.protocol.parts import RunCard
 from skyward_nb.providers.folders import store_root
 from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.reports.ending import Ending
+from skyward_nb.reports.failures import show
+from skyward_nb.reports.found_pools import choose, notebook_of
+from skyward_nb.reports.renting import dry_lines
+from skyward_nb.reports.results import RankResults
+from skyward_nb.reports.sources import is_own
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.pictures import Pictures
 from skyward_nb.show.places import canvas_of
-from skyward_nb.wire.blobs import memory_room
-from skyward_nb.wire.home import set_home
+from skyward_nb.store.blobs import memory_room
+from skyward_nb.view.view import MOST_TEXT
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
-from skyward_nb.words.events import Began
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
-from skyward_nb.words.parts import RunCard
 from skyward_nb.words.ranks import parse_ranks, shown_ranks
 from skyward_nb.words.reading import near_words
 from skyward_nb.words.spec import PoolSpec

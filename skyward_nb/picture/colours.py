@@ -1,6 +1,6 @@
 """Printed lines with colours as HTML that can be read on light and dark pages. Pure.
 
-A line is normalised text as `pool/sgr` has it. Letters with nothing behind them get a colour of a
+A line is normalised text as `view/sgr` has it. Letters with nothing behind them get a colour of a
 middle lightness, those with a colour behind them their own or, if that is too near, black or white.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from functools import lru_cache
 
-from skyward_nb.pool.sgr import SGR, Style, plain, read_style, style_of
+from skyward_nb.view.sgr import SGR, Style, plain, read_style, style_of
 
 __all__ = ["coloured", "plain"]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from skyward_nb.picture.scales import Scale, compact
 from skyward_nb.picture.sketch import Paper, Sketch, are_in_step
-from skyward_nb.pool.series import Series, mean_of
+from skyward_nb.view.series import Series, mean_of
 
 MOST_LINES = 8
 LEAST_WIDTH, LEAST_HEIGHT = 200, 80

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from skyward_nb.picture.colours import plain
 from skyward_nb.picture.wording import bar_row, clock, headline, label, spread, step_rows
-from skyward_nb.pool.stragglers import behind, current
-from skyward_nb.pool.view import RankView, View, open_lines
-from skyward_nb.words.events import Progress
+from skyward_nb.protocol.events import Progress
+from skyward_nb.view.stragglers import behind, current
+from skyward_nb.view.view import RankView, View, open_lines
 from skyward_nb.words.ranks import count_ranks
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"

@@ -28,8 +28,8 @@ from skyward_nb.picture.wording import (
     step_rows,
     time_words,
 )
-from skyward_nb.pool.series import Series
-from skyward_nb.pool.view import Line, Shown, View, laid_out
+from skyward_nb.view.series import Series
+from skyward_nb.view.view import Line, Shown, View, laid_out
 from skyward_nb.words.ranks import count_ranks
 
 MOST_CURVES = 12

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import msgspec
 
 from skyward_nb.picture.wording import headline, remarks
-from skyward_nb.pool.series import Series, thinned
-from skyward_nb.pool.stragglers import behind
-from skyward_nb.pool.view import Line, RankState, RunState, Shown, View, laid_out
-from skyward_nb.words.events import Gpu
+from skyward_nb.protocol.events import Gpu
+from skyward_nb.view.series import Series, thinned
+from skyward_nb.view.stragglers import behind
+from skyward_nb.view.view import Line, RankState, RunState, Shown, View, laid_out
 
 MIME = "application/vnd.skyward.run+json"
 _MOST_TEXT = 10_000

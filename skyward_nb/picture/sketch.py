@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from skyward_nb.picture.legend import COLOURS, FONT, LETTER, MEAN, ROW, TEXT, legend, stroke
 from skyward_nb.picture.scales import Scale, Tick, compact
 from skyward_nb.picture.strokes import band_path, line_path
-from skyward_nb.pool.series import Series
+from skyward_nb.view.series import Series
 
 _BOLD_LETTER = 13.6
 _FOOT = 34

@@ -9,7 +9,7 @@ from functools import partial
 
 from skyward_nb.picture.sheet import LEFT, TONES
 from skyward_nb.picture.wording import BarRow, RankRow, label, rank_rows, remarks
-from skyward_nb.pool.view import View
+from skyward_nb.view.view import View
 
 MOST_METRIC_COLUMNS = 12
 _PLAIN = 'style="text-align:left;font-weight:inherit"'

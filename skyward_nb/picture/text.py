@@ -21,7 +21,7 @@ from skyward_nb.picture.wording import (
     step_rows,
     time_words,
 )
-from skyward_nb.pool.view import Entry, Line, View, laid_out
+from skyward_nb.view.view import Entry, Line, View, laid_out
 
 
 def as_text(view: View) -> str:

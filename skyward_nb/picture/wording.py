@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from skyward_nb.names.ledger import Row
 from skyward_nb.picture.scales import compact
-from skyward_nb.pool.ledger import Row
-from skyward_nb.pool.stragglers import behind, current, imbalance
-from skyward_nb.pool.view import MOST_METRICS, RankView, View, cost_words
+from skyward_nb.protocol.events import Gpu, Progress
+from skyward_nb.view.stragglers import behind, current, imbalance
+from skyward_nb.view.view import MOST_METRICS, RankView, View, cost_words
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.events import Gpu, Progress
 from skyward_nb.words.ranks import spell_ranks
-from skyward_nb.words.times import clock
+from skyward_nb.words.reading import clock
 
 EACH_RANK = 16
 """So many ranks have a row each while they run; of more, those that do alike share one."""

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from skyward_nb.words.commands import PluginUse
+from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.errors import MissingDependency, OptionError
 from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.info import InstanceInfo

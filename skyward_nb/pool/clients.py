@@ -6,7 +6,7 @@ import socket
 
 import psutil
 
-from skyward_nb.words.parts import Client
+from skyward_nb.protocol.parts import Client
 
 NOTICED = 20.0
 """Seconds after which machines elsewhere miss a client whose line was cut."""

@@ -9,10 +9,10 @@ from typing import NoReturn
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.context import PoolContext
-from skyward_nb.pool.loop import release
 from skyward_nb.pool.state import PoolPhase
+from skyward_nb.protocol.commands import Stop
 from skyward_nb.providers.base import AgentGone, MachineEnded
-from skyward_nb.words.commands import Stop
+from skyward_nb.providers.loop import release
 from skyward_nb.words.errors import MachineLost, PoolError
 
 _STOP_LIMIT = 2.0

@@ -11,23 +11,23 @@ from collections import deque
 import psutil
 from msgspec.structs import replace
 
+from skyward_nb.logs.nodelog import NodeLog, agent_logs
+from skyward_nb.names.ledger import Ledger
 from skyward_nb.plugins.base import uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.generations import Generations
-from skyward_nb.pool.ledger import Ledger
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.nodelog import NodeLog, agent_logs
 from skyward_nb.pool.pace import Pace
 from skyward_nb.pool.state import PoolState
 from skyward_nb.pool.state_lock import StateLock
 from skyward_nb.pool.stores import Stores
+from skyward_nb.protocol.commands import PluginUse
+from skyward_nb.protocol.events import Event, Noted, Phase, Priced, Step
+from skyward_nb.protocol.parts import Client
 from skyward_nb.providers.base import Provider, Tell, Told
-from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.errors import BudgetSpent, PoolError
-from skyward_nb.words.events import Event, Noted, Phase, Priced, Step
 from skyward_nb.words.nodes import NodeWord
 from skyward_nb.words.offers import Bill
-from skyward_nb.words.parts import Client
 from skyward_nb.words.spec import PoolSpec
 
 

@@ -19,9 +19,9 @@ from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunLeft
 from skyward_nb.pool.run import Run
 from skyward_nb.pool.state import Action, Deliver, Ended, Incoming, Send, SigInt
-from skyward_nb.words.commands import Sample
+from skyward_nb.protocol.commands import Sample
+from skyward_nb.protocol.events import Event, RankLost, WasCut
 from skyward_nb.words.errors import PoolBusy
-from skyward_nb.words.events import Event, RankLost, WasCut
 
 _FOLLOWS = 0.1
 """Seconds between two looks of a thread that waits for one that listens."""

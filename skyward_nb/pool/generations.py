@@ -13,17 +13,10 @@ from skyward_nb.pool.link import Link
 from skyward_nb.pool.probing import meet
 from skyward_nb.pool.reachable import Apart
 from skyward_nb.pool.state import PoolState, SigInt
+from skyward_nb.protocol.commands import Fork, PluginUse, Reform, Reserve
+from skyward_nb.protocol.events import Began, Hello, RankLost, RankReady, RankRefused, Reserved
 from skyward_nb.providers.base import Machine
-from skyward_nb.words.commands import Fork, PluginUse, Reform, Reserve
 from skyward_nb.words.errors import StartError
-from skyward_nb.words.events import (
-    Began,
-    Hello,
-    RankLost,
-    RankReady,
-    RankRefused,
-    Reserved,
-)
 from skyward_nb.words.info import LOOPBACK, RENDEZVOUS, InstanceInfo, place
 from skyward_nb.words.spec import PoolSpec
 

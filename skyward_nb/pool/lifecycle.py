@@ -7,19 +7,20 @@ import time
 
 from msgspec.structs import replace
 
+from skyward_nb.names.ledger import Ledger, SourceFinder
 from skyward_nb.plugins.base import check_installed, uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.generations import unseen_of
-from skyward_nb.pool.ledger import Ledger, SourceFinder
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.pool.renewal import Renewal
 from skyward_nb.pool.runs import Runs
 from skyward_nb.pool.state import Incoming
+from skyward_nb.protocol.commands import PluginUse
+from skyward_nb.protocol.events import Event, Hello, Phase, RankLost, Step
 from skyward_nb.providers.base import AgentGone, MachineEnded, MachinesEnded, Tell
-from skyward_nb.words.commands import PluginUse
 from skyward_nb.words.errors import (
     HostError,
     HostNotReady,
@@ -28,7 +29,6 @@ from skyward_nb.words.errors import (
     StartError,
     TakenBack,
 )
-from skyward_nb.words.events import Event, Hello, Phase, RankLost, Step
 from skyward_nb.words.spec import PoolSpec
 
 _CONNECT_LIMIT = 60.0

@@ -18,14 +18,14 @@ from typing import Any, NoReturn, TypeVar
 
 from skyward_nb.pool.clients import spell_client
 from skyward_nb.pool.link import Link, LinkLost
-from skyward_nb.pool.loop import LOOP, Work
 from skyward_nb.pool.state import Incoming, SigInt
 from skyward_nb.pool.state_lock import StateLock
 from skyward_nb.pool.switchboard import Switchboard
+from skyward_nb.protocol.commands import Command
+from skyward_nb.protocol.events import Began, Event, Hello, Leaving, Phase, Pong, Refused
+from skyward_nb.protocol.parts import Client
 from skyward_nb.providers.base import AgentGone, Machine, MachineEnded, MachinesEnded
-from skyward_nb.words.commands import Command
-from skyward_nb.words.events import Began, Event, Hello, Leaving, Phase, Pong, Refused
-from skyward_nb.words.parts import Client
+from skyward_nb.providers.loop import LOOP, Work
 
 T = TypeVar("T")
 Watch = Callable[[Event | None], None]

@@ -12,10 +12,10 @@ import socket
 import time
 from collections import deque
 
-from skyward_nb.wire.frames import FrameError, event_frames, frame
-from skyward_nb.words.commands import Attach, Command, Ping
-from skyward_nb.words.events import Aside, Event, Hello, Leaving, LeftOut, Noticed
-from skyward_nb.words.parts import Client
+from skyward_nb.protocol.commands import Attach, Command, Ping
+from skyward_nb.protocol.events import Aside, Event, Hello, Leaving, LeftOut, Noticed
+from skyward_nb.protocol.frames import FrameError, event_frames, frame
+from skyward_nb.protocol.parts import Client
 
 _CHUNK = 1 << 18
 

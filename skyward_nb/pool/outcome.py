@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skyward_nb.cell.source import Cell
-from skyward_nb.pool.ledger import Ledger, Plan
-from skyward_nb.wire.payload import Bundle
-from skyward_nb.wire.pickler import code_names
-from skyward_nb.words.events import RankDone, RankLost
-from skyward_nb.words.parts import Packed, RunCard
+from skyward_nb.names.ledger import Ledger, Plan
+from skyward_nb.pickling.payload import Bundle
+from skyward_nb.pickling.pickler import code_names
+from skyward_nb.protocol.events import RankDone, RankLost
+from skyward_nb.protocol.parts import Packed, RunCard
 
 
 @dataclass(frozen=True)

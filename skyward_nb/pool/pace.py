@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from skyward_nb.words.events import Event
+from skyward_nb.protocol.events import Event
 
 _FIRST_SAMPLE = 0.3
 _SAMPLE_PERIOD = 1.0

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 
+from skyward_nb.names.ledger import Ledger, SourceFinder
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
-from skyward_nb.pool.ledger import Ledger, SourceFinder
 from skyward_nb.pool.lifecycle import Lifecycle
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.outcome import Outcome, RunRequest
@@ -19,10 +19,10 @@ from skyward_nb.pool.renewal import Renewal
 from skyward_nb.pool.run import Run
 from skyward_nb.pool.runs import Planned, Runs, unheard
 from skyward_nb.pool.sending import Sending
+from skyward_nb.protocol.commands import Seen
+from skyward_nb.protocol.events import RankLost
 from skyward_nb.providers.base import Provider
-from skyward_nb.wire.stores import ContentStore
-from skyward_nb.words.commands import Seen
-from skyward_nb.words.events import RankLost
+from skyward_nb.store.stores import ContentStore
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.reachable import Apart, meeting_places
+from skyward_nb.protocol.commands import Listen, Probe
+from skyward_nb.protocol.events import Listening, Phase, Probed
+from skyward_nb.protocol.parts import Endpoint
 from skyward_nb.runtime.reach import WORD
-from skyward_nb.words.commands import Listen, Probe
-from skyward_nb.words.endpoint import Endpoint
-from skyward_nb.words.events import Listening, Phase, Probed
 from skyward_nb.words.findings import Reached
 
 _LIMIT = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping, Sequence
 
-from skyward_nb.words.endpoint import Endpoint
+from skyward_nb.protocol.parts import Endpoint
 from skyward_nb.words.findings import Reached
 
 _MOST_TOLD = 4

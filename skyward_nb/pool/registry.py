@@ -21,15 +21,15 @@ import msgspec
 from msgspec.structs import replace
 
 from skyward_nb.pool.clients import is_running
+from skyward_nb.protocol.commands import Inspect, Look
+from skyward_nb.protocol.events import Condition, Event, Stack
+from skyward_nb.protocol.frames import event_frames, frame
+from skyward_nb.protocol.parts import Client
 from skyward_nb.providers.base import MachineEnded, MachinesEnded
 from skyward_nb.providers.folders import far_root, is_gone, runtime_root
 from skyward_nb.providers.orphans import is_ours
-from skyward_nb.wire.frames import event_frames, frame
-from skyward_nb.wire.stores import AgentGone
-from skyward_nb.words.commands import Inspect, Look
-from skyward_nb.words.events import Condition, Event, Stack
+from skyward_nb.store.stores import AgentGone
 from skyward_nb.words.offers import Bill
-from skyward_nb.words.parts import Client
 from skyward_nb.words.spec import PoolSpec
 
 _FILE = "pool.json"
@@ -99,7 +99,7 @@ def left(entry: Entry, client: Client) -> None:
 
 def give_up(entry: Entry) -> str:
     """End what can be reached of a pool elsewhere, and forget it; what may run on, and costs."""
-    from skyward_nb.pool.loop import release
+    from skyward_nb.providers.loop import release
     from skyward_nb.providers.table import PROVIDERS
 
     try:
@@ -263,7 +263,7 @@ def _connected(entry: Entry) -> Generator[list[socket.socket]]:
             yield [connection]
             return
         # Seldom, and takes a moment.
-        from skyward_nb.pool.loop import LOOP
+        from skyward_nb.providers.loop import LOOP
         from skyward_nb.providers.table import PROVIDERS
 
         connections: list[socket.socket] = []

@@ -18,6 +18,7 @@ from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.replacing import Replacing
 from skyward_nb.pool.sending import Sending
 from skyward_nb.pool.state import PoolPhase, Remedy
+from skyward_nb.protocol.events import Event, Priced, RankLost
 from skyward_nb.providers.base import (
     AgentGone,
     Machine,
@@ -27,7 +28,6 @@ from skyward_nb.providers.base import (
     spell_ended,
 )
 from skyward_nb.words.errors import PoolError, StartError
-from skyward_nb.words.events import Event, Priced, RankLost
 
 Lost = tuple[dict[int, RankLost], list[str]]
 """Ranks that were lost, and names that were on them."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyward_nb.pool.ledger import Plan
+from skyward_nb.names.ledger import Plan
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.run_state import RunState
-from skyward_nb.words.events import Event, RankLost
+from skyward_nb.protocol.events import Event, RankLost
 
 
 @dataclass(eq=False)

@@ -23,8 +23,8 @@ any            all that run said what    they gather it together, if it is the s
 
 from __future__ import annotations
 
-from skyward_nb.words.commands import Command, Cut, Gather, Inspect, Interrupt, Kill
-from skyward_nb.words.events import RankDone, RankLost, Spread, Stack, Stopping, WasCut
+from skyward_nb.protocol.commands import Command, Cut, Gather, Inspect, Interrupt, Kill
+from skyward_nb.protocol.events import RankDone, RankLost, Spread, Stack, Stopping, WasCut
 from skyward_nb.words.ranks import count_ranks
 
 SETTLE = 0.25

@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
+from skyward_nb.names.ledger import Plan
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver, RunWatch
-from skyward_nb.pool.ledger import Plan
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Outcome, RunRequest
 from skyward_nb.pool.renewal import Lost, Renewal
@@ -18,9 +18,9 @@ from skyward_nb.pool.run import Run
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.pool.sending import Sending, digests_in_store
 from skyward_nb.pool.state import Remedy, Send
+from skyward_nb.protocol.events import Began, Phase, RankLost
+from skyward_nb.protocol.parts import RunCard
 from skyward_nb.words.errors import MachineLost
-from skyward_nb.words.events import Began, Phase, RankLost
-from skyward_nb.words.parts import RunCard
 
 _WRITING = 10.0
 """Seconds that ranks have to write what they recorded of a run that is stopped."""

@@ -7,21 +7,21 @@ import marshal
 import sys
 from collections.abc import Callable, Generator, Mapping
 
+from skyward_nb.names.ledger import Plan, changed, no_room, results_in_store
+from skyward_nb.names.rank_versions import RankVersions
+from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
-from skyward_nb.pool.ledger import Plan, changed, no_room, results_in_store
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import Outcome, RunRequest, plan_of
-from skyward_nb.pool.rank_versions import RankVersions
-from skyward_nb.wire.blobs import Damaged
-from skyward_nb.wire.payload import Bundle
-from skyward_nb.wire.stores import ContentStore
-from skyward_nb.words import commands
-from skyward_nb.words.commands import Parcel, SourceFile
+from skyward_nb.protocol import commands
+from skyward_nb.protocol.commands import Parcel, SourceFile
+from skyward_nb.protocol.events import Phase
+from skyward_nb.protocol.parts import Packed
+from skyward_nb.store.blobs import Damaged
+from skyward_nb.store.stores import ContentStore
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.events import Phase
-from skyward_nb.words.parts import Packed
 from skyward_nb.words.ranks import count_ranks
 
 _PATH = "sys.path"

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from skyward_nb.pool.run_state import RunState
-from skyward_nb.words.commands import Command
-from skyward_nb.words.events import (
+from skyward_nb.protocol.commands import Command
+from skyward_nb.protocol.events import (
     Event,
     Phase,
     RankDone,

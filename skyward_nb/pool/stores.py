@@ -8,17 +8,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
+from skyward_nb.pickling.payload import Bundle
+from skyward_nb.protocol.events import Phase
+from skyward_nb.protocol.parts import Packed
 from skyward_nb.providers.base import Machine
-from skyward_nb.wire.concurrently import run_concurrently
-from skyward_nb.wire.fan import Fan, FannedStores
-from skyward_nb.wire.payload import Bundle
-from skyward_nb.wire.private_memory import PrivateMemory
-from skyward_nb.wire.remote_store import RemoteStore
-from skyward_nb.wire.several_stores import SeveralStores
-from skyward_nb.wire.stores import ContentStore, no_tick
+from skyward_nb.store.fan import Fan, FannedStores
+from skyward_nb.store.private_memory import PrivateMemory
+from skyward_nb.store.remote_store import RemoteStore
+from skyward_nb.store.several_stores import SeveralStores
+from skyward_nb.store.stores import ContentStore, no_tick
+from skyward_nb.system.concurrently import run_concurrently
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.events import Phase
-from skyward_nb.words.parts import Packed
 
 TELL_FROM = 8_000_000
 """Bytes from which on somebody waits for them."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.state import Incoming, SigInt
-from skyward_nb.words.events import Event
+from skyward_nb.protocol.events import Event
 
 _INTERRUPT, _NUDGE = b"i", b"n"
 

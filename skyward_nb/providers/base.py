@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from skyward_nb.wire.stores import AgentGone as AgentGone
-from skyward_nb.wire.stores import ContentStore
-from skyward_nb.words.events import Noted, Phase, Priced, Step
+from skyward_nb.protocol.events import Noted, Phase, Priced, Step
+from skyward_nb.store.stores import AgentGone as AgentGone
+from skyward_nb.store.stores import ContentStore
 from skyward_nb.words.nodes import NodeWord
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec

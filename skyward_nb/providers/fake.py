@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from skyward_nb.protocol.events import Phase, Step
 from skyward_nb.providers.base import (
     AgentGone,
     Machine,
@@ -33,8 +34,7 @@ from skyward_nb.providers.folders import (
 )
 from skyward_nb.providers.local import LocalMachine
 from skyward_nb.providers.orphans import is_ours
-from skyward_nb.wire.remote_store import RemoteStore
-from skyward_nb.words.events import Phase, Step
+from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 

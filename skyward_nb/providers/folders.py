@@ -28,7 +28,7 @@ from skyward_nb.providers.orphans import (
     is_ours,
     size_of,
 )
-from skyward_nb.wire import partition, processes
+from skyward_nb.system import partition, processes
 from skyward_nb.words.errors import RuntimeFolderError
 
 _SOCKET_LIMIT = 100

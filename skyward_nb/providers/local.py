@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 
+from skyward_nb.protocol.events import Phase, Step
 from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.folders import (
     PoolFolders,
@@ -27,11 +28,10 @@ from skyward_nb.providers.folders import (
     sweep,
 )
 from skyward_nb.providers.orphans import is_ours
-from skyward_nb.wire import nvidia, partition
-from skyward_nb.wire.blobs import BlobStore
-from skyward_nb.wire.processes import noted
+from skyward_nb.store.blobs import BlobStore
+from skyward_nb.system import nvidia, partition
+from skyward_nb.system.processes import noted
 from skyward_nb.words.errors import AcceleratorError, StartError
-from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.image import Image
 from skyward_nb.words.mig import advice, is_called, most_of, slices_of, visible_cards
 from skyward_nb.words.spec import PoolSpec

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from skyward_nb.wire import processes
+from skyward_nb.system import processes
 from skyward_nb.words.errors import spell_size
 
 _ROUNDS = 5

@@ -16,9 +16,9 @@ from typing import Any
 
 from skyward_nb.compat.keras_private import strategy_of
 from skyward_nb.compat.tensorflow_private import processes_of
+from skyward_nb.pickling import foreign
 from skyward_nb.runtime.here import instance_info
 from skyward_nb.runtime.hooks import Changes, is_shown
-from skyward_nb.wire import foreign
 
 _FAILS = (
     "Keras 3's {name} does not work under MultiWorkerMirroredStrategy (keras issue 20585). What "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from skyward_nb.words.events import Event
+from skyward_nb.protocol.events import Event
 
 _emit: Callable[[Event], None] | None = None
 _current = 0

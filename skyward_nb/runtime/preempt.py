@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from skyward_nb.words.commands import TakenBack
+from skyward_nb.protocol.commands import TakenBack
 
 F = TypeVar("F", bound=Callable[[], object])
 _lock = threading.Lock()

@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, SupportsFloat, TypeVar
 
+from skyward_nb.protocol.events import Metric, Progress
 from skyward_nb.runtime import outlet
 from skyward_nb.runtime.here import instance_info
-from skyward_nb.words.events import Metric, Progress
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from skyward_nb.runtime.here import instance_info
-from skyward_nb.wire.addresses import family_of
+from skyward_nb.system.addresses import family_of
 from skyward_nb.words.findings import Link, Reached
 
 _LIFE = 60.0

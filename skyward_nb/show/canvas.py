@@ -16,8 +16,8 @@ from skyward_nb.compat.ipywidgets_private import bundle_of
 from skyward_nb.picture import page, sheet, table
 from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.text import as_text
-from skyward_nb.pool.view import Entry, Line, Shown, View, open_lines
-from skyward_nb.words.events import Display, Output
+from skyward_nb.protocol.events import Display, Output
+from skyward_nb.view.view import Entry, Line, Shown, View, open_lines
 
 LIVE_LINES = 30
 LIVE_LETTERS = 400

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TextIO
 
-from skyward_nb.pool.sgr import plain
+from skyward_nb.view.sgr import plain
 
 _WIPE = "\r\x1b[2K"
 _USUAL_WIDTH = 80

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
+from skyward_nb.names.ledger import Plan
 from skyward_nb.picture.wording import sent_words
-from skyward_nb.pool.folding import fold, trimmed
-from skyward_nb.pool.ledger import Plan
-from skyward_nb.pool.view import Line, RankView, RunState, Shown, View
+from skyward_nb.protocol.events import Display, Event, Output, Phase, Progress
 from skyward_nb.show.canvas import Canvas
-from skyward_nb.words.events import Display, Event, Output, Phase, Progress
+from skyward_nb.view.folding import fold, trimmed
+from skyward_nb.view.view import Line, RankView, RunState, Shown, View
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.ranks import spell_ranks
 

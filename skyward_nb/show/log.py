@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from skyward_nb.picture.oneline import of_the_run, one_line
 from skyward_nb.picture.text import closing_text, kinds
 from skyward_nb.picture.wording import clock
-from skyward_nb.pool.folding import fold
-from skyward_nb.pool.terminal import Screen, feed
-from skyward_nb.pool.view import Entry, Line, RankView, View
+from skyward_nb.protocol.events import Display, Output, RankDone
 from skyward_nb.show.console import CONSOLE, Console, printable
-from skyward_nb.words.events import Display, Output, RankDone
+from skyward_nb.view.folding import fold
+from skyward_nb.view.terminal import Screen, feed
+from skyward_nb.view.view import Entry, Line, RankView, View
 from skyward_nb.words.ranks import count_ranks, spell_ranks
 
 _SELDOM = 10.0

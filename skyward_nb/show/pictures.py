@@ -8,12 +8,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from skyward_nb.pool.logbook import Logbook
+from skyward_nb.logs.logbook import Logbook
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.view import View
-from skyward_nb.show.display import RunDisplay
-from skyward_nb.words.errors import PoolError, spell_size
-from skyward_nb.words.events import (
+from skyward_nb.protocol.events import (
     Clear,
     Display,
     Event,
@@ -25,6 +22,9 @@ from skyward_nb.words.events import (
     RankLost,
     Stage,
 )
+from skyward_nb.show.display import RunDisplay
+from skyward_nb.view.view import View
+from skyward_nb.words.errors import PoolError, spell_size
 
 _NO_LOCK = contextlib.nullcontext()
 _KEPT = 8

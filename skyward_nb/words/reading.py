@@ -37,3 +37,14 @@ def near_words(word: str, known: Iterable[str]) -> str:
     """`; did you mean x?`, or nothing."""
     match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {match[0]}?" if match else ""
+
+
+def clock(seconds: float) -> str:
+    """Seconds as a person reads them: `8 ms`, `3.1 s`, `12:07`."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -10,9 +10,9 @@ import time
 def main(nodes: int) -> None:
     began = time.monotonic()
     from skyward_nb.pool.pool import Pool
+    from skyward_nb.protocol.events import Event, Step
     from skyward_nb.providers.table import PROVIDERS
     from skyward_nb.words.aws import AWSAccess
-    from skyward_nb.words.events import Event, Step
     from skyward_nb.words.image import Image
     from skyward_nb.words.spec import PoolSpec
 

@@ -18,7 +18,7 @@ from cluster.town import Town
 from contenders import OURS
 
 import skyward_nb as sky
-from skyward_nb.wire.blobs import digest_of
+from skyward_nb.store.blobs import digest_of
 
 pytestmark = pytest.mark.skipif(bool(why_no_boxes()), reason=why_no_boxes())
 

@@ -14,13 +14,13 @@ from pools import request, values
 from terminals import begun, document, ended, sky
 from waiting import until
 
-from skyward_nb.api.check import Standing
-from skyward_nb.api.options import Asked
-from skyward_nb.api.status import PoolRow
 from skyward_nb.cli.commands import down
 from skyward_nb.cli.documents import Check, Down, Hang, Status, Sweep
+from skyward_nb.options.options import Asked
 from skyward_nb.providers.fake import FakeMachine
 from skyward_nb.providers.folders import runtime_root
+from skyward_nb.reports.check import Standing
+from skyward_nb.reports.status import PoolRow
 
 
 def test_a_pool_that_somebody_uses(make):

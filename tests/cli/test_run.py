@@ -10,7 +10,7 @@ import pytest
 from leaks import traces
 from terminals import said, sky
 
-from skyward_nb.api.script import ScriptEnd, _exit_code
+from skyward_nb.cli.script import ScriptEnd, _exit_code
 from skyward_nb.words.errors import RankDied
 
 BOTH = [0, 1]

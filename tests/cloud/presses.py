@@ -6,7 +6,7 @@ import os
 import signal
 
 from skyward_nb.pool.lines import Watch
-from skyward_nb.words.events import Event, Step
+from skyward_nb.protocol.events import Event, Step
 
 
 def interrupts_at(step: str) -> Watch:

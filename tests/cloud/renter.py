@@ -8,10 +8,10 @@ import time
 from cloud.sky import Called
 from cloud.sky import Cloud as Sky
 
+from skyward_nb.protocol.events import Noted, Step
 from skyward_nb.providers.aws import calls, ending, keys, ledger
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.words.aws import AWSAccess
-from skyward_nb.words.events import Noted, Step
 from skyward_nb.words.offers import InstanceType, Offer, Price
 from skyward_nb.words.spec import PoolSpec
 

@@ -8,9 +8,9 @@ import pytest
 from pools import found, request, start
 from waiting import until
 
+from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
 from skyward_nb.providers.aws import ledger, quoting
-from skyward_nb.wire.payload import unpack
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.image import Image
 from skyward_nb.words.offers import InstanceType, Offer, Price, Quote

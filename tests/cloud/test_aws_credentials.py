@@ -9,7 +9,7 @@ import pytest
 from cloud.sky import Cloud
 
 import skyward_nb as sky
-from skyward_nb.api.arguments import spec_for
+from skyward_nb.options.arguments import spec_for
 from skyward_nb.providers.aws import calls
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
 

@@ -13,13 +13,13 @@ import pytest
 from cloud.renter import CPU, GPU, OTHER, Renter, launches, offer
 from cloud.sky import Cloud
 
-from skyward_nb.api.sweeping import clean_up
 from skyward_nb.providers.aws import ending, launch, ledger, sweep
 from skyward_nb.providers.aws.images import MachineImage
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.network import Street
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.folders import far_root
+from skyward_nb.reports.sweeping import clean_up
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
 

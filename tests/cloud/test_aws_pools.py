@@ -9,12 +9,12 @@ from cloud.offered import KIND, OFFER, ZONES, started, swept, wanted
 from pools import found, request, values
 from waiting import until
 
+from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
+from skyward_nb.protocol.events import Output, Step
 from skyward_nb.providers.aws import boot, launch, quoting, renting
 from skyward_nb.providers.ssh.machine import SSHMachine
-from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError, StartError
-from skyward_nb.words.events import Output, Step
 from skyward_nb.words.offers import Offer, Quote
 from skyward_nb.words.spec import PoolSpec
 

@@ -21,11 +21,11 @@ from cloud.replaced import (
 from pools import found, values
 from waiting import until
 
-from skyward_nb.api import found_pools
 from skyward_nb.pool import registry
+from skyward_nb.protocol.events import Noted, Step
 from skyward_nb.providers.aws import ledger, quoting, sweep
+from skyward_nb.reports import found_pools
 from skyward_nb.words.errors import PoolError, TakenBack
-from skyward_nb.words.events import Noted, Step
 
 pytestmark = pytest.mark.timeout(300)
 

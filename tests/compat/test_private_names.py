@@ -34,7 +34,7 @@ INSIDE = (
 """Modules whose names say it in no underscore."""
 _BELOW = tuple(f"{each}." for each in INSIDE)
 WORDS = {
-    ("api/run_notes.py", "_object"): "an end of names of collectives",
+    ("reports/run_notes.py", "_object"): "an end of names of collectives",
     ("bootstrap/uv.py", "_USERNAME"): "an end of variables' names",
     ("bootstrap/uv.py", "_PASSWORD"): "an end of variables' names",
     ("node/imports.py", "_abc_impl"): "what abc puts into classes, so that it is left alone",
@@ -45,14 +45,17 @@ WORDS = {
     ("runtime/transformers_bars.py", "_per_second"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_runtime"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_time"): "an end of names of metrics",
-    ("wire/foreign.py", "_ctypes"): "by the name of its class a kind of object is known",
-    ("wire/foreign.py", "_Pointer"): "by the name of its class a kind of object is known",
-    ("wire/foreign.py", "_lru_cache_wrapper"): "by the name of its class a kind of object is known",
+    ("pickling/foreign.py", "_ctypes"): "by the name of its class a kind of object is known",
+    ("pickling/foreign.py", "_Pointer"): "by the name of its class a kind of object is known",
+    (
+        "pickling/foreign.py",
+        "_lru_cache_wrapper",
+    ): "by the name of its class a kind of object is known",
 }
 """Text that is a word, and not asked for as a name of a package."""
 PROTOCOLS = {"_render_traceback_", "_repr_pretty_"}
 """What IPython documents for classes of anybody."""
-OUR_OWN = {("api/asynchronous.py", "self._pool._submit")}
+OUR_OWN = {("functions/asynchronous.py", "self._pool._submit")}
 """Private to another class of ours."""
 _NAME = re.compile(r"\w+(\.\w+)*")
 OURS = "_skyward_"

@@ -1,4 +1,4 @@
-"""cloudpickle takes functions and classes apart as `wire/pickler` does after it: what it forgot would be lost."""
+"""cloudpickle takes functions and classes apart as `pickling/pickler` does after it: what it forgot would be lost."""
 
 import io
 
@@ -6,9 +6,7 @@ import cloudpickle
 
 from skyward_nb.compat import cloudpickle_private
 
-_OURS = (
-    f"wire/pickler.py does as cloudpickle does, and that has changed with {cloudpickle.__version__}"
-)
+_OURS = f"pickling/pickler.py does as cloudpickle does, and that has changed with {cloudpickle.__version__}"
 _SLOTS = {
     "__name__", "__qualname__", "__annotations__", "__kwdefaults__", "__defaults__", "__module__",
     "__doc__", "__closure__", "_cloudpickle_submodules", "__globals__",

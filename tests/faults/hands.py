@@ -14,7 +14,7 @@ from faults.matrix import BY_ITSELF, Case, End, Fault, Moment
 from faults.scenes import Script
 
 from skyward_nb.pool import registry
-from skyward_nb.words.events import Output, Stage
+from skyward_nb.protocol.events import Output, Stage
 
 FROZEN_FOR = 0.45
 RESETS = 8

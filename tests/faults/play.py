@@ -19,13 +19,13 @@ from faults.scenes import AFTER, CHECK, KEPT, Script
 from faults.stand import Stand
 from pools import found, request, values
 
-from skyward_nb.api.failures import died, exception_of
+from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool.outcome import Outcome
 from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Output, Step
 from skyward_nb.providers.local import LocalProvider
-from skyward_nb.wire.payload import unpack
+from skyward_nb.reports.failures import died, exception_of
 from skyward_nb.words.errors import PoolError, StartError
-from skyward_nb.words.events import Output, Step
 from skyward_nb.words.spec import PoolSpec
 
 TIMEOUT = 0.3

@@ -16,8 +16,8 @@ from faults.stand import grace_of
 from skyward_nb.pool.run import Run
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.pool.state import Deliver, Ended, PoolPhase, PoolState, Remedy, Send, SigInt
-from skyward_nb.words.commands import Cut, Inspect, Interrupt, Kill
-from skyward_nb.words.events import Failure, RankDone, RankLost, Stack, Stopping, WasCut
+from skyward_nb.protocol.commands import Cut, Inspect, Interrupt, Kill
+from skyward_nb.protocol.events import Failure, RankDone, RankLost, Stack, Stopping, WasCut
 
 AGENT, RANK = 0.002, 0.005
 """Seconds after which an agent, and a rank, answers."""

@@ -16,8 +16,8 @@ from faults.matrix import Case, Fault
 from leaks import traces
 from pools import start, values
 
-from skyward_nb.pool.loop import LOOP
 from skyward_nb.providers import folders
+from skyward_nb.providers.loop import LOOP
 
 GRACE = 0.5
 GRACE_OF_MANY = 1.5

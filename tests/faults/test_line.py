@@ -15,11 +15,11 @@ from faults.channel import DOWN, UP, Channel, Rule, found_through, pool_through
 from faults.hands import HANG, Hang, agent_of
 from pools import request, values
 
-from skyward_nb.wire.frames import Cutter, command_frames, event_frames
-from skyward_nb.wire.payload import unpack
-from skyward_nb.words.commands import Run
+from skyward_nb.pickling.payload import unpack
+from skyward_nb.protocol.commands import Run
+from skyward_nb.protocol.events import Output, Phase
+from skyward_nb.protocol.frames import Cutter, command_frames, event_frames
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.events import Output, Phase
 
 # A command that came twice would count twice.
 COUNTS = "count = globals().get('count', 0) + 1\nprint('run', count)\nprint('done')\ncount"

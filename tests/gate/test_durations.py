@@ -13,7 +13,7 @@ TESTS = {
     "tests/pool/test_pool.py::test_a[1-2::3]": 31.0,
     "tests/pool/test_pool.py::test_b": 30.5,
     "tests/words/test_spec.py::test_c": 0.25,
-    "tests/api/test_compute.py::test_d": 12.0,
+    "tests/functions/test_compute.py::test_d": 12.0,
 }
 
 
@@ -30,7 +30,7 @@ def test_a_file_above_its_limit_is_named():
 
 def test_seconds_are_summed_by_file_and_by_folder():
     assert by(TESTS, file_of)["tests/pool/test_pool.py"] == 61.5
-    assert list(by(TESTS, folder_of)) == ["pool", "api", "words"]
+    assert list(by(TESTS, folder_of)) == ["pool", "functions", "words"]
 
 
 def test_the_table_tells_tests_seconds_and_what_they_start():

@@ -54,7 +54,7 @@ def test_every_path_named_is_there(page):
 @pytest.mark.parametrize(
     ("line", "lacks"),
     [
-        ("`pool/run_state.py`, `ledger.py`", []),
+        ("`pool/run_state.py`, `state.py`", []),
         ("`pool/run_state`, `pool/run_state.RunState`, `tests/pool/`", []),
         ("`notebook/left.py`", ["notebook/left.py"]),
         ("`pool/run_state.Nobody`", ["pool/run_state.Nobody"]),

@@ -15,12 +15,11 @@ from contextlib import contextmanager
 
 from waiting import until
 
+from skyward_nb.hangs.stacks import threads
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.plugins.collectives import waits_in
 from skyward_nb.pool.link import Link
-from skyward_nb.pool.stacks import threads
-from skyward_nb.providers.local import LocalProvider
-from skyward_nb.words.commands import (
+from skyward_nb.protocol.commands import (
     Cut,
     Fork,
     Inspect,
@@ -32,7 +31,7 @@ from skyward_nb.words.commands import (
     SourceFile,
     Stop,
 )
-from skyward_nb.words.events import (
+from skyward_nb.protocol.events import (
     Output,
     RankDone,
     RankLost,
@@ -42,8 +41,9 @@ from skyward_nb.words.events import (
     Stack,
     WasCut,
 )
+from skyward_nb.protocol.parts import Client
+from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.info import place
-from skyward_nb.words.parts import Client
 from skyward_nb.words.spec import PoolSpec
 
 PATIENCE = 60.0

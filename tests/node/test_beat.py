@@ -7,11 +7,11 @@ import pytest
 from leaks import leaves_nothing
 from pools import found, start
 
+from skyward_nb.protocol.commands import Attach, Beat
+from skyward_nb.protocol.events import Hello
+from skyward_nb.protocol.frames import event_frames, frame
+from skyward_nb.protocol.parts import Client
 from skyward_nb.providers.folders import runtime_root
-from skyward_nb.wire.frames import event_frames, frame
-from skyward_nb.words.commands import Attach, Beat
-from skyward_nb.words.events import Hello
-from skyward_nb.words.parts import Client
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from waiting import until
 
 from skyward_nb.node import deaths
 from skyward_nb.node.deaths import HUNG_UP, Deaths
-from skyward_nb.wire.payload import unpack
-from skyward_nb.words.commands import Sample
-from skyward_nb.words.events import Telemetry
+from skyward_nb.pickling.payload import unpack
+from skyward_nb.protocol.commands import Sample
+from skyward_nb.protocol.events import Telemetry
 
 OUTSIDE = "killed by SIGKILL (from outside; no sign of memory running out)"
 

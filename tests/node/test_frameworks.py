@@ -7,7 +7,7 @@ import pytest
 from skyward_nb.node import frameworks
 from skyward_nb.node.frameworks import Frameworks
 from skyward_nb.plugins.base import Place, PlainPlugin
-from skyward_nb.words.commands import PluginUse
+from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.info import InstanceInfo
 
 

@@ -13,9 +13,9 @@ from leaks import gone_within, leaves_nothing, traces
 from node.drivers import driver
 from waiting import until
 
-from skyward_nb.pool.stacks import threads
-from skyward_nb.words.commands import Inspect
-from skyward_nb.words.events import RankLost, Stack
+from skyward_nb.hangs.stacks import threads
+from skyward_nb.protocol.commands import Inspect
+from skyward_nb.protocol.events import RankLost, Stack
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from skyward_nb.node import parts
 from skyward_nb.node.journal import Journal, JournalLimits
-from skyward_nb.wire.frames import event_frames, frame
-from skyward_nb.words.events import (
+from skyward_nb.protocol.events import (
     Began,
     Clear,
     Display,
@@ -28,7 +27,8 @@ from skyward_nb.words.events import (
     Step,
     WasCut,
 )
-from skyward_nb.words.parts import RunCard
+from skyward_nb.protocol.frames import event_frames, frame
+from skyward_nb.protocol.parts import RunCard
 
 SHOWN = [
     Output(0, "stdout", "x", 1),

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from skyward_nb.node import notices
-from skyward_nb.words.commands import TakenBack
+from skyward_nb.protocol.commands import TakenBack
 
 NOTICE = '{"action": "terminate", "time": "2026-11-22T10:00:00Z"}'
 

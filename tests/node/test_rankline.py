@@ -11,8 +11,8 @@ from leaks import leaves_nothing
 from node import speaker
 
 from skyward_nb.node.rankline import RankLine
-from skyward_nb.wire.frames import event_frames
-from skyward_nb.words.events import Output
+from skyward_nb.protocol.events import Output
+from skyward_nb.protocol.frames import event_frames
 
 
 class Ear:

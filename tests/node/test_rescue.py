@@ -10,9 +10,9 @@ import pytest
 from leaks import leaves_nothing
 from node.drivers import driver
 
+from skyward_nb.hangs.stacks import threads
 from skyward_nb.plugins.collectives import waits_in
-from skyward_nb.pool.stacks import threads
-from skyward_nb.words.events import Output
+from skyward_nb.protocol.events import Output
 
 pytestmark = [
     pytest.mark.torch,

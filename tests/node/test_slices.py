@@ -14,9 +14,9 @@ from gpus import ANSWERS, Nvidia, gpu
 from skyward_nb.node.gpus import cards, gpu_of
 from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.plugins.base import find_plugin, uses_of
-from skyward_nb.wire.nvidia import read_cards
+from skyward_nb.protocol.commands import Fork
+from skyward_nb.system.nvidia import read_cards
 from skyward_nb.words.accelerators import Accelerator
-from skyward_nb.words.commands import Fork
 from skyward_nb.words.info import Peer, place
 from skyward_nb.words.mig import Slice
 from skyward_nb.words.spec import PoolSpec

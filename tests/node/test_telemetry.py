@@ -14,8 +14,8 @@ import pytest
 from skyward_nb.cell.source import compile_cell
 from skyward_nb.node.telemetry import Sampler, Spent, Subject, spent_since
 from skyward_nb.pool.outcome import RunRequest
-from skyward_nb.words.commands import Sample
-from skyward_nb.words.events import Telemetry
+from skyward_nb.protocol.commands import Sample
+from skyward_nb.protocol.events import Telemetry
 
 MB = 1_000_000
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from kernels import ready
 
-from skyward_nb.api.survey import pair_to_measure, survey, survey_lines, why_not_reduced
+from skyward_nb.reports.survey import pair_to_measure, survey, survey_lines, why_not_reduced
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.findings import Facts, Link, Reached, Timing
 from skyward_nb.words.spec import PoolSpec

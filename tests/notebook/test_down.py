@@ -13,11 +13,11 @@ from pools import found, request
 
 from skyward_nb.notebook.session import Session
 from skyward_nb.notebook.verbs import do
+from skyward_nb.pickling import home
 from skyward_nb.pool import registry
+from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.fake import FakeMachine
-from skyward_nb.wire import home
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.events import Phase
 from skyward_nb.words.offers import Bill
 
 

@@ -8,11 +8,11 @@ from types import FunctionType, ModuleType, SimpleNamespace
 
 import pytest
 
-from skyward_nb.api.frameworks import Notebook, choose, choose_for_script, imports_of
-from skyward_nb.api.help import complete, help_text
-from skyward_nb.api.options import parse
-from skyward_nb.api.sources import is_own
 from skyward_nb.cell.names import cell_names
+from skyward_nb.options.frameworks import Notebook, choose, choose_for_script, imports_of
+from skyward_nb.options.help import complete, help_text
+from skyward_nb.options.options import parse
+from skyward_nb.reports.sources import is_own
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.api.failures import show
-from skyward_nb.api.groups import is_shown, leave, show_groups
+from skyward_nb.reports.failures import show
+from skyward_nb.reports.groups import is_shown, leave, show_groups
 
 
 @pytest.fixture

@@ -267,7 +267,7 @@ def test_what_a_star_import_binds_is_the_ranks_own(notebook):
 def test_no_room_in_memory_goes_to_disk_with_a_word(tmp_path):
     env = {"SKYWARD_SPILL_DIR": str(tmp_path / "spill")}
     with kernel(**env) as running:
-        running.run("from skyward_nb.wire import blobs\nblobs.memory_room = lambda folder: 0")
+        running.run("from skyward_nb.store import blobs\nblobs.memory_room = lambda folder: 0")
         running.run("big = bytes(1_000_000)")
         ran = running.run("%%sky_remote nodes=2\nlen(big)")
         assert ran.result == "[0-1] 1000000"

@@ -12,8 +12,8 @@ import pytest
 from kernels import Marks, kernel
 from leaks import gone_within, traces
 
-from skyward_nb.api.profiles import FOLDER, MERGED, lines, told, write
-from skyward_nb.api.specs import check_profile
+from skyward_nb.options.specs import check_profile
+from skyward_nb.reports.profiles import FOLDER, MERGED, lines, told, write
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.profile import Collective, CommProfile
 from skyward_nb.words.spec import PoolSpec

@@ -14,7 +14,7 @@ from skyward_nb.picture.curves import MOST_LINES, curve, suits_log, title
 from skyward_nb.picture.legend import COLOURS, DASHES, MEAN, TEXT
 from skyward_nb.picture.scales import Scale, compact, nice_step
 from skyward_nb.picture.strokes import straightened
-from skyward_nb.pool.series import Series, extended, mean_of
+from skyward_nb.view.series import Series, extended, mean_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 

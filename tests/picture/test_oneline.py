@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from picture import views
 
 from skyward_nb.picture.oneline import one_line
-from skyward_nb.pool.folding import fold
-from skyward_nb.pool.view import RankView, View
-from skyward_nb.words.events import Output, Progress, RankDone, RankReady, Step
+from skyward_nb.protocol.events import Output, Progress, RankDone, RankReady, Step
+from skyward_nb.view.folding import fold
+from skyward_nb.view.view import RankView, View
 
 METRIC = "loss 0.01943 (0.01887 – 0.02)"
 

@@ -9,9 +9,9 @@ from picture import views
 
 from skyward_nb.picture import page, table
 from skyward_nb.picture.text import as_text
-from skyward_nb.pool.folding import fold
-from skyward_nb.pool.view import RankView, View
-from skyward_nb.words.events import Display, Metric, Output
+from skyward_nb.protocol.events import Display, Metric, Output
+from skyward_nb.view.folding import fold
+from skyward_nb.view.view import RankView, View
 
 VOID = {"img", "br", "input", "meta", "hr"}
 
@@ -104,7 +104,7 @@ def test_what_is_printed_is_escaped_and_what_is_displayed_is_not():
 
 
 def test_names_of_metrics_and_loops_are_escaped():
-    from skyward_nb.words.events import Metric, Progress
+    from skyward_nb.protocol.events import Metric, Progress
 
     view = fold(
         View(ranks={0: RankView()}),

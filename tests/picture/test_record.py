@@ -9,9 +9,9 @@ from picture import views
 
 from skyward_nb.picture import record
 from skyward_nb.picture.page import as_html
-from skyward_nb.pool.folding import fold
-from skyward_nb.pool.view import RankView, View
-from skyward_nb.words.events import Metric, Output
+from skyward_nb.protocol.events import Metric, Output
+from skyward_nb.view.folding import fold
+from skyward_nb.view.view import RankView, View
 
 jsonschema = Later("jsonschema")
 

@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 from picture import views
 
+from skyward_nb.names.ledger import Row
 from skyward_nb.picture import wording
 from skyward_nb.picture.page import as_html
 from skyward_nb.picture.text import as_text
-from skyward_nb.pool.folding import fold
-from skyward_nb.pool.ledger import Row
-from skyward_nb.pool.view import RankView, View
-from skyward_nb.words.events import Metric, Noted, Progress, RankLost, Step
+from skyward_nb.protocol.events import Metric, Noted, Progress, RankLost, Step
+from skyward_nb.view.folding import fold
+from skyward_nb.view.view import RankView, View
 from skyward_nb.words.offers import Bill
 
 

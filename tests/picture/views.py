@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from skyward_nb.pool.folding import fold
-from skyward_nb.pool.ledger import Row
-from skyward_nb.pool.view import RankView, View
-from skyward_nb.words.events import (
+from skyward_nb.names.ledger import Row
+from skyward_nb.protocol.events import (
     Display,
     Gpu,
     Metric,
@@ -19,6 +17,8 @@ from skyward_nb.words.events import (
     Step,
     Telemetry,
 )
+from skyward_nb.view.folding import fold
+from skyward_nb.view.view import RankView, View
 
 
 def starting() -> View:

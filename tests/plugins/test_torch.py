@@ -158,7 +158,7 @@ def test_the_place_is_true_in_every_field_also_of_a_later_generation(notebook, t
 
 def test_torch_missing_names_the_install(monkeypatch):
     from skyward_nb.plugins.base import check_installed
-    from skyward_nb.words.commands import PluginUse
+    from skyward_nb.protocol.commands import PluginUse
     from skyward_nb.words.errors import MissingDependency
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -587,7 +587,7 @@ def test_on_cpu_there_is_no_device():
 
 
 def test_more_ranks_than_gpus_want_gloo():
-    from skyward_nb.api.specs import spec_of
+    from skyward_nb.options.specs import spec_of
     from skyward_nb.words.accelerators import Accelerator
     from skyward_nb.words.errors import OptionError
     from skyward_nb.words.spec import PoolSpec

@@ -6,10 +6,10 @@ import warnings
 import pytest
 from pools import request, values
 
+from skyward_nb.pickling import foreign
+from skyward_nb.pickling.payload import unpack
+from skyward_nb.protocol.events import Metric, Metrics, Progress
 from skyward_nb.runtime import keras_alone
-from skyward_nb.wire import foreign
-from skyward_nb.wire.payload import unpack
-from skyward_nb.words.events import Metric, Metrics, Progress
 from skyward_nb.words.info import COMPUTE_POOL, Peer, environment, place
 from skyward_nb.words.spec import PoolSpec
 

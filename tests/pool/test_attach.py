@@ -13,13 +13,13 @@ import pytest
 from pools import found, request, start, values
 from waiting import until
 
+from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Output, Phase, RankLost
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.local import LocalProvider
-from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.events import Output, Phase, RankLost
 from skyward_nb.words.spec import PoolSpec
 
 COUNTS = "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)\n'end'"

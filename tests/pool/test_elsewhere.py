@@ -13,14 +13,15 @@ import pytest
 from pools import found, request, values
 from waiting import until
 
+from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import generations, probing, registry, stores
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.reachable import Apart
+from skyward_nb.protocol.events import Output, Phase
 from skyward_nb.providers.fake import FakeMachine, FakeProvider
 from skyward_nb.providers.folders import far_root
-from skyward_nb.wire.blobs import digest_of
-from skyward_nb.wire.payload import unpack
-from skyward_nb.wire.remote_store import RemoteStore
+from skyward_nb.store.blobs import digest_of
+from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.words.errors import (
     BudgetSpent,
     MissingDependency,
@@ -28,7 +29,6 @@ from skyward_nb.words.errors import (
     PoolError,
     StartError,
 )
-from skyward_nb.words.events import Output, Phase
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 

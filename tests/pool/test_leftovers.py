@@ -17,7 +17,7 @@ from pools import values
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers import folders
 from skyward_nb.providers.local import LocalMachine, LocalProvider
-from skyward_nb.wire import processes
+from skyward_nb.system import processes
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.spec import PoolSpec
 

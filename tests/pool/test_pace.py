@@ -3,7 +3,7 @@
 import time
 
 from skyward_nb.pool.pace import Pace
-from skyward_nb.words.events import Phase
+from skyward_nb.protocol.events import Phase
 
 
 def test_no_time_passes_while_it_is_drawn():

@@ -14,10 +14,10 @@ import pytest
 from pools import request, values
 from waiting import until
 
+from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
-from skyward_nb.wire.payload import unpack
+from skyward_nb.protocol.events import Output
 from skyward_nb.words.errors import PoolError, StartError
-from skyward_nb.words.events import Output
 
 
 def test_a_pool_opens_and_closes_without_a_trace(make):

@@ -3,7 +3,7 @@
 import pytest
 
 from skyward_nb.pool.reachable import Apart, meeting_places
-from skyward_nb.words.endpoint import Endpoint
+from skyward_nb.protocol.parts import Endpoint
 from skyward_nb.words.findings import Reached
 
 NAMES = ("gpu1", "gpu2", "gpu3")

@@ -8,7 +8,12 @@ import psutil
 import pytest
 from pools import found
 
-from skyward_nb.api.found_pools import (
+from skyward_nb.pool import registry
+from skyward_nb.protocol.parts import Client
+from skyward_nb.providers.base import AgentGone, MachineEnded
+from skyward_nb.providers.folders import far_root
+from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.reports.found_pools import (
     announcement,
     choose,
     forget,
@@ -17,13 +22,8 @@ from skyward_nb.api.found_pools import (
     silent,
     unanswered,
 )
-from skyward_nb.pool import registry
-from skyward_nb.providers.base import AgentGone, MachineEnded
-from skyward_nb.providers.folders import far_root
-from skyward_nb.providers.table import PROVIDERS
 from skyward_nb.words.errors import PoolError, TakenBack
 from skyward_nb.words.offers import Bill
-from skyward_nb.words.parts import Client
 from skyward_nb.words.spec import PoolSpec
 
 

@@ -12,9 +12,9 @@ from pools import found, request, values
 from waiting import until
 
 from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Noticed, Step
 from skyward_nb.providers.fake import FakeMachine, FakeProvider
 from skyward_nb.words.errors import LaunchError, NotReplaced, PayloadError, PoolError, StartError
-from skyward_nb.words.events import Noticed, Step
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 

@@ -4,8 +4,16 @@ import msgspec
 
 from skyward_nb.node.deaths import ENDED
 from skyward_nb.pool.run_state import CUT_AFTER, SETTLE, RunState
-from skyward_nb.words.commands import Cut, Gather, Inspect, Interrupt, Kill
-from skyward_nb.words.events import Failure, RankDone, RankLost, Spread, Stack, Stopping, WasCut
+from skyward_nb.protocol.commands import Cut, Gather, Inspect, Interrupt, Kill
+from skyward_nb.protocol.events import (
+    Failure,
+    RankDone,
+    RankLost,
+    Spread,
+    Stack,
+    Stopping,
+    WasCut,
+)
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 

@@ -13,8 +13,8 @@ from skyward_nb.pool.state import (
     Send,
     SigInt,
 )
-from skyward_nb.words.commands import Cut, Inspect, Interrupt
-from skyward_nb.words.events import Failure, Output, Phase, RankDone, RankLost, WasCut
+from skyward_nb.protocol.commands import Cut, Inspect, Interrupt
+from skyward_nb.protocol.events import Failure, Output, Phase, RankDone, RankLost, WasCut
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from pools import request, values
 
-from skyward_nb.words.events import Output, Stopping
+from skyward_nb.protocol.events import Output, Stopping
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.switchboard import SigInt, Switchboard
-from skyward_nb.wire.frames import frame
-from skyward_nb.words.events import Hello, Output
-from skyward_nb.words.parts import Client
+from skyward_nb.protocol.events import Hello, Output
+from skyward_nb.protocol.frames import frame
+from skyward_nb.protocol.parts import Client
 
 CLIENT = Client(key="k", pid=1, host="here", since=0.0)
 

@@ -10,9 +10,9 @@ from pools import request
 from sshds import sshd
 from waiting import until
 
-from skyward_nb.api.nodelogs import node_logs
+from skyward_nb.protocol.events import Output, Phase
 from skyward_nb.providers.folders import runtime_root
-from skyward_nb.words.events import Output, Phase
+from skyward_nb.reports.nodelogs import node_logs
 
 RANK = "import os, time\nrank = int(os.environ['RANK'])\n"
 

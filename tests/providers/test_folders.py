@@ -11,8 +11,8 @@ import pytest
 
 from skyward_nb.providers import folders
 from skyward_nb.providers.orphans import Swept
-from skyward_nb.wire import processes
-from skyward_nb.wire.blobs import BlobStore
+from skyward_nb.store.blobs import BlobStore
+from skyward_nb.system import processes
 from skyward_nb.words.errors import RuntimeFolderError
 
 

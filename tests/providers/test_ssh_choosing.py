@@ -13,9 +13,9 @@ from providers.ssh_hosts import RANK, kept_of, names, parts
 from sshds import lacks
 
 from skyward_nb.pool import registry
+from skyward_nb.protocol.events import Step
 from skyward_nb.providers.ssh import choosing, readying
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
-from skyward_nb.words.events import Step
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
 

@@ -23,10 +23,10 @@ from providers.ssh_hosts import (
 from sshds import lacks
 from waiting import until
 
+from skyward_nb.pickling.payload import unpack
+from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.folders import pool_folders
-from skyward_nb.wire.payload import unpack
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.events import Phase
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
 from skyward_nb.words.ssh import SSHAccess

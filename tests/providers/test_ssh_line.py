@@ -406,9 +406,9 @@ def test_a_login_is_given_longer_each_time(server, tmp_path, listener, monkeypat
 
 
 def test_frames_have_beats_between_them(far, listener, monkeypatch):
+    from skyward_nb.protocol.commands import Beat, Look, Stop
+    from skyward_nb.protocol.frames import command_frames, frame
     from skyward_nb.providers.ssh import stream
-    from skyward_nb.wire.frames import command_frames, frame
-    from skyward_nb.words.commands import Beat, Look, Stop
 
     monkeypatch.setattr(stream, "_BEAT", 0.05)
     near, there = stream_to(far, listener)
@@ -435,8 +435,8 @@ def test_frames_have_beats_between_them(far, listener, monkeypatch):
 
 def test_the_first_beat_comes_with_the_first_frame(far, listener, monkeypatch):
     """Who is cut off a moment later is missed, too."""
-    from skyward_nb.wire.frames import command_frames, frame
-    from skyward_nb.words.commands import Beat, Look
+    from skyward_nb.protocol.commands import Beat, Look
+    from skyward_nb.protocol.frames import command_frames, frame
 
     monkeypatch.setattr(stream, "_BEAT", 1000)
     near, there = stream_to(far, listener)

@@ -15,14 +15,14 @@ from pools import found, request, values
 from providers.ssh_hosts import kept_of, names, parts
 from sshds import lacks
 
-from skyward_nb.api.nodelogs import logs_elsewhere
-from skyward_nb.pool.nodelog import agent_logs
+from skyward_nb.logs.nodelog import agent_logs
+from skyward_nb.pickling.payload import unpack
+from skyward_nb.protocol.events import Output
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.orphans import is_ours
 from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.wire.payload import unpack
+from skyward_nb.reports.nodelogs import logs_elsewhere
 from skyward_nb.words.errors import HostNotReady, PoolError
-from skyward_nb.words.events import Output
 
 np = pytest.importorskip("numpy")
 

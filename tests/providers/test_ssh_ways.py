@@ -11,8 +11,8 @@ from waiting import until
 
 from skyward_nb.compat import asyncssh_private
 from skyward_nb.providers.ssh import lanes, line
-from skyward_nb.wire.value_stream import Stream, StreamLost
-from skyward_nb.wire.values import ANSWERS
+from skyward_nb.store.value_stream import Stream, StreamLost
+from skyward_nb.store.values import ANSWERS
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 MUCH = 20_000_000

@@ -8,9 +8,9 @@ import time
 import pytest
 from later import Later, needs
 
+from skyward_nb.protocol.events import Metric, Progress
 from skyward_nb.runtime import hooks, outlet
 from skyward_nb.runtime.loops import _DUE
-from skyward_nb.words.events import Metric, Progress
 
 np = pytest.importorskip("numpy")
 os.environ.setdefault("KERAS_BACKEND", "torch")

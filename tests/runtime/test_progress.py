@@ -6,9 +6,9 @@ import time
 import pytest
 
 import skyward_nb as sky
+from skyward_nb.protocol.events import Metric
+from skyward_nb.protocol.frames import event_frames, frame
 from skyward_nb.runtime import outlet, progress
-from skyward_nb.wire.frames import event_frames, frame
-from skyward_nb.words.events import Metric
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import ClassVar
 import pytest
 from waiting import until
 
+from skyward_nb.protocol.events import Progress
 from skyward_nb.runtime import hooks, outlet
-from skyward_nb.words.events import Progress
 
 pytest.importorskip("tqdm")
 

@@ -5,8 +5,8 @@ import importlib
 import pytest
 from later import Later, needs
 
+from skyward_nb.protocol.events import Metric, Progress
 from skyward_nb.runtime import hooks, outlet
-from skyward_nb.words.events import Metric, Progress
 
 # torch's and accelerate's own, about processors without a GPU.
 pytestmark = [

@@ -10,7 +10,7 @@ import termios
 import threading
 import tty
 
-from skyward_nb.pool.terminal import Screen, feed, seen
+from skyward_nb.view.terminal import Screen, feed, seen
 
 _END = b"<end of what is read>"
 VARIABLES = ("CI", "NO_COLOR", "TERM")

@@ -16,14 +16,22 @@ from msgspec.structs import replace
 from picture import views
 from show.terminals import VARIABLES, Terminal, looked_at
 
-from skyward_nb.pool.folding import fold
-from skyward_nb.pool.view import RankView, View
+from skyward_nb.protocol.events import (
+    Display,
+    Output,
+    Phase,
+    Progress,
+    RankDone,
+    RankReady,
+    Step,
+)
 from skyward_nb.show import display as displays
 from skyward_nb.show.canvas import BundleCanvas
 from skyward_nb.show.console import Console
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.log import LogCanvas
-from skyward_nb.words.events import Display, Output, Phase, Progress, RankDone, RankReady, Step
+from skyward_nb.view.folding import fold
+from skyward_nb.view.view import RankView, View
 
 TESTS = Path(__file__).parent.parent
 

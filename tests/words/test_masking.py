@@ -2,7 +2,7 @@
 
 import pytest
 
-from skyward_nb.words.commands import Fork, PluginUse
+from skyward_nb.protocol.commands import Fork, PluginUse
 from skyward_nb.words.masking import is_secret, masked, masked_text
 from skyward_nb.words.spec import PoolSpec
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Sequence
 from msgspec.structs import replace
 
 from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.protocol.events import Step
 from skyward_nb.providers.aws import ending, keys
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault
@@ -27,7 +28,6 @@ from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.errors import HostError, StartError
-from skyward_nb.words.events import Step
 
 _LIMIT = 600.0
 _PAUSE = 0.25

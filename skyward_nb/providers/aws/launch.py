@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from skyward_nb.protocol.events import Noted, Step
 from skyward_nb.providers.aws import ending, ledger, network
 from skyward_nb.providers.aws.calls import Answer, Cloud
 from skyward_nb.providers.aws.failures import (
@@ -33,7 +34,6 @@ from skyward_nb.providers.aws.walk import Try, Walk, spell_way
 from skyward_nb.providers.base import Tell
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError, StartError
-from skyward_nb.words.events import Noted, Step
 from skyward_nb.words.offers import Offer, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 

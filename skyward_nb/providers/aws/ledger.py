@@ -25,7 +25,7 @@ import psutil
 from msgspec.structs import replace
 
 from skyward_nb.providers.aws.launched import Launched
-from skyward_nb.wire import processes
+from skyward_nb.system import processes
 
 _RECORD = "record.json"
 _USED = "used.jsonl"

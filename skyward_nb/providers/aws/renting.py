@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from skyward_nb.protocol.events import Noted, Phase, Priced
 from skyward_nb.providers.aws import boot, ending, keys, ledger
 from skyward_nb.providers.aws.calls import Cloud
 from skyward_nb.providers.aws.failures import AWSFault, spell_fault
@@ -18,7 +19,6 @@ from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.ssh.readying import made_ready
 from skyward_nb.words.errors import AccountError, StartError
-from skyward_nb.words.events import Noted, Phase, Priced
 from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec
 

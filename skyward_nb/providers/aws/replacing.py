@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from skyward_nb.protocol.events import Noted, Phase, Priced, Step
 from skyward_nb.providers.aws import boot, ending, keys, ledger, quoting
 from skyward_nb.providers.aws.alike import bill_of, lasting, offers_alike, share_of
 from skyward_nb.providers.aws.calls import Cloud
@@ -25,7 +26,6 @@ from skyward_nb.providers.aws.machine import AWSMachine, machines_of
 from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told
 from skyward_nb.providers.ssh.readying import made_ready
 from skyward_nb.words.errors import LaunchError, PoolError, StartError
-from skyward_nb.words.events import Noted, Phase, Priced, Step
 from skyward_nb.words.nodes import NodeWord
 from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec

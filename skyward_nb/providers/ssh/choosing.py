@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from skyward_nb.bootstrap.facts import Facts, described, probe, spell_gpus
 from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.errors import HostError, HostNotReady
-from skyward_nb.words.events import Phase
 from skyward_nb.words.mig import is_called
 from skyward_nb.words.nodes import node_words
 from skyward_nb.words.spec import PoolSpec

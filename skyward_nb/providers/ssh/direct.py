@@ -15,7 +15,7 @@ import asyncssh
 
 from skyward_nb.providers.ssh.packets import Viewer
 from skyward_nb.providers.ssh.stream import Gate, whole
-from skyward_nb.wire.value_stream import StreamLost
+from skyward_nb.store.value_stream import StreamLost
 
 _WINDOW = 32 << 20
 _PACKET = 64 << 10

@@ -20,8 +20,8 @@ from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.host import GONE, NOTE, Failed, Note, Started
 from skyward_nb.providers.ssh.direct import Direct
 from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.wire import logins
-from skyward_nb.wire.remote_store import RemoteStore
+from skyward_nb.store.remote_store import RemoteStore
+from skyward_nb.system import logins
 from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ from skyward_nb.bootstrap.facts import spell_gpus
 from skyward_nb.bootstrap.needs import image_of
 from skyward_nb.bootstrap.package import Package
 from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.protocol.events import Phase, Step
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.choosing import Healthy, choose, note
 from skyward_nb.providers.ssh.dialer import Dialer
@@ -18,7 +19,6 @@ from skyward_nb.providers.ssh.faults import LoginRefused, UnknownKey, Unreachabl
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.words.errors import HostError, HostNotReady
-from skyward_nb.words.events import Phase, Step
 from skyward_nb.words.image import Image
 from skyward_nb.words.spec import PoolSpec
 

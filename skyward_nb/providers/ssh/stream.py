@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeVar
 import asyncssh
 
 from skyward_nb.compat.asyncssh_private import heed_transport, is_tunnelled, transport_of
+from skyward_nb.protocol.commands import Beat
+from skyward_nb.protocol.frames import frame
 from skyward_nb.providers.ssh.packets import Packets, Viewer, packets_of
-from skyward_nb.wire.frames import frame
-from skyward_nb.words.commands import Beat
 
 T = TypeVar("T")
 _CHUNK = 128 << 10

@@ -2,8 +2,8 @@
 
 import pytest
 
-from skyward_nb.api.options import parse
-from skyward_nb.api.specs import spec_of
+from skyward_nb.options.options import parse
+from skyward_nb.options.specs import spec_of
 from skyward_nb.providers.aws.offers import Stock, card_remarks, fitting, offers
 from skyward_nb.providers.aws.shipped import (
     shipped_prices,

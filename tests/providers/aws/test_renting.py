@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from skyward_nb.protocol.events import Noted
 from skyward_nb.providers.aws import ledger, renting
 from skyward_nb.providers.aws import sweep as sweeping
 from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws import AWSAccess
 from skyward_nb.words.errors import StartError
-from skyward_nb.words.events import Noted
 from skyward_nb.words.offers import InstanceType, Offer, Price
 from skyward_nb.words.spec import PoolSpec
 

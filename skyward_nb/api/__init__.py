@@ -1,1 +1,0 @@
-"""What Python sees: results of runs, and the exceptions of ranks as themselves."""

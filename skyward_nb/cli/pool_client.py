@@ -1,0 +1,212 @@
+"""A visit to a pool without a notebook: to one that is up, which stays, or to one made for it alone."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, cast
+
+from skyward_nb.cell.source import own_cell
+from skyward_nb.options.cell_options import CellOptions
+from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.options import Asked
+from skyward_nb.options.specs import check_fits, spec_of
+from skyward_nb.pool.outcome import RunRequest
+from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.parts import RunCard
+from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.reports.found_pools import FoundPool, choose, others
+from skyward_nb.reports.renting import make_sure
+from skyward_nb.show.display import RunDisplay, spell_result
+from skyward_nb.show.log import LogCanvas
+from skyward_nb.show.pictures import Pictures
+from skyward_nb.words.errors import OptionError, PoolError, SkyError
+from skyward_nb.words.frameworks import AUTO
+from skyward_nb.words.spec import PoolSpec
+
+
+class PoolClient:
+    """A pool that is up, and the runs of this visit there; `is_guest` when others made it."""
+
+    def __init__(self, pool: Pool, *, is_guest: bool) -> None:
+        self.pool = pool
+        self.is_guest = is_guest
+        self._pictures = Pictures(pool)
+
+    @property
+    def stays(self) -> bool:
+        """Whether the pool is there after the visit."""
+        return self.is_guest or self.pool.spec.keep
+
+    def run(self, request: RunRequest, display: RunDisplay, title: str = "") -> object:
+        """Run under a display and return the value; raises what ended the run."""
+        # What it imports is not needed to bring a pool up.
+        from skyward_nb.reports.ending import Ending
+
+        pool, pictures = self.pool, self._pictures
+        number = pool.next_run
+        run = f"{pool.pool_id}/{number}"
+        nodes = {info.rank: info.node for info in pool.infos}
+        title = title or f"Running on {spell_result(request.ranks, pool.spec.world_size)}"
+        about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
+        display.running(
+            request.ranks, title, about, run=run, number=number, nodes=nodes, bill=pool.bill
+        )
+        display.change(logs=f"skyward-nb logs {run}")
+        pictures.begin(display)
+        try:
+            outcome = pool.run(request, pictures.watch, display.sending)
+        except SkyError as error:
+            display.end("failed", error.message.partition("\n")[0])
+            raise
+        finally:
+            if trouble := pictures.end():
+                display.change(notes=(*display.view.notes, trouble))
+        options = CellOptions(timeout=request.card.timeout)
+        try:
+            ending = Ending({}, pool, outcome, display, goes_on=False)
+            return ending.conclude(options, frozenset())
+        finally:
+            if not pool.closed:
+                pool.seen()
+            pool.clean(outcome)
+            pictures.renew()
+
+    def ask(self, module: str, call: str, ranks: tuple[int, ...] = ()) -> Mapping[int, Any]:
+        """By rank, the value of a call of a module of the runtime; raises what a run raises."""
+        ranks = ranks or self.pool.ranks
+        request = RunRequest(
+            cell=own_cell(f"__import__('skyward_nb.runtime.{module}', fromlist=['_']).{call}"),
+            number=0,
+            namespace={},
+            ranks=ranks,
+            value_from=ranks,
+            wants_value=True,
+            push=(),
+            aside=True,
+            card=RunCard(began=time.time(), name="skyward-nb check"),
+        )
+        display = RunDisplay(LogCanvas(), quiet=True, title=f"Checking pool {self.pool.spec.name}")
+        values = cast("Sequence[Any]", self.run(request, display, display.view.title) or ())
+        return dict(zip(ranks, values, strict=False))
+
+    def begin_afresh(self) -> tuple[str, ...]:
+        """Have ranks of their own for what is run, where others have left names; which went."""
+        ranks = self.pool.ranks
+        request = RunRequest(None, 0, {}, ranks, push=(), lists_names=True)
+        done = self.pool.run(request, lambda _: None).done.values()
+        names = sorted({each.name for end in done for each in end.variables})
+        if names:
+            self.pool.restart(lambda _: None)
+        return tuple(names)
+
+    def end(self) -> None:
+        """Leave the pool as it is, or take it down."""
+        pool = self.pool
+        with contextlib.suppress(PoolError):  # it is gone
+            self._pictures.look()
+        if self.stays:
+            pool.leave()
+        else:
+            pool.close()
+        self._pictures.renew()
+
+
+@contextlib.contextmanager
+def open_pool(
+    stated: Mapping[str, Any],
+    known: list[Default],
+    display: RunDisplay,
+    program: str,
+    frameworks: Callable[[], tuple[str, ...]],
+) -> Generator[PoolClient]:
+    """The pool that is meant by what is `stated` and by defaults, for as long as this lasts.
+
+    That is the one of the name that is given, if it is up; else one is made. `frameworks` chooses
+    those of `framework=auto`. Raises `OptionError` or `PoolError` before anything is started.
+    """
+    options = with_defaults(Asked(pool=dict(stated)), known).pool
+    pool, left = _pool(options, stated, program, frameworks)
+    there: PoolClient | None = None
+    try:
+        if left is None:
+            make_sure(pool.spec, display)
+            display.change(title=f"Starting {pool.spec}", awaited=pool.spec.world_size)
+            pool.start(display.watch)
+        else:
+            display.change(title=f"Attaching to {pool.spec}", awaited=0)
+            pool.attach(display.watch)
+        there = PoolClient(pool, is_guest=left is not None)
+        yield there
+    except SkyError as error:
+        if display.drawn and display.view.ended is None:
+            display.end("failed", error.message.partition("\n")[0])
+        raise
+    finally:
+        if there is not None:
+            there.end()
+        elif left is None:
+            pool.close()
+        else:
+            pool.leave()
+
+
+def take_down(left: FoundPool, program: str) -> Pool:
+    """End a pool that nobody conducts; the pool, closed.
+
+    Raises `PoolError` when it is gone, or somebody does.
+    """
+    pool = _found(left, program)
+    pool.attach(lambda _: None)
+    pool.close()
+    return pool
+
+
+def _pool(
+    options: Mapping[str, Any],
+    stated: Mapping[str, Any],
+    program: str,
+    frameworks: Callable[[], tuple[str, ...]],
+) -> tuple[Pool, FoundPool | None]:
+    """A pool that is not started or attached yet, and how it was found, if it was."""
+    if (name := options.get("pool")) and (left := _alive(name)) is not None:
+        asked = {
+            option: value
+            for option, value in stated.items()
+            if option not in ("pool", "keep") and value != AUTO
+        }
+        check_fits(left.entry.spec, asked)
+        return _found(left, program), left
+    if options.get("framework") == AUTO:
+        options = {**options, "framework": frameworks()}
+    spec = spec_of(PoolSpec(), options)
+    return Pool(spec, PROVIDERS[spec.provider](), lambda _: None, program=program), None
+
+
+def _alive(name: str) -> FoundPool | None:
+    """The pool of this name or id that is up; raises `PoolError` when it is not free."""
+    there = [left for left in others(()) if name in (left.entry.spec.name, left.entry.pool_id)]
+    if not there:
+        return None
+    left = choose(name, "", there)
+    if left.condition.unseen is not None:
+        raise PoolError(
+            name,
+            f"pool {name!r} is up, and {left.doing()}: wait for it, or `%sky attach` shows it in a "
+            f"notebook, `%sky down {name}` ends it, and pool=NAME takes another",
+        )
+    return left
+
+
+def _found(left: FoundPool, program: str) -> Pool:
+    entry = left.entry
+    provider = PROVIDERS[entry.spec.provider]()
+    pool = Pool(entry.spec, provider, lambda _: None, program=program, pool_id=entry.pool_id)
+    pool.context.started, pool.context.bill = entry.started, entry.bill
+    return pool
+
+
+def no_frameworks() -> tuple[str, ...]:
+    """For what has no code that imports any."""
+    raise OptionError("framework", "framework=auto goes by what code imports: name one instead")

@@ -1,0 +1,202 @@
+"""A script on every rank of a pool, and how it ended there."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from skyward_nb.cell.source import own_cell
+from skyward_nb.cli.pool_client import PoolClient
+from skyward_nb.options.cell_options import CellOptions
+from skyward_nb.options.frameworks import Choice, choose_for_script
+from skyward_nb.options.specs import check_profile
+from skyward_nb.pool.outcome import RunRequest
+from skyward_nb.protocol.parts import RunCard
+from skyward_nb.reports.failures import RankFailure
+from skyward_nb.show.display import RunDisplay, spell_result
+from skyward_nb.view.view import RankState, View
+from skyward_nb.words.errors import OptionError, RankDied, SkyError
+from skyward_nb.words.ranks import shown_ranks
+
+INTERRUPTED = 130
+"""The exit code of what a person has interrupted."""
+
+
+class RankEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a script ended on a rank, and what it logged last; null for what is not finite."""
+
+    rank: int
+    node: int
+    state: RankState
+    metrics: dict[str, float | None]
+
+
+class ScriptEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a script ended: `failures` are what ranks raised, `died` how processes of ranks ended.
+
+    `exit_code` is 0, 130 when it was interrupted, that of the `sys.exit` of the rank that failed
+    first, else 1. `traceback` is how that reads, `seconds` how long the script ran.
+    """
+
+    script: str
+    pool: str
+    run: str
+    state: Literal["finished", "failed", "interrupted"]
+    exit_code: int
+    headline: str
+    seconds: float
+    ranks: tuple[RankEnd, ...]
+    failures: tuple[RankFailure, ...]
+    died: dict[int, str]
+    traceback: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script with its arguments: a file, or a folder or an archive with a `__main__.py`."""
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise `OptionError` when there is none, SyntaxError when it is no Python."""
+        if not self.path.exists():
+            raise OptionError("script", f"there is no script {self.path}")
+        if self.path.is_dir() and not (self.path / "__main__.py").is_file():
+            raise OptionError("script", f"there is no __main__.py in the folder {self.path}")
+        if self.path.suffix == ".py" and self.path.is_file():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # ranks tell them
+                compile(self._bytes(), str(self.path), "exec", dont_inherit=True)
+
+    def _bytes(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise OptionError(
+                "script", f"{self.path} cannot be read: {error.strerror or error}"
+            ) from None
+
+    def frameworks(self) -> Choice:
+        """What it imports, for `framework=auto`."""
+        path = self.path / "__main__.py" if self.path.is_dir() else self.path
+        text = path.read_text(errors="replace") if path.suffix == ".py" else ""
+        folder = path.parent
+        return choose_for_script(
+            text,
+            os.environ,
+            lambda root: (folder / root).is_dir() or (folder / f"{root}.py").is_file(),
+        )
+
+
+def run_script(
+    there: PoolClient, script: Script, options: CellOptions, display: RunDisplay
+) -> ScriptEnd:
+    """Run a script on all ranks, each in a process that nobody has used, and leave none used.
+
+    Returns however it ended. Raises `SkyError` when it did not begin.
+    """
+    pool = there.pool
+    check_profile(pool.spec, options.profile)
+    for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
+        display.show_only(stream, shown_ranks(stream, which, pool.spec.world_size))
+    if there.is_guest and (gone := there.begin_afresh()):
+        display.change(notes=(f"gone with the ranks there were: {', '.join(gone)}",))
+    error = _run(there, script, options, display)
+    if there.stays and not pool.closed:
+        pool.restart(lambda _: None)
+    return _end_of(script, pool.spec.name, display.view, error)
+
+
+def _run(
+    there: PoolClient, script: Script, options: CellOptions, display: RunDisplay
+) -> BaseException | None:
+    """Run it; what ended it, where that was not its own end."""
+    path = str(script.path.resolve())
+    call = f"run({path!r}, {script.arguments!r}, {str(Path.cwd())!r})"
+    name = script.path.name
+    ranks = there.pool.ranks
+    request = RunRequest(
+        cell=own_cell(f"__import__('skyward_nb.runtime.script', fromlist=['_']).{call}"),
+        number=0,
+        namespace={},
+        ranks=ranks,
+        push=(),
+        card=RunCard(
+            began=time.time(),
+            name=name,
+            stdout=options.stdout,
+            stderr=options.stderr,
+            timeout=options.timeout,
+            on_error=options.on_error,
+            profile=options.profile,
+        ),
+    )
+    title = f"Running {name} on {spell_result(ranks, there.pool.spec.world_size)}"
+    try:
+        there.run(request, display, title)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        if display.view.ended is None:
+            raise
+        return error
+    return None
+
+
+def _end_of(script: Script, pool: str, view: View, error: BaseException | None) -> ScriptEnd:
+    state = view.state if view.state in ("finished", "interrupted") else "failed"
+    return ScriptEnd(
+        script=str(script.path),
+        pool=pool,
+        run=view.run,
+        state=state,
+        exit_code=_exit_code(state, error),
+        headline=view.headline,
+        seconds=round((view.ended or view.now) - view.ran_from, 3),
+        ranks=tuple(
+            RankEnd(
+                rank=rank,
+                node=view.nodes.get(rank, 0),
+                state=now.state,
+                metrics={
+                    name: value if math.isfinite(value) else None
+                    for name, value in now.metrics.items()
+                },
+            )
+            for rank, now in sorted(view.ranks.items())
+        ),
+        failures=tuple(getattr(error, "failures", ())),
+        died=error.ranks if isinstance(error, RankDied) else {},
+        traceback=tuple(_shown(error)) if error is not None and state == "failed" else (),
+        notes=view.notes,
+    )
+
+
+def _exit_code(state: str, error: BaseException | None) -> int:
+    if state == "interrupted":
+        return INTERRUPTED
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return error.code & 0xFF or 1
+    return 0 if error is None else 1
+
+
+def _shown(error: BaseException) -> Iterator[str]:
+    """How an exception reads: as its rank showed it; nothing more of a `sys.exit`."""
+    if isinstance(error, SystemExit):
+        return
+    render = getattr(error, "_render_traceback_", None)
+    if render is not None:
+        yield from render()
+    elif isinstance(error, SkyError):
+        yield error.message
+    else:
+        yield from "".join(traceback.format_exception_only(error)).splitlines()

@@ -1,0 +1,1 @@
+"""Functions on pools: what is called, how calls run, and what they give."""

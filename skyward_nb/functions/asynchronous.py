@@ -1,0 +1,126 @@
+"""A pool in async code: what `async with sky.Compute() as pool` gives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar, overload
+
+from skyward_nb.functions.compute import Ranks
+from skyward_nb.functions.function import PendingFunction
+from skyward_nb.functions.futures import PoolFuture
+
+R = TypeVar("R")
+
+
+class AsyncCompute:
+    """A pool, or some ranks of it, whose operators give what is awaited: `await (call @ pool)`.
+
+    Cancelling the task that awaits stops what runs.
+    """
+
+    __sky_pool__ = True
+
+    def __init__(self, pool: Ranks) -> None:
+        self._pool = pool
+        self._compute = pool.compute
+
+    @property
+    def head(self) -> AsyncCompute:
+        """Rank 0."""
+        return AsyncCompute(self._compute.head)
+
+    def node(self, number: int) -> AsyncCompute:
+        """The ranks of one node; IndexError where there is none of this number."""
+        return AsyncCompute(self._compute.node(number))
+
+    def rank(self, number: int) -> AsyncCompute:
+        """One rank; IndexError where there is none of this number."""
+        return AsyncCompute(self._compute.rank(number))
+
+    async def run(self, call: PendingFunction[R]) -> R:
+        """What `await (call >> pool)` does: on one rank; its value."""
+        return await _awaited(self.submit(call))
+
+    async def broadcast(self, call: PendingFunction[R]) -> list[R]:
+        """What `await (call @ pool)` does: on every rank; their values in rank order."""
+        return await _awaited(self._pool._submit(call, all_of=True))
+
+    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
+        """What `call > pool` does: a future, as everywhere."""
+        return self._pool.submit(call)
+
+    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
+        """What `(a & b) > pool` does: a future of all their values, as everywhere."""
+        return self._pool.submit_all(calls)
+
+    async def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
+        """What `await ((a & b) >> pool)` does: side by side, each on one rank."""
+        going = [asyncio.ensure_future(self.run(call)) for call in calls]
+        try:
+            return tuple(await asyncio.gather(*going))
+        finally:
+            await _stopped(going)
+
+    async def run_each(self, calls: Sequence[PendingFunction[R]]) -> AsyncGenerator[R]:
+        """What `async for value in sky.gather(..., stream=True) >> pool` gives: values as calls end."""
+        going = [asyncio.ensure_future(self.run(call)) for call in calls]
+        try:
+            for each in asyncio.as_completed(going):
+                yield await each
+        finally:
+            await _stopped(going)
+
+    @overload
+    async def map(
+        self,
+        function: Callable[..., PendingFunction[R]],
+        *items: Iterable[Any],
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *items: Iterable[Any],
+    ) -> list[R]: ...
+    @overload
+    async def map(self, function: Callable[..., R], *items: Iterable[Any]) -> list[R]: ...
+    async def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
+        """What `Compute.map` does."""
+        return await asyncio.to_thread(self._pool.map, function, *items)
+
+    def __repr__(self) -> str:
+        return f"<async {self._pool!r}>"
+
+
+async def _stopped(going: Sequence[asyncio.Future[Any]]) -> None:
+    """End what still runs."""
+    for each in going:
+        each.cancel()
+    await asyncio.gather(*going, return_exceptions=True)
+
+
+async def _awaited(future: PoolFuture[R]) -> R:
+    """What a future gives, or raises; cancelling who awaits cancels it.
+
+    A StopIteration leaves it as it leaves any coroutine, as the cause of a RuntimeError: a future of
+    asyncio takes none, and who awaited that would wait forever.
+    """
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(_: Future[R]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(ended.set)
+
+    future.add_done_callback(tell)
+    try:
+        await ended.wait()
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    try:
+        return future.result()
+    except CancelledError:
+        raise asyncio.CancelledError from None

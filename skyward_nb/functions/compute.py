@@ -1,0 +1,443 @@
+"""`sky.Compute`: a pool for functions, alive from its first use until it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import itertools
+import os
+import sys
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast, overload
+
+from IPython.core.getipython import get_ipython
+
+from skyward_nb.functions.function import PendingFunction, streams
+from skyward_nb.functions.futures import PoolFuture, Workers, joined
+from skyward_nb.functions.marks import marks_of
+from skyward_nb.functions.namespaces import namespace_of
+from skyward_nb.functions.runner import Runner
+from skyward_nb.functions.stage import Stage
+from skyward_nb.options.arguments import (
+    AWS,
+    SSH,
+    AcceleratorLike,
+    Local,
+    MeshLike,
+    TimeLike,
+    spec_for,
+)
+from skyward_nb.plugins.choices import PluginChoice
+from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.run import Run
+from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.reports.renting import make_sure
+from skyward_nb.reports.sources import source_finder
+from skyward_nb.reports.tracebacks import shortened
+from skyward_nb.runtime.calls import raw_of
+from skyward_nb.words.errors import PoolError
+from skyward_nb.words.image import Image
+from skyward_nb.words.options import Options
+from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.functions.asynchronous import AsyncCompute
+
+R = TypeVar("R")
+T = TypeVar("T")
+_numbers = itertools.count(1)
+_naming = threading.Lock()
+_here: weakref.WeakSet[Compute] = weakref.WeakSet()
+"""Pools that have begun to start."""
+
+
+class Ranks(ABC):
+    """Ranks that functions run on: a whole pool, or a part of it."""
+
+    __sky_pool__ = True
+
+    @property
+    @abstractmethod
+    def compute(self) -> Compute:
+        """The pool whose ranks these are."""
+
+    @property
+    @abstractmethod
+    def ranks(self) -> tuple[int, ...]:
+        """These ranks."""
+
+    def run(self, call: PendingFunction[R]) -> R:
+        """What `call >> pool` does: run it on one rank, of the least busy node; its value."""
+        runner = self.compute._ready(call.function)
+        if call.function.is_stream:
+            (stream,) = runner.stream(call, self.ranks, all_of=False)
+            return cast("R", stream)
+        return runner.run(runner.job(call), self.ranks, all_of=False).head
+
+    def broadcast(self, call: PendingFunction[R]) -> list[R]:
+        """What `call @ pool` does: run it on every rank; their values in rank order."""
+        runner = self.compute._ready(call.function)
+        if call.function.is_stream:
+            return cast("list[R]", runner.stream(call, self.ranks, all_of=True))
+        return list(runner.run(runner.job(call), self.ranks, all_of=True))
+
+    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
+        """What `call > pool` does: run it in the background, with the arguments as they are now."""
+        return self._submit(call)
+
+    def _submit(self, call: PendingFunction[Any], *, all_of: bool = False) -> PoolFuture[Any]:
+        runner = self.compute._ready(call.function)
+        _check_returns(call)
+        job = runner.stow(runner.job(call))
+        future: PoolFuture[Any] = PoolFuture(self.compute._stage.draw_later)
+
+        def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
+            def begun(run: Run) -> None:
+                stops_by(lambda: runner.pool.interrupt(run.number))
+
+            found = runner.run(job, self.ranks, all_of=all_of, begun=begun)
+            return list(found) if all_of else found.head
+
+        future.add_done_callback(lambda _: runner.pool.sending.let_go(job.bundle))
+        self.compute._workers.submit(future, work)
+        return future
+
+    def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
+        """What `(a & b) >> pool` does: run them side by side, each on one rank; their values."""
+        values: dict[int, Any] = dict(self._each(calls))
+        return tuple(values[number] for number in range(len(calls)))
+
+    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
+        """What `(a & b) > pool` does: the same in the background; cancelling it cancels all."""
+        return joined([self.submit(call) for call in calls])
+
+    def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
+        """The values of calls that run side by side, in the order in which they end."""
+        return (value for _, value in self._each(calls))
+
+    def _each(self, calls: Sequence[PendingFunction[Any]]) -> Iterator[tuple[int, Any]]:
+        runner = self.compute._ready(*(call.function for call in calls))
+        for call in calls:
+            _check_returns(call)
+        jobs = [runner.job(call) for call in calls]
+        return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
+
+    @overload
+    def map(
+        self,
+        function: Callable[..., PendingFunction[R]],
+        *items: Iterable[Any],
+        timeout: float | None = None,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *items: Iterable[Any],
+        timeout: float | None = None,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self, function: Callable[..., R], *items: Iterable[Any], timeout: float | None = None
+    ) -> list[R]: ...
+    @shortened
+    def map(
+        self, function: Callable[..., Any], *items: Iterable[Any], timeout: float | None = None
+    ) -> list[Any]:
+        """The values of a function for each item, in order, with a bar of how many are done.
+
+        A `sky.function` or a plain one; several iterables give it several arguments, and are of one
+        length. Items go to free ranks, many at once where they are quick; `timeout` is seconds that
+        such a batch may take. What an item raises is raised, with a note of which it was.
+        """
+        if streams(raw_of(function)):
+            raise _gives_many(getattr(function, "__qualname__", "it"))
+        runner = self.compute._ready(function)
+        return runner.map(function, list(zip(*items, strict=True)), self.ranks, timeout)
+
+
+class Compute(Ranks):
+    """A pool of ranks for functions; `with` starts it, and leaving that by any way ends it.
+
+    Raises `OptionError` for arguments that contradict one another, before anything is started.
+    """
+
+    @shortened
+    def __init__(
+        self,
+        *,
+        provider: Local | SSH | AWS | str | None = None,
+        nodes: int | None = None,
+        accelerator: AcceleratorLike | None = None,
+        image: Image | None = None,
+        plugins: Iterable[PluginChoice | Callable[[], PluginChoice]] = (),
+        options: Options | None = None,
+        ranks_per_node: int | Literal["auto"] | None = None,
+        mesh: MeshLike | None = None,
+        python: str | None = None,
+        pip: str | Sequence[str] | None = None,
+        apt: str | Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        cpus: float | str | None = None,
+        memory: float | str | None = None,
+        spot: Literal["auto", "yes", "no"] | bool | None = None,
+        on_preempt: Literal["tell", "replace"] | None = None,
+        ttl: TimeLike | None = None,
+        idle: TimeLike | None = None,
+        grace: TimeLike | None = None,
+        max_cost: float | None = None,
+        confirm_above: float | None = None,
+        yes: bool | None = None,
+        name: str | None = None,
+        simulate: bool | None = None,
+        quiet: bool = False,
+    ) -> None:
+        stated = {
+            "provider": provider,
+            "nodes": nodes,
+            "accelerator": accelerator,
+            "image": image,
+            "options": options,
+            "ranks_per_node": ranks_per_node,
+            "mesh": mesh,
+            "python": python,
+            "pip": pip,
+            "apt": apt,
+            "env": env,
+            "cpus": cpus,
+            "memory": memory,
+            "spot": spot,
+            "on_preempt": on_preempt,
+            "ttl": ttl,
+            "idle": idle,
+            "grace": grace,
+            "max_cost": max_cost,
+            "confirm_above": confirm_above,
+            "yes": yes,
+            "name": name,
+            "simulate": simulate,
+        }
+        given = {option: value for option, value in stated.items() if value is not None}
+        self._spec = spec_for(given, plugins, f"compute-{next(_numbers)}")
+        self.name: str = self._spec.name
+        self._stage = Stage(quiet=quiet)
+        self._runner: Runner | None = None
+        self._closed = False
+        self._pid = os.getpid()
+        self._starting = threading.RLock()
+        self._workers = Workers(self._spec.world_size, f"skyward-{self.name}")
+
+    @property
+    def spec(self) -> PoolSpec:
+        """What the pool is; functions that use other frameworks add theirs to it."""
+        return self._spec if self._runner is None else self._runner.pool.spec
+
+    # ── life ────────────────────────────────────────────────────────────────────────────
+
+    @shortened
+    def start(self) -> Self:
+        """Bring the ranks up, if they are not; raises `StartError` with nothing left behind."""
+        self._live()
+        return self
+
+    def close(self) -> None:
+        """End the ranks, and what runs on them; again, without harm. Nothing is left running."""
+        if os.getpid() != self._pid:
+            return
+        with self._starting:
+            self._closed = True
+            runner = self._runner
+        self._workers.cancel()
+        if runner is not None:
+            runner.pool.close()
+        self._runner = None  # not before: one that is interrupted here can be closed again
+        self._workers.close()
+        self._stage.close()
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> AsyncCompute:
+        from skyward_nb.functions.asynchronous import AsyncCompute
+
+        await asyncio.to_thread(self.start)
+        return AsyncCompute(self)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _live(self) -> Runner:
+        if os.getpid() != self._pid:
+            raise PoolError(
+                self.name,
+                f"pool {self.name!r} belongs to process {self._pid}, which forked this one: "
+                "make a pool of its own here, or use it there",
+            )
+        runner = self._runner
+        if runner is not None and not runner.pool.closed:
+            return runner
+        with self._starting:
+            if self._closed:
+                raise PoolError(
+                    self.name,
+                    f"pool {self.name!r} is closed: use it inside its `with` block, or make another",
+                )
+            if runner is not None and runner.pool.context.over is not None:
+                raise runner.pool.context.closed_error()
+            if self._runner is None or self._runner.pool.closed:
+                self._runner = self._start()
+            return self._runner
+
+    def _start(self) -> Runner:
+        with _naming:
+            others = [each for each in _here if each is not self and not each._closed]
+            _here.add(self)
+        if any(each.name == self.name for each in others):
+            _here.discard(self)
+            raise PoolError(
+                self.name,
+                f"this process has a pool {self.name!r} already: close it first, or give this one another name=",
+            )
+        shell = get_ipython()
+        namespace_of(shell)
+        provider = PROVIDERS[self._spec.provider]()
+        program = "" if shell is not None else Path(sys.argv[0]).name or "Python"
+        pool = Pool(self._spec, provider, source_finder(shell), program=program)
+        pool.context.in_python = True
+        display = self._stage.display(f"Starting {self.spec}")
+        display.change(awaited=self.spec.world_size)
+        try:
+            make_sure(self._spec, display)
+            pool.start(display.watch)
+        except BaseException as error:
+            _here.discard(self)
+            display.end(
+                "failed", str(error).partition("\n")[0] or "Interrupted; nothing was started"
+            )
+            raise
+        display.end("finished", f"Pool {self.name} is up: {self.spec}")
+        atexit.register(self.close)
+        self._stage.open(pool)
+        return Runner(pool, self._stage, provider.shares_files)
+
+    # ── where ───────────────────────────────────────────────────────────────────────────
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks."""
+        return tuple(range(self.spec.world_size))
+
+    @property
+    def head(self) -> Target:
+        """Rank 0: `call >> pool.head`."""
+        return self.rank(0)
+
+    def node(self, number: int) -> Target:
+        """The ranks of one node: `call >> pool.node(2)` runs on one of them, `@` on all of them."""
+        if not 0 <= number < self.spec.nodes:
+            raise IndexError(
+                f"pool {self.name!r} has nodes 0-{self.spec.nodes - 1}, and no node {number}"
+            )
+        first = number * self.spec.slots
+        return Target(self, tuple(range(first, first + self.spec.slots)), f"node({number})")
+
+    def rank(self, number: int) -> Target:
+        """One rank: `call >> pool.rank(3)`."""
+        if number not in self.ranks:
+            raise IndexError(
+                f"pool {self.name!r} has ranks 0-{self.ranks[-1]}, and no rank {number}"
+            )
+        return Target(self, (number,), f"rank({number})")
+
+    # ── running ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def compute(self) -> Compute:
+        """The pool itself, whose ranks these are."""
+        return self
+
+    def _ready(self, *functions: Callable[..., Any]) -> Runner:
+        """The ranks, readied for what these functions use."""
+        runner = self._live()
+        runner.ready(tuple(use for each in functions for use in marks_of(raw_of(each)).uses))
+        return runner
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return PoolElsewhere, (self.name,)
+
+    def __repr__(self) -> str:
+        how = "closed" if self._closed else "up" if self._runner is not None else "not started"
+        return f"<sky.Compute {self.name}: {self.spec}, {how}>"
+
+
+def _check_returns(call: PendingFunction[Any]) -> None:
+    """Raise TypeError for a generator where one value is waited for."""
+    if call.function.is_stream:
+        raise _gives_many(call.function.name)
+
+
+def _gives_many(name: str) -> TypeError:
+    return TypeError(
+        f"{name} is a generator: its values come one by one to `for x in {name}(...) >> pool`, "
+        "and not to a future, &, gather, map or await"
+    )
+
+
+class Target(Ranks):
+    """Some ranks of a pool, for `>>`, `@` and `>`."""
+
+    def __init__(self, compute: Compute, ranks: tuple[int, ...], name: str) -> None:
+        self._compute = compute
+        self._ranks = ranks
+        self._name = name
+
+    @property
+    def compute(self) -> Compute:
+        """The pool whose ranks these are."""
+        return self._compute
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """These ranks."""
+        return self._ranks
+
+    def __repr__(self) -> str:
+        return f"<{self._compute.name}.{self._name}>"
+
+
+class PoolElsewhere:
+    """Stands on a rank for a pool that its notebook or script has: nothing can run on it from there."""
+
+    __sky_pool__ = True
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # asked for by Python, as when it is made of a pickle
+            raise AttributeError(name)
+        raise PoolError(
+            self._name,
+            f"pool {self._name!r} is used on one of its own ranks: calls are sent from the notebook or "
+            "script that made it. Here, call the function itself: f(x).local()",
+        )

@@ -1,0 +1,1 @@
+"""Where ranks are and for whom they wait, read from stacks. Pure."""

@@ -1,0 +1,241 @@
+"""Why a run does not come to its end, in one sentence and in stacks. Pure.
+
+Ranks that wait in a collective wait for those that do not: who these are, and where, is the
+sentence. What a single rank does is in `whereabouts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from skyward_nb.hangs.whereabouts import Spot, Whereabouts
+from skyward_nb.words.ranks import count_ranks
+
+_MOST_PLACES = 4
+_MOST_STACKS = 8
+_BACKWARD = "backward"
+"""A thread in autograd's engine averages gradients with others, or computes: nobody can tell."""
+_PAIRWISE = ("send", "recv", "work.wait", "store.get")
+"""What is waited for one by one, so that ranks may well be in different ones of these."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Halt:
+    """A run at one moment: ranks that still run, how others `ended`, and ranks beside the run.
+
+    `ended` holds `finished`, `failed`, `died` or `ended`; `outside` are ranks of the pool that
+    do not run the cell. `is_past` says that the moment is over.
+    """
+
+    running: Mapping[int, Whereabouts]
+    ended: Mapping[int, str] = field(default_factory=dict)
+    outside: tuple[int, ...] = ()
+    is_past: bool = True
+
+    def verb(self, past: str, present: str, ranks: Sequence[int]) -> str:
+        """`was` or `is`, `were` or `are`: the forms for several ranks stand after a slash."""
+        forms = (past if self.is_past else present).split("/")
+        return forms[-1] if len(ranks) > 1 else forms[0]
+
+
+def sentence(halt: Halt) -> str:
+    """Who waits where and for whom, in one sentence; "" when no rank runs."""
+    waiting = _waiting(halt.running)
+    others = {rank: at for rank, at in halt.running.items() if not _waits_among(at, waiting)}
+    if not halt.running:
+        return ""
+    if not waiting:
+        return "; ".join([_places(halt, others), *_endings(halt)])
+    if len(waiting) > 1:
+        return _at_odds(halt, waiting, others)
+    ((name, ranks),) = waiting.items()
+    who = _who(halt, ranks)
+    waits = halt.verb("waited/waited", "waits/wait", ranks)
+    if others or halt.ended:
+        missing = ", and ".join([*_missing(halt, others), *_ended(halt)])
+        return f"{who} {waits} in {name} for {missing}"
+    if halt.outside:
+        runs = "does" if len(halt.outside) == 1 else "do"
+        return f"{who} {waits} in {name}, and {count_ranks(halt.outside)} {runs} not run this cell"
+    return f"{who} {_all_in(halt, name, ranks)}"
+
+
+def report(halt: Halt) -> str:
+    """Each distinct stack once, with its ranks; innermost first."""
+    alike = _by(halt.running, lambda at: at)
+    blocks = [
+        "\n".join([_title(ranks, at), *(f"  {line}" for line in _lines(at))])
+        for at, ranks in list(alike.items())[:_MOST_STACKS]
+    ]
+    if (more := list(alike.values())[_MOST_STACKS:]) and blocks:
+        ranks = [rank for each in more for rank in each]
+        blocks.append(f"{len(more)} more stacks, of {count_ranks(ranks)}, are left out")
+    return "\n".join(blocks)
+
+
+def doing(at: Whereabouts, ranks: Sequence[int]) -> str:
+    """What ranks did that had to be killed: `was in Cell In[4], line 7: time.sleep(60)`."""
+    halt = Halt({})
+    if at.waits_in:
+        return f"waited in {at.waits_in}" + (f", {at.place}" if at.place else "")
+    return _does(halt, _doing(at), ranks)
+
+
+def spell_span(seconds: float) -> str:
+    """A time as it is given on a line: `10 s`, `10 min`, `1 h 30 min`."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours} h" if hours else "", f"{minutes} min" if minutes else ""]
+    parts.append(f"{rest} s" if rest and not hours else "")
+    return " ".join(part for part in parts if part)
+
+
+def _waiting(running: Mapping[int, Whereabouts]) -> dict[str, list[int]]:
+    """Ranks by the collective that they wait in."""
+    found: dict[str, list[int]] = {}
+    for rank, at in sorted(running.items()):
+        if at.waits_in:
+            found.setdefault(at.waits_in, []).append(rank)
+    if len(found) > 1:
+        found.pop(_BACKWARD, None)
+    return found
+
+
+def _waits_among(at: Whereabouts, waiting: Mapping[str, list[int]]) -> bool:
+    return at.waits_in in waiting
+
+
+def _at_odds(
+    halt: Halt, waiting: Mapping[str, list[int]], others: Mapping[int, Whereabouts]
+) -> str:
+    """Ranks that wait in different collectives, each for all the others."""
+    parts = [
+        f"{count_ranks(ranks)} {halt.verb('waited', 'waits/wait', ranks)} in {name}"
+        for name, ranks in waiting.items()
+    ]
+    words = ", ".join(parts)
+    if len([name for name in waiting if name not in _PAIRWISE]) > 1:
+        words += ": they do not call the same collectives in the same order"
+    rest = [*([_places(halt, others)] if others else []), *_endings(halt)]
+    return "; ".join([words, *rest])
+
+
+def _all_in(halt: Halt, name: str, ranks: Sequence[int]) -> str:
+    """What to think of it when all ranks are in the same collective."""
+    if name == _BACKWARD:
+        are = halt.verb("was/were", "is/are", ranks)
+        return f"{are} in backward, computing gradients or averaging them over ranks"
+    waits = halt.verb("waited", "waits/wait", ranks)
+    if len(ranks) == 1 or name in _PAIRWISE:
+        return f"{waits} in {name}"
+    places = {halt.running[rank].place for rank in ranks}
+    if len(places) > 1:
+        return (
+            f"{waits} in {name}, called in different places: they do not all call the same "
+            "collectives"
+        )
+    return (
+        f"{waits} in {name}: they do not all call the same collectives (equally often, with equal "
+        "shapes, in the same group), or it takes this long"
+    )
+
+
+def _who(halt: Halt, ranks: Sequence[int]) -> str:
+    is_all = not halt.ended and not halt.outside and len(ranks) == len(halt.running)
+    return "all ranks" if is_all and len(ranks) > 1 else count_ranks(ranks)
+
+
+def _missing(halt: Halt, others: Mapping[int, Whereabouts]) -> list[str]:
+    """`rank 3, which was in …`, `rank 4, which did not answer`."""
+    groups = _by(others, _doing)
+    parts = [
+        f"{count_ranks(ranks)}, which {_does(halt, at, ranks)}"
+        for at, ranks in list(groups.items())[:_MOST_PLACES]
+    ]
+    return [*parts, *_more(list(groups.values())[_MOST_PLACES:])]
+
+
+def _ended(halt: Halt) -> list[str]:
+    return [
+        f"{count_ranks(ranks)}, which {_has(halt, ranks)} {how}"
+        for how, ranks in _by(halt.ended, lambda how: how).items()
+    ]
+
+
+def _endings(halt: Halt) -> list[str]:
+    return [
+        f"{count_ranks(ranks)} {_has(halt, ranks)} {how}"
+        for how, ranks in _by(halt.ended, lambda how: how).items()
+    ]
+
+
+def _has(halt: Halt, ranks: Sequence[int]) -> str:
+    return halt.verb("had", "has/have", ranks)
+
+
+def _places(halt: Halt, running: Mapping[int, Whereabouts]) -> str:
+    """`ranks 0-1 were in …, rank 2 did not answer`."""
+    groups = _by(running, _doing)
+    parts = [
+        f"{count_ranks(ranks)} {_does(halt, at, ranks)}"
+        for at, ranks in list(groups.items())[:_MOST_PLACES]
+    ]
+    return ", ".join([*parts, *_more(list(groups.values())[_MOST_PLACES:])])
+
+
+def _more(groups: Sequence[Sequence[int]]) -> list[str]:
+    """What is said of those that are not told one by one."""
+    ranks = [rank for group in groups for rank in group]
+    return [f"{count_ranks(ranks)} elsewhere"] if ranks else []
+
+
+def _doing(at: Whereabouts) -> tuple[bool, str]:
+    return at.answered, at.place
+
+
+def _does(halt: Halt, doing: tuple[bool, str], ranks: Sequence[int]) -> str:
+    answered, place = doing
+    if not answered:
+        not_ = halt.verb("did not answer", "does not answer/do not answer", ranks)
+        whose = "its process is" if len(ranks) == 1 else "their processes are"
+        return f"{not_} ({whose} stopped, or stuck in the system)"
+    are = halt.verb("was/were", "is/are", ranks)
+    within = "" if place.startswith(("at ", "taking ", "done ", "raising ")) else "in "
+    return f"{are} {within}{place}"
+
+
+def _title(ranks: Sequence[int], at: Whereabouts) -> str:
+    words = count_ranks(ranks)
+    if not at.answered:
+        return f"{words}: no answer"
+    return f"{words}, in {at.waits_in}:" if at.waits_in else f"{words}:"
+
+
+def _lines(at: Whereabouts) -> list[str]:
+    lines = [str(spot) for spot in at.spots]
+    if at.busy:
+        lines.append(at.busy)
+    if at.more:
+        lines.append(f"and {at.more} more further out")
+    for spots in at.threads:
+        lines += ["another thread:", *(f"  {line}" for line in _of_thread(spots))]
+    return lines
+
+
+def _of_thread(spots: Iterable[Spot]) -> list[str]:
+    return [str(spot) for spot in spots]
+
+
+def _by(items: Mapping[int, V], key: Callable[[V], K]) -> dict[K, list[int]]:
+    """Ranks by what they have in common, in the order of the lowest rank of each."""
+    found: dict[K, list[int]] = {}
+    for rank, item in sorted(items.items(), key=lambda pair: pair[0]):
+        found.setdefault(key(item), []).append(rank)
+    return found

@@ -1,0 +1,1 @@
+"""What ranks print and machines say, on disk."""

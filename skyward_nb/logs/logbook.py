@@ -1,0 +1,274 @@
+"""Everything that ranks print, kept on disk: a picture has only its head and tail.
+
+One file per run, made when its first output is written. What goes wrong here never breaks a run:
+it is remembered in `Logbook.trouble`, and that run's output is not kept from there on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from skyward_nb.logs.logfiles import (
+    HEADER_SIZE,
+    LIMITS,
+    Dropped,
+    Limits,
+    header,
+    lock,
+    log_root,
+    part_path,
+    parts_of,
+    sweep,
+)
+from skyward_nb.protocol.events import Display, Output
+from skyward_nb.protocol.frames import frame
+
+_LATE = 1.0
+_SWEEP_FILES = 64
+_CLOSED = -1
+
+
+class Logbook:
+    """Writes what the ranks of one pool print; for the main thread alone.
+
+    `trouble` says in words what went wrong first, and is empty when all is well. Whoever has shown
+    it empties it; what went wrong for one reason is said once.
+    """
+
+    def __init__(self, pool_id: str, limits: Limits = LIMITS) -> None:
+        self.pool_id = pool_id
+        self.trouble: str = ""
+        self._limits = limits
+        self._runs: dict[int, RunLog] = {}
+        self._given_up: set[int] = set()
+        self._told: set[str] = set()
+        self._begun = 0
+        self._grown = 0
+
+    def write(self, event: Output | Display) -> None:
+        """Keep an event in the file of its run, soon; of a display, its text and what else it has."""
+        log = self._runs.get(event.run)
+        if log is None:
+            if event.run in self._given_up:
+                return
+            log = RunLog(self.pool_id, event.run, self._limits, self._make_room)
+            self._runs[event.run] = log
+        if isinstance(event, Output):
+            log.add(frame(event), event.text.count("\n"))
+        else:
+            log.add(frame(_in_words(event)), 1)
+        if log.held >= self._limits.block or time.monotonic() - log.written > _LATE:
+            self._flush(log)
+
+    def begin_anew(self, run: int) -> None:
+        """Forget what is kept of a run that is going to be told again from its beginning."""
+        for path in parts_of(self.pool_id, run):
+            # One that cannot be removed is written on: it then has some lines twice.
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def end(self, run: int) -> None:
+        """A run is over: its output is written, and its file and those of older runs closed.
+
+        What comes late is still kept; it is written with a later `flush`, `end` or `close`.
+        """
+        for number in [number for number in self._runs if number <= run]:
+            log = self._runs[number]
+            self._flush(log)
+            log.close()
+            if not log.is_long:
+                self._runs.pop(number, None)
+
+    def flush(self) -> None:
+        """Write what is held back, so that it can be read."""
+        for log in list(self._runs.values()):
+            self._flush(log)
+
+    def close(self) -> None:
+        """Write what is held back and close all files; what is kept stays."""
+        self.flush()
+        for log in self._runs.values():
+            log.close()
+        self._runs.clear()
+
+    def _flush(self, log: RunLog) -> None:
+        try:
+            self._grown += log.flush()
+        except (OSError, RuntimeError) as error:
+            # RuntimeError: the folder asked for is below a home that nobody has.
+            log.close()
+            self._runs.pop(log.run, None)
+            self._given_up.add(log.run)
+            why = spell_fault(error)
+            if self.trouble or why in self._told:
+                return
+            self._told.add(why)
+            self.trouble = (
+                f"what ranks print in run {log.run} is not kept whole for %sky logs: {why}; nor, "
+                "while that lasts, in later runs. Make room there, or name another folder by "
+                "SKYWARD_LOG_DIR before the kernel starts."
+            )
+
+    def _make_room(self) -> None:
+        """A file is about to be begun: every so often, what is oldest goes."""
+        if self._begun % _SWEEP_FILES == 0 or self._grown >= self._limits.part:
+            self._grown = 0
+            # What is written until the next time has its room, too.
+            room = self._limits.head + self._limits.part
+            most = max(self._limits.everything - room, 0)
+            sweep(most, self._limits.runs)
+        self._begun += 1
+
+
+def spell_fault(error: Exception) -> str:
+    """Why logs cannot be written, and where."""
+    return f"{getattr(error, 'strerror', None) or error} ({_spell_root()})"
+
+
+def _spell_root() -> str:
+    try:
+        return str(log_root())
+    except (OSError, RuntimeError):  # OSError: the folder it is relative to is gone
+        return os.environ.get("SKYWARD_LOG_DIR", "")
+
+
+def _in_words(event: Display) -> Display:
+    """A display without its pictures: their MIME types stay."""
+    data = {mime: text if mime == "text/plain" else "" for mime, text in event.data.items()}
+    return Display(event.rank, data, event.display_id, event.update, event.run)
+
+
+class RunLog:
+    """The files of one run: a head, and the last of the parts that follow.
+
+    A part is never cut within a frame: what is written at once stands in one part.
+    """
+
+    def __init__(
+        self, pool_id: str, run: int, limits: Limits, make_room: Callable[[], None]
+    ) -> None:
+        self.run = run
+        self.written: float = time.monotonic()
+        self.held: int = 0
+        self._pool_id = pool_id
+        self._limits = limits
+        self._make_room = make_room
+        self._frames: list[bytes] = []
+        self._held_lines = 0
+        self._head = self._file = _CLOSED
+        self._part = 0
+        self._size = 0
+        self._lines = 0
+        self._tail: deque[Dropped] = deque()
+        self._dropped = Dropped()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has more than a head, so that it must be known how much of it went."""
+        return self._part > 0
+
+    def add(self, data: bytes, lines: int) -> None:
+        """Hold one frame back."""
+        self._frames.append(data)
+        self.held += len(data)
+        self._held_lines += lines
+
+    def flush(self) -> int:
+        """Write what is held back; the number of its bytes. Raises OSError."""
+        self.written = time.monotonic()
+        if not self._frames:
+            return 0
+        block, lines = b"".join(self._frames), self._held_lines
+        self._frames.clear()
+        self.held = self._held_lines = 0
+        if self._file == _CLOSED:
+            self._open()
+        most = self._limits.part if self._part else self._limits.head
+        if self._size + len(block) > most and self._size > HEADER_SIZE:
+            self._next_part()
+        _write(self._file, block)
+        self._size += len(block)
+        self._lines += lines
+        return len(block)
+
+    def close(self) -> None:
+        """Close the files; they are opened again when more comes."""
+        for descriptor in {self._head, self._file} - {_CLOSED}:
+            # What a network's file system says only now, nobody can act on.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._head = self._file = _CLOSED
+
+    def _open(self) -> None:
+        # The head is held for its lock: it says that the run goes on.
+        self._head = self._file = self._open_part(0)
+        if self._part:
+            self._file = self._open_part(self._part)
+
+    def _open_part(self, part: int) -> int:
+        """Open a part, new or to go on with; sets its size."""
+        path = part_path(self._pool_id, self.run, part)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            _make_folder(path.parent)
+            descriptor = os.open(path, flags, 0o600)
+        try:
+            if part == 0:
+                lock(descriptor, alone=False)
+            self._size = os.fstat(descriptor).st_size
+            if self._size == 0:
+                self._make_room()
+                _begin(descriptor, path, header(self._dropped))
+                self._size = HEADER_SIZE
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _next_part(self) -> None:
+        if self._part:
+            self._tail.append(Dropped(self._size - HEADER_SIZE, self._lines))
+            os.close(self._file)
+        self._file, self._lines = self._head, 0
+        self._part += 1
+        while len(self._tail) >= self._limits.parts:
+            gone = self._tail.popleft()
+            self._dropped = Dropped(
+                self._dropped.size + gone.size, self._dropped.lines + gone.lines
+            )
+            oldest = self._part - len(self._tail) - 1
+            part_path(self._pool_id, self.run, oldest).unlink(missing_ok=True)
+        self._file = self._open_part(self._part)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a pool's folder, and those above; raises OSError when it is another user's."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+
+
+def _begin(descriptor: int, path: Path, data: bytes) -> None:
+    """Write a file's header; a file that has no room for it goes, so that none seems damaged."""
+    try:
+        _write(descriptor, data)
+    except OSError:
+        # What cannot be removed stays; that the disk is full is what is to be said.
+        with contextlib.suppress(OSError):
+            path.unlink()
+            path.parent.rmdir()
+        raise
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]

@@ -1,0 +1,221 @@
+"""Modules of the user's own project, which ranks may not have, as source.
+
+A project module is one whose file is neither in the standard library nor among installed
+packages: beside the notebook, on a path the user added, or installed as editable.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from skyward_nb.names.rank_versions import RankVersions
+from skyward_nb.protocol.commands import ModuleFile
+from skyward_nb.words.source_code import parse
+
+Stamp = tuple[int, int]
+_MOST_FILES = 2000
+_MOST_FOLDERS = 500
+_OWN = "skyward_nb"
+NOWHERE = Path()
+"""Where a module is that cannot be found."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A file as it was when it was read; `imports` are the modules it names."""
+
+    stamp: Stamp
+    file: ModuleFile
+    imports: frozenset[str]
+
+
+_read: dict[tuple[str, str], _Source] = {}
+"""The module files that this process has read, by the module's name and the path: all pools have the same."""
+
+
+class ProjectModules:
+    """Which project modules a run needs, and which of them ranks have as they are now.
+
+    `included` are those that ranks get in any case, by their names and with their files or folders.
+    """
+
+    def __init__(self, included: Mapping[str, Path] | None = None) -> None:
+        self._included = dict(included or {})
+        self._sources: dict[str, _Source] = {}
+        self._given: RankVersions[Stamp] = RankVersions()
+        self._roots: dict[str, Path | None] = {}
+
+    def changed(self, wanted: Iterable[str], ranks: Collection[int]) -> tuple[ModuleFile, ...]:
+        """Project modules among `wanted`, with all they import, that one of these ranks lacks or has older.
+
+        Every module comes after those it imports. A package comes as a whole.
+        """
+        if self._given.is_new_to(ranks):
+            wanted = {*wanted, *self._included}
+        sources = self._closure(wanted)
+        stamps = {name: source.stamp for name, source in sources.items()}
+        return tuple(sources[name].file for name in self._given.lacking(stamps, ranks))
+
+    def version(self, modules: Iterable[str]) -> str:
+        """What stands for the present content of project modules; empty for any others."""
+        stamps = [source.stamp for source in self._closure(modules).values()]
+        return f" {sorted(stamps)}" if stamps else ""
+
+    def sent(self, files: Iterable[ModuleFile], ranks: Collection[int]) -> None:
+        """These ranks have these now."""
+        self._given.note({file.name: self._sources[file.name].stamp for file in files}, ranks)
+
+    def forget(self, ranks: Iterable[int] | None = None) -> None:
+        """These ranks have none; None: all."""
+        self._given.forget(ranks)
+
+    def submodules(self, modules: Iterable[str], tokens: Collection[str]) -> tuple[str, ...]:
+        """Submodules that the notebook has imported, and code that mentions `tokens` may use.
+
+        `import a.b` binds only `a`: a rank has to import `a.b`, too.
+        """
+        found: dict[str, None] = {}
+        todo = [name for name in modules if hasattr(sys.modules.get(name), "__path__")]
+        while todo:
+            parent = todo.pop()
+            for token in tokens:
+                name = f"{parent}.{token}"
+                if name in sys.modules and name not in found:
+                    found[name] = None
+                    if hasattr(sys.modules[name], "__path__"):
+                        todo.append(name)
+        return tuple(sorted(found))
+
+    # ── files ───────────────────────────────────────────────────────────────────────────
+
+    def _closure(self, wanted: Iterable[str]) -> dict[str, _Source]:
+        found: dict[str, _Source] = {}
+        for top in sorted({name.partition(".")[0] for name in wanted}):
+            self._visit(top, found, set())
+        return found
+
+    def _visit(self, top: str, found: dict[str, _Source], under_way: set[str]) -> None:
+        root = self._root(top)
+        if root is None or top in under_way:
+            return
+        under_way.add(top)
+        own: dict[str, _Source] = {}
+        for name, path in module_files(top, root):
+            source = self._read(name, path)
+            if source is not None:
+                own[name] = source
+        for source in own.values():
+            for name in sorted(source.imports):
+                self._visit(name, found, under_way)
+        # Inside a package, deeper modules first: its own imports tend to go that way.
+        found.update(sorted(own.items(), key=lambda item: -item[0].count(".")))
+
+    def _root(self, top: str) -> Path | None:
+        """The file or folder of a top-level project module; None for any other."""
+        if top not in self._roots:
+            found = self._included.get(top) or find_root(top)
+            if found is NOWHERE:
+                return None  # so far
+            self._roots[top] = found
+        root = self._roots[top]
+        if root is not None and not root.exists():
+            del self._roots[top]
+            return None
+        return root
+
+    def _read(self, name: str, path: Path) -> _Source | None:
+        try:
+            info = path.stat()
+            stamp = (info.st_mtime_ns, info.st_size)
+            known = self._sources.get(name)
+            if known is not None and known.stamp == stamp and known.file.path == str(path):
+                return known
+            source = _read.get((name, str(path)))
+            if source is None or source.stamp != stamp:
+                source = _source_of(name, path, stamp)
+        except (OSError, SyntaxError, UnicodeDecodeError):
+            return None
+        self._sources[name] = _read[name, str(path)] = source
+        return source
+
+
+def _source_of(name: str, path: Path, stamp: Stamp) -> _Source:
+    text = importlib.util.decode_source(path.read_bytes())
+    file = ModuleFile(name, str(path), text, path.name == "__init__.py")
+    return _Source(stamp, file, frozenset(_imports(text)))
+
+
+def find_root(top: str) -> Path | None:
+    """The file or folder of a project module; None for one that is no project's, or `NOWHERE`."""
+    if top in sys.stdlib_module_names or top in ("__main__", _OWN):
+        return None
+    module = sys.modules.get(top)
+    spec = getattr(module, "__spec__", None)
+    if spec is None:
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            spec = importlib.util.find_spec(top)
+    if spec is None:
+        return NOWHERE
+    folders = list(spec.submodule_search_locations or ())
+    if spec.origin is None and folders:
+        path = Path(folders[0]) / "__init__.py"  # a package without one
+    elif spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    else:
+        path = Path(spec.origin)
+    if any(path.is_relative_to(folder) for folder in _installed()):
+        return None
+    return path.parent if path.name == "__init__.py" else path
+
+
+def _installed() -> Iterator[Path]:
+    """Folders of the standard library and of installed packages."""
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    yield from (Path(sysconfig.get_path(kind)) for kind in kinds)
+    yield from map(Path, site.getsitepackages())
+    yield Path(site.getusersitepackages())
+    yield from (Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages"))
+
+
+def module_files(top: str, root: Path) -> Iterator[tuple[str, Path]]:
+    """(module's name, file) of a module, or of everything in a package."""
+    if root.is_file():
+        yield top, root
+        return
+    count = 0
+    for seen, (folder, folders, files) in enumerate(os.walk(root)):
+        if seen > _MOST_FOLDERS:
+            return
+        folders[:] = sorted(f for f in folders if f.isidentifier() and f != "__pycache__")
+        inner = Path(folder).relative_to(root).parts
+        for file in sorted(files):
+            stem, dot, kind = file.rpartition(".")
+            if kind != "py" or not dot or not stem.isidentifier():
+                continue
+            count += 1
+            if count > _MOST_FILES:
+                return
+            parts = (top, *inner) if stem == "__init__" else (top, *inner, stem)
+            yield ".".join(parts), Path(folder) / file
+
+
+def _imports(text: str) -> Iterator[str]:
+    """Top-level names of the modules that a source imports; none where it cannot be read."""
+    try:
+        tree = parse(text)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]

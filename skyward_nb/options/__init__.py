@@ -1,0 +1,1 @@
+"""What a person asks for: options, arguments and defaults, made a spec."""

@@ -1,0 +1,96 @@
+"""Defaults of options, from weakest: the user's file, the project's, the environment, the session.
+
+    ~/.config/skyward_nb/config.toml    nodes = 4
+    pyproject.toml, the nearest above   [tool.skyward]
+                                        nodes = 4
+    environment                         SKYWARD_NODES=4
+    %sky config                         nodes=4
+
+What the magic line says is stronger than all. A pool's defaults count when it is made.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from skyward_nb.options.access import implied
+from skyward_nb.options.options import BY_NAME, Asked, read_option, unknown_option
+from skyward_nb.options.rented import heeded
+from skyward_nb.words.errors import OptionError
+
+_PREFIX = "SKYWARD_"
+
+
+@dataclass(frozen=True)
+class Default:
+    """One default: the option's name, its value as written, and where that is written."""
+
+    option: str
+    text: str
+    source: str
+
+
+def defaults(folder: Path, environ: Mapping[str, str], session: Mapping[str, str]) -> list[Default]:
+    """All defaults that hold in `folder`, the weakest first; raises `OptionError` naming the file."""
+    found: list[Default] = []
+    user = platformdirs.user_config_path("skyward_nb") / "config.toml"
+    if user.is_file():
+        found += _from_table(_toml(user), str(user))
+    project = next(
+        (p for f in (folder, *folder.parents) if (p := f / "pyproject.toml").is_file()), None
+    )
+    if project is not None:
+        table = _toml(project).get("tool", {}).get("skyward", {})
+        found += _from_table(table, f"{project} [tool.skyward]")
+    for name in BY_NAME:
+        variable = _PREFIX + name.upper()
+        if variable in environ:
+            found.append(Default(name, environ[variable], variable))
+    return found + [Default(name, text, "%sky config") for name, text in session.items()]
+
+
+def with_defaults(asked: Asked, known: list[Default]) -> Asked:
+    """What was asked for, completed by the defaults; raises `OptionError` naming a bad one's source."""
+    values: dict[str, dict[str, Any]] = {"pool": {}, "cell": {}}
+    for default in known:
+        option = BY_NAME[default.option]
+        try:
+            values[option.scope][option.name] = read_option(option, default.text)
+        except OptionError as error:
+            raise OptionError(option.name, f"{error} (from {default.source})") from None
+    pool = heeded({**values["pool"], **implied(asked.pool)}, asked.pool)
+    return Asked(pool, {**values["cell"], **asked.cell}, asked.rest)
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise OptionError(str(path), f"{path} cannot be read: {error}") from None
+
+
+def _from_table(table: Mapping[str, Any], source: str) -> Iterator[Default]:
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in BY_NAME:
+            raise OptionError(key, f"{unknown_option(name, ('pool', 'cell'))} (from {source})")
+        yield Default(name, _written(value), source)
+
+
+def _written(value: object) -> str:
+    """A TOML value as it would stand on the option line."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ",".join(map(str, value))
+        case dict():
+            return ",".join(f"{key}={item}" for key, item in value.items())
+        case _:
+            return str(value)

@@ -1,0 +1,1 @@
+"""Users' objects as bytes with a digest, and back."""

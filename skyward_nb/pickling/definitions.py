@@ -1,0 +1,168 @@
+"""Functions and classes that a notebook's cells define: tracked, so that each stays one object.
+
+In the pickles of other values a definition is only its id. It travels by itself, once, and when
+it changes the ranks' own is changed in place: instances that are there get the new methods, and
+a value's bytes do not change because the cell of its class was run again.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import types
+import uuid
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from skyward_nb.compat import cloudpickle_private
+from skyward_nb.pickling.home import home
+from skyward_nb.pickling.object_table import NotThere
+
+_LABEL = "def "
+_CONSTANTS = {str, bytes, int, float, complex, bool, type(None), type(...)}
+
+_function_ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
+_functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
+_filled: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
+_originals: weakref.WeakSet[type] = weakref.WeakSet()
+_kept: dict[str, object] = {}
+
+
+def is_definition(value: object) -> bool:
+    """Whether this is a function or class that a cell defined at its top level."""
+    # Not isinstance(): that believes what an object says its class is.
+    if type(value) is types.FunctionType:
+        assert isinstance(value, types.FunctionType)
+        return (
+            value.__globals__ is home()
+            and value.__qualname__.isidentifier()
+            and not is_importable(value)
+        )
+    if not issubclass(type(value), type):
+        return False
+    assert isinstance(value, type)
+    return (
+        "<" not in value.__qualname__
+        and value.__module__ == home().get("__name__")
+        and not is_importable(value)
+    )
+
+
+def is_importable(value: types.FunctionType | type | types.ModuleType) -> bool:
+    """Whether it is a module, or what its module has under its name: cloudpickle's rule.
+
+    It is asked of all that is packed, so that the two common answers are given at once.
+    """
+    if isinstance(value, types.ModuleType):
+        return cloudpickle_private.is_by_reference(value)
+    module = value.__module__
+    if module == "__main__":
+        return False
+    if type(module) is str and not cloudpickle_private.by_value_modules:
+        there = getattr(sys.modules.get(module), "__dict__", None)
+        if type(there) is dict and there.get(value.__qualname__) is value:
+            return True
+    return cloudpickle_private.is_by_reference(value)
+
+
+def label_of(value: object) -> str:
+    """The label that a definition has for as long as it lives."""
+    if isinstance(value, type):
+        if value not in _filled:
+            # It is the original: what comes back must not be filled into it.
+            _originals.add(value)
+        return _LABEL + cloudpickle_private.class_id(value)
+    assert isinstance(value, types.FunctionType)
+    known = _function_ids.get(value)
+    if known is None:
+        known = uuid.uuid4().hex
+        _function_ids[value] = known
+        _functions[known] = value
+    return _LABEL + known
+
+
+def is_label(text: str) -> bool:
+    """Whether a label is a definition's, and not a name's."""
+    return text.startswith(_LABEL)
+
+
+def parts_of(func: types.FunctionType) -> tuple[object, ...]:
+    """What a function is made of, but for what it closes over and holds: code, defaults, annotations."""
+    keywords = func.__kwdefaults__ or {}
+    fixed = (func.__code__, func.__defaults__, func.__module__, func.__name__, func.__qualname__)
+    more = (*keywords, *keywords.values(), *func.__annotations__, *func.__annotations__.values())
+    return (*fixed, func.__doc__, len(keywords), *more)
+
+
+def is_constant(func: types.FunctionType) -> bool:
+    """Whether a function cannot change but for getting other parts."""
+    return _has_only_parts(func) and all(map(_is_constant, parts_of(func)[1:]))
+
+
+def is_made_of(func: types.FunctionType, parts: tuple[object, ...]) -> bool:
+    """Whether these are its very parts, and all there is to it."""
+    now = parts_of(func)
+    return len(now) == len(parts) and all(map(operator.is_, now, parts)) and _has_only_parts(func)
+
+
+def _has_only_parts(func: types.FunctionType) -> bool:
+    return func.__closure__ is None and not func.__dict__
+
+
+def _is_constant(value: object) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_constant, value))
+    if issubclass(type(value), type):
+        assert isinstance(value, type)
+        return is_importable(value)
+    return type(value) in _CONSTANTS
+
+
+def let_go(labels: Iterable[str]) -> None:
+    """The notebook has these definitions no more: what still uses them keeps them itself."""
+    for label in labels:
+        _kept.pop(label, None)
+
+
+def keep(label: str, value: object) -> None:
+    """Hold a definition that came, so that values that come later find it."""
+    _kept[label] = value
+
+
+# ── what pickles call when they are read ────────────────────────────────────────────────
+
+
+def defined(label: str) -> object:
+    """The definition that came under this label; raises `NotThere` when none did."""
+    found = _kept.get(label)
+    if found is None:
+        raise NotThere(f"its definition {label!r} is not on this rank")
+    return found
+
+
+def make_function(label: str, *args: Any) -> types.FunctionType:
+    """A function of the notebook, or the one that came under this label before."""
+    there = _functions.get(label)
+    made: types.FunctionType = cloudpickle_private.make_function(*args)
+    if there is None or len(there.__code__.co_freevars) != len(made.__code__.co_freevars):
+        _functions[label] = made
+        return made
+    there.__code__ = made.__code__
+    return there
+
+
+def fill_class(cls: type, state: tuple[bool, tuple[dict[str, Any], dict[str, Any]]]) -> type:
+    """Fill a class that was just made; one that was there only if this is its own arrival.
+
+    What an earlier arrival brought and this one does not is taken away.
+    """
+    update, (attributes, slots) = state
+    before = _filled.get(cls)
+    if cls in _originals or (before is not None and not update):
+        return cls
+    for name in (before or frozenset()) - attributes.keys():
+        if name in vars(cls):
+            delattr(cls, name)
+    _filled[cls] = frozenset(attributes)
+    return cloudpickle_private.fill_class(cls, (attributes, slots))

@@ -1,0 +1,1 @@
+"""What a person is told: how runs ended, which pools there are, what they cost, what is wrong."""

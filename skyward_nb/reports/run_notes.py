@@ -1,0 +1,193 @@
+"""What else there is to say of a run that is over: who was stopped, what was begun anew, what is lost.
+
+Pure: of the outcome, one sentence for each thing that a person has to know before going on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from skyward_nb.hangs.hang import Halt, doing
+from skyward_nb.hangs.whereabouts import Source, Whereabouts, whereabouts
+from skyward_nb.pool.outcome import Outcome
+from skyward_nb.protocol.events import RankDone, RankLost
+from skyward_nb.words.frameworks import made_again, with_what_they_need
+from skyward_nb.words.ranks import count_ranks
+
+_OLD_GROUP = re.compile("not initialized in the world|Received incompatible devices")
+_OLD_LINES = re.compile("Connection closed by peer|Connection reset by peer|Broken pipe")
+"""What the lines of an old group say, and those of one that was cut in the run itself."""
+_IN_PLACE = re.compile(r"(reduce|gather|scatter|broadcast|all_to_all|recv|backward|wait)\w*$")
+"""Collectives of torch that fill tensors the caller has: one that is cut has filled a part of them."""
+
+
+def run_notes(
+    outcome: Outcome,
+    generation: int,
+    where: Mapping[int, Whereabouts],
+    framework: tuple[str, ...] = (),
+    *,
+    goes_on: bool = True,
+) -> tuple[str, ...]:
+    """What was lost before the cell or in it, who was stopped, what was begun anew, in words.
+
+    `generation` is the one there is now, `where` tells where ranks were before they were stopped.
+    What matters only to code that goes on there is left out unless some `goes_on`.
+    """
+    notes = [*outcome.pool_lost]
+    this = "call" if outcome.apart else "cell"
+    notes += [f"{who} {how} before this {this}" for how, who in _by_how(outcome)]
+    notes += _stopped(outcome)
+    notes += _killed(outcome.killed, where)
+    if not goes_on:
+        return (*notes, *_cut(outcome))
+    notes += _anew(outcome, generation, framework)
+    if outcome.names_lost:
+        notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
+    return tuple(notes)
+
+
+def of_an_old_group(
+    failed: Iterable[RankDone], generation: int, *, was_cut: bool = False
+) -> tuple[str, ...]:
+    """A word on failures of what was made for a process group that was cut before `generation`.
+
+    `was_cut` tells that the run's own group was cut, too.
+    """
+    messages = [end.failure.message for end in failed if end.failure]
+    if not any(
+        _OLD_GROUP.search(message) or (not was_cut and _OLD_LINES.search(message))
+        for message in messages
+    ):
+        return ()
+    return (
+        "this may be of a group that was cut before: the process group was formed again "
+        f"(generation {generation}), so wrap models (DDP, FSDP), and make groups and meshes, anew",
+    )
+
+
+def deaths(outcome: Outcome) -> dict[int, RankLost]:
+    """Ranks whose processes ended in the run, other than by us."""
+    return {rank: loss for rank, loss in outcome.lost.items() if rank not in outcome.killed}
+
+
+def whereabouts_of(outcome: Outcome, source: Source) -> dict[int, Whereabouts]:
+    """Where ranks were before they were stopped."""
+    return {
+        rank: whereabouts(text, source, outcome.waited_in.get(rank, ""))
+        for rank, text in outcome.stacks.items()
+    }
+
+
+def halt_of(outcome: Outcome, where: Mapping[int, Whereabouts], everyone: tuple[int, ...]) -> Halt:
+    """How a run stood when its time was over."""
+    running = {*outcome.stacks, *outcome.killed}
+    running |= {rank for rank, end in outcome.done.items() if end.interrupted}
+    ended = {
+        rank: "failed" if end.failure or end.rejected else "finished"
+        for rank, end in outcome.done.items()
+    } | dict.fromkeys(deaths(outcome), "died")
+    return Halt(
+        running={rank: where.get(rank, Whereabouts()) for rank in sorted(running)},
+        ended={rank: how for rank, how in ended.items() if rank not in running},
+        outside=tuple(sorted(set(everyone) - set(outcome.ranks))),
+    )
+
+
+def _by_how(outcome: Outcome) -> list[tuple[str, str]]:
+    by_how: dict[str, list[int]] = {}
+    for rank, loss in sorted(outcome.lost_before.items()):
+        by_how.setdefault(loss.how, []).append(rank)
+    return [(how, count_ranks(ranks)) for how, ranks in by_how.items()]
+
+
+def _stopped(outcome: Outcome) -> list[str]:
+    """Ranks that another one's trouble stopped, or kept waiting."""
+    notes: list[str] = []
+    died = deaths(outcome).keys()
+    for name, ranks in _waiting(outcome, outcome.waited_in.keys() - died).items():
+        if died:
+            notes.append(f"{count_ranks(ranks)} waited in {name} for {count_ranks(died)}")
+        elif not outcome.was_reformed and not outcome.timed_out:
+            were = "was" if len(ranks) == 1 else "were"
+            notes.append(f"{count_ranks(ranks)} {were} stopped while waiting in {name}")
+    if outcome.interrupted or outcome.timed_out:
+        return notes
+    busy = [r for r, end in outcome.done.items() if end.interrupted and r not in outcome.waited_in]
+    if busy:
+        notes.append(f"{count_ranks(busy)} {'was' if len(busy) == 1 else 'were'} stopped")
+    return notes
+
+
+def _waiting(outcome: Outcome, ranks: Iterable[int]) -> dict[str, list[int]]:
+    """Of these ranks, those that were stopped in collectives, by these; what failed itself is told."""
+    failed = {end.rank for end in outcome.failed}
+    found: dict[str, list[int]] = {}
+    for rank in sorted(set(ranks) - failed - outcome.killed):
+        found.setdefault(outcome.waited_in[rank], []).append(rank)
+    return found
+
+
+def _killed(killed: frozenset[int], where: Mapping[int, Whereabouts]) -> list[str]:
+    by_place: dict[str, list[int]] = {}
+    for rank in sorted(killed):
+        place = _place(where[rank]) if rank in where else ""
+        by_place.setdefault(place, []).append(rank)
+    notes: list[str] = []
+    for place, ranks in by_place.items():
+        words = f"{count_ranks(ranks)} did not stop and had to be killed"
+        them = "it" if len(ranks) == 1 else "they"
+        notes.append(f"{words}; {them} {doing(where[ranks[0]], ranks)}" if place else words)
+    return notes
+
+
+def _place(at: Whereabouts) -> str:
+    """What is the same for ranks that are told of together."""
+    return doing(at, (0,))
+
+
+def _anew(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> list[str]:
+    """What there is instead of what was cut or lost."""
+    if outcome.was_reformed:
+        return [_reformed(outcome, generation, framework)]
+    if not (outcome.began_anew or outcome.lost_before):
+        later = "all ranks are started anew once what runs on the others has ended"
+        return [later] if outcome.lost and outcome.apart else []
+    why = ""
+    if outcome.lost_beside:
+        why = f"{count_ranks(outcome.lost_beside)} died in another call, so "
+    elif not (outcome.lost or outcome.lost_before):
+        why = "the process group could not be formed again, so "
+    anew = f"{why}all ranks were started anew (generation {generation})"
+    if outcome.apart:
+        return [anew]
+    return [f"{anew}; names of the notebook are sent again when a cell reads them"]
+
+
+def _cut(outcome: Outcome) -> list[str]:
+    """Whose communication was cut, if any was and it is formed again."""
+    waited = [
+        f"{count_ranks(ranks)}, which waited in {name}"
+        for name, ranks in _waiting(outcome, outcome.waited_in).items()
+    ]
+    if not (outcome.was_reformed and outcome.was_cut and waited):
+        return []
+    return [f"communication was cut to stop {', and '.join(waited)}"]
+
+
+def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> str:
+    anew = f"the process group was formed again (generation {generation}) and names are kept"
+    if cut := _cut(outcome):
+        words = f"{cut[0]}; {anew}"
+    else:
+        words = f"ranks had not called the same collectives, so {anew}"
+    filling = [name for name in _waiting(outcome, outcome.waited_in) if _fills(name)]
+    if outcome.was_cut and filling and "torch" in with_what_they_need(framework):
+        words += f"; tensors that {' or '.join(filling)} was filling may be half done"
+    return "; ".join((words, *made_again(framework)))
+
+
+def _fills(name: str) -> bool:
+    """Whether a collective of torch fills tensors that the caller goes on with."""
+    return bool(_IN_PLACE.search(name)) and "_object" not in name

@@ -1,0 +1,57 @@
+"""Tracebacks as a person wants them: their own frames, also those on a rank, and few of ours."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+import tblib
+
+from skyward_nb.protocol.events import CodeFrame
+from skyward_nb.words.errors import SkyError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_HERE = str(Path(__file__).parent.parent)
+
+
+def traceback_of(frames: Sequence[CodeFrame]) -> TracebackType | None:
+    """A traceback of frames that were another process's."""
+    made: dict[str, Any] | None = None
+    for frame in reversed(frames):
+        code = {"co_filename": frame.file, "co_name": frame.function}
+        place = {"f_code": code, "f_lineno": frame.line, "f_globals": {}, "f_locals": {}}
+        made = {"tb_frame": place, "tb_lineno": frame.line, "tb_next": made}
+    return None if made is None else tblib.Traceback.from_dict(made).as_traceback()
+
+
+def shortened(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which leaves our frames out of what it raises, but for its own."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            if isinstance(error, SkyError):  # which says all there is to say
+                error.__cause__, error.__suppress_context__ = None, True
+            error.__traceback__ = _without_ours(error.__traceback__)
+            raise
+
+    return call
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this package."""
+    frames: list[TracebackType] = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_HERE):
+            frames.append(trace)
+        trace = trace.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(frames):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept

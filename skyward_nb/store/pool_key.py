@@ -1,0 +1,81 @@
+"""The key of one pool: what its agents know each other by when they give values to one another.
+
+Each pool has its own, made by its client, told to agents over the line to each, and kept in their
+memory: with the pool it is gone. Whoever has it may be given values, and give some.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import ssl
+import tempfile
+from pathlib import Path
+
+from skyward_nb.store.values import PoolKey
+
+_NAME = "agent.skyward-nb.invalid"
+_AGE = datetime.timedelta(days=3650)
+"""Clocks of machines differ; what ends a key is the end of its pool."""
+
+
+def new_key() -> PoolKey:
+    """A new key, and a certificate that it signed itself: who holds the one trusts the other alone.
+
+    Source: RFC 5280, sections 4.2.1.2, 4.2.1.3 and 4.2.1.9, for what a strict reader asks for.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _NAME)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - _AGE)
+        .not_valid_after(now + _AGE)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(_NAME)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return PoolKey(certificate.public_bytes(pem).decode(), secret.decode())
+
+
+class MutualTLS:
+    """Both ends of streams between those that have the same key: each proves that it has it.
+
+    The key is in a file of `folder`, that nobody else may enter, only while it is read.
+    """
+
+    def __init__(self, key: PoolKey, folder: Path) -> None:
+        self._inner = _context(ssl.PROTOCOL_TLS_SERVER, key, folder)
+        self._outer = _context(ssl.PROTOCOL_TLS_CLIENT, key, folder)
+
+    def welcome(self, connection: socket.socket) -> ssl.SSLSocket:
+        """A stream to who came; raises OSError for one without the key."""
+        return self._inner.wrap_socket(connection, server_side=True)
+
+    def enter(self, connection: socket.socket) -> ssl.SSLSocket:
+        """A stream to where one went; raises OSError where nobody has the key."""
+        return self._outer.wrap_socket(connection, server_hostname=_NAME)
+
+
+def _context(side: int, key: PoolKey, folder: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(side)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    context.load_verify_locations(cadata=key.certificate)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".key-")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(key.certificate + key.key)
+        context.load_cert_chain(name)
+    finally:
+        Path(name).unlink()
+    return context

@@ -1,0 +1,201 @@
+"""The next view: of the one before it, and of events. Pure."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from skyward_nb.protocol.events import (
+    Clear,
+    Display,
+    Event,
+    Metric,
+    Metrics,
+    Noted,
+    Output,
+    Phase,
+    Priced,
+    Progress,
+    RankDone,
+    RankLost,
+    RankReady,
+    Stage,
+    Step,
+    Telemetry,
+)
+from skyward_nb.view.board import Board
+from skyward_nb.view.series import Series, extended
+from skyward_nb.view.view import MOST_METRICS, RankState, RankView, StepView, View
+
+_MOST_BARS = 8
+
+
+def fold(view: View, *events: Event) -> View:
+    """The view after more events.
+
+    A line that several ranks wrote stands where the first of them wrote it, and what a rank wrote
+    before it stands before it. Other lines stand in the order in which they came; among those
+    that come together, the ones of one rank may go before those of another.
+    """
+    folding = _Folding(view)
+    for event in events:
+        folding.take(event)
+    return folding.view()
+
+
+def trimmed(view: View) -> View:
+    """The view with no more text than it may have in the end; while it grows it may have some more."""
+    if view.text_size <= view.most_text:
+        return view
+    board = Board(view)
+    board.cut_text()
+    return _with(view, board)
+
+
+def _with(view: View, board: Board) -> View:
+    return replace(
+        view,
+        entries=tuple(board.entries),
+        screens=board.screens,
+        cursors=board.cursors,
+        clearing=frozenset(board.clearing),
+        text_size=board.text_size,
+        rich_size=board.rich_size,
+        cut=board.cut,
+        gap=board.gap,
+        shown=board.shown,
+        unshown=board.unshown,
+    )
+
+
+class _Folding:
+    """A view while it is folded: with its board the only place where anything changes."""
+
+    def __init__(self, view: View) -> None:
+        self._before = view
+        self._board = Board(view)
+        self._ranks = dict(view.ranks)
+        self._points: dict[int, dict[str, list[tuple[int, float]]]] = {}
+        self._steps = dict(view.steps)
+        self._phase = view.phase
+        self._bill = view.bill
+        self._notes = view.notes
+        self._ready = view.ready
+
+    def view(self) -> View:
+        """What has come of it."""
+        self._board.finish()
+        self._draw_series()
+        view = _with(self._before, self._board)
+        return replace(
+            view,
+            phase=self._phase,
+            bill=self._bill,
+            notes=self._notes,
+            steps=self._steps,
+            ready=self._ready,
+            ranks=self._ranks,
+        )
+
+    def take(self, event: Event) -> None:
+        """One more event."""
+        match event:
+            case Output():
+                self._board.hear(event)
+            case Display():
+                self._board.show(event)
+            case Clear(rank=rank):
+                self._board.clear(rank, wait=event.wait)
+            case Progress():
+                self._advance(event)
+            case Metric(rank=rank, step=step):
+                self._log(rank, [step], {name: [value] for name, value in event.values.items()})
+            case Metrics(rank=rank):
+                self._log(rank, event.steps, event.values)
+            case Noted(text=text):
+                self._notes = (*self._notes, text)
+            case _:
+                self._take_rare(event)
+
+    def _take_rare(self, event: Event) -> None:
+        match event:
+            case Phase(text=text):
+                self._phase = text
+            case Priced(bill=bill):
+                self._bill = bill
+            case Stage(rank=rank, text=text):
+                self._set(rank, stage=text)
+            case Step():
+                self._take_step(event)
+            case RankReady():
+                self._ready += 1
+            case Telemetry(rank=rank):
+                if rank in self._ranks:  # else of one that runs no part of this
+                    peak = max(self._rank(rank).peak, event.rss)
+                    self._set(rank, telemetry=event, peak=peak)
+            case RankDone(rank=rank):
+                state: RankState = "failed" if event.failure or event.rejected else "done"
+                self._end(rank, "stopped" if event.interrupted else state)
+            case RankLost(rank=rank) if self._rank(rank).ended is None:
+                self._end(rank, "stopped" if event.asked else "lost")
+            case _:
+                pass
+
+    def _rank(self, rank: int) -> RankView:
+        return self._ranks.get(rank) or RankView()
+
+    def _set(self, rank: int, **changes: object) -> None:
+        self._ranks[rank] = replace(self._rank(rank), **changes)
+
+    def _end(self, rank: int, state: RankState) -> None:
+        """A rank has finished: lines it left open are ended."""
+        self._board.end_lines(rank)
+        self._set(rank, state=state, stage="", ended=self._before.now)
+
+    def _take_step(self, event: Step) -> None:
+        now = self._before.now
+        steps = {step.name: step for step in self._steps.get(event.nodes, ())}
+        known = steps.get(event.name) or StepView(event.name, "", now)
+        text = event.text or known.text
+        steps[event.name] = StepView(
+            event.name, text, known.began, ended=now if event.done else None
+        )
+        self._steps[event.nodes] = tuple(steps.values())
+
+    def _advance(self, event: Progress) -> None:
+        """A bar stands at the place of its earlier self, or of the one before it that was like it."""
+        rank = self._rank(event.rank)
+        others = [bar for bar in rank.bars if bar.bar != event.bar]
+        if event.over and event.level == 0:
+            others = [bar for bar in others if not bar.level]
+        bars = [bar for bar in others if not (bar.over and _alike(bar, event))]
+        if event.keeping or not event.over:
+            bars.append(event)
+        bars.sort(key=lambda bar: (bar.level, bar.bar))
+        left_out = rank.bars_left_out
+        while len(bars) > _MOST_BARS:
+            bars.remove(next((bar for bar in bars if bar.over), bars[-1]))
+            left_out += 1
+        self._set(event.rank, bars=tuple(bars), bars_left_out=left_out, told=self._before.now)
+
+    def _log(self, rank: int, steps: list[int], values: dict[str, list[float]]) -> None:
+        points = self._points.setdefault(rank, {})
+        for name, each in values.items():
+            points.setdefault(name, []).extend(zip(steps, each, strict=True))
+
+    def _draw_series(self) -> None:
+        for rank, points in self._points.items():
+            now = self._rank(rank)
+            metrics, series = dict(now.metrics), dict(now.series)
+            more = now.logs_more
+            for name, values in points.items():
+                if name not in metrics and len(metrics) >= MOST_METRICS:
+                    more = True
+                    continue
+                metrics[name] = values[-1][1]
+                series[name] = extended(series.get(name, Series()), values)
+            self._set(rank, metrics=metrics, series=series, logs_more=more)
+
+
+def _alike(a: Progress, b: Progress) -> bool:
+    """Whether a loop is another turn of one before it."""
+    return (a.level, a.text) == (b.level, b.text)

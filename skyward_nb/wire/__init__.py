@@ -1,1 +1,0 @@
-"""How bytes travel: frames on a stream, values as payload, payload in a machine's store."""

@@ -1,0 +1,64 @@
+"""Defaults, from the user's file to the line, the later the stronger."""
+
+import pytest
+
+from skyward_nb.options.defaults import defaults, with_defaults
+from skyward_nb.options.options import parse
+from skyward_nb.words.errors import OptionError
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "skyward_nb").mkdir(parents=True)
+    (tmp_path / "project" / "deep").mkdir(parents=True)
+    return tmp_path
+
+
+def write(places, user=None, project=None):
+    if user is not None:
+        (places / "config" / "skyward_nb" / "config.toml").write_text(user)
+    if project is not None:
+        (places / "project" / "pyproject.toml").write_text(project)
+
+
+def asked(places, line="", environ=None, session=None):
+    known = defaults(places / "project" / "deep", environ or {}, session or {})
+    return with_defaults(parse(line), known)
+
+
+def test_each_layer_is_stronger_than_the_one_before(places):
+    write(places, "nodes = 2\nframework = 'torch'", "[tool.skyward]\nnodes = 3")
+    assert asked(places).pool == {"nodes": 3, "framework": ("torch",)}
+    assert asked(places, environ={"SKYWARD_NODES": "4"}).pool["nodes"] == 4
+    stronger = {"environ": {"SKYWARD_NODES": "4"}, "session": {"nodes": "5"}}
+    assert asked(places, **stronger).pool["nodes"] == 5
+    assert asked(places, "nodes=6", **stronger).pool["nodes"] == 6
+
+
+def test_tables_lists_and_flags_are_as_on_the_line(places):
+    write(places, "env = {A = '1', B = 2}\npull = ['a', 'b']\nquiet = true\nranks-per-node = 2")
+    found = asked(places)
+    assert found.pool == {"env": {"A": "1", "B": "2"}, "ranks_per_node": 2}
+    assert found.cell == {"pull": ("a", "b"), "quiet": True}
+
+
+def test_no_files_no_defaults(places):
+    assert asked(places).pool == {}
+    assert asked(places, environ={"SKYWARD_RUNTIME_DIR": "/x", "HOME": "/y"}).pool == {}
+
+
+@pytest.mark.parametrize(
+    ("user", "project", "environ", "says"),
+    [
+        ("nods = 2", None, {}, r"did you mean nodes\?.*config\.toml"),
+        ("nodes = 'four'", None, {}, r"whole number.*config\.toml"),
+        (None, "[tool.skyward]\nnodes = 0", {}, r"1 or more.*pyproject\.toml"),
+        (None, None, {"SKYWARD_NODES": "x"}, "whole number.*SKYWARD_NODES"),
+        ("nodes = ", None, {}, r"config\.toml cannot be read"),
+    ],
+)
+def test_a_bad_default_names_its_place(places, user, project, environ, says):
+    write(places, user, project)
+    with pytest.raises(OptionError, match=says):
+        asked(places, environ=environ)

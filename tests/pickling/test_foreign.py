@@ -1,0 +1,304 @@
+"""Values of array packages, and of the corners of the standard library: there and back."""
+
+import asyncio
+import collections
+import concurrent.futures
+import functools
+import io
+import socket
+import subprocess
+import sys
+import threading
+import types
+import weakref
+
+import pytest
+
+from skyward_nb.pickling import payload
+from skyward_nb.store.blobs import BlobStore
+from skyward_nb.words.errors import PayloadError
+
+
+@pytest.fixture
+def store(tmp_path):
+    return BlobStore(tmp_path)
+
+
+@pytest.fixture
+def travel(store):
+    def there_and_back(value, *, out_of_band=None):
+        bundle = payload.pack("x", value)
+        if out_of_band is not None:
+            assert (bundle.in_band < bundle.size / 2) == out_of_band
+        return payload.unpack(bundle.stow(store), store)
+
+    return there_and_back
+
+
+# ── the standard library ────────────────────────────────────────────────────────────────
+
+
+class Cached:
+    @functools.cached_property
+    def once(self):
+        return [1]
+
+
+@functools.singledispatch
+def dispatching(value):
+    return "any"
+
+
+def test_cached_functions_and_properties(travel, home_namespace):
+    exec(
+        "import functools\n@functools.lru_cache(maxsize=7)\ndef fib(n): return n if n < 2 else "
+        "fib(n - 1) + fib(n - 2)\nclass C:\n    @functools.cached_property\n    def p(self): return 5\n",
+        home_namespace,
+    )
+    fib = travel(home_namespace["fib"])
+    assert fib(50) == 12586269025
+    assert fib.cache_parameters()["maxsize"] == 7
+    assert travel(home_namespace["C"]()).p == 5
+    assert travel(functools.lru_cache(len)).cache_info().currsize == 0
+
+
+def test_weak_dictionaries_keep_what_something_else_keeps(travel):
+    key = threading.Barrier  # a class: something that lives on
+    back = travel({"weak": weakref.WeakKeyDictionary({key: 1})})
+    assert dict(back["weak"]) == {key: 1}
+
+
+def test_what_only_dill_can(travel, home_namespace):
+    exec("class A: pass\nclass B(A):\n    def up(self): return super()\nb = B()", home_namespace)
+    assert type(travel([home_namespace["b"].up()])[0]) is super
+
+
+def test_streams_of_the_process_are_those_of_the_other(travel):
+    assert travel([sys.stdout]) == [sys.stdout]
+    assert travel(io.BytesIO(b"abc")).read() == b"abc"
+
+
+def generator():
+    yield 1
+
+
+async def coroutine(): ...
+
+
+LIVE = {
+    "threading.Lock": (threading.Lock, "a lock guards"),
+    "threading.RLock": (threading.RLock, "a lock guards"),
+    "Thread": (lambda: threading.Thread(target=print), "a thread belongs"),
+    "local": (threading.local, "each thread's own"),
+    "socket": (lambda: socket.socketpair()[0], "a socket belongs"),
+    "file": (lambda: open(__file__), "send its path"),
+    "generator": (generator, "send list"),
+    "coroutine": (coroutine, "await it"),
+    "frame": (sys._getframe, "running code"),
+    "weakref": (lambda: weakref.ref(LIVE_CLASS), "would be dead"),
+    "process": (lambda: subprocess.Popen(["true"]), "process of this machine"),
+    "loop": (asyncio.new_event_loop, "event loop"),
+    "executor": (lambda: concurrent.futures.ThreadPoolExecutor(1), "threads of its process"),
+    "future": (concurrent.futures.Future, "send what it gives"),
+}
+LIVE_CLASS = type("LiveClass", (), {})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", LIVE)
+def test_what_lives_in_its_process_is_refused_with_its_path(kind):
+    make, why = LIVE[kind]
+    value = make()
+    try:
+        with pytest.raises(PayloadError, match=why) as caught:
+            payload.pack("job", {"parts": [1, types.SimpleNamespace(it=value)]})
+        assert caught.value.path == "job['parts'][1].it"
+    finally:
+        getattr(value, "close", lambda: None)()
+        if isinstance(value, subprocess.Popen):
+            value.wait()
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda lock: collections.deque([0, lock]), "x[1]"),
+        (lambda lock: functools.partial(print, lock), "x.args[0]"),
+        (lambda lock: type("Local", (), {"lock": lock}), "x.lock"),
+        (lambda lock: lambda a=lock: a, "x.__defaults__[0]"),
+        (lambda lock: {1: {lock}}, None),
+    ],
+)
+def test_the_path_leads_through_containers_classes_and_functions(make, path):
+    with pytest.raises(PayloadError) as caught:
+        payload.pack("x", make(threading.Lock()))
+    assert path is None or caught.value.path == path
+
+
+def test_what_is_nested_too_deeply_is_told():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(PayloadError, match="nested too deeply"):
+        payload.pack("deep", deep)
+
+
+def test_a_value_that_changes_size_while_it_is_packed_is_told():
+    class Growing:
+        def __init__(self, into):
+            self.into = into
+
+        def __reduce__(self):
+            self.into[object()] = 1
+            return int, ()
+
+    grows = {}
+    grows["a"] = Growing(grows)
+    grows["b"] = 2
+    with pytest.raises(PayloadError, match="changes while it is packed"):
+        payload.pack("grows", grows)
+
+
+# ── arrays ──────────────────────────────────────────────────────────────────────────────
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+needs_numpy = pytest.mark.skipif(np is None, reason="NumPy is not installed")
+
+ARRAYS = {
+    "plain": lambda: np.arange(10_000.0),
+    "strided": lambda: np.arange(20_000.0)[::2],
+    "backwards": lambda: np.arange(10_000.0)[::-1],
+    "fortran": lambda: np.asfortranarray(np.arange(10_000.0).reshape(100, 100)),
+    "inner axes": lambda: np.arange(24_000.0).reshape(10, 40, 60).transpose(1, 0, 2),
+    "dates": lambda: np.arange(10_000).astype("M8[s]"),
+    "spans": lambda: np.arange(10_000).astype("m8[ms]"),
+    "records": lambda: np.zeros(5000, [("a", "i4"), ("b", "f8")]),
+    "big-endian": lambda: np.arange(10_000, dtype=">i4"),
+    "text": lambda: np.array(["abc", "de"] * 5000),
+    "booleans": lambda: np.arange(10_000) % 2 == 0,
+    "complex": lambda: np.arange(5000) * 1j,
+    "fortran dates": lambda: np.asfortranarray(np.arange(10_000).astype("M8[s]").reshape(100, -1)),
+}
+
+
+@needs_numpy
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_numpy_arrays_stay_out_of_the_pickle(kind, travel):
+    array = ARRAYS[kind]()
+    back = travel(array, out_of_band=True)
+    assert back.dtype == array.dtype and back.shape == array.shape
+    assert back.flags.writeable
+    np.testing.assert_array_equal(back, array)
+
+
+@needs_numpy
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.array(3.5),
+        lambda: np.zeros((0, 3)),
+        lambda: np.array([1, "a", None], object),
+        lambda: np.ma.masked_array([1, 2], [True, False]),
+        lambda: np.float32(2),
+    ],
+)
+def test_odd_arrays(make, travel):
+    array = make()
+    back = travel(array)
+    assert type(back) is type(array)
+    assert str(back) == str(array)
+
+
+def test_torch_tensors_share_their_storages(travel):
+    torch = pytest.importorskip("torch")
+    base = torch.arange(10_000.0)
+    back = travel({"base": base, "view": base[10:20], "t": base.view(100, 100).T}, out_of_band=True)
+    back["base"][10] = -1
+    assert back["view"][0] == -1
+    assert back["t"].stride() == (1, 100)
+    for odd in (torch.zeros(0), torch.zeros(2, 0, 3), torch.ones(3, dtype=torch.bfloat16),
+                torch.eye(3).to_sparse(), torch.ones(3, requires_grad=True), torch.ones(2).conj(),
+                torch.tensor(1 + 2j).conj(), torch.nn.Parameter(torch.ones(2))):  # fmt: skip
+        again = travel(odd)
+        assert type(again) is type(odd)
+        assert again.requires_grad == odd.requires_grad
+        assert torch.equal(again.to_dense(), odd.to_dense())
+
+
+def test_a_torch_module_keeps_its_ties(travel):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    back = travel(model)
+    assert back[1].weight is back[0].weight
+    generator = torch.Generator().manual_seed(5)
+    assert torch.equal(
+        torch.rand(3, generator=travel(generator)), torch.rand(3, generator=generator)
+    )
+
+
+def test_jax_arrays(travel):
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    array = jnp.arange(10_000.0)
+    back = travel({"a": array, "b": jnp.ones(5000, jnp.bfloat16), "w": jnp.asarray(2.0)}, out_of_band=True)  # fmt: skip
+    assert isinstance(back["a"], jax.Array)
+    assert (back["a"] == array).all()
+    assert back["b"].dtype == jnp.bfloat16
+    weak = jnp.add(2, 1.0)
+    assert weak.weak_type == travel(weak).weak_type
+    key = jax.random.key(7)
+    assert (jax.random.uniform(travel(key), (3,)) == jax.random.uniform(key, (3,))).all()
+
+
+def test_frames_with_arrow_strings_and_more(travel):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame(
+        {
+            "n": range(3000),
+            "s": pandas.array(["abc"] * 3000, dtype="string[pyarrow]"),
+            "c": pandas.Categorical(["a", "b", "c"] * 1000),
+            "d": pandas.date_range("2020", periods=3000, tz="Europe/Oslo"),
+            "i": pandas.array([1, None, 3] * 1000, dtype="Int64"),
+        }
+    )
+    back = travel(frame, out_of_band=True)
+    pandas.testing.assert_frame_equal(back, frame)
+    back.loc[0, "n"] = 5
+
+
+def test_a_slice_of_an_arrow_table_goes_without_the_rest(travel):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"n": list(range(100_000)), "s": ["some text"] * 100_000})
+    piece = table.slice(500, 20)
+    assert payload.pack("piece", piece).size < 20_000
+    assert travel(piece).equals(piece)
+    assert travel(table["s"].chunk(0).slice(3, 4)).to_pylist() == ["some text"] * 4
+    assert travel(table, out_of_band=True).equals(table)
+
+
+def test_sparse_matrices_estimators_and_images(travel):
+    sparse = pytest.importorskip("scipy.sparse")
+    matrix = sparse.random(500, 500, 0.1, format="csr", random_state=0)
+    assert (travel(matrix, out_of_band=True) != matrix).nnz == 0
+    linear = pytest.importorskip("sklearn.linear_model")
+    fitted = linear.LinearRegression().fit([[0.0], [1.0]], [0.0, 2.0])
+    assert travel(fitted).predict([[2.0]])[0] == pytest.approx(4)
+    image = pytest.importorskip("PIL.Image").new("RGB", (20, 10), "red")
+    assert travel(image).getpixel((3, 3)) == (255, 0, 0)
+
+
+def test_a_tensor_that_shows_little_of_its_memory_goes_without_the_rest(travel):
+    torch = pytest.importorskip("torch")
+    whole = torch.arange(1_000_000.0)
+    part = whole[10:20]
+    assert payload.pack("part", part).size < 2000
+    assert torch.equal(travel(part), part)
+    both = payload.pack("both", [part, whole[15:30]])
+    assert both.size > 4_000_000, "two that share it keep sharing it"
+    assert payload.pack("part", part.requires_grad_()).size < 2000
+    assert travel(part).requires_grad

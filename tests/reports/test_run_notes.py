@@ -1,0 +1,180 @@
+"""What else there is to say of a run that is over."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from skyward_nb.hangs.whereabouts import Spot, Whereabouts
+from skyward_nb.names.ledger import Plan
+from skyward_nb.pool.outcome import Outcome
+from skyward_nb.protocol.events import Failure, RankDone, RankLost
+from skyward_nb.reports.failures import failures_of
+from skyward_nb.reports.run_notes import halt_of, of_an_old_group, run_notes, whereabouts_of
+
+FAILURE = Failure(type_name="ValueError", message="m", value=None, at=None, traceback=())
+SLEEPS = Whereabouts((Spot("Cell In[3]", 7, "<module>", "time.sleep(60)", is_users=True),))
+KEPT = "the process group was formed again (generation 3) and names are kept"
+MODELS = "models wrapped for the old group (DDP, FSDP, sky.parallelize) must be made again"
+FORMED = f"{KEPT}; {MODELS}"
+ANEW = (
+    "all ranks were started anew (generation 3); names of the notebook are sent again when a cell "
+    "reads them"
+)
+
+
+def well(rank):
+    return RankDone(run=1, rank=rank)
+
+
+def stopped(rank, waited_in=""):
+    return RankDone(run=1, rank=rank, failure=FAILURE, interrupted=True, waited_in=waited_in)
+
+
+def failed(rank):
+    return RankDone(run=1, rank=rank, failure=FAILURE)
+
+
+def lost(rank, how="killed by SIGKILL"):
+    return RankLost(2, rank, how)
+
+
+def outcome(*ends, dead=(), killed=(), **more):
+    done = {end.rank: end for end in ends}
+    gone = {each.rank: each for each in dead}
+    first = [end for end in ends if end.failure and not end.interrupted]
+    more.setdefault("interrupted", False)
+    more.setdefault("began_anew", bool(dead or "names_lost" in more))
+    more.setdefault("was_cut", bool(more.get("waited_in")))
+    return Outcome(
+        ranks=tuple(sorted({*done, *gone})), plan=Plan(), done=done, lost=gone, failed=first,
+        killed=frozenset(killed), **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        (outcome(well(0), well(1)), ()),
+        (outcome(failed(0), well(1)), ()),
+        (outcome(failed(0), stopped(1), stopped(2)), ("ranks 1-2 were stopped",)),
+        (
+            outcome(
+                failed(2), stopped(0, "all_reduce"), stopped(1, "all_reduce"), stopped(3),
+                waited_in={0: "all_reduce", 1: "all_reduce"},
+            ),
+            ("ranks 0-1 were stopped while waiting in all_reduce", "rank 3 was stopped"),
+        ),
+        (
+            outcome(
+                failed(2), stopped(0), stopped(1), stopped(3), was_reformed=True,
+                waited_in={0: "all_reduce", 1: "barrier", 3: "all_reduce"},
+            ),
+            (
+                "communication was cut to stop ranks 0,3, which waited in all_reduce, and rank 1, "
+                f"which waited in barrier; {KEPT}; tensors that all_reduce was filling may be half "
+                f"done; {MODELS}",
+            ),
+        ),
+        (
+            outcome(
+                failed(1), stopped(0), was_reformed=True, waited_in={0: "all_gather_object"},
+            ),
+            (
+                "communication was cut to stop rank 0, which waited in all_gather_object; "
+                f"{FORMED}",
+            ),
+        ),
+        (
+            outcome(failed(0), well(1), was_reformed=True),
+            (f"ranks had not called the same collectives, so {FORMED}",),
+        ),
+        (
+            outcome(stopped(0), stopped(1), interrupted=True, waited_in={0: "barrier"}),
+            ("rank 0 was stopped while waiting in barrier",),
+        ),
+        (
+            outcome(
+                stopped(0, "barrier"), failed(1), dead=[lost(2)],
+                waited_in={0: "barrier", 2: "barrier"}, names_lost=["model"],
+            ),
+            ("rank 0 waited in barrier for rank 2", ANEW, "lost with the ranks: model"),
+        ),
+        (
+            outcome(
+                stopped(0), dead=[lost(1), lost(2), lost(3)], killed=[1, 2, 3], interrupted=True,
+                stacks={},
+            ),
+            (
+                "ranks 1-2 did not stop and had to be killed; they were in Cell In[3], line 7: "
+                "time.sleep(60)",
+                "rank 3 did not stop and had to be killed",
+                ANEW,
+            ),
+        ),
+        (
+            outcome(stopped(0), stopped(1), timed_out=True, waited_in={0: "barrier"}),
+            (),
+        ),
+        (
+            outcome(well(0), lost_before={0: lost(0)}),
+            ("rank 0 killed by SIGKILL before this cell", ANEW),
+        ),
+        (
+            outcome(stopped(0), interrupted=True, names_lost=["x"]),
+            (
+                f"the process group could not be formed again, so {ANEW}",
+                "lost with the ranks: x",
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_one_sentence_for_each_thing_that_there_is_to_know(after, says):
+    assert run_notes(after, 3, {1: SLEEPS, 2: SLEEPS}, ("torch",)) == says
+
+
+def test_without_pytorch_no_models_are_wrapped():
+    (note,) = run_notes(outcome(failed(0), was_reformed=True), 3, {})
+    assert note.endswith("and names are kept")
+
+
+def test_how_a_run_stood_when_its_time_was_over():
+    after = outcome(
+        well(0), failed(1), stopped(2), stopped(3, "barrier"), dead=[lost(4), lost(5)], killed=[5],
+        timed_out=True, stacks={2: "", 3: ""}, waited_in={3: "barrier"},
+    )  # fmt: skip
+    where = whereabouts_of(after, lambda _file, _line: None)
+    halt = halt_of(after, where, tuple(range(8)))
+    assert halt.running.keys() == {2, 3, 5}
+    assert halt.running[3].waits_in == "barrier"
+    assert halt.ended == {0: "finished", 1: "failed", 4: "died"}
+    assert halt.outside == (6, 7)
+
+
+def test_what_was_made_for_a_group_that_was_cut_is_to_be_made_anew():
+    def lost_peers(rank):
+        message = f"Connection closed by peer [127.0.0.1]:{rank}"
+        return RankDone(run=1, rank=rank, failure=replace(FAILURE, message=message))
+
+    (word,) = of_an_old_group([lost_peers(0)], 4)
+    assert "generation 4" in word
+    assert "wrap models" in word
+    assert of_an_old_group([failed(0)], 4) == ()
+    assert of_an_old_group([lost_peers(0)], 4, was_cut=True) == (), "it may be the cut of this run"
+    devices = replace(FAILURE, message="Received incompatible devices for jitted computation")
+    other = RankDone(run=1, rank=1, failure=devices)
+    assert of_an_old_group([lost_peers(0), other], 4, was_cut=True) == (word,)
+    (failure,) = failures_of([lost_peers(0), lost_peers(1)])
+    assert failure.ranks == (0, 1), "ports differ, and the cause is one"
+
+
+def test_of_a_script_nothing_is_told_that_only_code_after_it_needs():
+    def told(after):
+        return run_notes(after, 3, {}, ("torch",), goes_on=False)
+
+    assert told(outcome(stopped(0), dead=[lost(1)], names_lost=["x"])) == ("rank 0 was stopped",)
+    assert told(outcome(failed(0), well(1), was_reformed=True)) == ()
+    cut = outcome(
+        failed(1), stopped(0, "all_reduce"), was_reformed=True, waited_in={0: "all_reduce"}
+    )
+    assert told(cut) == ("communication was cut to stop rank 0, which waited in all_reduce",)

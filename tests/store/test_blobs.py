@@ -1,0 +1,154 @@
+"""The content store: whole or not at all, in memory or on disk, and never what it is not."""
+
+import errno
+import os
+
+import pytest
+
+from skyward_nb.store import blobs
+from skyward_nb.store.blobs import BlobStore, Damaged, digest_of
+
+
+@pytest.fixture
+def store(tmp_path):
+    return BlobStore(tmp_path / "memory", tmp_path / "disk", spare=1000)
+
+
+def put(store, content):
+    digest = digest_of([content])
+    store.put(digest, [content])
+    return digest
+
+
+def there(store):
+    folders = [folder for folder in (store.memory, store.disk) if folder.exists()]
+    return {path.name for folder in folders for path in folder.iterdir()}
+
+
+def test_parts_have_the_digest_of_the_whole():
+    assert digest_of([b"ab", b"", memoryview(b"c")]) == digest_of([b"abc"])
+    assert len(digest_of([b""])) == 32
+
+
+@pytest.mark.parametrize("size", [0, 10, blobs.MAPPED_FROM + 3])
+def test_there_and_back_private_and_writable(store, size):
+    digest = put(store, os.urandom(size))
+    first, second = store.map(digest), store.map(digest)
+    assert first == second and len(first) == size
+    if size:
+        first[0] ^= 255
+        assert first != second == store.map(digest)
+    assert digest in store and not store.on_disk(digest)
+
+
+@pytest.mark.parametrize("size", [100, blobs.MAPPED_FROM + 3])
+def test_what_is_not_what_its_name_says_is_refused_and_forgotten(store, size):
+    content = bytearray(os.urandom(size))
+    digest = digest_of([content])
+    content[size // 2] ^= 1  # as a thread does between hashing and writing
+    store.put(digest, [content])
+    with pytest.raises(Damaged):
+        store.map(digest)
+    assert there(store) == set()
+
+
+def test_a_large_file_is_verified_once_and_again_when_it_was_written(store, monkeypatch):
+    digest = put(store, b"x" * blobs.MAPPED_FROM)
+    verified = []
+    monkeypatch.setattr(blobs, "digest_of", lambda parts: verified.append(1) or digest_of(parts))
+    assert store.map(digest) == store.map(digest)
+    put(store, b"x" * blobs.MAPPED_FROM)
+    store.map(digest)
+    assert verified == [1], "used again, and not written"
+    path = store.memory / digest
+    written = path.stat().st_mtime_ns
+    with path.open("r+b") as file:
+        file.write(b"y")
+    os.utime(path, ns=(written, written + 1))  # clocks of files may be coarse
+    with pytest.raises(Damaged):
+        store.map(digest)
+    put(store, b"x" * blobs.MAPPED_FROM)
+    assert bytes(store.map(digest)[:1]) == b"x"
+
+
+def test_no_room_in_memory_goes_to_disk(store, monkeypatch):
+    monkeypatch.setattr(blobs, "memory_room", lambda _: 0)
+    digest = put(store, b"x" * 100)
+    assert store.on_disk(digest)
+    assert bytes(store.map(digest)) == b"x" * 100
+    assert not store.memory.exists()
+
+
+def test_memory_that_fills_up_meanwhile_goes_to_disk(store, monkeypatch):
+    write = store._write
+
+    def full(folder, digest, parts, tick):
+        if folder == store.memory:
+            raise OSError(errno.ENOSPC, "full")
+        write(folder, digest, parts, tick)
+
+    monkeypatch.setattr(store, "_write", full)
+    assert store.on_disk(put(store, b"y" * 100))
+
+
+def test_no_room_at_all_is_told_before_anything_is_written(store, monkeypatch):
+    monkeypatch.setattr(blobs, "memory_room", lambda _: 50_000_000)
+    monkeypatch.setattr(blobs, "disk_room", lambda _: 70_000_000)
+    with pytest.raises(OSError, match=r"it is 10 MB, and there are 50 MB .* 70 MB") as caught:
+        put(store, bytes(10_000_000))
+    assert caught.value.errno == errno.ENOSPC
+    assert there(store) == set()
+
+
+def test_a_put_that_fails_leaves_no_half_blob(store):
+    with pytest.raises(TypeError):
+        store._write(store.memory, "d", [b"x" * 100, object()])
+    assert there(store) == set()
+
+
+def test_the_least_recently_used_go_first_and_what_is_needed_stays(store):
+    old, mid, new = (put(store, bytes([n]) * 400) for n in range(3))
+    for age, digest in enumerate((new, mid, old)):
+        os.utime(store.memory / digest, (1000 - age, 1000 - age))
+    store.put(old, [bytes([0]) * 400])  # used again: there already
+    assert store.trim(needed=set()) == [mid]
+    assert there(store) == {old, new}
+    assert store.trim(needed={new}) == []
+    big = put(store, b"z" * 2000)
+    assert set(store.trim(needed={big})) == set()
+    assert set(store.trim(needed=set())) == {old, new, big}
+
+
+def test_the_spare_room_is_a_share_of_memory_unless_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(blobs, "memory_room", lambda _: 8000)
+    store = BlobStore(tmp_path)
+    monkeypatch.setattr(blobs, "_RESERVE", 0)
+    first, second = put(store, b"a" * 600), put(store, b"b" * 600)
+    os.utime(tmp_path / first, (1, 1))
+    assert store.trim(needed=()) == [first]
+    assert there_in(tmp_path) == {second}
+
+
+def there_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_rooms_are_what_the_system_says(tmp_path):
+    assert 0 < blobs.memory_room(tmp_path) <= blobs.disk_room(tmp_path)
+    assert blobs.disk_room(tmp_path / "not" / "there") > 0
+
+
+def test_writing_much_lets_others_know_that_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("skyward_nb.store.blobs._STEP", 100)
+    ticks = []
+    store = BlobStore(tmp_path)
+    store.put("d", [b"x" * 950, b"y"], lambda: ticks.append(1))
+    assert len(ticks) == 11
+
+
+def test_there_is_a_folder_where_there_is_room_also_when_somebody_took_it_away(store):
+    """As systemd-logind does with what a user has in memory, when their last login is over."""
+    assert store.folder_for(10).is_dir()
+    store.memory.rmdir()
+    assert store.folder_for(10).is_dir()
+    assert store.memory.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,321 @@
+"""A store by way of streams: what arrives, what is lost on the way, and what there is no room for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import random
+import socket
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import until
+
+from skyward_nb.node import values as service
+from skyward_nb.node.values import Values
+from skyward_nb.store.blobs import BlobStore, Damaged, digest_of
+from skyward_nb.store.receive_window import ReceiveWindow
+from skyward_nb.store.remote_store import Parts, RemoteStore
+from skyward_nb.store.several_stores import SeveralStores
+from skyward_nb.store.values import Gaps
+
+LARGE = os.urandom(1 << 20) * 9 + b"end"
+
+
+class Far:
+    """A service, the store of its machine, and lines to it that can be cut after so many bytes."""
+
+    def __init__(self, folder, loop):
+        self.store = BlobStore(folder / "memory", folder / "disk", spare=0)
+        self.store.memory.mkdir(parents=True)
+        self.values = Values(folder, self.store)
+        self.path = str(folder / "values.sock")
+        self.opened = 0
+        self.cut_after: list[int] = []
+        asyncio.run_coroutine_threadsafe(self._listen(), loop).result()
+        self._loop = loop
+
+    async def _listen(self):
+        self.values.listen(asyncio.get_running_loop())
+
+    async def _close(self):
+        self.values.close(asyncio.get_running_loop())
+
+    def close(self):
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+
+    def open(self):
+        self.opened += 1
+        line = socket.socket(socket.AF_UNIX)
+        line.connect(self.path)
+        if not self.cut_after:
+            return line
+        near, far = socket.socketpair()
+        threading.Thread(target=self._carry, args=(far, line, self.cut_after.pop(0))).start()
+        threading.Thread(target=self._carry, args=(line, far, 1 << 60)).start()
+        return near
+
+    def _carry(self, source, sink, most):
+        with contextlib.suppress(OSError):
+            while most > 0 and (data := source.recv(min(most, 1 << 16))):
+                sink.sendall(data)
+                most -= len(data)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def files(self):
+        return [path.name for path in self.store.memory.iterdir()]
+
+
+@pytest.fixture
+def loop():
+    made = asyncio.new_event_loop()
+    thread = threading.Thread(target=made.run_forever)
+    thread.start()
+    yield made
+    made.call_soon_threadsafe(made.stop)
+    thread.join()
+    made.close()
+
+
+@pytest.fixture
+def make_far(tmp_path, loop):
+    made = []
+
+    def make():
+        folder = tmp_path / f"far{len(made)}"
+        folder.mkdir()
+        made.append(Far(folder, loop))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def far(make_far):
+    return make_far()
+
+
+@pytest.fixture
+def near(far):
+    store = RemoteStore(far.open, patience=2.0)
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("value", [b"", b"small", bytes(70_000), LARGE], ids=len)
+def test_a_value_goes_and_comes_back(near, far, value):
+    digest = digest_of([value])
+    assert near.put(digest, [value[:3], bytearray(value[3:])])
+    assert far.files() == [digest]
+    assert far.store.map(digest) == value
+    assert not near.put(digest, [value]), "it was there"
+    near.fetch([digest])
+    assert near.map(digest) == value
+    mine = near.map(digest)
+    mine[:1] = b"x"[: len(value)]
+    assert near.map(digest) == value, "what is mapped is the caller's own"
+    near.drop([digest])
+    with pytest.raises(Damaged, match="not in the store any more"):
+        near.map(digest)
+    assert far.files() == []
+
+
+def test_over_a_long_way_values_go_in_many_streams(near, far, monkeypatch):
+    monkeypatch.setattr(ReceiveWindow, "delay", 0.05)
+    digest = digest_of([LARGE])
+    assert near.put(digest, [LARGE])
+    assert far.opened > 1
+    assert near.map(digest) == LARGE
+
+
+def test_what_is_forgotten_is_so_before_what_is_said_next(near, far):
+    digest = digest_of([b"value"])
+    for _ in range(200):
+        assert near.put(digest, [b"value"])
+        near.drop([digest])
+
+
+def test_a_stream_on_which_nothing_comes_is_closed_and_nothing_is_lost(near, far, monkeypatch):
+    monkeypatch.setattr(service, "_SILENT", 0.2)
+    digests = [digest_of([word]) for word in (b"one", b"two")]
+    stuck = far.open()
+    stuck.sendall(b"\x00\x00")  # half a message
+    stuck.settimeout(30)
+    near.put(digests[0], [b"one"])
+    assert stuck.recv(1) == b"", "it was hung up on"
+    stuck.close()
+    while far.values._streams:
+        time.sleep(0.05)
+    near.drop(digests[:1])
+    near.put(digests[1], [b"two"])
+    assert far.files() == digests[1:]
+
+
+@pytest.mark.parametrize("streams", [1, 5])
+def test_a_line_that_is_cut_goes_on_where_it_was(near, far, streams, monkeypatch):
+    dice = random.Random(streams)
+    monkeypatch.setattr(RemoteStore, "_streams", lambda *_: streams)
+    digest = digest_of([LARGE])
+    far.cut_after = [dice.randrange(3 << 20) for _ in range(12)]
+    ticks = []
+    assert near.put(digest, [LARGE], lambda: ticks.append(1))
+    assert far.store.map(digest) == LARGE
+    assert ticks
+    near.close()
+    again = RemoteStore(far.open, patience=30.0)
+    far.cut_after = [dice.randrange(200) for _ in range(9)]
+    assert again.map(digest) == LARGE
+    again.close()
+
+
+def test_no_way_there_ends_after_a_while(tmp_path):
+    def nowhere():
+        raise OSError(errno.ENETUNREACH, "no way")
+
+    with pytest.raises(OSError, match=r"no way there for 0\.3 s: no way") as told:
+        RemoteStore(nowhere, patience=0.3).put("0" * 32, [b"x"])
+    assert told.value.errno == errno.ETIMEDOUT
+
+
+def test_whoever_interrupts_leaves_nothing_half_written(near, far):
+    digest = digest_of([LARGE])
+    far.cut_after = [3 << 20, *[0] * 1000]  # all of it cannot come, however late the interrupt is
+    left = iter(range(5))
+
+    def tick():
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        near.put(digest, [LARGE], tick)
+    far.cut_after.clear()
+    near.put(digest_of([b"x"]), [b"x"])
+    assert digest not in far.store
+    assert near.put(digest, [LARGE]), "and it can be put afterwards"
+    assert set(far.files()) == {digest, digest_of([b"x"])}
+
+
+def test_a_value_that_changed_on_the_way_has_no_name(near, far):
+    for value in (b"other", bytes(5 << 20)):
+        with pytest.raises(Damaged, match="not the bytes that were packed"):
+            near.put(digest_of([b"value"]), [value])
+        assert far.files() == []
+
+
+def test_a_value_that_is_damaged_there_is_told_and_forgotten(near, far):
+    digest = digest_of([b"value"])
+    (far.store.memory / digest).write_bytes(b"other")
+    with pytest.raises(Damaged, match="not those that were packed"):
+        near.map(digest)
+    near.put(digest_of([b"next"]), [b"next"])
+    assert digest not in far.store
+
+
+def test_no_room_there_is_told_as_such(near, far, monkeypatch):
+    monkeypatch.setattr("skyward_nb.store.blobs.memory_room", lambda _: 0)
+    monkeypatch.setattr("skyward_nb.store.blobs.disk_room", lambda _: 0)
+    for value in (b"small", LARGE):
+        with pytest.raises(OSError, match=r"it is .*, and there are 0 B free") as told:
+            near.put(digest_of([value]), [value])
+        assert told.value.errno == errno.ENOSPC
+    assert far.files() == []
+
+
+def test_what_finds_no_room_in_memory_goes_to_disk(near, far, monkeypatch):
+    monkeypatch.setattr("skyward_nb.store.blobs.memory_room", lambda _: 0)
+    digest = digest_of([LARGE])
+    near.put(digest, [LARGE])
+    assert near.on_disk(digest)
+    assert near.map(digest) == LARGE
+
+
+def test_a_name_that_is_no_digest_opens_nothing(near, far, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    with pytest.raises(OSError, match="no digest"):
+        near.map("../../secret")
+    with pytest.raises(OSError, match="no digest"):
+        near.put("../evil", [b"x"])
+
+
+def test_what_nobody_needs_is_trimmed(near, far):
+    values = [bytes([i]) * 100 for i in range(3)]
+    digests = [digest_of([value]) for value in values]
+    for digest, value in zip(digests, values, strict=True):
+        near.put(digest, [value])
+    near.trim([digests[1]])
+    assert near.map(digests[1]) == values[1]
+    assert far.files() == [digests[1]]
+
+
+def test_what_stopped_coming_is_given_up_in_time(near, far, monkeypatch):
+    far.cut_after = [3 << 20, *[0] * 1000]  # nothing more of it comes
+
+    def tick():
+        if far.opened > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        near.put(digest_of([LARGE]), [LARGE], tick)
+    far.cut_after.clear()
+    until(
+        lambda: any(name.startswith(".part-") for name in far.files())
+    )  # it is written over there
+    monkeypatch.setattr(service, "_ABANDONED", -1.0)
+    other = digest_of([b"other"])
+    near.put(other, [b"other"])
+    assert far.files() == [other]
+
+
+def test_several_machines_have_it_all_or_none(make_far):
+    fars = [make_far() for _ in range(3)]
+    stores = [RemoteStore(far.open, patience=0.2) for far in fars]
+    several = SeveralStores(stores)
+    digest = digest_of([LARGE])
+    assert several.put(digest, [LARGE])
+    assert [far.files() for far in fars] == [[digest]] * 3
+    assert not several.put(digest, [LARGE])
+    several.drop([digest])
+
+    def nowhere():
+        raise OSError(errno.ENETUNREACH, "no way")
+
+    lacking = RemoteStore(nowhere, patience=0.2)
+    with pytest.raises(OSError, match="no way there"):
+        SeveralStores([*stores, lacking]).put(digest, [LARGE])
+    for store in stores:
+        store.put(digest_of([b"x"]), [b"x"])  # what was forgotten is so before that
+    assert digest not in [name for far in fars for name in far.files()]
+    only = digest_of([b"only there"])
+    stores[2].put(only, [b"only there"])
+    assert several.map(only) == b"only there"
+    for store in stores:
+        store.close()
+
+
+@given(st.lists(st.binary(max_size=9), max_size=9), st.data())
+def test_parts_are_bytes_in_a_row(parts, data):
+    whole = b"".join(parts)
+    start = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(start, len(whole)))
+    assert b"".join(Parts(parts).views(start, stop)) == whole[start:stop]
+
+
+@given(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))))
+def test_gaps_are_what_was_not_filled(size, spans):
+    gaps, missing = Gaps(size), set(range(size))
+    for one, other in spans:
+        start, stop = sorted((min(one, size), min(other, size)))
+        gaps.fill(start, stop)
+        missing -= set(range(start, stop))
+    assert {at for start, stop in gaps for at in range(start, stop)} == missing
+    assert all(start < stop for start, stop in gaps)
+    assert (gaps.size, bool(gaps)) == (len(missing), bool(missing))
