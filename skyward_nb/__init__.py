@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from skyward_nb.functions.compute import Compute as ComputePool
     from skyward_nb.functions.function import PendingFunction, function, gather
     from skyward_nb.functions.function import function as compute
-    from skyward_nb.functions.marks import silent, stderr, stdout
-    from skyward_nb.notebook.handle import RunHandle
-    from skyward_nb.options.accelerators import NVIDIA, Accelerator, accelerators
+    from skyward_nb.functions.function_marks import silent, stderr, stdout
+    from skyward_nb.notebook.run_handle import RunHandle
+    from skyward_nb.options.accelerator_choices import NVIDIA, Accelerator, accelerators
     from skyward_nb.options.arguments import AWS, SSH, Local
-    from skyward_nb.reports.failures import RankFailure
+    from skyward_nb.reports.rank_failures import RankFailure
     from skyward_nb.reports.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
-    from skyward_nb.runtime.here import instance_info, is_head
+    from skyward_nb.runtime.instance import instance_info, is_head
     from skyward_nb.runtime.parallelize import full_state, parallelize
     from skyward_nb.runtime.preempt import on_preempt
     from skyward_nb.runtime.progress import log, progress
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     )
     from skyward_nb.words.image import Image
     from skyward_nb.words.info import InstanceInfo
-    from skyward_nb.words.options import Options
+    from skyward_nb.words.pool_options import Options
 
 __version__ = "0.1.0"
 
@@ -70,7 +70,7 @@ _ALIASES = {"ComputePool": "Compute", "compute": "function"}
 _HOMES = {
     "AWS": "options.arguments",
     "AccountError": "words.errors",
-    "Accelerator": "options.accelerators",
+    "Accelerator": "options.accelerator_choices",
     "AcceleratorError": "words.errors",
     "BudgetSpent": "words.errors",
     "Compute": "functions.compute",
@@ -83,47 +83,47 @@ _HOMES = {
     "InstanceInfo": "words.info",
     "MachineLost": "words.errors",
     "MissingDependency": "words.errors",
-    "NVIDIA": "options.accelerators",
+    "NVIDIA": "options.accelerator_choices",
     "NotAgreed": "words.errors",
     "NotReplaced": "words.errors",
     "NothingFits": "words.errors",
     "OptionError": "words.errors",
-    "Options": "words.options",
+    "Options": "words.pool_options",
     "PayloadError": "words.errors",
     "PendingFunction": "functions.function",
     "PoolBusy": "words.errors",
     "PoolError": "words.errors",
     "RankDied": "words.errors",
-    "RankFailure": "reports.failures",
+    "RankFailure": "reports.rank_failures",
     "RankResults": "reports.results",
     "RemoteError": "words.errors",
     "ResultTooLarge": "words.errors",
     "RunGoesOn": "words.errors",
-    "RunHandle": "notebook.handle",
+    "RunHandle": "notebook.run_handle",
     "RunTimeout": "words.errors",
     "RuntimeFolderError": "words.errors",
     "SSH": "options.arguments",
     "SkyError": "words.errors",
     "StartError": "words.errors",
     "TakenBack": "words.errors",
-    "accelerators": "options.accelerators",
+    "accelerators": "options.accelerator_choices",
     "accumulate": "runtime.accumulate",
     "barrier": "runtime.sync",
     "data_place": "runtime.sync",
     "full_state": "runtime.parallelize",
     "function": "functions.function",
     "gather": "functions.function",
-    "instance_info": "runtime.here",
-    "is_head": "runtime.here",
+    "instance_info": "runtime.instance",
+    "is_head": "runtime.instance",
     "log": "runtime.progress",
     "mesh": "runtime.sync",
     "on_preempt": "runtime.preempt",
     "parallelize": "runtime.parallelize",
     "progress": "runtime.progress",
     "shard": "runtime.shard",
-    "silent": "functions.marks",
-    "stderr": "functions.marks",
-    "stdout": "functions.marks",
+    "silent": "functions.function_marks",
+    "stderr": "functions.function_marks",
+    "stdout": "functions.function_marks",
 }
 
 _MODULES = {"integrations": "functions.integrations", "plugins": "plugins"}

@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 from leaks import leaves_nothing
 
-from skyward_nb.pickling import home
+from skyward_nb.pickling import home_namespace as home
 from skyward_nb.providers import folders
 
 if TYPE_CHECKING:

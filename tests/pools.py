@@ -12,8 +12,8 @@ from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.parts import RunCard
-from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.protocol.message_parts import RunCard
+from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.spec import PoolSpec
 

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from skyward_nb.bootstrap.debian import FORMAT, installed
-from skyward_nb.bootstrap.failures import last_words
-from skyward_nb.bootstrap.shell import Shell
+from skyward_nb.bootstrap.remote_shell import Shell
+from skyward_nb.bootstrap.setup_errors import last_words
 from skyward_nb.words.errors import HostNotReady
 
 _LIMIT = 1800.0

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from skyward_nb.bootstrap.shell import NotOffered, Shell, untold
+from skyward_nb.bootstrap.remote_shell import NotOffered, Shell, untold
 from skyward_nb.words.errors import spell_size
 
 Place = tuple[str, int]
@@ -84,7 +84,7 @@ def is_public(address: str) -> bool:
     return found.is_global and not found.is_multicast
 
 
-class Proxy:
+class EgressProxy:
     """Serves who has the password: CONNECT, and plain requests, one on each connection.
 
     `named` are hosts with their ports that it goes to wherever these are; `told` hears how many bytes
@@ -213,7 +213,7 @@ class Proxy:
             sink.write_eof()
 
 
-class WayOut:
+class EgressTunnel:
     """The way out of one machine by way of this one: opened if it is needed, for as long as `opened` is.
 
     `variables` are for uv there; `why` says what hinders it, where something does; `moved` is how many
@@ -246,7 +246,7 @@ class WayOut:
         place = place_of(address)
         if self.variables or self.why or self._is_asked_otherwise or place is None:
             return False
-        proxy = Proxy(self._sources, self._count)
+        proxy = EgressProxy(self._sources, self._count)
         if why := await proxy.hindrance(place):
             self.why = f"this machine does not reach it either ({why})"
             return False

@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from skyward_nb.bootstrap import interpreter, locks, package, uv
+from skyward_nb.bootstrap import interpreter, package, uv, version_locks
 from skyward_nb.bootstrap.apt import LIST, install_packages
-from skyward_nb.bootstrap.egress import WayOut
-from skyward_nb.bootstrap.facts import Facts, Tool
-from skyward_nb.bootstrap.failures import (
+from skyward_nb.bootstrap.egress import EgressTunnel
+from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool
+from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
+from skyward_nb.bootstrap.requirements import RUNNING, check_minor, minor, requirements
+from skyward_nb.bootstrap.scripts import LOCK, settled
+from skyward_nb.bootstrap.setup_errors import (
     check_room,
     failure,
     host_of,
@@ -25,9 +28,6 @@ from skyward_nb.bootstrap.failures import (
     is_unsolved,
     unreached_address,
 )
-from skyward_nb.bootstrap.needs import RUNNING, check_minor, minor, requirements
-from skyward_nb.bootstrap.scripts import LOCK, settled
-from skyward_nb.bootstrap.shell import Ran, Shell
 from skyward_nb.words.errors import HostNotReady, spell_size
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address
@@ -86,7 +86,7 @@ mv "$new" "$final" || exit 44
 Heard = Callable[[str], None]
 
 
-class Tell(Protocol):
+class PhaseReporter(Protocol):
     """Hears of the phases of readying: what is done in one, and when it is over."""
 
     def __call__(self, phase: str, detail: str, done: bool) -> None:
@@ -108,9 +108,9 @@ class Environment:
 
 async def ready(
     shell: Shell,
-    facts: Facts,
+    facts: MachineFacts,
     image: Image,
-    tell: Tell,
+    tell: PhaseReporter,
     *,
     ours: package.Package | None = None,
 ) -> Environment:
@@ -133,7 +133,7 @@ async def ready(
 
 
 async def _ready(
-    shell: Shell, facts: Facts, image: Image, tell: Tell, ours: package.Package
+    shell: Shell, facts: MachineFacts, image: Image, tell: PhaseReporter, ours: package.Package
 ) -> Environment:
     wanted = None if image.interpreter else _Wanted(facts, image)
     asked = interpreter.path_of(image.interpreter or "", facts.home)
@@ -167,7 +167,7 @@ async def _ready(
     return Environment(f"{wanted.final}/bin/python", code, wanted.digest)
 
 
-def check_machine(host: str, facts: Facts) -> None:
+def check_machine(host: str, facts: MachineFacts) -> None:
     """Raise `HostNotReady` for a machine on which nothing could be readied."""
     if facts.system != "Linux":
         raise HostNotReady(host, f"it runs {facts.system or 'an unknown system'}; nodes are Linux")
@@ -184,7 +184,7 @@ def check_machine(host: str, facts: Facts) -> None:
 class _Wanted:
     """An environment to be: which Python, which packages, and the digest that these make."""
 
-    def __init__(self, facts: Facts, image: Image) -> None:
+    def __init__(self, facts: MachineFacts, image: Image) -> None:
         self.requirements = requirements(image)
         self._image = image
         self.python = _python(facts)
@@ -208,21 +208,23 @@ class _Wanted:
     def choices(self) -> list[Sequence[str]]:
         """What to install: what was got before, else at the versions that run here, else whatever fits."""
         looser = requirements(self._image, exactly=False)
-        return [each for each in (locks.known(self.digest), self.requirements, looser) if each]
+        return [
+            each for each in (version_locks.known(self.digest), self.requirements, looser) if each
+        ]
 
 
-def _python(facts: Facts) -> Tool | None:
+def _python(facts: MachineFacts) -> Tool | None:
     """A Python of ours' minor version on the machine; None: uv has to bring one."""
     fits = (tool for tool in facts.pythons if tool.version.startswith(f"{minor()}."))
     return next(fits, None)
 
 
-def _says(seen: Ran, word: bytes) -> bool:
+def _says(seen: ScriptResult, word: bytes) -> bool:
     return b"sky=" + word in seen.out.splitlines()
 
 
 async def _environment(
-    shell: Shell, facts: Facts, wanted: _Wanted, tell: Tell, *, found: bool
+    shell: Shell, facts: MachineFacts, wanted: _Wanted, tell: PhaseReporter, *, found: bool
 ) -> None:
     if found:
         tell("environment", "as before", True)
@@ -234,16 +236,21 @@ async def _environment(
         tell("environment", masked_address(text), False)
 
     async with contextlib.AsyncExitStack() as opened:
-        way = WayOut(shell, opened, wanted.variables, wanted.requirements, heard)
+        way = EgressTunnel(shell, opened, wanted.variables, wanted.requirements, heard)
         ran = await _made(shell, facts, wanted, tell, heard, way)
-    locks.keep(wanted.digest, ran.out)
+    version_locks.keep(wanted.digest, ran.out)
     came = f"{spell_size(way.moved)} came over this line" if way.moved else ""
     tell("environment", came, True)
 
 
 async def _made(
-    shell: Shell, facts: Facts, wanted: _Wanted, tell: Tell, heard: Heard, way: WayOut
-) -> Ran:
+    shell: Shell,
+    facts: MachineFacts,
+    wanted: _Wanted,
+    tell: PhaseReporter,
+    heard: Heard,
+    way: EgressTunnel,
+) -> ScriptResult:
     """Make an environment: with what is reached from there, or over this line, or without."""
     tool = await _tool(shell, facts, wanted, heard, way)
     python = wanted.python.path if wanted.python else ""
@@ -259,7 +266,7 @@ async def _made(
             # Once has been enough to see that; what it waits for may take long.
             quiet = {**quiet, "UV_HTTP_RETRIES": "0", **wanted.variables}
 
-    async def make(packages: Sequence[str], **other: str) -> Ran:
+    async def make(packages: Sequence[str], **other: str) -> ScriptResult:
         script = uv.exported({**quiet, **other, **way.variables}) + rest
         data = "\n".join(packages).encode()
         return await shell.run(script, data=data, limit=_BUILD_LIMIT, heard=heard)
@@ -287,7 +294,9 @@ async def _made(
     return ran
 
 
-async def _tool(shell: Shell, facts: Facts, wanted: _Wanted, heard: Heard, way: WayOut) -> str:
+async def _tool(
+    shell: Shell, facts: MachineFacts, wanted: _Wanted, heard: Heard, way: EgressTunnel
+) -> str:
     """The path of uv there; fetched over this line where it is not had otherwise."""
     try:
         return await uv.provide(shell, facts, wanted.variables, heard)
@@ -297,13 +306,13 @@ async def _tool(shell: Shell, facts: Facts, wanted: _Wanted, heard: Heard, way: 
         return await uv.provide(shell, facts, {**wanted.variables, **way.variables}, heard)
 
 
-def _may_be_others(ran: Ran) -> bool:
+def _may_be_others(ran: ScriptResult) -> bool:
     """Whether other versions of packages may do what these did not."""
     return is_unsolved(ran.err) or ran.code == _NO_USE
 
 
 async def _unmade(
-    shell: Shell, facts: Facts, wanted: _Wanted, ran: Ran, no_way: str
+    shell: Shell, facts: MachineFacts, wanted: _Wanted, ran: ScriptResult, no_way: str
 ) -> HostNotReady:
     """Why there is no environment; where it is for want of a Python, how to come by one."""
     if ran.code == _NO_PYTHON and wanted.python is None and not is_full(ran.err):

@@ -6,10 +6,10 @@ import json
 import shlex
 from typing import Any
 
-from skyward_nb.bootstrap import needs
-from skyward_nb.bootstrap.failures import last_words
-from skyward_nb.bootstrap.needs import RUNNING, minor
-from skyward_nb.bootstrap.shell import Ran
+from skyward_nb.bootstrap import requirements
+from skyward_nb.bootstrap.remote_shell import ScriptResult
+from skyward_nb.bootstrap.requirements import RUNNING, minor
+from skyward_nb.bootstrap.setup_errors import last_words
 from skyward_nb.words.errors import HostNotReady
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address
@@ -91,12 +91,12 @@ def question(image: Image) -> bytes:
 
     Raises `OptionError` for what no node could install.
     """
-    wanted = [*RUNNING, *(needs.wanted(text, exactly=False) for text in image.pip)]
+    wanted = [*RUNNING, *(requirements.wanted(text, exactly=False) for text in image.pip)]
     given = f"MINOR = {minor()!r}\nWANTED = {json.dumps(wanted)}\n"
     return (given + _LOOK).encode()
 
 
-def check(host: str, path: str, ran: Ran) -> None:
+def check(host: str, path: str, ran: ScriptResult) -> None:
     """Raise `HostNotReady` for an interpreter that ranks cannot run in; `ran` is what it answered."""
     _, mark, said = ran.out.partition(MARK)
     if not mark or ran.code:

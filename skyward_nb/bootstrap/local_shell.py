@@ -9,7 +9,15 @@ import signal
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
 
-from skyward_nb.bootstrap.shell import LINE, NotOffered, Ran, Serve, spoken, unheard, untold
+from skyward_nb.bootstrap.remote_shell import (
+    LINE,
+    NotOffered,
+    ScriptResult,
+    Serve,
+    spoken,
+    unheard,
+    untold,
+)
 
 
 class LocalShell:
@@ -38,7 +46,7 @@ class LocalShell:
         data: bytes = b"",
         limit: float = 60.0,
         heard: Callable[[str], None] = unheard,
-    ) -> Ran:
+    ) -> ScriptResult:
         """Run a script, which comes by its own stdin as over a line."""
         self.rounds += 1
         process = await asyncio.create_subprocess_exec(
@@ -116,7 +124,7 @@ def _write(path: Path, parts: Iterable[bytes], mode: int, told: Callable[[int], 
 
 async def _talk(
     process: asyncio.subprocess.Process, stdin: bytes, heard: Callable[[str], None]
-) -> Ran:
+) -> ScriptResult:
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     lines: list[str] = []
 
@@ -137,4 +145,4 @@ async def _talk(
     _, out, _ = await asyncio.gather(
         give(process.stdin), process.stdout.read(), hear(process.stderr)
     )
-    return Ran(await process.wait(), out, "".join(lines))
+    return ScriptResult(await process.wait(), out, "".join(lines))

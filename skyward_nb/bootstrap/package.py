@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from skyward_nb.bootstrap.facts import Facts
-from skyward_nb.bootstrap.failures import failure
+from skyward_nb.bootstrap.machine_facts import MachineFacts
+from skyward_nb.bootstrap.remote_shell import Shell
 from skyward_nb.bootstrap.scripts import LOCK, settled
-from skyward_nb.bootstrap.shell import Shell
+from skyward_nb.bootstrap.setup_errors import failure
 
 _KINDS = (".py", ".json", ".typed")
 _LIMIT = 600.0
@@ -59,12 +59,12 @@ def _archive(files: tuple[tuple[str, bytes], ...]) -> bytes:
     return buffer.getvalue()
 
 
-def place(facts: Facts, digest: str) -> str:
+def place(facts: MachineFacts, digest: str) -> str:
     """The folder on a machine in which this state of the package lies: one for its `sys.path`."""
     return f"{facts.cache}/code/{digest}"
 
 
-async def ship(shell: Shell, facts: Facts, package: Package | None = None) -> str:
+async def ship(shell: Shell, facts: MachineFacts, package: Package | None = None) -> str:
     """Bring the package where it is not yet; the folder for `sys.path` there.
 
     Raises `HostNotReady` where it cannot be written, a full disk among that.

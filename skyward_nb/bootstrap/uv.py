@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from skyward_nb.bootstrap.facts import Facts
-from skyward_nb.bootstrap.failures import failure
+from skyward_nb.bootstrap.machine_facts import MachineFacts
+from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
 from skyward_nb.bootstrap.scripts import LOCK, settled
-from skyward_nb.bootstrap.shell import Ran, Shell
+from skyward_nb.bootstrap.setup_errors import failure
 from skyward_nb.words.errors import HostNotReady, spell_size
 from skyward_nb.words.masking import masked_address
 
@@ -59,7 +59,7 @@ def version() -> str:
     return metadata.version("uv")
 
 
-def there(facts: Facts) -> str | None:
+def there(facts: MachineFacts) -> str | None:
     """The path of a uv on the machine that does what ours does; None where there is none."""
     ours = _series(version())
     return next((tool.path for tool in facts.uvs if _series(tool.version) == ours), None)
@@ -90,7 +90,7 @@ def origins(variables: Mapping[str, str]) -> list[str]:
 
 
 async def provide(
-    shell: Shell, facts: Facts, variables: Mapping[str, str], tell: Callable[[str], None]
+    shell: Shell, facts: MachineFacts, variables: Mapping[str, str], tell: Callable[[str], None]
 ) -> str:
     """The path of a uv on the machine; brought there if there is none.
 
@@ -107,7 +107,7 @@ async def provide(
     return f"{final}/uv"
 
 
-def runs_there(facts: Facts) -> bool:
+def runs_there(facts: MachineFacts) -> bool:
     """Whether this machine's uv runs on that one: the same system, processor, and C library."""
     family, here = platform.libc_ver()
     name, _, number = facts.libc.partition(" ")
@@ -116,14 +116,14 @@ def runs_there(facts: Facts) -> bool:
     return same and name == family == "glibc" and bool(here) and _numbers(number) >= (2, 17)
 
 
-def release(facts: Facts) -> str:
+def release(facts: MachineFacts) -> str:
     """Where the uv is published that runs on such a machine."""
     libc = _LIBC.get(facts.libc.partition(" ")[0], "musl")
     releases = "https://github.com/astral-sh/uv/releases/download"
     return f"{releases}/{version()}/uv-{facts.machine}-unknown-linux-{libc}.tar.gz"
 
 
-async def _send(shell: Shell, facts: Facts, final: str, tell: Callable[[str], None]) -> None:
+async def _send(shell: Shell, facts: MachineFacts, final: str, tell: Callable[[str], None]) -> None:
     binary, size = _binary()
     shown = -1
 
@@ -141,12 +141,12 @@ async def _send(shell: Shell, facts: Facts, final: str, tell: Callable[[str], No
         await shell.send(f"{final}/uv", _parts(binary), mode=0o700, told=told)
     except OSError as error:
         said = f"{error.strerror or error} (os error {error.errno})"
-        raise await failure(shell, facts, Ran(1, b"", said), what) from error
+        raise await failure(shell, facts, ScriptResult(1, b"", said), what) from error
 
 
 async def _fetch(
     shell: Shell,
-    facts: Facts,
+    facts: MachineFacts,
     final: str,
     variables: Mapping[str, str],
     tell: Callable[[str], None],

@@ -15,10 +15,10 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from skyward_nb.cell import magics, scopes
-from skyward_nb.cell.known import UNSEEN, Known
+from skyward_nb.cell import magic_syntax, scopes
+from skyward_nb.cell.name_state import Body, NameState, join
+from skyward_nb.cell.name_tracker import UNSEEN, NameTracker
 from skyward_nb.cell.scopes import Scope, kids
-from skyward_nb.cell.state import Body, State, join
 
 _AT_NAME = re.compile(r"@([^\W\d]\w*)")
 _SHELL = {"user_ns", "user_global_ns", "run_cell", "run_cell_async", "run_code"}
@@ -27,11 +27,11 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
 _MAGIC_CALLS = {"run_line_magic", "run_cell_magic", "system", "getoutput"}
 
 
-class Expressions(Known, ABC):
+class ExpressionVisitor(NameTracker, ABC):
     """Follows expressions, keeping what is known of names so far."""
 
     scopes: tuple[Scope, ...]
-    state: State
+    state: NameState
     writes: set[str]
     deleted: set[str]
 
@@ -65,7 +65,7 @@ class Expressions(Known, ABC):
                 below.reverse()
                 stack += below
 
-    def test(self, node: ast.expr) -> tuple[State, State]:
+    def test(self, node: ast.expr) -> tuple[NameState, NameState]:
         """Follow a condition: what is known where it holds, and where it does not."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             holds, fails = self.test(node.operand)
@@ -74,7 +74,7 @@ class Expressions(Known, ABC):
             self.evaluate(node)
             return self.state, self.state.copy()
         is_and = isinstance(node.op, ast.And)
-        outs: list[State] = []
+        outs: list[NameState] = []
         goes_on = self.state
         for value in node.values:
             self.state = goes_on
@@ -197,14 +197,14 @@ class Expressions(Known, ABC):
             if len(words) < (3 if cell else 2):
                 self.found.blind[f"{call}(...)"] = None
             elif cell:
-                self._magic(magics.cell_magic(words[0], words[1], words[2]))
+                self._magic(magic_syntax.cell_magic(words[0], words[1], words[2]))
             else:
-                self._magic(magics.line_magic(words[0], words[1]))
+                self._magic(magic_syntax.line_magic(words[0], words[1]))
         else:
             for word in words:
-                self._magic(magics.shell(word))
+                self._magic(magic_syntax.shell(word))
 
-    def _magic(self, magic: magics.Magic) -> None:
+    def _magic(self, magic: magic_syntax.Magic) -> None:
         if magic.blind:
             self.found.blind[magic.blind] = None
             # It may delete names, too.
@@ -212,7 +212,7 @@ class Expressions(Known, ABC):
             self.state.bound.clear()
         self._mentioned(magic.mentions)
         for text in magic.texts:
-            if magics.is_expression(text):
+            if magic_syntax.is_expression(text):
                 self._scratch(lambda text=text: self.evaluate(_parse(text.strip()).body[0]))
         before = self.state.copy()
         if magic.scratch:
@@ -234,7 +234,7 @@ class Expressions(Known, ABC):
         self.state, self.writes = before, writes
 
     def _mentioned(self, text: str) -> None:
-        for name in magics.WORD.findall(text):
+        for name in magic_syntax.WORD.findall(text):
             if not keyword.iskeyword(name):
                 self.load(name)
 
@@ -260,7 +260,7 @@ class Expressions(Known, ABC):
         while stack:
             node = stack.pop()
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if magics.is_expression(node.value):
+                if magic_syntax.is_expression(node.value):
                     tree = _parse(node.value.strip())
                     names |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
             elif isinstance(node, ast.Subscript) and last_name(node.value) == "Literal":
@@ -298,13 +298,13 @@ def _is_shell(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and _is_named(node.func, "get_ipython")
 
 
-_Handler = Callable[[Expressions, Any], None]
+_Handler = Callable[[ExpressionVisitor, Any], None]
 _HANDLERS: dict[type, _Handler] = {
-    ast.BoolOp: Expressions._bool_op,
-    ast.IfExp: Expressions._if_exp,
-    ast.Compare: Expressions._compare,
-    ast.Dict: Expressions._dict,
-    ast.NamedExpr: Expressions._named,
-    ast.Lambda: Expressions._lambda,
-    **dict.fromkeys(scopes.COMPREHENSIONS, Expressions._comprehension),
+    ast.BoolOp: ExpressionVisitor._bool_op,
+    ast.IfExp: ExpressionVisitor._if_exp,
+    ast.Compare: ExpressionVisitor._compare,
+    ast.Dict: ExpressionVisitor._dict,
+    ast.NamedExpr: ExpressionVisitor._named,
+    ast.Lambda: ExpressionVisitor._lambda,
+    **dict.fromkeys(scopes.COMPREHENSIONS, ExpressionVisitor._comprehension),
 }

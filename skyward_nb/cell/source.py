@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
 
-from skyward_nb.cell.names import CellNames, names_of
+from skyward_nb.cell.cell_names import CellNames, names_of
 
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 

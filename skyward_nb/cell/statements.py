@@ -12,9 +12,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from skyward_nb.cell import scopes
-from skyward_nb.cell.expressions import Expressions, last_name
-from skyward_nb.cell.known import Found
-from skyward_nb.cell.state import Body, State, join
+from skyward_nb.cell.expressions import ExpressionVisitor, last_name
+from skyward_nb.cell.name_state import Body, NameState, join
+from skyward_nb.cell.name_tracker import CellFindings
 
 _For = ast.For | ast.AsyncFor
 _With = ast.With | ast.AsyncWith
@@ -40,15 +40,15 @@ _KEEP = {
 _DEEPEST_SECOND_TURN = 3
 
 
-class Walk(Expressions):
+class StatementVisitor(ExpressionVisitor):
     """Follows statements in the order they run."""
 
-    state: State
+    state: NameState
     deleted: set[str]
 
-    def __init__(self, found: Found, around: tuple[scopes.Scope, ...] = ()) -> None:
+    def __init__(self, found: CellFindings, around: tuple[scopes.Scope, ...] = ()) -> None:
         super().__init__(found, around)
-        self._breaks: list[list[State]] = []
+        self._breaks: list[list[NameState]] = []
         self._turns = 0
 
     def block(self, body: Iterable[ast.stmt]) -> None:
@@ -138,7 +138,7 @@ class Walk(Expressions):
     # ── branches ────────────────────────────────────────────────────────────────────────
 
     def _if(self, node: ast.If) -> None:
-        ends: list[State] = []
+        ends: list[NameState] = []
         while True:
             holds, fails = self.test(node.test)
             self.state = holds
@@ -155,7 +155,7 @@ class Walk(Expressions):
 
     def _match(self, node: ast.Match) -> None:
         self.evaluate(node.subject)
-        ends: list[State] = []
+        ends: list[NameState] = []
         for case in node.cases:
             before = self.state.copy()
             self.evaluate(case.pattern)
@@ -177,7 +177,7 @@ class Walk(Expressions):
     def _for(self, node: _For) -> None:
         self.evaluate(node.iter)
 
-        def turn() -> State:
+        def turn() -> NameState:
             over = self.state.copy()
             self.evaluate(node.target)
             self.block(node.body)
@@ -186,7 +186,7 @@ class Walk(Expressions):
         self._loop(turn, node.orelse)
 
     def _while(self, node: ast.While) -> None:
-        def turn() -> State:
+        def turn() -> NameState:
             self.state, over = self.test(node.test)
             over.dead = isinstance(node.test, ast.Constant) and bool(node.test.value)
             self.block(node.body)
@@ -194,7 +194,7 @@ class Walk(Expressions):
 
         self._loop(turn, node.orelse)
 
-    def _loop(self, turn: Callable[[], State], orelse: Sequence[ast.stmt]) -> None:
+    def _loop(self, turn: Callable[[], NameState], orelse: Sequence[ast.stmt]) -> None:
         """Follow one turn, which returns what is known where the loop ends by itself.
 
         Later turns know no less of names than the first, but may run what it defined: then a second
@@ -233,8 +233,8 @@ class Walk(Expressions):
     def _with(self, node: _With) -> None:
         outer, self.deleted = self.deleted, set[str]()
         mark = len(self.made)
-        swallowed: State | None = None
-        unknown: State | None = None
+        swallowed: NameState | None = None
+        unknown: NameState | None = None
         for item in node.items:
             self.evaluate(item.context_expr)
             name = last_name(item.context_expr)
@@ -273,7 +273,7 @@ class Walk(Expressions):
             self._finally(node.finalbody, self._torn(before, mark))
         self.deleted |= outer
 
-    def _torn(self, before: State, mark: int) -> State:
+    def _torn(self, before: NameState, mark: int) -> NameState:
         """What is known wherever an exception may have come from since `before`."""
         torn = before.copy()
         torn.may_run(self._made_since(mark))
@@ -288,7 +288,7 @@ class Walk(Expressions):
         if handler.name and (key := scopes.place(self.scopes, handler.name)) is not None:
             self.unbind(key)
 
-    def _finally(self, body: Sequence[ast.stmt], torn: State) -> None:
+    def _finally(self, body: Sequence[ast.stmt], torn: NameState) -> None:
         """Follow what runs from anywhere in the `try`, and let it go on from where that ended."""
         end = self.state
         outer, self.deleted = self.deleted, set[str]()
@@ -371,31 +371,35 @@ def _takes_all(pattern: ast.pattern) -> bool:
     )
 
 
-_Handler = Callable[[Walk, Any], None]
+_Handler = Callable[[StatementVisitor, Any], None]
 _STATEMENTS: dict[type, _Handler] = {
-    ast.Assign: Walk._assign,
-    ast.AugAssign: Walk._aug_assign,
-    ast.AnnAssign: Walk._ann_assign,
-    ast.Assert: Walk._assert,
-    ast.Import: Walk._import,
-    ast.ImportFrom: Walk._import_from,
-    ast.Return: Walk._leave,
-    ast.Raise: Walk._leave,
-    ast.Continue: Walk._leave,
-    ast.Break: Walk._break,
-    ast.Global: Walk._nothing,
-    ast.Nonlocal: Walk._nothing,
-    ast.If: Walk._if,
-    ast.Match: Walk._match,
-    ast.For: Walk._for,
-    ast.AsyncFor: Walk._for,
-    ast.While: Walk._while,
-    ast.With: Walk._with,
-    ast.AsyncWith: Walk._with,
-    ast.Try: Walk._try,
-    ast.TryStar: Walk._try,
-    ast.FunctionDef: Walk._function,
-    ast.AsyncFunctionDef: Walk._function,
-    ast.ClassDef: Walk._class,
-    **({_type_alias: Walk._type_alias} if (_type_alias := getattr(ast, "TypeAlias", None)) else {}),
+    ast.Assign: StatementVisitor._assign,
+    ast.AugAssign: StatementVisitor._aug_assign,
+    ast.AnnAssign: StatementVisitor._ann_assign,
+    ast.Assert: StatementVisitor._assert,
+    ast.Import: StatementVisitor._import,
+    ast.ImportFrom: StatementVisitor._import_from,
+    ast.Return: StatementVisitor._leave,
+    ast.Raise: StatementVisitor._leave,
+    ast.Continue: StatementVisitor._leave,
+    ast.Break: StatementVisitor._break,
+    ast.Global: StatementVisitor._nothing,
+    ast.Nonlocal: StatementVisitor._nothing,
+    ast.If: StatementVisitor._if,
+    ast.Match: StatementVisitor._match,
+    ast.For: StatementVisitor._for,
+    ast.AsyncFor: StatementVisitor._for,
+    ast.While: StatementVisitor._while,
+    ast.With: StatementVisitor._with,
+    ast.AsyncWith: StatementVisitor._with,
+    ast.Try: StatementVisitor._try,
+    ast.TryStar: StatementVisitor._try,
+    ast.FunctionDef: StatementVisitor._function,
+    ast.AsyncFunctionDef: StatementVisitor._function,
+    ast.ClassDef: StatementVisitor._class,
+    **(
+        {_type_alias: StatementVisitor._type_alias}
+        if (_type_alias := getattr(ast, "TypeAlias", None))
+        else {}
+    ),
 }

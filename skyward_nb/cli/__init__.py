@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Generator, Sequence
 
-from skyward_nb.cli.words import at_terminal
+from skyward_nb.cli.phrases import at_terminal
 from skyward_nb.words.errors import OptionError, SkyError
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
@@ -47,16 +47,16 @@ def _split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
     command, *options = words or [""]
     if command != "run":
         return command, options, []
-    from skyward_nb.options.options import split_off
+    from skyward_nb.options.option_table import split_off
 
     return command, *split_off(options)
 
 
 def _do(command: str, options: list[str], rest: list[str], as_json: bool) -> int:
-    from skyward_nb.cli.table import COMMANDS, read
+    from skyward_nb.cli.command_table import COMMANDS, read
 
     if command in ("help", *_HELP) or {*_HELP} & {*options}:
-        from skyward_nb.cli.help import help_text
+        from skyward_nb.cli.command_help import help_text
 
         about = command if command in COMMANDS else next(iter(options), "")
         print(help_text(about.removeprefix("--") if about not in _HELP else ""))
@@ -67,9 +67,9 @@ def _do(command: str, options: list[str], rest: list[str], as_json: bool) -> int
         print(f"skyward-nb {version('skyward-nb')}")
         return 0
     asked = read(command, options)
-    from skyward_nb.cli import commands
+    from skyward_nb.cli import actions
 
-    return commands.DO[command](asked, rest, as_json)
+    return actions.DO[command](asked, rest, as_json)
 
 
 def _document(error: BaseException, said: str, *, as_json: bool) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from skyward_nb.logs.logreader import LogLine
-from skyward_nb.reports.check import Standing
-from skyward_nb.reports.logs import LogRow
+from skyward_nb.logs.log_reader import LogLine
+from skyward_nb.reports.hang_check import RunStanding
+from skyward_nb.reports.run_logs import LogRow
 from skyward_nb.reports.status import PoolRow
 from skyward_nb.words.findings import Findings
-from skyward_nb.words.nodes import NodeWord
+from skyward_nb.words.node_log_entry import NodeLogEntry
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Nodes(msgspec.Struct, frozen=True):
     pool: str
     hosts: dict[str, tuple[int, ...]]
     left_out: int
-    lines: tuple[NodeWord, ...]
+    lines: tuple[NodeLogEntry, ...]
 
 
 class EndedPool(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class Check(msgspec.Struct, frozen=True):
 class Hang(msgspec.Struct, frozen=True):
     """How the runs of pools stand."""
 
-    pools: tuple[Standing, ...]
+    pools: tuple[RunStanding, ...]
 
 
 class Trouble(msgspec.Struct, frozen=True):

@@ -10,17 +10,17 @@ from typing import Any, cast
 from skyward_nb.cell.source import own_cell
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.defaults import Default, with_defaults
-from skyward_nb.options.options import Asked
+from skyward_nb.options.option_table import ParsedOptions
 from skyward_nb.options.specs import check_fits, spec_of
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.parts import RunCard
-from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.protocol.message_parts import RunCard
+from skyward_nb.providers.provider_table import PROVIDERS
+from skyward_nb.reports.cost_approval import make_sure
 from skyward_nb.reports.found_pools import FoundPool, choose, others
-from skyward_nb.reports.renting import make_sure
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.log import LogCanvas
-from skyward_nb.show.pictures import Pictures
+from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.spec import PoolSpec
@@ -32,7 +32,7 @@ class PoolClient:
     def __init__(self, pool: Pool, *, is_guest: bool) -> None:
         self.pool = pool
         self.is_guest = is_guest
-        self._pictures = Pictures(pool)
+        self._pictures = PoolDisplays(pool)
 
     @property
     def stays(self) -> bool:
@@ -42,7 +42,7 @@ class PoolClient:
     def run(self, request: RunRequest, display: RunDisplay, title: str = "") -> object:
         """Run under a display and return the value; raises what ended the run."""
         # What it imports is not needed to bring a pool up.
-        from skyward_nb.reports.ending import Ending
+        from skyward_nb.reports.run_ending import RunEnding
 
         pool, pictures = self.pool, self._pictures
         number = pool.next_run
@@ -65,7 +65,7 @@ class PoolClient:
                 display.change(notes=(*display.view.notes, trouble))
         options = CellOptions(timeout=request.card.timeout)
         try:
-            ending = Ending({}, pool, outcome, display, goes_on=False)
+            ending = RunEnding({}, pool, outcome, display, goes_on=False)
             return ending.conclude(options, frozenset())
         finally:
             if not pool.closed:
@@ -126,7 +126,7 @@ def open_pool(
     That is the one of the name that is given, if it is up; else one is made. `frameworks` chooses
     those of `framework=auto`. Raises `OptionError` or `PoolError` before anything is started.
     """
-    options = with_defaults(Asked(pool=dict(stated)), known).pool
+    options = with_defaults(ParsedOptions(pool=dict(stated)), known).pool
     pool, left = _pool(options, stated, program, frameworks)
     there: PoolClient | None = None
     try:

@@ -17,13 +17,13 @@ import msgspec
 from skyward_nb.cell.source import own_cell
 from skyward_nb.cli.pool_client import PoolClient
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.frameworks import Choice, choose_for_script
+from skyward_nb.options.framework_choice import FrameworkChoice, choose_for_script
 from skyward_nb.options.specs import check_profile
 from skyward_nb.pool.outcome import RunRequest
-from skyward_nb.protocol.parts import RunCard
-from skyward_nb.reports.failures import RankFailure
+from skyward_nb.protocol.message_parts import RunCard
+from skyward_nb.reports.rank_failures import RankFailure
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.view.view import RankState, View
+from skyward_nb.view.run_view import RankState, RunView
 from skyward_nb.words.errors import OptionError, RankDied, SkyError
 from skyward_nb.words.ranks import shown_ranks
 
@@ -87,7 +87,7 @@ class Script:
                 "script", f"{self.path} cannot be read: {error.strerror or error}"
             ) from None
 
-    def frameworks(self) -> Choice:
+    def frameworks(self) -> FrameworkChoice:
         """What it imports, for `framework=auto`."""
         path = self.path / "__main__.py" if self.path.is_dir() else self.path
         text = path.read_text(errors="replace") if path.suffix == ".py" else ""
@@ -127,7 +127,7 @@ def _run(
     name = script.path.name
     ranks = there.pool.ranks
     request = RunRequest(
-        cell=own_cell(f"__import__('skyward_nb.runtime.script', fromlist=['_']).{call}"),
+        cell=own_cell(f"__import__('skyward_nb.runtime.script_runner', fromlist=['_']).{call}"),
         number=0,
         namespace={},
         ranks=ranks,
@@ -152,7 +152,7 @@ def _run(
     return None
 
 
-def _end_of(script: Script, pool: str, view: View, error: BaseException | None) -> ScriptEnd:
+def _end_of(script: Script, pool: str, view: RunView, error: BaseException | None) -> ScriptEnd:
     state = view.state if view.state in ("finished", "interrupted") else "failed"
     return ScriptEnd(
         script=str(script.path),

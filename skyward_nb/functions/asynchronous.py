@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Seque
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar, overload
 
-from skyward_nb.functions.compute import Ranks
+from skyward_nb.functions.compute import RankSet
 from skyward_nb.functions.function import PendingFunction
 from skyward_nb.functions.futures import PoolFuture
 
@@ -23,7 +23,7 @@ class AsyncCompute:
 
     __sky_pool__ = True
 
-    def __init__(self, pool: Ranks) -> None:
+    def __init__(self, pool: RankSet) -> None:
         self._pool = pool
         self._compute = pool.compute
 

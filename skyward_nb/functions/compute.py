@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast, o
 
 from IPython.core.getipython import get_ipython
 
+from skyward_nb.functions.call_display import CallDisplay
 from skyward_nb.functions.function import PendingFunction, streams
+from skyward_nb.functions.function_marks import marks_of
 from skyward_nb.functions.futures import PoolFuture, Workers, joined
-from skyward_nb.functions.marks import marks_of
-from skyward_nb.functions.namespaces import namespace_of
+from skyward_nb.functions.notebook_names import namespace_of
 from skyward_nb.functions.runner import Runner
-from skyward_nb.functions.stage import Stage
 from skyward_nb.options.arguments import (
     AWS,
     SSH,
@@ -35,15 +35,15 @@ from skyward_nb.options.arguments import (
 )
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.run import Run
-from skyward_nb.providers.table import PROVIDERS
-from skyward_nb.reports.renting import make_sure
-from skyward_nb.reports.sources import source_finder
+from skyward_nb.pool.run import ActiveRun
+from skyward_nb.providers.provider_table import PROVIDERS
+from skyward_nb.reports.cost_approval import make_sure
+from skyward_nb.reports.source_lines import source_finder
 from skyward_nb.reports.tracebacks import shortened
-from skyward_nb.runtime.calls import raw_of
+from skyward_nb.runtime.function_calls import raw_of
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.image import Image
-from skyward_nb.words.options import Options
+from skyward_nb.words.pool_options import Options
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _here: weakref.WeakSet[Compute] = weakref.WeakSet()
 """Pools that have begun to start."""
 
 
-class Ranks(ABC):
+class RankSet(ABC):
     """Ranks that functions run on: a whole pool, or a part of it."""
 
     __sky_pool__ = True
@@ -98,7 +98,7 @@ class Ranks(ABC):
         future: PoolFuture[Any] = PoolFuture(self.compute._stage.draw_later)
 
         def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
-            def begun(run: Run) -> None:
+            def begun(run: ActiveRun) -> None:
                 stops_by(lambda: runner.pool.interrupt(run.number))
 
             found = runner.run(job, self.ranks, all_of=all_of, begun=begun)
@@ -162,7 +162,7 @@ class Ranks(ABC):
         return runner.map(function, list(zip(*items, strict=True)), self.ranks, timeout)
 
 
-class Compute(Ranks):
+class Compute(RankSet):
     """A pool of ranks for functions; `with` starts it, and leaving that by any way ends it.
 
     Raises `OptionError` for arguments that contradict one another, before anything is started.
@@ -226,7 +226,7 @@ class Compute(Ranks):
         given = {option: value for option, value in stated.items() if value is not None}
         self._spec = spec_for(given, plugins, f"compute-{next(_numbers)}")
         self.name: str = self._spec.name
-        self._stage = Stage(quiet=quiet)
+        self._stage = CallDisplay(quiet=quiet)
         self._runner: Runner | None = None
         self._closed = False
         self._pid = os.getpid()
@@ -403,7 +403,7 @@ def _gives_many(name: str) -> TypeError:
     )
 
 
-class Target(Ranks):
+class Target(RankSet):
     """Some ranks of a pool, for `>>`, `@` and `>`."""
 
     def __init__(self, compute: Compute, ranks: tuple[int, ...], name: str) -> None:

@@ -38,7 +38,7 @@ from skyward_nb.reports.tracebacks import shortened
 
 if TYPE_CHECKING:
     from skyward_nb.functions.asynchronous import AsyncCompute
-    from skyward_nb.functions.compute import Ranks
+    from skyward_nb.functions.compute import RankSet
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -205,7 +205,7 @@ class PendingFunction(Generic[R_co]):
         return PendingFunction(self.function, self.args, self.kwargs, seconds)
 
     @overload
-    def __rshift__(self, pool: Ranks) -> R_co: ...
+    def __rshift__(self, pool: RankSet) -> R_co: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, R_co]: ...
     @shortened
@@ -213,7 +213,7 @@ class PendingFunction(Generic[R_co]):
         return _doer(pool, ">>").run(self)
 
     @overload
-    def __matmul__(self, pool: Ranks) -> list[R_co]: ...
+    def __matmul__(self, pool: RankSet) -> list[R_co]: ...
     @overload
     def __matmul__(self, pool: AsyncCompute) -> Coroutine[Any, Any, list[R_co]]: ...
     @shortened
@@ -221,7 +221,7 @@ class PendingFunction(Generic[R_co]):
         return _doer(pool, "@").broadcast(self)
 
     @shortened
-    def __gt__(self, pool: Ranks | AsyncCompute) -> Future[R_co]:
+    def __gt__(self, pool: RankSet | AsyncCompute) -> Future[R_co]:
         return _doer(pool, ">").submit(self)
 
     def __and__(self, other: PendingFunction[S]) -> PendingGroup[R_co, S]:
@@ -258,7 +258,7 @@ class PendingGroup(Generic[*Ts]):
         return PendingGroup((*self.calls, _pending(other, "&")))
 
     @overload
-    def __rshift__(self, pool: Ranks) -> tuple[*Ts]: ...
+    def __rshift__(self, pool: RankSet) -> tuple[*Ts]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[*Ts]]: ...
     @shortened
@@ -266,7 +266,7 @@ class PendingGroup(Generic[*Ts]):
         return _doer(pool, ">>").run_all(self.calls)
 
     @shortened
-    def __gt__(self, pool: Ranks | AsyncCompute) -> Future[tuple[*Ts]]:
+    def __gt__(self, pool: RankSet | AsyncCompute) -> Future[tuple[*Ts]]:
         return _doer(pool, ">").submit_all(self.calls)
 
     def __matmul__(self, pool: object) -> NoReturn:
@@ -291,7 +291,7 @@ class PendingGather(Generic[R_co]):
         return PendingGather(tuple(call.with_timeout(seconds) for call in self.calls))
 
     @overload
-    def __rshift__(self, pool: Ranks) -> tuple[R_co, ...]: ...
+    def __rshift__(self, pool: RankSet) -> tuple[R_co, ...]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[R_co, ...]]: ...
     @shortened
@@ -299,7 +299,7 @@ class PendingGather(Generic[R_co]):
         return _doer(pool, ">>").run_all(self.calls)
 
     @shortened
-    def __gt__(self, pool: Ranks | AsyncCompute) -> Future[tuple[R_co, ...]]:
+    def __gt__(self, pool: RankSet | AsyncCompute) -> Future[tuple[R_co, ...]]:
         return _doer(pool, ">").submit_all(self.calls)
 
     def __matmul__(self, pool: object) -> NoReturn:
@@ -324,7 +324,7 @@ class PendingStream(Generic[R_co]):
         return PendingStream(tuple(call.with_timeout(seconds) for call in self.calls))
 
     @overload
-    def __rshift__(self, pool: Ranks) -> Iterator[R_co]: ...
+    def __rshift__(self, pool: RankSet) -> Iterator[R_co]: ...
     @overload
     def __rshift__(self, pool: AsyncCompute) -> AsyncIterator[R_co]: ...
     @shortened

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
-from skyward_nb.functions.marks import used_by
+from skyward_nb.functions.function_marks import used_by
 from skyward_nb.plugins import choices
 from skyward_nb.plugins.choices import Backend, KerasBackend, PluginChoice
 

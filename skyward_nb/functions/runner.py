@@ -14,29 +14,29 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.functions.crowd import Crowd
+from skyward_nb.functions.call_display import CallDisplay
+from skyward_nb.functions.concurrent_calls import ConcurrentCalls
 from skyward_nb.functions.function import Function, PendingFunction
-from skyward_nb.functions.marks import Marks, marks_of, shown
-from skyward_nb.functions.namespaces import namespace_of
-from skyward_nb.functions.slots import Closed, Slots, Stuck
-from skyward_nb.functions.stage import Stage
-from skyward_nb.functions.streams import Feeds, RankStream, StreamRun
-from skyward_nb.options.plugins import missing
+from skyward_nb.functions.function_marks import Marks, marks_of, shown
+from skyward_nb.functions.notebook_names import namespace_of
+from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock, SlotsClosed
+from skyward_nb.functions.rank_streams import Feeds, RankStream, StreamRun
+from skyward_nb.options.plugin_fields import missing
 from skyward_nb.options.specs import readied_for
 from skyward_nb.pickling.definitions import is_definition
 from skyward_nb.pickling.payload import Bundle, pack
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import Outcome, RunRequest
+from skyward_nb.pool.outcome import RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.run import Run
+from skyward_nb.pool.run import ActiveRun
 from skyward_nb.pool.sending import WARN_FROM
-from skyward_nb.protocol.events import Event, Wanted
-from skyward_nb.protocol.parts import Packed, RunCard
+from skyward_nb.protocol.events import Event, ValueWanted
+from skyward_nb.protocol.message_parts import Packed, RunCard
 from skyward_nb.providers.folders import store_root
-from skyward_nb.reports.ending import Ending
 from skyward_nb.reports.results import RankResults
-from skyward_nb.runtime.calls import Batch, Call, raw_of
+from skyward_nb.reports.run_ending import RunEnding
+from skyward_nb.runtime.function_calls import Batch, Call, raw_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.store.blobs import memory_room
 from skyward_nb.words.errors import PayloadError, PoolBusy, PoolError
@@ -67,11 +67,11 @@ class Job:
 class Runner:
     """Runs calls on the ranks of one pool that is up; from any thread."""
 
-    def __init__(self, pool: Pool, stage: Stage, shares_files: bool) -> None:
+    def __init__(self, pool: Pool, stage: CallDisplay, shares_files: bool) -> None:
         self.pool = pool
         self._stage = stage
         self._shares_files = shares_files
-        self._slots = Slots({info.rank: info.node for info in pool.infos})
+        self._slots = RankSlots({info.rank: info.node for info in pool.infos})
         pool.closing.before_close.append(self._slots.close)
         self._namespace = namespace_of(get_ipython())
         self._room = (float("-inf"), 0)
@@ -79,7 +79,7 @@ class Runner:
             weakref.WeakKeyDictionary()
         )
         """Seconds that an item of an earlier map took, by the function."""
-        self._held: set[StreamRun | Crowd] = set()
+        self._held: set[StreamRun | ConcurrentCalls] = set()
         """What goes on only when the thread that has it asks for more."""
 
     # ── packing ─────────────────────────────────────────────────────────────────────────
@@ -111,13 +111,13 @@ class Runner:
         ranks: Sequence[int],
         *,
         all_of: bool,
-        begun: Callable[[Run], None] = lambda _: None,
+        begun: Callable[[ActiveRun], None] = lambda _: None,
     ) -> RankResults[Any]:
         """Run a job on one of these ranks, or on all; returns what it returned, or raises what it raised."""
         with self._claimed(ranks, all_of=all_of) as taken, self._stage.behind():
             display = self._stage.display(f"{job.name}()")
 
-            def once() -> Outcome:
+            def once() -> RunOutcome:
                 with contextlib.ExitStack() as calm:
                     run, watch = self._begin(job, taken, display, calm)
                     begun(run)
@@ -174,12 +174,12 @@ class Runner:
         while True:
             try:
                 return self._slots.claim(ranks, all_of=all_of)
-            except Stuck as stuck:
+            except SlotDeadlock as stuck:
                 self._settle(stuck)
-            except Closed:
+            except SlotsClosed:
                 raise self.pool.context.closed_error() from None
 
-    def _settle(self, stuck: Stuck) -> None:
+    def _settle(self, stuck: SlotDeadlock) -> None:
         """Have what this thread holds come to its end, if it does without its values taken."""
         held = [run for run in self._held if stuck.ranks & set(run.ranks)]
         if not any(run.settle(_SETTLES) for run in held):
@@ -206,7 +206,7 @@ class Runner:
         calm: contextlib.ExitStack,
         among: tuple[int, ...] = (),
         title: str = "",
-    ) -> tuple[Run, Watch]:
+    ) -> tuple[ActiveRun, Watch]:
         """Let a job run on ranks that are taken; what hears its events. `calm` as for `Pool.begin`.
 
         Where ranks were lost, all begin anew, once nothing runs any more.
@@ -223,9 +223,9 @@ class Runner:
                     with contextlib.suppress(PoolBusy):  # it broke just now
                         request = self._request(job, ranks)
                         return pool.begin(request, watch, display.sending, calm), watch
-            except Stuck as stuck:
+            except SlotDeadlock as stuck:
                 self._settle(stuck)
-            except Closed:
+            except SlotsClosed:
                 raise self.pool.context.closed_error() from None
 
     def _show_only(self, marks: Marks, display: RunDisplay) -> None:
@@ -259,7 +259,7 @@ class Runner:
         job.feeds.begin(ranks)
 
         def watch(event: Event | None) -> None:
-            if isinstance(event, Wanted):
+            if isinstance(event, ValueWanted):
                 job.feeds.feed(self.pool, event)
             else:
                 shown(event)
@@ -290,7 +290,7 @@ class Runner:
         )
 
     def _conclude(
-        self, job: Job, outcome: Outcome, display: RunDisplay, *, ends: bool = True
+        self, job: Job, outcome: RunOutcome, display: RunDisplay, *, ends: bool = True
     ) -> RankResults[Any]:
         try:
             if job.feeds.error is None and not outcome.failed:
@@ -299,14 +299,14 @@ class Runner:
                 if job.feeds.error is not None:
                     display.end("failed", f"a generator among the arguments of {job.name}() failed")
                     raise job.feeds.error
-                return Ending({}, self.pool, outcome, display).values(job.timeout, ends=ends)
+                return RunEnding({}, self.pool, outcome, display).values(job.timeout, ends=ends)
         finally:
             # Not while nothing else is shown: a run that begins holds the pool, and may show that.
             if not self.pool.closed:
                 self.pool.seen()
             self.pool.clean(outcome)
 
-    def _bring(self, outcome: Outcome, display: RunDisplay) -> None:
+    def _bring(self, outcome: RunOutcome, display: RunDisplay) -> None:
         """Have what ranks sent home here, while others show what they have."""
 
         def watch(event: Event | None) -> None:
@@ -340,7 +340,7 @@ class Runner:
         When one fails, or nobody wants more, the others are stopped. `ended` may show how far it is.
         """
         display = self._stage.display(title)
-        crowd = Crowd(self.pool, self._slots, title)
+        crowd = ConcurrentCalls(self.pool, self._slots, title)
         self._held.add(crowd)
         numbered: Iterator[tuple[int, Job]] = enumerate(jobs)
         waiting = next(numbered, None)
@@ -371,7 +371,7 @@ class Runner:
             crowd.stop()
             self._stage.end(display)
 
-    def _take(self, ranks: Sequence[int], crowd: Crowd) -> tuple[int, ...]:
+    def _take(self, ranks: Sequence[int], crowd: ConcurrentCalls) -> tuple[int, ...]:
         """One of these ranks: one that is free, or, where there is nothing else to do, gets free."""
         if crowd.going or crowd.ended:
             return self._slots.try_claim(ranks)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from skyward_nb.hangs.whereabouts import Spot, Whereabouts
+from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
 from skyward_nb.words.ranks import count_ranks
 
 _MOST_PLACES = 4
@@ -25,14 +25,14 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True)
-class Halt:
+class StalledRun:
     """A run at one moment: ranks that still run, how others `ended`, and ranks beside the run.
 
     `ended` holds `finished`, `failed`, `died` or `ended`; `outside` are ranks of the pool that
     do not run the cell. `is_past` says that the moment is over.
     """
 
-    running: Mapping[int, Whereabouts]
+    running: Mapping[int, RankLocation]
     ended: Mapping[int, str] = field(default_factory=dict)
     outside: tuple[int, ...] = ()
     is_past: bool = True
@@ -43,7 +43,7 @@ class Halt:
         return forms[-1] if len(ranks) > 1 else forms[0]
 
 
-def sentence(halt: Halt) -> str:
+def sentence(halt: StalledRun) -> str:
     """Who waits where and for whom, in one sentence; "" when no rank runs."""
     waiting = _waiting(halt.running)
     others = {rank: at for rank, at in halt.running.items() if not _waits_among(at, waiting)}
@@ -65,7 +65,7 @@ def sentence(halt: Halt) -> str:
     return f"{who} {_all_in(halt, name, ranks)}"
 
 
-def report(halt: Halt) -> str:
+def report(halt: StalledRun) -> str:
     """Each distinct stack once, with its ranks; innermost first."""
     alike = _by(halt.running, lambda at: at)
     blocks = [
@@ -78,9 +78,9 @@ def report(halt: Halt) -> str:
     return "\n".join(blocks)
 
 
-def doing(at: Whereabouts, ranks: Sequence[int]) -> str:
+def doing(at: RankLocation, ranks: Sequence[int]) -> str:
     """What ranks did that had to be killed: `was in Cell In[4], line 7: time.sleep(60)`."""
-    halt = Halt({})
+    halt = StalledRun({})
     if at.waits_in:
         return f"waited in {at.waits_in}" + (f", {at.place}" if at.place else "")
     return _does(halt, _doing(at), ranks)
@@ -97,7 +97,7 @@ def spell_span(seconds: float) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _waiting(running: Mapping[int, Whereabouts]) -> dict[str, list[int]]:
+def _waiting(running: Mapping[int, RankLocation]) -> dict[str, list[int]]:
     """Ranks by the collective that they wait in."""
     found: dict[str, list[int]] = {}
     for rank, at in sorted(running.items()):
@@ -108,12 +108,12 @@ def _waiting(running: Mapping[int, Whereabouts]) -> dict[str, list[int]]:
     return found
 
 
-def _waits_among(at: Whereabouts, waiting: Mapping[str, list[int]]) -> bool:
+def _waits_among(at: RankLocation, waiting: Mapping[str, list[int]]) -> bool:
     return at.waits_in in waiting
 
 
 def _at_odds(
-    halt: Halt, waiting: Mapping[str, list[int]], others: Mapping[int, Whereabouts]
+    halt: StalledRun, waiting: Mapping[str, list[int]], others: Mapping[int, RankLocation]
 ) -> str:
     """Ranks that wait in different collectives, each for all the others."""
     parts = [
@@ -127,7 +127,7 @@ def _at_odds(
     return "; ".join([words, *rest])
 
 
-def _all_in(halt: Halt, name: str, ranks: Sequence[int]) -> str:
+def _all_in(halt: StalledRun, name: str, ranks: Sequence[int]) -> str:
     """What to think of it when all ranks are in the same collective."""
     if name == _BACKWARD:
         are = halt.verb("was/were", "is/are", ranks)
@@ -147,12 +147,12 @@ def _all_in(halt: Halt, name: str, ranks: Sequence[int]) -> str:
     )
 
 
-def _who(halt: Halt, ranks: Sequence[int]) -> str:
+def _who(halt: StalledRun, ranks: Sequence[int]) -> str:
     is_all = not halt.ended and not halt.outside and len(ranks) == len(halt.running)
     return "all ranks" if is_all and len(ranks) > 1 else count_ranks(ranks)
 
 
-def _missing(halt: Halt, others: Mapping[int, Whereabouts]) -> list[str]:
+def _missing(halt: StalledRun, others: Mapping[int, RankLocation]) -> list[str]:
     """`rank 3, which was in …`, `rank 4, which did not answer`."""
     groups = _by(others, _doing)
     parts = [
@@ -162,25 +162,25 @@ def _missing(halt: Halt, others: Mapping[int, Whereabouts]) -> list[str]:
     return [*parts, *_more(list(groups.values())[_MOST_PLACES:])]
 
 
-def _ended(halt: Halt) -> list[str]:
+def _ended(halt: StalledRun) -> list[str]:
     return [
         f"{count_ranks(ranks)}, which {_has(halt, ranks)} {how}"
         for how, ranks in _by(halt.ended, lambda how: how).items()
     ]
 
 
-def _endings(halt: Halt) -> list[str]:
+def _endings(halt: StalledRun) -> list[str]:
     return [
         f"{count_ranks(ranks)} {_has(halt, ranks)} {how}"
         for how, ranks in _by(halt.ended, lambda how: how).items()
     ]
 
 
-def _has(halt: Halt, ranks: Sequence[int]) -> str:
+def _has(halt: StalledRun, ranks: Sequence[int]) -> str:
     return halt.verb("had", "has/have", ranks)
 
 
-def _places(halt: Halt, running: Mapping[int, Whereabouts]) -> str:
+def _places(halt: StalledRun, running: Mapping[int, RankLocation]) -> str:
     """`ranks 0-1 were in …, rank 2 did not answer`."""
     groups = _by(running, _doing)
     parts = [
@@ -196,11 +196,11 @@ def _more(groups: Sequence[Sequence[int]]) -> list[str]:
     return [f"{count_ranks(ranks)} elsewhere"] if ranks else []
 
 
-def _doing(at: Whereabouts) -> tuple[bool, str]:
+def _doing(at: RankLocation) -> tuple[bool, str]:
     return at.answered, at.place
 
 
-def _does(halt: Halt, doing: tuple[bool, str], ranks: Sequence[int]) -> str:
+def _does(halt: StalledRun, doing: tuple[bool, str], ranks: Sequence[int]) -> str:
     answered, place = doing
     if not answered:
         not_ = halt.verb("did not answer", "does not answer/do not answer", ranks)
@@ -211,14 +211,14 @@ def _does(halt: Halt, doing: tuple[bool, str], ranks: Sequence[int]) -> str:
     return f"{are} {within}{place}"
 
 
-def _title(ranks: Sequence[int], at: Whereabouts) -> str:
+def _title(ranks: Sequence[int], at: RankLocation) -> str:
     words = count_ranks(ranks)
     if not at.answered:
         return f"{words}: no answer"
     return f"{words}, in {at.waits_in}:" if at.waits_in else f"{words}:"
 
 
-def _lines(at: Whereabouts) -> list[str]:
+def _lines(at: RankLocation) -> list[str]:
     lines = [str(spot) for spot in at.spots]
     if at.busy:
         lines.append(at.busy)
@@ -229,7 +229,7 @@ def _lines(at: Whereabouts) -> list[str]:
     return lines
 
 
-def _of_thread(spots: Iterable[Spot]) -> list[str]:
+def _of_thread(spots: Iterable[SourceLocation]) -> list[str]:
     return [str(spot) for spot in spots]
 
 

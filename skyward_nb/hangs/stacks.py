@@ -17,14 +17,14 @@ _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 _OURS = (
     ("/skyward_nb/node/uplink.py", "_flush_late"),
-    ("/skyward_nb/node/rescue.py", "_serve"),
+    ("/skyward_nb/node/control_thread.py", "_serve"),
 )
-_SHELL = "/skyward_nb/node/shell.py"
+_SHELL = "/skyward_nb/node/rank_shell.py"
 _RANK = "/skyward_nb/node/rank.py"
 
 
 @dataclass(frozen=True)
-class Spot:
+class StackFrame:
     """A frame: its file, its line (0 where that is not known) and the function's name."""
 
     file: str
@@ -33,29 +33,29 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class Thread:
+class ThreadStack:
     """A thread with its frames, innermost first; its name is its number where it has none."""
 
     name: str
     is_main: bool
-    frames: tuple[Spot, ...]
+    frames: tuple[StackFrame, ...]
 
     @property
-    def in_the_cell(self) -> tuple[Spot, ...]:
+    def in_the_cell(self) -> tuple[StackFrame, ...]:
         """The frames that are the cell's or of what it called; none where a rank runs no cell."""
         inner = tuple(takewhile(lambda spot: not spot.file.endswith(_SHELL), self.frames))
         runs_none = any(spot.file.endswith(_RANK) for spot in inner)
         return () if runs_none else inner
 
 
-def threads(text: str) -> tuple[Thread, ...]:
+def threads(text: str) -> tuple[ThreadStack, ...]:
     """The threads of a rank, the main thread first; those that are a rank's own are left out.
 
     A rank's main thread writes the text when it is asked, and so is the current one. When one is
     written for a crash, the thread that crashed is: then the last, the oldest, is the main one.
     """
     heads: list[tuple[str, bool]] = []
-    frames: list[list[Spot]] = []
+    frames: list[list[StackFrame]] = []
     crashed = False
     for line in text.splitlines():
         crashed = crashed or line.startswith("Fatal Python error")
@@ -64,16 +64,16 @@ def threads(text: str) -> tuple[Thread, ...]:
             frames.append([])
         elif heads and (found := _FRAME.match(line)):
             number = int(found[2]) if found[2].isdigit() else 0
-            frames[-1].append(Spot(_plain(found[1]), number, _plain(found[3])))
+            frames[-1].append(StackFrame(_plain(found[1]), number, _plain(found[3])))
     last = len(heads) - 1
     everyone = [
-        Thread(name, at == last if crashed else is_current, tuple(found))
+        ThreadStack(name, at == last if crashed else is_current, tuple(found))
         for at, ((name, is_current), found) in enumerate(zip(heads, frames, strict=True))
     ]
     return tuple(sorted(filter(_is_the_users, everyone), key=lambda thread: not thread.is_main))
 
 
-def _is_the_users(thread: Thread) -> bool:
+def _is_the_users(thread: ThreadStack) -> bool:
     return thread.is_main or not any(
         spot.function == function and spot.file.endswith(file)
         for spot in thread.frames

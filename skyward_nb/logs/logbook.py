@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from skyward_nb.logs.logfiles import (
+from skyward_nb.logs.log_files import (
     HEADER_SIZE,
     LIMITS,
-    Dropped,
-    Limits,
+    DroppedOutput,
+    LogLimits,
     header,
     lock,
     log_root,
@@ -40,7 +40,7 @@ class Logbook:
     it empties it; what went wrong for one reason is said once.
     """
 
-    def __init__(self, pool_id: str, limits: Limits = LIMITS) -> None:
+    def __init__(self, pool_id: str, limits: LogLimits = LIMITS) -> None:
         self.pool_id = pool_id
         self.trouble: str = ""
         self._limits = limits
@@ -150,7 +150,7 @@ class RunLog:
     """
 
     def __init__(
-        self, pool_id: str, run: int, limits: Limits, make_room: Callable[[], None]
+        self, pool_id: str, run: int, limits: LogLimits, make_room: Callable[[], None]
     ) -> None:
         self.run = run
         self.written: float = time.monotonic()
@@ -164,8 +164,8 @@ class RunLog:
         self._part = 0
         self._size = 0
         self._lines = 0
-        self._tail: deque[Dropped] = deque()
-        self._dropped = Dropped()
+        self._tail: deque[DroppedOutput] = deque()
+        self._dropped = DroppedOutput()
 
     @property
     def is_long(self) -> bool:
@@ -234,13 +234,13 @@ class RunLog:
 
     def _next_part(self) -> None:
         if self._part:
-            self._tail.append(Dropped(self._size - HEADER_SIZE, self._lines))
+            self._tail.append(DroppedOutput(self._size - HEADER_SIZE, self._lines))
             os.close(self._file)
         self._file, self._lines = self._head, 0
         self._part += 1
         while len(self._tail) >= self._limits.parts:
             gone = self._tail.popleft()
-            self._dropped = Dropped(
+            self._dropped = DroppedOutput(
                 self._dropped.size + gone.size, self._dropped.lines + gone.lines
             )
             oldest = self._part - len(self._tail) - 1

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from skyward_nb.names.includes import roots
-from skyward_nb.names.modules import ProjectModules
-from skyward_nb.names.planner import Known, Mark, Planner, Unit, remember
+from skyward_nb.names.included_modules import roots
+from skyward_nb.names.planner import ContentMark, NameCache, Planner, Unit, remember
+from skyward_nb.names.project_modules import ProjectModules
 from skyward_nb.names.rank_versions import RankVersions
 from skyward_nb.pickling.definitions import is_label
-from skyward_nb.pickling.explain import kind_in_short
+from skyward_nb.pickling.diagnosis import kind_in_short
 from skyward_nb.pickling.payload import pack
 from skyward_nb.protocol.commands import ModuleFile, Parcel, SourceFile
 from skyward_nb.protocol.events import RankDone
-from skyward_nb.store.blobs import Damaged
-from skyward_nb.store.stores import ContentStore
+from skyward_nb.store.blobs import CorruptValue
+from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.errors import PayloadError, spell_size
 
 Status = Literal["sent", "unchanged", "kept on ranks", "removed"]
@@ -35,7 +35,7 @@ SourceFinder = Callable[[str], SourceFile | None]
 
 
 @dataclass(frozen=True)
-class Row:
+class ManifestRow:
     """One name of a run's manifest: bytes of payload, and seconds that packing it took.
 
     `size` is 0 when nothing was packed.
@@ -62,7 +62,7 @@ class Plan:
     sources: tuple[SourceFile, ...] = ()
     modules: tuple[ModuleFile, ...] = ()
     imports: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ManifestRow, ...] = ()
     notes: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     told: frozenset[tuple[object, ...]] = frozenset()
@@ -98,7 +98,7 @@ class Plan:
                 for each, digest in new:
                     each.drop([digest])
                 raise no_room(unit.shown, type(unit.values[0]).__name__, error) from error
-            except Damaged as error:
+            except CorruptValue as error:
                 raise changed(unit.shown, type(unit.values[0]).__name__, error) from error
             parcels.append(Parcel(unit.labels, bundle.stowed(store), ranks, unit.parcel))
         return tuple(parcels)
@@ -113,7 +113,7 @@ def no_room(name: str, type_name: str, error: OSError) -> PayloadError:
     return PayloadError(name, name, type_name, error.strerror or str(error), advice, lack)
 
 
-def changed(name: str, type_name: str, error: Damaged) -> PayloadError:
+def changed(name: str, type_name: str, error: CorruptValue) -> PayloadError:
     """The error for what came to the ranks' store as something else."""
     advice = (
         "It changed while it was packed (does a thread still write to it?). Nothing was sent to "
@@ -137,8 +137,8 @@ class Ledger:
     ) -> None:
         self._world_size = world_size
         self._sources = sources
-        self._marks: dict[str, dict[int, Mark]] = {}
-        self._known = Known()
+        self._marks: dict[str, dict[int, ContentMark]] = {}
+        self._known = NameCache()
         self._blobs: dict[str, str] = {}
         self._assigned: set[str] = set()
         self._owners: dict[str, set[int]] = {}
@@ -191,13 +191,13 @@ class Ledger:
             sending += [(u, None if everyone else group) for u in shared if u.mark is None]
         rows = self._tabulated(units, sending)
         for name in planner.skipped:
-            rows[name] = Row(name, "kept on ranks", kind_in_short(namespace[name]))
+            rows[name] = ManifestRow(name, "kept on ranks", kind_in_short(namespace[name]))
         for name in planner.absent & self._assigned:
-            rows[name] = Row(name, "kept on ranks")
+            rows[name] = ManifestRow(name, "kept on ranks")
         # A builtin is what the name means in the notebook now; any other name the ranks may keep.
         gone = {n for n in planner.absent & self._marks.keys() if hasattr(builtins, n)}
         removed = tuple(sorted(gone - self._assigned))
-        rows.update({name: Row(name, "removed") for name in removed})
+        rows.update({name: ManifestRow(name, "removed") for name in removed})
         nowhere = planner.absent - self._assigned - gone
         used = {*files, *(file for unit in units for file in unit.bundle.files)}
         unknown = self._files.lacking(dict.fromkeys(sorted(used), True), ranks)
@@ -229,9 +229,11 @@ class Ledger:
             groups.setdefault(key, []).append(rank)
         return [tuple(group) for group in groups.values()]
 
-    def _tabulated(self, units: Iterable[Unit], sending: Iterable[Sending]) -> dict[str, Row]:
+    def _tabulated(
+        self, units: Iterable[Unit], sending: Iterable[Sending]
+    ) -> dict[str, ManifestRow]:
         """A row of the manifest for each name and definition."""
-        rows: dict[str, Row] = {}
+        rows: dict[str, ManifestRow] = {}
         going: dict[str, Unit] = {}
         for unit, _ in sending:
             going.update(dict.fromkeys(unit.labels, unit))
@@ -243,7 +245,7 @@ class Ledger:
                     status = "kept on ranks"
                 name = value.__qualname__ if is_label(label) else label  # type: ignore[attr-defined]
                 size = (sent or unit).bundle.size
-                row = Row(name, status, kind_in_short(value), size, (sent or unit).seconds)
+                row = ManifestRow(name, status, kind_in_short(value), size, (sent or unit).seconds)
                 rows[name] = _merged(rows[name], row) if name in rows else row
         return rows
 
@@ -284,7 +286,7 @@ class Ledger:
                 found[name] = tuple(sorted(own))
         return found
 
-    def _each_mark(self) -> Iterator[Mark]:
+    def _each_mark(self) -> Iterator[ContentMark]:
         for marks in self._marks.values():
             yield from marks.values()
 
@@ -324,7 +326,7 @@ class Ledger:
     def sent(self, plan: Plan, ranks: tuple[int, ...]) -> None:
         """The plan is on its way to the ranks."""
         for unit, some in plan.sending:
-            mark = Mark(unit.content, unit.parcel, unit.homes)
+            mark = ContentMark(unit.content, unit.parcel, unit.homes)
             for label, value in zip(unit.labels, unit.values, strict=True):
                 if is_label(label):
                     self._alive[label] = weakref.ref(value)
@@ -356,9 +358,13 @@ class Ledger:
             self._owners.setdefault(name, set()).update(owners)
             if name not in namespace:
                 for rank in owners & self._marks.get(name, {}).keys():
-                    self._marks[name][rank] = Mark(self._marks[name][rank].content)
+                    self._marks[name][rank] = ContentMark(self._marks[name][rank].content)
                 continue
-            mark = Mark(contents[name]) if name in contents else self._mark(name, namespace[name])
+            mark = (
+                ContentMark(contents[name])
+                if name in contents
+                else self._mark(name, namespace[name])
+            )
             for rank, end in done.items():
                 if name in end.assigned:
                     self._marks.setdefault(name, {})[rank] = mark
@@ -388,7 +394,7 @@ class Ledger:
             if label in again:
                 marks.pop(rank, None)
             elif rank in marks and marks[rank].parcels & lost:
-                marks[rank] = Mark(marks[rank].content)
+                marks[rank] = ContentMark(marks[rank].content)
         for given in (self._imported, self._files, self._modules):
             given.forget([rank])
 
@@ -423,7 +429,7 @@ class Ledger:
     def forget(self) -> None:
         """A new generation: the ranks have nothing."""
         self._marks.clear()
-        self._known = Known()
+        self._known = NameCache()
         self._parcels.clear()
         self._pending.clear()
         self._alive.clear()
@@ -434,13 +440,13 @@ class Ledger:
         for given in (self._imported, self._files, self._modules):
             given.forget()
 
-    def _mark(self, name: str, value: object) -> Mark:
+    def _mark(self, name: str, value: object) -> ContentMark:
         """What stands for this content: its digest, or the object itself where it has none."""
         try:
-            return Mark(pack(name, value, to_ranks=True).digest)
+            return ContentMark(pack(name, value, to_ranks=True).digest)
         except PayloadError:
             self._held[name] = value
-            return Mark(_identity(value))
+            return ContentMark(_identity(value))
 
 
 @dataclass(frozen=True)
@@ -450,13 +456,13 @@ class _Target:
     ledger: Ledger
     ranks: tuple[int, ...]
 
-    def mark(self, label: str, content: str) -> Mark | None:
+    def mark(self, label: str, content: str) -> ContentMark | None:
         marks = self._marks(label, content)
         if not marks or len(marks) < len(self.ranks):
             return None
-        return marks[0] if len({mark.parcel for mark in marks}) == 1 else Mark(content)
+        return marks[0] if len({mark.parcel for mark in marks}) == 1 else ContentMark(content)
 
-    def _marks(self, label: str, content: str) -> list[Mark]:
+    def _marks(self, label: str, content: str) -> list[ContentMark]:
         there = self.ledger._marks.get(label, {})
         marks = [there[rank] for rank in self.ranks if rank in there]
         return [mark for mark in marks if mark.content == content]
@@ -477,11 +483,11 @@ def results_in_store(done: Mapping[int, RankDone]) -> dict[int, set[str]]:
     return found
 
 
-def _merged(first: Row, second: Row) -> Row:
+def _merged(first: ManifestRow, second: ManifestRow) -> ManifestRow:
     """One row for a name and the definition it is bound to."""
     status: Status = next(s for s in _STRONGEST if s in (first.status, second.status))
     size, seconds = first.size + second.size, first.seconds + second.seconds
-    return Row(first.name, status, first.type_name, size, seconds)
+    return ManifestRow(first.name, status, first.type_name, size, seconds)
 
 
 def _identity(value: object) -> str:

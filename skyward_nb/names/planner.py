@@ -19,7 +19,7 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from skyward_nb.names.packed import PackedBefore
+from skyward_nb.names.pack_cache import PackCache
 from skyward_nb.pickling.definitions import is_label
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.pickling.payload import Bundle, pack
@@ -29,7 +29,7 @@ _FEW = 50_000
 
 
 @dataclass(frozen=True)
-class Mark:
+class ContentMark:
     """What a rank has under a label: the notebook-side content that its own is newer than.
 
     `content` is a digest, or what stands for an object without one. Its objects, as numbered
@@ -70,7 +70,7 @@ class Unit:
     seconds: float
     bundle: Bundle
     objects: dict[int, tuple[int, object]] | None = None
-    mark: Mark | None = None
+    mark: ContentMark | None = None
     parcel: int = 0
     homes: dict[int, Address] | None = None
     points_at: set[int] = field(default_factory=set)
@@ -91,7 +91,7 @@ class Unit:
         value = self.values[0]
         return value.__qualname__ if self.is_definition else self.labels[0]  # type: ignore[attr-defined]
 
-    def there_as(self, mark: Mark | None) -> Unit:
+    def there_as(self, mark: ContentMark | None) -> Unit:
         """The same unit, of which ranks have this."""
         unit = object.__new__(Unit)
         unit.__dict__.update(self.__dict__)
@@ -124,7 +124,7 @@ class Unit:
 
 
 @dataclass
-class Known:
+class NameCache:
     """What earlier plans found of each name: ids of its objects, and its value, held weakly.
 
     Ids outlive their objects, so they are hints. `ages` orders labels by when they were sent.
@@ -133,13 +133,13 @@ class Known:
     objects: dict[str, frozenset[int]] = field(default_factory=dict)
     values: dict[str, Callable[[], object]] = field(default_factory=dict)
     ages: dict[str, int] = field(default_factory=dict)
-    packed: PackedBefore = field(default_factory=PackedBefore)
+    packed: PackCache = field(default_factory=PackCache)
 
 
-class Ranks(Protocol):
+class RankContents(Protocol):
     """What the planner asks about ranks that have the same of all that is planned."""
 
-    def mark(self, label: str, content: str) -> Mark | None:
+    def mark(self, label: str, content: str) -> ContentMark | None:
         """What all of them have under a label, if it is this content."""
         ...
 
@@ -158,7 +158,7 @@ class Planner:
     def __init__(
         self,
         namespace: Mapping[str, Any],
-        known: Known,
+        known: NameCache,
         skip: Callable[[str, object], bool],
         tell: Callable[[str], None],
         version: Callable[[Iterable[str]], str],
@@ -350,7 +350,7 @@ class Planner:
 
     # ── objects that are on the ranks already, or go before ─────────────────────────────
 
-    def share(self, sharers: list[Unit], ranks: Ranks) -> list[Unit]:
+    def share(self, sharers: list[Unit], ranks: RankContents) -> list[Unit]:
         """The units as they are for some ranks, which have the same of all.
 
         With what these have, and, where they lack a unit, packed to point at those of its objects
@@ -376,7 +376,7 @@ class Planner:
 
     def _address(self, unit: Unit, other: Unit, addresses: dict[int, Address]) -> None:
         """Note where the objects are that a unit shares with one that is there."""
-        mark = other.mark or Mark(other.content, other.parcel, other.homes)
+        mark = other.mark or ContentMark(other.content, other.parcel, other.homes)
         lost = False
         for key, number in other.numbers_of(unit).items():
             if key not in addresses:
@@ -388,7 +388,7 @@ class Planner:
         if lost and not unit.is_definition:
             self.apart[unit.labels[0]] = other.shown
 
-    def _number(self, unit: Unit, addresses: dict[int, Address], ranks: Ranks) -> None:
+    def _number(self, unit: Unit, addresses: dict[int, Address], ranks: RankContents) -> None:
         """Pack what a unit sends, and note where its objects will be."""
         began = time.perf_counter()
         compact = self._lone_views(unit, addresses)
@@ -432,7 +432,7 @@ def _nothing() -> object:
     return _nothing
 
 
-def remember(known: Known, units: Iterable[Unit]) -> None:
+def remember(known: NameCache, units: Iterable[Unit]) -> None:
     """Keep what later plans want to know of the units just planned."""
     for unit in units:
         for label, value in zip(unit.labels, unit.values, strict=True):

@@ -32,11 +32,11 @@ def main() -> None:
 
     # What is imported stays: looking for garbage in it takes a tenth of an agent's start.
     gc.disable()
-    from skyward_nb.node.agent import Terms, run
+    from skyward_nb.node.agent import AgentLimits, run
 
     gc.freeze()
     gc.enable()
-    run(folder, (store, spill), Terms(float(idle), float(ttl)), pid, control)
+    run(folder, (store, spill), AgentLimits(float(idle), float(ttl)), pid, control)
 
 
 if __name__ == "__main__":

@@ -23,67 +23,67 @@ from typing import IO, Any
 
 import msgspec
 
-from skyward_nb.node import forge, notices
-from skyward_nb.node.clientline import ClientLine
-from skyward_nb.node.deaths import ENDED, Deaths
+from skyward_nb.node import forge, spot_notices
+from skyward_nb.node.client_connection import ClientConnection
 from skyward_nb.node.endpoints import Endpoints, probe
+from skyward_nb.node.exit_causes import ENDED, ExitCauses
 from skyward_nb.node.folder_lock import FolderRefresher, held
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.journal import Journal
 from skyward_nb.node.lease import Lease, lease_of
-from skyward_nb.node.rankline import RankLine
+from skyward_nb.node.rank_connection import RankConnection
 from skyward_nb.node.slices import SlicesLacking, with_slices
-from skyward_nb.node.stackpipe import STACK_SIGNAL
-from skyward_nb.node.telemetry import Sampler, Subject
-from skyward_nb.node.values import Values
+from skyward_nb.node.stack_pipe import STACK_SIGNAL
+from skyward_nb.node.telemetry import RankProcess, Sampler
+from skyward_nb.node.value_service import ValueService
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.protocol.commands import (
     Attach,
-    Beat,
     Command,
-    Cut,
-    Fed,
+    CutCommunication,
+    FeedValue,
     Fork,
     Gather,
+    Heartbeat,
     Inspect,
     Interrupt,
     Kill,
-    Listen,
-    Look,
+    ListenForPeers,
+    MachineReclaimed,
     Ping,
-    Probe,
+    ProbePeers,
+    QueryStatus,
     Reform,
     Reserve,
     Resume,
     Run,
+    RunSeen,
     Sample,
-    Seen,
     Stop,
-    TakenBack,
 )
 from skyward_nb.protocol.events import (
+    AgentStatus,
     Aside,
-    Began,
-    Condition,
+    AttachRefused,
     Event,
     Hello,
     Leaving,
-    Listening,
-    Noticed,
-    Probed,
+    PeerListening,
+    PeersProbed,
     RankDone,
     RankLost,
     RankRefused,
-    Refused,
+    ReclaimNotice,
     Reserved,
+    RunBegan,
+    RunInterrupted,
     Stack,
     Step,
-    Stopping,
 )
 from skyward_nb.protocol.frames import event_frames, frame
-from skyward_nb.protocol.parts import Client
+from skyward_nb.protocol.message_parts import Client
 from skyward_nb.store.blobs import BlobStore
-from skyward_nb.system import partition, processes
+from skyward_nb.system import mig_partition, processes
 from skyward_nb.system.addresses import family_of
 from skyward_nb.words.info import InstanceInfo, Peer, environment
 
@@ -94,7 +94,7 @@ _MOST_BEHIND = 1 << 20
 
 
 @dataclass(frozen=True)
-class Terms:
+class AgentLimits:
     """What the agent keeps to: seconds without a client, and of its whole life (0: no limit)."""
 
     idle: float
@@ -108,9 +108,9 @@ class Agent:
         self,
         folder: Path,
         journal: Journal,
-        values: Values,
+        values: ValueService,
         staying: FolderRefresher,
-        terms: Terms,
+        terms: AgentLimits,
         forge_pid: int,
         control: socket.socket,
     ) -> None:
@@ -121,16 +121,16 @@ class Agent:
         self._forge_pid = forge_pid
         self._forge = control
         self._values = values
-        self._lines: dict[int, RankLine] = {}
+        self._lines: dict[int, RankConnection] = {}
         self._elsewhere: frozenset[int] = frozenset()
         """Ranks of the pool that live on other machines."""
-        self._line: ClientLine | None = None
+        self._line: ClientConnection | None = None
         self._client: Client | None = None
-        self._visitors: set[ClientLine] = set()
-        self._inspecting: dict[int, deque[ClientLine]] = {}
+        self._visitors: set[ClientConnection] = set()
+        self._inspecting: dict[int, deque[ClientConnection]] = {}
         self._generation = 0
         self._runs = 0
-        self._run: Began | None = None
+        self._run: RunBegan | None = None
         self._running: dict[int, int] = {}
         """By rank, the run that goes on there."""
         self._held = False
@@ -138,7 +138,7 @@ class Agent:
         self._reader = event_frames()
         self._lease: asyncio.TimerHandle | None = None
         self._machine_lease: Lease | None = None
-        self._notice: TakenBack | None = None
+        self._notice: MachineReclaimed | None = None
         self._imported = asyncio.Event()
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
@@ -147,11 +147,11 @@ class Agent:
         """What the forge was asked to import."""
         self._reserved: socket.socket | None = None
         self._held_ports: list[socket.socket] = []
-        self._doors: Endpoints | None = None
+        self._tls: Endpoints | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._forking = asyncio.Lock()
         self._sampler = Sampler()
-        self._deaths = Deaths()
+        self._deaths = ExitCauses()
         self._sampling: asyncio.Task[None] | None = None
         self._gpus: dict[int, str | None] = {}
         self._orders: deque[tuple[forge.Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
@@ -162,7 +162,7 @@ class Agent:
         self._forge.setblocking(False)
         self._loop.add_reader(self._forge, self._on_forge)
         path = self._folder / "agent.sock"
-        server = await self._loop.create_unix_server(lambda: ClientLine(self), str(path))
+        server = await self._loop.create_unix_server(lambda: ClientConnection(self), str(path))
         self._values.listen(self._loop)
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._loop.add_signal_handler(number, self._told_to_end)
@@ -170,8 +170,8 @@ class Agent:
         self._list_processes()
         self._staying.begin(self._loop)
         self._renew_lease()
-        if notices.are_wanted():
-            self._begin_task(notices.watch_notices(self._taken_back))
+        if spot_notices.are_wanted():
+            self._begin_task(spot_notices.watch_notices(self._taken_back))
         self._machine_lease = lease_of(lambda: self._line is not None)
         if self._terms.ttl:
             why = f"its time is over (ttl={self._terms.ttl:g}s)"
@@ -188,8 +188,8 @@ class Agent:
             await line.finish()
         for task in list(self._tasks):
             task.cancel()
-        if self._doors is not None:
-            self._doors.close()
+        if self._tls is not None:
+            self._tls.close()
 
     def _say_ready(self) -> None:
         """Tell whoever started us that we listen; nobody else could find us if that one is gone."""
@@ -211,11 +211,11 @@ class Agent:
             self._leave("its forge ended")
             return
         word = msgspec.msgpack.decode(data, type=forge.Word)
-        if isinstance(word, forge.Imported):
+        if isinstance(word, forge.ModulesPreloaded):
             self._missing = word.missing
             self._imported.set()
-        elif isinstance(word, forge.Born):
-            processes.note(self._folder, [processes.Known(word.pid, word.started)])
+        elif isinstance(word, forge.RankForked):
+            processes.note(self._folder, [processes.ProcessIdentity(word.pid, word.started)])
             self._deaths.born(word.rank, word.pid)
             line = self._lines.get(word.rank)
             if line is not None and line.generation == word.generation:
@@ -233,12 +233,12 @@ class Agent:
         await self._loop.run_in_executor(None, _wait_for, self._forge_pid)
         self._sampler.close()
 
-    def _signal(self, line: RankLine, number: int) -> None:
+    def _signal(self, line: RankConnection, number: int) -> None:
         """Signal a rank and what it started; one not born yet is told when it is."""
         if line.pid is None:
             line.unborn_signal = number
         elif line.how is None:
-            self._order(forge.Signal(line.pid, number, group=True))
+            self._order(forge.SignalRank(line.pid, number, group=True))
 
     def _order(self, message: forge.Order, *resources: IO[bytes] | socket.socket) -> None:
         """Send the forge a message and descriptors, which are closed once they are sent."""
@@ -278,7 +278,7 @@ class Agent:
             if isinstance(event, RankDone) and self._running.get(event.rank) == event.run:
                 del self._running[event.rank]
 
-    def hung_up(self, line: RankLine) -> None:
+    def hung_up(self, line: RankConnection) -> None:
         """A rank closed its socket: it died, or made itself useless."""
         if line.how is None:
             self._deaths.hung_up(line.rank)
@@ -286,7 +286,7 @@ class Agent:
         else:
             self._lost(line)
 
-    def _reaped(self, word: forge.Reaped) -> None:
+    def _reaped(self, word: forge.RankExited) -> None:
         line = next((line for line in self._lines.values() if line.pid == word.pid), None)
         if line is None:
             return
@@ -296,7 +296,7 @@ class Agent:
         wait = 0 if line.asked_to_end or line.silent else _HANG_UP
         self._loop.call_later(wait, self._lost, line)
 
-    def _lost(self, line: RankLine) -> None:
+    def _lost(self, line: RankConnection) -> None:
         if self._lines.get(line.rank) is not line:
             return
         del self._lines[line.rank]
@@ -306,10 +306,10 @@ class Agent:
         how, asked = line.how or "it ended", line.asked_to_end
         self._tell(RankLost(line.generation, line.rank, how, asked, crash))
 
-    def _taken_back(self, notice: TakenBack) -> None:
+    def _taken_back(self, notice: MachineReclaimed) -> None:
         """Tell the client and all ranks that the machine will be gone, also those that are born later."""
         self._notice = notice
-        self._tell(Noticed(notice.action, notice.at))
+        self._tell(ReclaimNotice(notice.action, notice.at))
         for line in self._lines.values():
             line.rescue(frame(notice))
 
@@ -354,7 +354,7 @@ class Agent:
         self._list_processes()
         threads = max(1, (os.cpu_count() or 1) // len(order.places))
         for place in order.places:
-            line = RankLine(self._loop, place.rank, order.generation, self)
+            line = RankConnection(self._loop, place.rank, order.generation, self)
             line.place = place
             self._lines[place.rank] = line
             resources = await line.open()
@@ -366,7 +366,7 @@ class Agent:
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
             visible = env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
             self._gpus[place.rank] = gpu_of(place, visible)
-            birth = forge.Birth(place, env, uses[place.node], threads)
+            birth = forge.ForkRank(place, env, uses[place.node], threads)
             if place.is_head and self._reserved is not None:
                 resources.append(self._reserved)
                 self._reserved = None
@@ -381,7 +381,7 @@ class Agent:
         elif more := wanted - self._asked:
             self._asked |= wanted
             self._imported.clear()
-            self._order(forge.Import(tuple(sorted(more))))
+            self._order(forge.PreloadModules(tuple(sorted(more))))
 
     def _reform(self, order: Reform, data: bytes) -> None:
         """Have the ranks there are form the group of a new generation; the head gets its port."""
@@ -404,7 +404,7 @@ class Agent:
         if line is None or line.pid is None or line.how is not None:
             self._tell(Stack(rank, ""))
             return
-        order = forge.Signal(line.pid, STACK_SIGNAL)
+        order = forge.SignalRank(line.pid, STACK_SIGNAL)
         line.inspect(lambda: self._order(order), lambda text: self._tell(Stack(rank, text)))
 
     def _list_processes(self) -> None:
@@ -416,7 +416,7 @@ class Agent:
         """Tell once how ranks are doing: it is looked at beside the loop, as it may take a while."""
         lines = {line.rank: line for line in self._lines.values() if line.how is None}
         subjects = [
-            Subject(rank, line.pid, self._gpus.get(rank))
+            RankProcess(rank, line.pid, self._gpus.get(rank))
             for rank, line in lines.items()
             if line.pid is not None
         ]
@@ -428,9 +428,9 @@ class Agent:
 
     def _reserve(self, order: Reserve) -> None:
         """Hold ports for a generation; machines have met by now."""
-        if self._doors is not None:
-            self._doors.close()
-            self._doors = None
+        if self._tls is not None:
+            self._tls.close()
+            self._tls = None
         for each in (self._reserved, *self._held_ports):
             if each is not None:
                 each.close()
@@ -453,20 +453,20 @@ class Agent:
 
     # ── other machines ──────────────────────────────────────────────────────────────────
 
-    def _meet(self, order: Listen) -> None:
+    def _meet(self, order: ListenForPeers) -> None:
         """Listen where other machines may reach this one, until they have tried."""
-        if self._doors is not None:
-            self._doors.close()
-        self._doors = Endpoints(order.first, order.word, loopback=order.loopback)
-        self._tell(Listening(order.machine, tuple(self._doors.there)))
+        if self._tls is not None:
+            self._tls.close()
+        self._tls = Endpoints(order.first, order.word, loopback=order.loopback)
+        self._tell(PeerListening(order.machine, tuple(self._tls.there)))
 
-    async def _knock(self, order: Probe) -> None:
-        found = await self._loop.run_in_executor(None, probe, order.doors, order.word)
-        self._tell(Probed(order.machine, tuple(found)))
+    async def _connect(self, order: ProbePeers) -> None:
+        found = await self._loop.run_in_executor(None, probe, order.endpoints, order.word)
+        self._tell(PeersProbed(order.machine, tuple(found)))
 
     # ── clients ─────────────────────────────────────────────────────────────────────────
 
-    def attach(self, line: ClientLine, command: Attach) -> None:
+    def attach(self, line: ClientConnection, command: Attach) -> None:
         """Take the client, unless another one is there; one that comes again takes its own place.
 
         But not when another one has been there meanwhile: what it would say again was another's to do.
@@ -478,14 +478,14 @@ class Agent:
         known = self._client is not None and self._client.key == client.key
         if self._line is not None and self._client is not None:
             if not known:
-                line.say(Refused(self._client))
+                line.say(AttachRefused(self._client))
                 return
             line.received = self._line.received
             self._line.hang_up()
         elif known:
             line.received = self._received
         elif command.offset is not None and self._client is not None:
-            line.say(Refused(self._client))
+            line.say(AttachRefused(self._client))
             return
         self._line, self._client = line, client
         self._renew_lease()
@@ -509,15 +509,15 @@ class Agent:
             pids={rank: line.pid for rank, line in self._lines.items() if line.pid},
             runs=self._runs,
             unseen=self._run,
-            noticed=self._notice and Noticed(self._notice.action, self._notice.at),
+            noticed=self._notice and ReclaimNotice(self._notice.action, self._notice.at),
         )
 
-    def look(self, line: ClientLine) -> None:
+    def look(self, line: ClientConnection) -> None:
         """Tell a passer-by how things are."""
         self._visitors.add(line)
         left = None if self._lease is None else self._lease.when() - self._loop.time()
         line.say(
-            Condition(
+            AgentStatus(
                 pid=os.getpid(),
                 client=self._client if self._line else None,
                 left=left,
@@ -529,7 +529,7 @@ class Agent:
             )
         )
 
-    def hung_up_on(self, line: ClientLine) -> None:
+    def hung_up_on(self, line: ClientConnection) -> None:
         """If it was the client, the lease begins to run out."""
         self._visitors.discard(line)
         if self._line is line:
@@ -538,13 +538,13 @@ class Agent:
             self._renew_lease()
             self._hold(False)
 
-    def inspect_for(self, line: ClientLine, command: Inspect) -> None:
+    def inspect_for(self, line: ClientConnection, command: Inspect) -> None:
         """Have ranks tell where their threads are, to this line."""
         for rank in self._here(command.ranks):
             self._inspecting.setdefault(rank, deque()).append(line)
             self._inspect(rank)
 
-    def caught_up(self, line: ClientLine) -> None:
+    def caught_up(self, line: ClientConnection) -> None:
         """The client is less far behind: ranks may go on."""
         if self._held and self._journal.end - line.cursor < _MOST_BEHIND // 2:
             self._hold(False)
@@ -568,16 +568,16 @@ class Agent:
                     else:
                         self._tell(RankLost(generation, rank, self._deaths.told(rank)))
             case Interrupt(ranks=ranks):
-                self._tell(Stopping(command.run, command.by_person, tuple(self._here(ranks))))
+                self._tell(RunInterrupted(command.run, command.by_person, tuple(self._here(ranks))))
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)
                         self._interrupt(line)
-            case Gather(ranks=ranks) | Resume(ranks=ranks) | Fed(ranks=ranks):
+            case Gather(ranks=ranks) | Resume(ranks=ranks) | FeedValue(ranks=ranks):
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.send(data)
-            case Cut(ranks=ranks):
+            case CutCommunication(ranks=ranks):
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.rescue(data)
@@ -589,22 +589,22 @@ class Agent:
                 # One that is asked for while another is made has its answer in that one.
                 if self._sampling is None or self._sampling.done():
                     self._sampling = self._loop.create_task(self._sample())
-            case Listen():
+            case ListenForPeers():
                 self._meet(command)
-            case Probe():
-                self._begin_task(self._knock(command))
+            case ProbePeers():
+                self._begin_task(self._connect(command))
             case Reserve():
                 self._reserve(command)
             case Fork():
                 task = self._begin_task(self._fork(command))
                 task.add_done_callback(functools.partial(self._forked, command.generation))
-            case Seen(run=run, offset=offset):
+            case RunSeen(run=run, offset=offset):
                 if self._run is not None and self._run.run <= run:
                     self._run = None
                 self._journal.forget(offset)
             case Stop():
                 self._leave("it was told to stop")
-            case Attach() | Beat() | Look() | Ping() | Inspect() | TakenBack():
+            case Attach() | Heartbeat() | QueryStatus() | Ping() | Inspect() | MachineReclaimed():
                 """What the line has seen to itself, and what nobody but an agent says."""
 
     def _here(self, ranks: tuple[int, ...]) -> list[int]:
@@ -614,7 +614,7 @@ class Agent:
     def _begin(self, command: Run) -> None:
         """Log that a run begins: whoever comes later is told from here on."""
         self._runs = command.run
-        self._run = Began(command.run, command.generation, command.ranks, command.card)
+        self._run = RunBegan(command.run, command.generation, command.ranks, command.card)
         self._running |= dict.fromkeys(self._here(command.ranks), command.run)
         self._journal.begin(command.run)
         # Whoever sent it knows: it travels with what comes next.
@@ -630,11 +630,11 @@ class Agent:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._tell(RankRefused(generation, 0, f"{type(error).__name__}: {error}", ""))
 
-    def _interrupt(self, line: RankLine) -> None:
+    def _interrupt(self, line: RankConnection) -> None:
         """SIGINT for the rank and what it started; C code that waits for a child drops it, so URG, too."""
         self._signal(line, signal.SIGINT)
         if line.pid is not None and line.how is None:
-            self._order(forge.Signal(line.pid, signal.SIGURG))
+            self._order(forge.SignalRank(line.pid, signal.SIGURG))
 
     def _tell(self, event: Event) -> None:
         """Log an event for the client; what is said aside goes to whoever is there."""
@@ -715,7 +715,7 @@ def _wait_for(pid: int) -> None:
 def run(
     folder: str,
     stores: tuple[str, ...],
-    terms: Terms,
+    terms: AgentLimits,
     forge_pid: int,
     control: socket.socket,
 ) -> None:
@@ -731,16 +731,18 @@ def run(
     staying = FolderRefresher((own, *values))
     with held(own):
         try:
-            agent = Agent(own, journal, Values(own, store), staying, terms, forge_pid, control)
+            agent = Agent(
+                own, journal, ValueService(own, store), staying, terms, forge_pid, control
+            )
             asyncio.run(agent.serve())
         finally:
             # Whatever ended it: a forge that still imports would make its folder anew.
             control.close()
             _wait_for(forge_pid)
             journal.close()
-            partition.undo(own)
+            mig_partition.undo(own)
             # What could not be put together is the next sweep's to try, which needs the note.
-            for path in values if partition.is_noted(own) else (*values, own):
+            for path in values if mig_partition.is_noted(own) else (*values, own):
                 shutil.rmtree(path, ignore_errors=True)
             for path in values:
                 with contextlib.suppress(OSError):

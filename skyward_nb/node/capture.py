@@ -27,7 +27,7 @@ class _Buffer(io.FileIO):
         return super().write(data)
 
 
-class RankStream(io.TextIOBase):
+class CapturedStream(io.TextIOBase):
     """A text stream of a rank; user code cannot close it."""
 
     encoding = "utf-8"
@@ -75,7 +75,7 @@ class Capture:
     def __init__(self, uplink: Uplink, stdout_pipe: int, stderr_pipe: int) -> None:
         self._libc = ctypes.CDLL(None)
         self._pipes = {1: out_of_the_way(stdout_pipe), 2: out_of_the_way(stderr_pipe)}
-        self._streams = RankStream(uplink, "stdout", 1), RankStream(uplink, "stderr", 2)
+        self._streams = CapturedStream(uplink, "stdout", 1), CapturedStream(uplink, "stderr", 2)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)

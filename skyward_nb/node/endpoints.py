@@ -13,10 +13,10 @@ from collections.abc import Iterable
 
 import psutil
 
-from skyward_nb.protocol.parts import Endpoint
-from skyward_nb.runtime.reach import Listener, reach
+from skyward_nb.protocol.message_parts import Endpoint
+from skyward_nb.runtime.reach import ProbeListener, reach
 from skyward_nb.system.addresses import is_private
-from skyward_nb.words.findings import Reached
+from skyward_nb.words.findings import ReachResult
 
 _PATIENCE = 4.0
 
@@ -25,11 +25,11 @@ class Endpoints:
     """Listens on every address that is no public one, or on loopback alone, for those who know the word."""
 
     def __init__(self, first: int, word: bytes, *, loopback: bool = False) -> None:
-        self._listeners: list[Listener] = []
+        self._listeners: list[ProbeListener] = []
         self.there: list[Endpoint] = []
         for number, (address, interface) in enumerate(own_addresses(loopback=loopback), first):
             try:
-                listener = Listener(number, address, word)
+                listener = ProbeListener(number, address, word)
             except OSError:
                 continue  # an address that is just going
             self._listeners.append(listener)
@@ -42,9 +42,13 @@ class Endpoints:
         self._listeners.clear()
 
 
-def probe(doors: Iterable[Endpoint], word: bytes) -> list[Reached]:
-    """Connect to the doors of other machines, all at once; what came of each."""
-    return reach([(door.number, door.address, door.port) for door in doors], word, _PATIENCE)
+def probe(endpoints: Iterable[Endpoint], word: bytes) -> list[ReachResult]:
+    """Connect to the endpoints of other machines, all at once; what came of each."""
+    return reach(
+        [(endpoint.number, endpoint.address, endpoint.port) for endpoint in endpoints],
+        word,
+        _PATIENCE,
+    )
 
 
 def own_addresses(*, loopback: bool) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skyward_nb.pickling.payload import pack, unpack
-from skyward_nb.protocol.parts import Packed
+from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import PayloadError

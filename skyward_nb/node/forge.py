@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from skyward_nb.node.stackpipe import STACK_SIGNAL
+from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.system import processes
 from skyward_nb.words.info import InstanceInfo
@@ -35,7 +35,7 @@ _ADOPT_ORPHANS = 36
 _UNTIL_SEEN = 5.0
 
 
-class Birth(msgspec.Struct, frozen=True, tag=True):
+class ForkRank(msgspec.Struct, frozen=True, tag=True):
     """Fork a rank; its sockets, its pipes and perhaps its rendezvous socket come along."""
 
     place: InstanceInfo
@@ -47,7 +47,7 @@ class Birth(msgspec.Struct, frozen=True, tag=True):
         return masked_repr(self)
 
 
-class Signal(msgspec.Struct, frozen=True, tag=True):
+class SignalRank(msgspec.Struct, frozen=True, tag=True):
     """Send a signal to a rank, or with `group` to all it started, too."""
 
     pid: int
@@ -55,13 +55,13 @@ class Signal(msgspec.Struct, frozen=True, tag=True):
     group: bool = False
 
 
-class Import(msgspec.Struct, frozen=True, tag=True):
-    """Import these modules, as before the first fork; `NAME=VALUE` sets a variable. Answered by `Imported`."""
+class PreloadModules(msgspec.Struct, frozen=True, tag=True):
+    """Import these modules, as before the first fork; `NAME=VALUE` sets a variable. Answered by `ModulesPreloaded`."""
 
     modules: tuple[str, ...]
 
 
-class Born(msgspec.Struct, frozen=True, tag=True):
+class RankForked(msgspec.Struct, frozen=True, tag=True):
     """A rank's process id, and when it started: nobody is later taken for it."""
 
     generation: int
@@ -70,22 +70,22 @@ class Born(msgspec.Struct, frozen=True, tag=True):
     started: int = 0
 
 
-class Reaped(msgspec.Struct, frozen=True, tag=True):
+class RankExited(msgspec.Struct, frozen=True, tag=True):
     """A rank's process ended: its exit code, or minus the signal that killed it."""
 
     pid: int
     code: int
 
 
-class Imported(msgspec.Struct, frozen=True, tag=True):
+class ModulesPreloaded(msgspec.Struct, frozen=True, tag=True):
     """Preloading is over after `seconds`; `missing` says what could not be imported."""
 
     seconds: float
     missing: dict[str, str] = {}
 
 
-Order = Birth | Signal | Import
-Word = Born | Reaped | Imported
+Order = ForkRank | SignalRank | PreloadModules
+Word = RankForked | RankExited | ModulesPreloaded
 
 _LARGEST = 1 << 20
 
@@ -142,7 +142,7 @@ class Forge:
         # Imports make no garbage worth looking for: a fifth of the time of importing torch.
         gc.disable()
         from skyward_nb.node import rank
-        from skyward_nb.node.shell import make_shell
+        from skyward_nb.node.rank_shell import make_shell
 
         del rank
         self._shell = make_shell(self._folder / "ipython")
@@ -166,7 +166,7 @@ class Forge:
         gc.freeze()
         gc.enable()
         self._own = processes.children(os.getpid())
-        send(self._control, Imported(time.perf_counter() - started, missing), [])
+        send(self._control, ModulesPreloaded(time.perf_counter() - started, missing), [])
 
     def serve(self) -> None:
         """Obey until the agent hangs up, then end every process left."""
@@ -207,9 +207,9 @@ class Forge:
         if not data:
             return False
         order = msgspec.msgpack.decode(data, type=Order)
-        if isinstance(order, Birth):
+        if isinstance(order, ForkRank):
             self._fork(order, descriptors)
-        elif isinstance(order, Import):
+        elif isinstance(order, PreloadModules):
             self._import(order.modules)
         elif order.pid in self._ranks:
             # Itself first, and by its main thread: of two signals to a process, another thread
@@ -221,7 +221,7 @@ class Forge:
                     os.killpg(order.pid, order.number)
         return True
 
-    def _fork(self, birth: Birth, descriptors: list[int]) -> None:
+    def _fork(self, birth: ForkRank, descriptors: list[int]) -> None:
         pid = os.fork()
         if pid == 0:
             code = 70
@@ -244,14 +244,14 @@ class Forge:
         self._ranks.add(pid)
         born = processes.known(pid)
         started = 0 if born is None else born.started
-        self._say(Born(birth.place.generation, birth.place.rank, pid, started))
+        self._say(RankForked(birth.place.generation, birth.place.rank, pid, started))
 
-    def _become(self, birth: Birth, descriptors: list[int]) -> None:
+    def _become(self, birth: ForkRank, descriptors: list[int]) -> None:
         from skyward_nb.node.capture import out_of_the_way
         from skyward_nb.node.rank import Rank
-        from skyward_nb.plugins.base import Place
+        from skyward_nb.plugins.base import RankContext
         from skyward_nb.store.blobs import BlobStore
-        from skyward_nb.system.logins import begin_as_logged_in
+        from skyward_nb.system.login_environment import begin_as_logged_in
 
         os.setsid()
         hang_together()
@@ -263,7 +263,7 @@ class Forge:
         os.environ.update(birth.env)
         _share_cores(birth)
         connection, stdout, stderr, rescue, stacks, *rendezvous = descriptors
-        place = Place(birth.place, birth.threads, rendezvous[0] if rendezvous else None)
+        place = RankContext(birth.place, birth.threads, rendezvous[0] if rendezvous else None)
         rank = Rank(
             place,
             socket.socket(fileno=out_of_the_way(connection)),
@@ -293,7 +293,7 @@ class Forge:
             self._own.discard(ended.si_pid)
             if ended.si_pid in self._ranks:
                 self._ranks.discard(ended.si_pid)
-                self._say(Reaped(ended.si_pid, os.waitstatus_to_exitcode(status)))
+                self._say(RankExited(ended.si_pid, os.waitstatus_to_exitcode(status)))
 
     def _say(self, word: Word) -> None:
         """Tell the agent; that it is gone is noticed where orders come from."""
@@ -352,7 +352,7 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _share_cores(birth: Birth) -> None:
+def _share_cores(birth: ForkRank) -> None:
     """Give numerical libraries this rank's share of the machine, loaded or not."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = birth.env.get(name, str(birth.threads))

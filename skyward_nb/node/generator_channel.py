@@ -5,15 +5,15 @@ from __future__ import annotations
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling.payload import pack, unpack
-from skyward_nb.protocol.commands import Fed, Resume
-from skyward_nb.protocol.events import Wanted, Yielded
-from skyward_nb.runtime import outlet
-from skyward_nb.runtime.streams import Answer
+from skyward_nb.protocol.commands import FeedValue, Resume
+from skyward_nb.protocol.events import ValueWanted, Yielded
+from skyward_nb.runtime import event_sink
+from skyward_nb.runtime.remote_generators import CallerAnswer
 from skyward_nb.store.blobs import BlobStore
 
 
 class GeneratorChannel:
-    """A rank's `runtime.streams.Wire`."""
+    """A rank's `runtime.remote_generators.CallerChannel`."""
 
     def __init__(self, rank: int, uplink: Uplink, mailbox: Mailbox, store: BlobStore) -> None:
         self._rank = rank
@@ -24,13 +24,13 @@ class GeneratorChannel:
     def give(self, value: object) -> None:
         """Send a value that was yielded; raises `PayloadError`."""
         packed = pack("the value that was yielded", value).stow(self._store)
-        self._uplink.emit(Yielded(outlet.run(), self._rank, packed))
+        self._uplink.emit(Yielded(event_sink.run(), self._rank, packed))
 
-    def answer(self) -> Answer:
+    def answer(self) -> CallerAnswer:
         """Wait for the next answer."""
-        return self._mailbox.receive(outlet.run(), Resume)
+        return self._mailbox.receive(event_sink.run(), Resume)
 
-    def sent(self, answer: Answer) -> object:
+    def sent(self, answer: CallerAnswer) -> object:
         """What an answer sends into the generator; raises what it throws into it."""
         assert isinstance(answer, Resume)
         if answer.thrown is not None:
@@ -39,9 +39,9 @@ class GeneratorChannel:
 
     def ask(self, stream: int) -> object:
         """The next value of a generator that stayed at home; raises StopIteration at its end."""
-        run = outlet.run()
-        self._uplink.emit(Wanted(run, self._rank, stream))
-        fed = self._mailbox.receive(run, Fed)
+        run = event_sink.run()
+        self._uplink.emit(ValueWanted(run, self._rank, stream))
+        fed = self._mailbox.receive(run, FeedValue)
         if fed.value is None:
             raise StopIteration
         return unpack(fed.value, self._store)

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from skyward_nb.protocol.events import Gpu
-from skyward_nb.system import nvidia
+from skyward_nb.system import nvidia_smi
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.mig import Card, Slice, own_slice
+from skyward_nb.words.mig import GpuCard, MigSlice, own_slice
 
 
 def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
@@ -97,7 +97,7 @@ class Gpus:
         )
 
 
-def cards() -> tuple[Card, ...]:
+def cards() -> tuple[GpuCard, ...]:
     """The GPUs of this machine and the slices they are cut into, by NVML or by NVIDIA's tool.
 
     The driver is let go again: it cuts no GPU while somebody holds it.
@@ -105,9 +105,9 @@ def cards() -> tuple[Card, ...]:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return nvidia.cards()
+        return nvidia_smi.cards()
     if not _answer(nvml, lambda: nvml.nvmlInit() or True):
-        return nvidia.cards()
+        return nvidia_smi.cards()
     try:
         every = range(_answer(nvml, nvml.nvmlDeviceGetCount) or 0)
         found = (_answer(nvml, lambda at=index: _card(nvml, at)) for index in every)
@@ -116,18 +116,18 @@ def cards() -> tuple[Card, ...]:
         _answer(nvml, lambda: nvml.nvmlShutdown())
 
 
-def _card(nvml: ModuleType, index: int) -> Card:
+def _card(nvml: ModuleType, index: int) -> GpuCard:
     whole = nvml.nvmlDeviceGetHandleByIndex(index)
     name, uuid = nvml.nvmlDeviceGetName(whole), nvml.nvmlDeviceGetUUID(whole)
     mode = _answer(nvml, lambda: nvml.nvmlDeviceGetMigMode(whole))
     if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
-        return Card(index, name, uuid, None if mode is None else False)
+        return GpuCard(index, name, uuid, None if mode is None else False)
     # Its name is that of the GPU, and the profile: `NVIDIA A100-SXM4-40GB MIG 3g.20gb`.
     slices = tuple(
-        Slice(nvml.nvmlDeviceGetName(part).rpartition(" MIG ")[2], nvml.nvmlDeviceGetUUID(part))
+        MigSlice(nvml.nvmlDeviceGetName(part).rpartition(" MIG ")[2], nvml.nvmlDeviceGetUUID(part))
         for part in _slices(nvml, whole)
     )
-    return Card(index, name, uuid, True, slices)
+    return GpuCard(index, name, uuid, True, slices)
 
 
 def _slices(nvml: ModuleType, whole: object) -> Iterator[object]:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from skyward_nb.node.parts import Part, whole
-from skyward_nb.node.spool import Filed, Held
+from skyward_nb.node.append_store import FileStore, MemoryStore
+from skyward_nb.node.journal_segments import JournalSegment, whole
 from skyward_nb.protocol.events import LeftOut
 from skyward_nb.protocol.frames import frame
 
@@ -55,7 +55,7 @@ class Journal:
         self._pieces: list[bytes] = []
         self._starts: list[int] = []
         self._recent = 0
-        self._parts: list[Part] = []
+        self._parts: list[JournalSegment] = []
         self._made = 0
         self._disk = True
         self._closed = False
@@ -218,7 +218,7 @@ class Journal:
                 part.remove()
             self._new_part(start).add(data, ends)
 
-    def _is_full(self, part: Part, start: int) -> bool:
+    def _is_full(self, part: JournalSegment, start: int) -> bool:
         """Whether what begins at `start` begins a new part: a run's beginning is kept longest."""
         most = self._limits.part if part.on_disk else self._limits.spare // _SHARE
         index = bisect_left(self._begins, start)
@@ -226,7 +226,7 @@ class Journal:
         changed = part.compacted or part.on_disk != self._disk
         return changed or part.size >= most or (begins and part.size >= most // _SHARE)
 
-    def _new_part(self, start: int) -> Part:
+    def _new_part(self, start: int) -> JournalSegment:
         if self._parts:
             self._parts[-1].seal()
         if self._disk:
@@ -237,7 +237,7 @@ class Journal:
             except OSError as error:
                 self._in_trouble(error)
                 self._disk = False
-        part = Part(start, Filed(self._new_path()) if self._disk else Held())
+        part = JournalSegment(start, FileStore(self._new_path()) if self._disk else MemoryStore())
         self._parts.append(part)
         return part
 
@@ -265,7 +265,7 @@ class Journal:
                 size -= self._compact(index)
                 index = self._least_needed(on_disk)
 
-    def _scan(self, part: Part) -> None:
+    def _scan(self, part: JournalSegment) -> None:
         """Look ahead what will stay: a little at a time, so that appending never takes long."""
         try:
             part.scan(self._memory)
@@ -303,5 +303,5 @@ class Journal:
         return dropped
 
 
-def _stop_of(part: Part) -> int:
+def _stop_of(part: JournalSegment) -> int:
     return part.stop

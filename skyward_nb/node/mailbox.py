@@ -18,10 +18,10 @@ from typing import TypeVar
 
 from skyward_nb.node.deferred_interrupt import DeferredInterrupt
 from skyward_nb.node.uplink import Uplink
-from skyward_nb.protocol.commands import Command, Fed, Gather, Interrupt, Resume
+from skyward_nb.protocol.commands import Command, FeedValue, Gather, Interrupt, Resume
 from skyward_nb.protocol.frames import command_frames
 
-C = TypeVar("C", Resume, Fed)
+C = TypeVar("C", Resume, FeedValue)
 _LOOK = 0.2
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from skyward_nb.pickling.payload import pack
-from skyward_nb.protocol.parts import Packed
+from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.profile import CommProfile

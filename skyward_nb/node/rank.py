@@ -20,38 +20,38 @@ from msgspec.structs import replace
 
 from skyward_nb.node import profiling
 from skyward_nb.node.capture import Capture
+from skyward_nb.node.control_thread import ControlThread
 from skyward_nb.node.exceptions import pack_exception
-from skyward_nb.node.frameworks import Frameworks
 from skyward_nb.node.generator_channel import GeneratorChannel
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.profiling import Recording
-from skyward_nb.node.rescue import Rescue
-from skyward_nb.node.shell import RankShell
-from skyward_nb.node.stackpipe import STACK_SIGNAL
+from skyward_nb.node.rank_frameworks import RankFrameworks
+from skyward_nb.node.rank_shell import RankShell
+from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.node.uplink import Uplink, encodable
-from skyward_nb.pickling import definitions, foreign, object_table
-from skyward_nb.pickling.explain import kind_in_short
-from skyward_nb.pickling.home import home, set_home
+from skyward_nb.pickling import definitions, object_table, reducers
+from skyward_nb.pickling.diagnosis import kind_in_short
+from skyward_nb.pickling.home_namespace import home, set_home
 from skyward_nb.pickling.payload import pack, spread_parts, unpack
 from skyward_nb.pickling.sizes import measure
-from skyward_nb.plugins.base import Place
+from skyward_nb.plugins.base import RankContext
 from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
 from skyward_nb.protocol.commands import Parcel, PluginUse, Reform, Run
 from skyward_nb.protocol.events import (
     Failure,
     RankDone,
+    RankPhase,
     RankReady,
     RankRefused,
     Rejected,
-    Spread,
-    Stage,
+    ShardedResult,
     Unsendable,
     Variable,
 )
-from skyward_nb.protocol.parts import Packed
-from skyward_nb.runtime import hooks, outlet, streams
-from skyward_nb.store.blobs import BlobStore, Damaged
+from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.runtime import event_sink, hooks, remote_generators
+from skyward_nb.store.blobs import BlobStore, CorruptValue
 from skyward_nb.words.bounds import bounded
 from skyward_nb.words.errors import PayloadError, spell_size
 from skyward_nb.words.info import InstanceInfo
@@ -68,10 +68,10 @@ class _NotRebuilt(Exception):
     def __init__(self, parcel: Parcel, error: BaseException) -> None:
         super().__init__(str(error))
         reason = bounded(_text_of(error))
-        if not isinstance(error, PayloadError | object_table.NotThere | Damaged):
+        if not isinstance(error, PayloadError | object_table.ObjectMissing | CorruptValue):
             reason = f"{type(error).__name__}: {reason}"
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        gone = isinstance(error, object_table.NotThere)
+        gone = isinstance(error, object_table.ObjectMissing)
         self.rejected = Rejected(parcel.labels, reason, missing or "", gone)
 
 
@@ -80,7 +80,7 @@ class Rank:
 
     def __init__(
         self,
-        place: Place,
+        place: RankContext,
         connection: socket.socket,
         pipes: tuple[int, int],
         rescue: socket.socket,
@@ -101,8 +101,10 @@ class Rank:
         self._finder = ProjectFinder()
         self._bound_in: dict[str, int] = {}
         self._call: Callable[[], object] | None = None
-        outlet.connect(self._uplink.emit)
-        streams.connect(GeneratorChannel(self.info.rank, self._uplink, self._mailbox, store))
+        event_sink.connect(self._uplink.emit)
+        remote_generators.connect(
+            GeneratorChannel(self.info.rank, self._uplink, self._mailbox, store)
+        )
         shell.connect(self.info.rank, self._uplink.emit)
         shell.listen = self._mailbox.open
         shell.calm = self._mailbox.close
@@ -118,8 +120,8 @@ class Rank:
         """Ready the plugins, say so, and run cells until the agent hangs up."""
         self._mailbox.close()
         _fresh_randomness()
-        self._frameworks = Frameworks(plugins)
-        self._rescue = Rescue(
+        self._frameworks = RankFrameworks(plugins)
+        self._rescue = ControlThread(
             self._to_the_rescue,
             self._stacks,
             self.info.rank,
@@ -169,7 +171,7 @@ class Rank:
         except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
             self._refuse(error)
             return False
-        self._place = Place(info, self._place.threads, rendezvous)
+        self._place = RankContext(info, self._place.threads, rendezvous)
         self._frameworks.move(before, info)
         return self._enter()
 
@@ -243,7 +245,7 @@ class Rank:
             return done
         try:
             self._mailbox.open(command.run)
-            self._uplink.emit(Stage(rank, "returning values", command.run))
+            self._uplink.emit(RankPhase(rank, "returning values", command.run))
             with_values = self._with_values(done, command, value)
             self._mailbox.close()
         except (KeyboardInterrupt, RuntimeError) as raised:
@@ -271,7 +273,7 @@ class Rank:
         base = int(command.card.began * 1e9)
         try:
             self._mailbox.open(command.run)
-            self._uplink.emit(Stage(self.info.rank, "writing the profile", command.run))
+            self._uplink.emit(RankPhase(self.info.rank, "writing the profile", command.run))
             found = recording.result(self.info, base, in_haste=in_haste)
             self._mailbox.close()
         except KeyboardInterrupt:
@@ -340,19 +342,19 @@ class Rank:
     def _arrive(self, command: Run) -> RankDone | None:
         """Bind what came with a command; how that ended, if it did not go well."""
         rank = self.info.rank
-        outlet.begin(command.run)
+        event_sink.begin(command.run)
         self._uplink.run = command.run
-        foreign.running = frozenset(command.ranks)
+        reducers.running = frozenset(command.ranks)
         try:
             if command.parcels or command.modules or command.imports or command.call:
                 self._mailbox.open(command.run)
                 size = sum(parcel.value.size for parcel in command.parcels)
                 size += command.call.size if command.call else 0
                 if is_told := size > _TOLD_FROM or not command.call:
-                    self._uplink.emit(Stage(rank, f"taking in {spell_size(size)}", command.run))
+                    self._uplink.emit(RankPhase(rank, f"taking in {spell_size(size)}", command.run))
                 self._install(command)
                 if is_told:
-                    self._uplink.emit(Stage(rank, "", command.run))
+                    self._uplink.emit(RankPhase(rank, "", command.run))
             else:
                 self._install(command)
             self._mailbox.close()
@@ -482,23 +484,23 @@ class Rank:
 
         Ranks whose values do not go home take part, too.
         """
-        foreign.gathered.clear()
-        foreign.why_not_gathered = ""
+        reducers.gathered.clear()
+        reducers.why_not_gathered = ""
         here = [home()[name] for name in command.pull if name in home()]
         parts, rest_is_well = spread_parts([value if command.wants_value else None, *here])
         if not rest_is_well:
-            foreign.gathered.update({id(part): None for part in parts})  # the rest is to be told
+            reducers.gathered.update({id(part): None for part in parts})  # the rest is to be told
             return
-        if not parts or not all(map(foreign.all_take_part, parts)):
+        if not parts or not all(map(reducers.all_take_part, parts)):
             return
-        words = tuple(map(foreign.describe, parts))
-        self._uplink.emit(Spread(command.run, self.info.rank, words))
+        words = tuple(map(reducers.describe, parts))
+        self._uplink.emit(ShardedResult(command.run, self.info.rank, words))
         order = self._mailbox.next_gather(command.run)
         if order is None or order.why:
-            foreign.why_not_gathered = order.why if order is not None else "this was interrupted"
+            reducers.why_not_gathered = order.why if order is not None else "this was interrupted"
             return
         for part in parts:
-            foreign.gathered[id(part)] = foreign.gather(part)
+            reducers.gathered[id(part)] = reducers.gather(part)
 
     def _pack(
         self, name: str, value: object, troubles: list[Unsendable], limit: int | None

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from skyward_nb.node.gpus import cards
 from skyward_nb.protocol.commands import Fork, PluginUse
-from skyward_nb.system.partition import PartitionFailed, cut
-from skyward_nb.words.mig import Card, advice, is_called, most_of, slices_of, visible_cards
+from skyward_nb.system.mig_partition import PartitionFailed, cut
+from skyward_nb.words.mig import GpuCard, advice, is_called, most_of, slices_of, visible_cards
 
 
 class SlicesLacking(Exception):
@@ -63,14 +63,14 @@ def _slices(options: dict[str, str], needed: int, folder: Path) -> tuple[str, ..
     return free
 
 
-def _fitting(asked: str) -> tuple[Card, ...]:
+def _fitting(asked: str) -> tuple[GpuCard, ...]:
     every = visible_cards(cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     return tuple(card for card in every if is_called(card.name, asked))
 
 
 def _partitioned(
-    here: tuple[Card, ...], profile: str, needed: int, folder: Path
-) -> tuple[Card, ...]:
+    here: tuple[GpuCard, ...], profile: str, needed: int, folder: Path
+) -> tuple[GpuCard, ...]:
     """Cut GPUs that have no slices until there are enough; the GPUs as they are then."""
     missing = needed - len(slices_of(here, profile))
     done: set[str] = set()

@@ -1,4 +1,4 @@
-"""How the ranks of a machine are doing: `Sampler`, and what it has to know of a rank, `Subject`.
+"""How the ranks of a machine are doing: `Sampler`, and what it has to know of a rank, `RankProcess`.
 
 It looks when it is asked and at no other time. A rank is its process and all that descends from
 it: data loader workers count. Ranks lead sessions of their own, so one glance at the session of
@@ -25,7 +25,7 @@ _SOONEST = 0.1
 _STALE = 60.0
 
 
-class Subject(msgspec.Struct, frozen=True):
+class RankProcess(msgspec.Struct, frozen=True):
     """A rank, the process that leads its session, and its GPU as CUDA_VISIBLE_DEVICES names it."""
 
     rank: int
@@ -33,7 +33,7 @@ class Subject(msgspec.Struct, frozen=True):
     gpu: str | None = None
 
 
-class Spent(msgspec.Struct, frozen=True):
+class CpuTime(msgspec.Struct, frozen=True):
     """Seconds of CPU of a process, and those of its children that ended and were waited for."""
 
     own: float
@@ -44,7 +44,7 @@ class _Record(msgspec.Struct):
     """What is remembered of a rank: when it was looked at, and what its processes had spent."""
 
     at: float
-    spent: dict[int, Spent]
+    spent: dict[int, CpuTime]
     owed: float = 0.0
     cpu: float | None = None
 
@@ -52,7 +52,7 @@ class _Record(msgspec.Struct):
 class _Glance(msgspec.Struct):
     """A rank's processes right now."""
 
-    spent: dict[int, Spent] = {}
+    spent: dict[int, CpuTime] = {}
     rss: int = 0
 
 
@@ -76,7 +76,7 @@ class Sampler:
         """Let go of the GPUs' driver."""
         self._gpus.close()
 
-    def sample(self, subjects: Collection[Subject]) -> list[Telemetry]:
+    def sample(self, subjects: Collection[RankProcess]) -> list[Telemetry]:
         """`Telemetry` of each rank that lives; one that has ended is left out.
 
         The CPU is that since the last sample of a rank's process, None when that is none or
@@ -99,7 +99,7 @@ class Sampler:
         self._processes = {pid: one for pid, one in self._processes.items() if pid in seen}
         return found
 
-    def _follow(self, last: _Record | None, spent: dict[int, Spent]) -> _Record:
+    def _follow(self, last: _Record | None, spent: dict[int, CpuTime]) -> _Record:
         now = self._clock()
         if last is None or now - last.at > _FORGOTTEN:
             return _Record(now, spent)
@@ -168,7 +168,7 @@ class Sampler:
             except psutil.Error:
                 continue
             self._processes[pid] = process
-            glance.spent[pid] = Spent(
+            glance.spent[pid] = CpuTime(
                 times.user + times.system, times.children_user + times.children_system
             )
             glance.rss += memory.rss - (memory.shared if pid != family[0] else 0)
@@ -176,7 +176,7 @@ class Sampler:
 
 
 def spent_since(
-    before: dict[int, Spent], now: dict[int, Spent], owed: float = 0.0
+    before: dict[int, CpuTime], now: dict[int, CpuTime], owed: float = 0.0
 ) -> tuple[float, float]:
     """Seconds of CPU that processes spent between two looks at them, and what is owed.
 
@@ -184,7 +184,7 @@ def spent_since(
     before was counted before. That is owed until the parent has waited for it, which may be
     seen one look later than that it is gone, and never where nobody waits for it.
     """
-    none = Spent(0.0)
+    none = CpuTime(0.0)
     own = sum(max(0.0, each.own - before.get(pid, none).own) for pid, each in now.items())
     reaped = sum(max(0.0, each.reaped - before.get(pid, none).reaped) for pid, each in now.items())
     ended = sum(each.own + each.reaped for pid, each in before.items() if pid not in now)

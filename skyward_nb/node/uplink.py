@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from skyward_nb.node.queues import unread_there
+from skyward_nb.node.unread_bytes import unread_there
 from skyward_nb.protocol.events import (
     Display,
     Event,
@@ -24,17 +24,17 @@ from skyward_nb.protocol.events import (
     Output,
     Progress,
     RankDone,
-    Stage,
+    RankPhase,
 )
 from skyward_nb.protocol.frames import frame
-from skyward_nb.runtime import outlet
+from skyward_nb.runtime import event_sink
 
 _PAUSE = 0.01
 _SETTLE = 5.0
 _BLINK = 0.00002
 _ENOUGH = 64 * 1024
 _MANY = 4096
-_CAN_WAIT = (Metric, Metrics, Progress, Display, Stage)
+_CAN_WAIT = (Metric, Metrics, Progress, Display, RankPhase)
 
 Written = tuple[str, int, str]
 """Stream, run and text."""
@@ -68,7 +68,7 @@ class Uplink:
             self._write_to_pipe(stream, text)
             return
         queue = self._queue
-        run = self.run if threading.get_ident() == self._main else outlet.run()
+        run = self.run if threading.get_ident() == self._main else event_sink.run()
         queue.append((stream, run, text))
         is_much = len(queue) >= _MANY or len(text) > _ENOUGH
         # A line after a while leaves at once; only what follows it closely is gathered.
@@ -81,7 +81,7 @@ class Uplink:
             return
         self._queue.append(event)
         must_not_wait = not isinstance(event, _CAN_WAIT) or len(self._queue) >= _MANY
-        rested = not isinstance(event, Stage) and time.monotonic() - self._flushed > _PAUSE
+        rested = not isinstance(event, RankPhase) and time.monotonic() - self._flushed > _PAUSE
         self._flush_if_due(now=must_not_wait or rested)
 
     def _flush_if_due(self, *, now: bool) -> None:
@@ -137,7 +137,7 @@ class Uplink:
         del queue[:many]
         if isinstance(taken[-1], RankDone):
             # Nobody has seen what it was about to do, and now it has.
-            taken[:] = [each for each in taken if not isinstance(each, Stage)]
+            taken[:] = [each for each in taken if not isinstance(each, RankPhase)]
         data = b""
         for event in self._events(taken):
             data += self._framed(event)

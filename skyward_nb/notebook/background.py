@@ -13,9 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from skyward_nb.pool.outcome import Outcome
+from skyward_nb.pool.event_selector import calm
+from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.switchboard import calm
 from skyward_nb.protocol.events import Event, Output
 from skyward_nb.words.errors import PoolError, SkyError
 
@@ -39,9 +39,9 @@ class Background:
         self,
         name: str,
         pool: Pool,
-        conduct: Callable[[Callable[[Event | None], None]], Outcome],
+        conduct: Callable[[Callable[[Event | None], None]], RunOutcome],
         show: Callable[[Event | None], None],
-        conclude: Callable[[Outcome], object],
+        conclude: Callable[[RunOutcome], object],
         closed: Callable[[str], None],
         draw: Callable[[], None],
     ) -> None:
@@ -58,7 +58,7 @@ class Background:
         self._taking = threading.Lock()
         self._events: deque[Event] = deque()
         self._heard = self._shown = 0
-        self._outcome: Outcome | None = None
+        self._outcome: RunOutcome | None = None
         self._trouble: BaseException | None = None
         self._ended = threading.Event()
         self._loop = _running_loop()
@@ -69,7 +69,7 @@ class Background:
         self._thread.start()
         self._call_later()
 
-    def _run(self, conduct: Callable[[Callable[[Event | None], None]], Outcome]) -> None:
+    def _run(self, conduct: Callable[[Callable[[Event | None], None]], RunOutcome]) -> None:
         try:
             self._outcome = conduct(self._hear)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the main thread raises it

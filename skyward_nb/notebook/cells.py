@@ -14,9 +14,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from skyward_nb.cell.source import Cell, compile_cell
 from skyward_nb.compat.ipython_private import cell_number, learn_cell
 from skyward_nb.protocol.commands import SourceFile
-from skyward_nb.protocol.parts import RunCard
-from skyward_nb.reports.failures import show
-from skyward_nb.reports.sources import cell_source
+from skyward_nb.protocol.message_parts import RunCard
+from skyward_nb.reports.rank_failures import show
+from skyward_nb.reports.source_lines import cell_source
 
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 

@@ -51,7 +51,7 @@ class SkyMagics(Magics):
     @cell_magic
     def sky_remote(self, line: str, cell: str) -> object:
         """Run the cell on the ranks of a pool; `%sky help` lists the options."""
-        from skyward_nb.options.options import parse
+        from skyward_nb.options.option_table import parse
 
         with _plain_errors():
             return self.session.run(parse(self._expanded(line)), cell)
@@ -76,7 +76,7 @@ class SkyMagics(Magics):
         head, space, rest = context.text_until_cursor.lstrip().partition(" ")
         found: list[str] = []
         if space and head in ("%%sky_remote", "%sky", "sky"):
-            from skyward_nb.options.help import complete
+            from skyward_nb.options.option_help import complete
 
             names = [name for name in self.shell.user_ns if not name.startswith("_")]
             head = "%sky" if head == "sky" else head
@@ -117,7 +117,7 @@ def _tell_what_is_left(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Take pools down and the magics away."""
-    from skyward_nb.reports.groups import leave
+    from skyward_nb.reports.exception_groups import leave
 
     magics = _loaded(shell)
     if magics is not None:
@@ -143,7 +143,7 @@ def _plain_errors() -> Generator[None]:
         raise UsageError(str(error)) from None
     except KeyboardInterrupt as interrupt:
         if not hasattr(interrupt, "_render_traceback_"):
-            from skyward_nb.reports.failures import show
+            from skyward_nb.reports.rank_failures import show
 
             show(interrupt, ["KeyboardInterrupt"])
         raise
@@ -173,6 +173,6 @@ def _loaded(shell: InteractiveShell) -> SkyMagics | None:
 
 
 def _cell_help() -> str:
-    from skyward_nb.options.help import help_text
+    from skyward_nb.options.option_help import help_text
 
     return help_text()

@@ -15,24 +15,24 @@ from skyward_nb.compat.ipykernel_private import shutdown_reply
 from skyward_nb.names.ledger import SourceFinder
 from skyward_nb.notebook.background import Background
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.registry import Entry
+from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.protocol.events import RankLost
-from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.providers.provider_table import PROVIDERS
+from skyward_nb.reports.cost_approval import make_sure
 from skyward_nb.reports.found_pools import FoundPool, notebook_of, others, silent
-from skyward_nb.reports.renting import make_sure
 from skyward_nb.show.display import RunDisplay
-from skyward_nb.show.pictures import Pictures
+from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import BudgetSpent, PoolError
 from skyward_nb.words.offers import Bill, spell_dollars
-from skyward_nb.words.reading import clock
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.units import clock
 
 _LOOKS = 10
 """How often it is looked whether a kernel that is interrupted is restarted, 10 ms apart."""
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostPool:
     """A pool that was lost: what it was, and `how`, in words, if nobody has been told."""
 
     spec: PoolSpec
@@ -57,7 +57,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Paid:
+class EndedPoolCost:
     """What a pool has cost that is up no more, `ended` in seconds since 1970; `how` says why it is not."""
 
     name: str
@@ -80,12 +80,12 @@ class Pools:
         self._shell = shell
         self._sources = sources
         self._pools: dict[str, Pool] = {}
-        self._lost: dict[str, Lost] = {}
-        self._pictures: dict[str, Pictures] = {}
+        self._lost: dict[str, LostPool] = {}
+        self._pictures: dict[str, PoolDisplays] = {}
         self._ids: dict[str, list[str]] = {}
         self.background: dict[str, Background] = {}
         """Runs in the background, by the names of their pools."""
-        self.paid: list[Paid] = []
+        self.paid: list[EndedPoolCost] = []
         """What pools have cost that were taken down here."""
         atexit.register(self.close)
 
@@ -100,11 +100,11 @@ class Pools:
         """The pool of this id, if it is up, as far as is known."""
         return next((pool for pool in self._pools.values() if pool.pool_id == pool_id), None)
 
-    def lost(self, name: str) -> Lost | None:
+    def lost(self, name: str) -> LostPool | None:
         """The pool of this name that was lost, and not made anew since."""
         return self._lost.get(name)
 
-    def losses(self) -> list[Lost]:
+    def losses(self) -> list[LostPool]:
         """All that were lost, and not made anew since."""
         return list(self._lost.values())
 
@@ -129,7 +129,7 @@ class Pools:
         """End what an earlier kernel of this notebook has left, and nobody went on with."""
         notebook = notebook_of(self._shell.user_ns)
 
-        def is_ours(entry: Entry) -> bool:
+        def is_ours(entry: PoolEntry) -> bool:
             return bool(notebook) and entry.notebook == notebook and not entry.spec.keep
 
         for left in others(wanted=is_ours):
@@ -156,7 +156,7 @@ class Pools:
             del self._pools[name]
             cut_off = pool if pool.closing.is_cut_off else None
             how = self.pictures(pool).untold.removesuffix(".")
-            self._lost[name] = Lost(pool.spec, how, pool.context.over, cut_off)
+            self._lost[name] = LostPool(pool.spec, how, pool.context.over, cut_off)
             if pool.context.gone:
                 self._note_costs(name, pool, "is gone")
             return None
@@ -166,7 +166,7 @@ class Pools:
         """A pool is up no more: note what its machines have cost, if anything."""
         if pool.bill is not None:
             now = time.time()
-            self.paid.append(Paid(name, pool.bill, min(now, pool.bill.ends() or now), how))
+            self.paid.append(EndedPoolCost(name, pool.bill, min(now, pool.bill.ends() or now), how))
 
     def cut_off(self, name: str | None = None) -> list[str]:
         """The names of pools that were left as a machine could not be reached, or of that of this name or id."""
@@ -205,7 +205,7 @@ class Pools:
         self.pictures(pool).renew()
         return pool.closing.spell_end()
 
-    def pictures(self, pool: Pool) -> Pictures:
+    def pictures(self, pool: Pool) -> PoolDisplays:
         """The pictures of a pool's runs."""
         return self._pictures[pool.spec.name]
 
@@ -223,7 +223,7 @@ class Pools:
         """
         notebook = notebook_of(self._shell.user_ns)
 
-        def is_meant(entry: Entry) -> bool:
+        def is_meant(entry: PoolEntry) -> bool:
             return bool(notebook) and entry.notebook == notebook and entry.spec.name == name
 
         for left in others(self._mine(), is_meant):
@@ -246,7 +246,7 @@ class Pools:
         """Pools that are alive and not this notebook's."""
         return others(self._mine())
 
-    def silent(self, there: Collection[FoundPool]) -> list[Entry]:
+    def silent(self, there: Collection[FoundPool]) -> list[PoolEntry]:
         """Pools elsewhere whose machines did not answer when asked who is `there`."""
         return silent(there, self._mine())
 
@@ -292,7 +292,7 @@ class Pools:
         name = pool.spec.name
         self._pools[name] = pool
         pool.driver.is_left_by_interrupt = functools.partial(_is_restarting, self._shell, _LOOKS)
-        self._pictures[name] = Pictures(pool)
+        self._pictures[name] = PoolDisplays(pool)
         ids = self._ids.setdefault(name, [])
         if pool.pool_id not in ids:
             ids.append(pool.pool_id)

@@ -19,45 +19,45 @@ import msgspec
 from IPython.core.interactiveshell import InteractiveShell
 
 from skyward_nb.cell.source import Cell, own_cell
-from skyward_nb.functions.namespaces import Names
+from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.names.ledger import Ledger
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells
-from skyward_nb.notebook.handle import RunHandle
 from skyward_nb.notebook.pools import Pools
+from skyward_nb.notebook.run_handle import RunHandle
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.defaults import defaults as read_defaults
-from skyward_nb.options.frameworks import Choice, Notebook
-from skyward_nb.options.frameworks import choose as choose_frameworks
-from skyward_nb.options.options import Asked
+from skyward_nb.options.framework_choice import FrameworkChoice, NotebookContext
+from skyward_nb.options.framework_choice import choose as choose_frameworks
+from skyward_nb.options.option_table import ParsedOptions
 from skyward_nb.options.specs import check_choice, check_fits, check_profile, spec_of
-from skyward_nb.pickling.home import set_home
+from skyward_nb.pickling.home_namespace import set_home
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import Outcome, RunLeft, RunRequest, plan_of
+from skyward_nb.pool.outcome import RunLeft, RunOutcome, RunRequest, plan_of
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.sending import WARN_FROM
-from skyward_nb.protocol.events import Began
-from skyward_nb.protocol.parts import RunCard
+from skyward_nb.protocol.events import RunBegan
+from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.providers.folders import store_root
-from skyward_nb.providers.table import PROVIDERS
-from skyward_nb.reports.ending import Ending
-from skyward_nb.reports.failures import show
+from skyward_nb.providers.provider_table import PROVIDERS
+from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import choose, notebook_of
-from skyward_nb.reports.renting import dry_lines
+from skyward_nb.reports.rank_failures import show
 from skyward_nb.reports.results import RankResults
-from skyward_nb.reports.sources import is_own
+from skyward_nb.reports.run_ending import RunEnding
+from skyward_nb.reports.source_lines import is_own
+from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.show.pictures import Pictures
-from skyward_nb.show.places import canvas_of
+from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.store.blobs import memory_room
-from skyward_nb.view.view import MOST_TEXT
+from skyward_nb.view.run_view import MOST_TEXT
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
 from skyward_nb.words.ranks import parse_ranks, shown_ranks
-from skyward_nb.words.reading import near_words
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.units import near_words
 
 _ROOM_LASTS = 1.0
 _GOES_ON = "The kernel is restarted, and the cell goes on on its ranks: %sky attach shows it"
@@ -87,12 +87,12 @@ class Session:
             self._defaults = read_defaults(Path.cwd(), os.environ, self.settings)
         return self._defaults
 
-    def name_of(self, asked: Asked) -> str:
+    def name_of(self, asked: ParsedOptions) -> str:
         """The name of the pool that is meant."""
         return with_defaults(asked, self.defaults()).pool.get("pool", "default")
 
     def resolve(
-        self, asked: Asked, cell: Cell | None = None
+        self, asked: ParsedOptions, cell: Cell | None = None
     ) -> tuple[Pool | None, PoolSpec, tuple[str, ...]]:
         """(the live pool that is meant, if it is up; the spec of it or of the one to make; notes on that).
 
@@ -113,7 +113,7 @@ class Session:
         chosen = self._choose(cell)
         return None, spec_of(PoolSpec(), {**options, "framework": chosen.words}), (str(chosen),)
 
-    def _stated(self, asked: Asked) -> dict[str, Any]:
+    def _stated(self, asked: ParsedOptions) -> dict[str, Any]:
         """What is asked of a pool that there is, or was: `framework=auto` asks nothing of it."""
         stated = {option: value for option, value in asked.pool.items() if value != AUTO}
         return self._with_image(stated)
@@ -123,7 +123,7 @@ class Session:
         name = options.get("image")
         if name is None:
             return options
-        namespace = Names(self.shell.user_ns)
+        namespace = NotebookNames(self.shell.user_ns)
         image = namespace.get(name)
         if not isinstance(image, Image):
             near = near_words(name, [n for n, v in namespace.items() if isinstance(v, Image)])
@@ -134,16 +134,18 @@ class Session:
             )
         return {**options, "image": image}
 
-    def _check_fits(self, spec: PoolSpec, asked: Asked, cell: Cell | None) -> tuple[str, ...]:
+    def _check_fits(
+        self, spec: PoolSpec, asked: ParsedOptions, cell: Cell | None
+    ) -> tuple[str, ...]:
         """Raise `PoolError` where a pool that is up is not what is asked for; notes on what it has."""
         check_fits(spec, self._stated(asked))
         is_auto = asked.pool.get("framework") == AUTO
         return (check_choice(spec, self._choose(cell)),) if is_auto else ()
 
-    def _choose(self, cell: Cell | None) -> Choice:
+    def _choose(self, cell: Cell | None) -> FrameworkChoice:
         """The frameworks that a cell needs, or the notebook."""
-        notebook = Notebook(
-            names=Names(self.shell.user_ns),
+        notebook = NotebookContext(
+            names=NotebookNames(self.shell.user_ns),
             cells=self.cells.past(),
             modules=sys.modules,
             environ=os.environ,
@@ -154,7 +156,7 @@ class Session:
         return choose_frameworks(notebook, cell.names.imports, cell.names.reads)
 
     def find(
-        self, asked: Asked, display: RunDisplay, cell: Cell | None = None
+        self, asked: ParsedOptions, display: RunDisplay, cell: Cell | None = None
     ) -> tuple[Pool | None, PoolSpec]:
         """What `resolve` tells; a pool that an earlier kernel of this notebook has left is gone on with."""
         pool, spec, notes = self.resolve(asked, cell)
@@ -177,7 +179,7 @@ class Session:
 
     # ── one cell ────────────────────────────────────────────────────────────────────────
 
-    def run(self, asked: Asked, body: str) -> object:
+    def run(self, asked: ParsedOptions, body: str) -> object:
         """Run a cell on a pool; returns what the notebook shows as its value.
 
         Raises the user's own exception, KeyboardInterrupt, or a `SkyError`.
@@ -204,7 +206,7 @@ class Session:
             outcome = self._run_on(pool, request, display, ran_on)
         return self._conclude(pool, outcome, display, options, cell.names.writes)
 
-    def move(self, pool: Pool, options: CellOptions, *, lists_names: bool = False) -> Outcome:
+    def move(self, pool: Pool, options: CellOptions, *, lists_names: bool = False) -> RunOutcome:
         """Send the names of `push`, bring those of `pull`, and run nothing.
 
         Raises `OptionError` for a name that is not there, or what a run of a cell raises.
@@ -231,7 +233,7 @@ class Session:
         request = RunRequest(
             cell=own_cell(code),
             number=self.cells.present()[0],
-            namespace=Names(self.shell.user_ns),
+            namespace=NotebookNames(self.shell.user_ns),
             ranks=ranks,
             value_from=ranks,
             wants_value=True,
@@ -243,7 +245,9 @@ class Session:
         values = self._conclude(pool, outcome, display, CellOptions(), frozenset())
         return dict(zip(ranks, cast("RankResults[Any]", values or ()), strict=False))
 
-    def _run_on(self, pool: Pool, request: RunRequest, display: RunDisplay, title: str) -> Outcome:
+    def _run_on(
+        self, pool: Pool, request: RunRequest, display: RunDisplay, title: str
+    ) -> RunOutcome:
         """Run under a display; what earlier runs still have to show goes to theirs."""
         pictures = self._show_run(pool, request.ranks, display, title, pool.next_run)
         try:
@@ -260,7 +264,7 @@ class Session:
         number: int,
         *,
         is_told_again: bool = False,
-    ) -> Pictures:
+    ) -> PoolDisplays:
         """Have a display show a run."""
         nodes = {info.rank: info.node for info in pool.infos}
         run = f"{pool.pool_id}/{number}"
@@ -311,7 +315,7 @@ class Session:
         self,
         pool: Pool,
         ranks: tuple[int, ...],
-        conduct: Callable[[Watch], Outcome],
+        conduct: Callable[[Watch], RunOutcome],
         display: RunDisplay,
         options: CellOptions,
         writes: frozenset[str],
@@ -328,7 +332,7 @@ class Session:
                 pictures.listen()  # before the log's end, which has the agent told of it
             self._end_log(pool, display)
 
-        def conclude(outcome: Outcome) -> object:
+        def conclude(outcome: RunOutcome) -> object:
             over()
             return self._conclude(pool, outcome, display, options, writes)
 
@@ -373,7 +377,7 @@ class Session:
             return None
         return self._follow(pool, began, display, detach=detach or began.card.detached)
 
-    def _follow(self, pool: Pool, began: Began, display: RunDisplay, *, detach: bool) -> object:
+    def _follow(self, pool: Pool, began: RunBegan, display: RunDisplay, *, detach: bool) -> object:
         """Show a run from its beginning, and end it as the cell would have."""
         card = began.card
         options = CellOptions.of_card(card)
@@ -422,13 +426,13 @@ class Session:
     def _conclude(
         self,
         pool: Pool,
-        outcome: Outcome,
+        outcome: RunOutcome,
         display: RunDisplay,
         options: CellOptions,
         writes: frozenset[str],
     ) -> object:
         try:
-            return Ending(self.shell.user_ns, pool, outcome, display).conclude(options, writes)
+            return RunEnding(self.shell.user_ns, pool, outcome, display).conclude(options, writes)
         finally:
             if not pool.closed:
                 pool.seen()
@@ -463,7 +467,7 @@ class Session:
 
     def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)
-        namespace = Names(self.shell.user_ns)
+        namespace = NotebookNames(self.shell.user_ns)
         for name in options.push or ():
             if name not in namespace:
                 near = near_words(name, namespace)

@@ -12,19 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from skyward_nb.logs.logfiles import find
-from skyward_nb.logs.nodelog import agent_logs
+from skyward_nb.logs.log_files import find
+from skyward_nb.logs.node_log import agent_logs
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.help import CHECKS, VERBS, help_text
-from skyward_nb.options.options import TAKES, parse, parse_settings, unknown_option
+from skyward_nb.options.option_help import CHECKS, VERBS, help_text
+from skyward_nb.options.option_table import TAKES, parse, parse_settings, unknown_option
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Variable
-from skyward_nb.reports.check import standing, standing_lines, subjects
+from skyward_nb.reports.cleanup import clean_up
+from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import choose, forget, forgotten, notebook_of, unanswered
-from skyward_nb.reports.logs import print_log, save_log, spell_run
-from skyward_nb.reports.nodelogs import (
+from skyward_nb.reports.hang_check import standing, standing_lines, subjects
+from skyward_nb.reports.node_logs import (
     check_alone,
     logs_elsewhere,
     node_logs,
@@ -32,14 +33,13 @@ from skyward_nb.reports.nodelogs import (
     save_nodes,
     which_pool,
 )
-from skyward_nb.reports.renting import dry_lines
+from skyward_nb.reports.pool_check import survey, survey_lines
+from skyward_nb.reports.run_logs import print_log, save_log, spell_run
 from skyward_nb.reports.status import balance, cost_row, cost_words, own_row, row_lines, row_of
-from skyward_nb.reports.survey import survey, survey_lines
-from skyward_nb.reports.sweeping import clean_up
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.ranks import count_ranks, parse_ranks, spell_ranks
-from skyward_nb.words.reading import near_words
+from skyward_nb.words.units import near_words
 
 _ANY_WORLD = 1 << 16
 

@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from skyward_nb.options.accelerators import AcceleratorChoice
-from skyward_nb.options.access import OF_ACCESS
+from skyward_nb.options.accelerator_choices import AcceleratorChoice
 from skyward_nb.options.defaults import defaults, with_defaults
-from skyward_nb.options.options import BY_NAME, Asked, read_option
-from skyward_nb.options.plugins import fields_of
+from skyward_nb.options.host_access import OF_ACCESS
+from skyward_nb.options.option_table import BY_NAME, ParsedOptions, read_option
+from skyward_nb.options.plugin_fields import fields_of
 from skyward_nb.options.specs import spec_of
 from skyward_nb.plugins.choices import PluginChoice
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
-from skyward_nb.words.options import Options
+from skyward_nb.words.pool_options import Options
 from skyward_nb.words.spec import PoolSpec
 
 AcceleratorLike = str | AcceleratorChoice
@@ -90,7 +90,9 @@ def spec_for(
         if option != "accelerator":
             asked |= _read(option, value, asked)
     known = defaults(Path.cwd(), os.environ, {})
-    whole = with_defaults(Asked(pool=asked), [each for each in known if each.option != "pool"]).pool
+    whole = with_defaults(
+        ParsedOptions(pool=asked), [each for each in known if each.option != "pool"]
+    ).pool
     if whole.get("framework") == "auto":
         whole.pop("framework")  # plugins and integrations say it
     return spec_of(PoolSpec(), {"pool": name, **whole})

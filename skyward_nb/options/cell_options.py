@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skyward_nb.protocol.parts import RunCard
+from skyward_nb.protocol.message_parts import RunCard
 
 _FIELDS = {"as": "target"}
 

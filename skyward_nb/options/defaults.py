@@ -19,9 +19,9 @@ from typing import Any
 
 import platformdirs
 
-from skyward_nb.options.access import implied
-from skyward_nb.options.options import BY_NAME, Asked, read_option, unknown_option
-from skyward_nb.options.rented import heeded
+from skyward_nb.options.host_access import implied
+from skyward_nb.options.option_table import BY_NAME, ParsedOptions, read_option, unknown_option
+from skyward_nb.options.rental_options import heeded
 from skyward_nb.words.errors import OptionError
 
 _PREFIX = "SKYWARD_"
@@ -55,7 +55,7 @@ def defaults(folder: Path, environ: Mapping[str, str], session: Mapping[str, str
     return found + [Default(name, text, "%sky config") for name, text in session.items()]
 
 
-def with_defaults(asked: Asked, known: list[Default]) -> Asked:
+def with_defaults(asked: ParsedOptions, known: list[Default]) -> ParsedOptions:
     """What was asked for, completed by the defaults; raises `OptionError` naming a bad one's source."""
     values: dict[str, dict[str, Any]] = {"pool": {}, "cell": {}}
     for default in known:
@@ -65,7 +65,7 @@ def with_defaults(asked: Asked, known: list[Default]) -> Asked:
         except OptionError as error:
             raise OptionError(option.name, f"{error} (from {default.source})") from None
     pool = heeded({**values["pool"], **implied(asked.pool)}, asked.pool)
-    return Asked(pool, {**values["cell"], **asked.cell}, asked.rest)
+    return ParsedOptions(pool, {**values["cell"], **asked.cell}, asked.rest)
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from skyward_nb.names.includes import located
-from skyward_nb.options.access import OF_ACCESS, access_fields, access_of
-from skyward_nb.options.frameworks import Choice
-from skyward_nb.options.plugins import fields_of
-from skyward_nb.options.rented import NOT_OF_SPEC, OF_AWS, aws_fields, aws_of
+from skyward_nb.names.included_modules import located
+from skyward_nb.options.framework_choice import FrameworkChoice
+from skyward_nb.options.host_access import OF_ACCESS, access_fields, access_of
+from skyward_nb.options.plugin_fields import fields_of
+from skyward_nb.options.rental_options import NOT_OF_SPEC, OF_AWS, aws_fields, aws_of
 from skyward_nb.plugins.base import find_plugin, uses_of
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.keras_plugin import settled
@@ -218,7 +218,7 @@ def _check_rented(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
             raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
 
 
-def check_choice(spec: PoolSpec, choice: Choice) -> str:
+def check_choice(spec: PoolSpec, choice: FrameworkChoice) -> str:
     """What a pool that is up has, for who asks for `framework=auto`.
 
     Raises `PoolError` where it lacks what would be chosen.

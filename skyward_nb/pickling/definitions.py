@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from skyward_nb.compat import cloudpickle_private
-from skyward_nb.pickling.home import home
-from skyward_nb.pickling.object_table import NotThere
+from skyward_nb.pickling.home_namespace import home
+from skyward_nb.pickling.object_table import ObjectMissing
 
 _LABEL = "def "
 _CONSTANTS = {str, bytes, int, float, complex, bool, type(None), type(...)}
@@ -134,10 +134,10 @@ def keep(label: str, value: object) -> None:
 
 
 def defined(label: str) -> object:
-    """The definition that came under this label; raises `NotThere` when none did."""
+    """The definition that came under this label; raises `ObjectMissing` when none did."""
     found = _kept.get(label)
     if found is None:
-        raise NotThere(f"its definition {label!r} is not on this rank")
+        raise ObjectMissing(f"its definition {label!r} is not on this rank")
     return found
 
 

@@ -19,7 +19,7 @@ _MOST = 4 << 20
 _OURS = 3  # what getrefcount counts of an object that only a table of ours holds, in a loop over it
 
 
-class NotThere(LookupError):
+class ObjectMissing(LookupError):
     """What a value points at is not on this rank."""
 
 
@@ -31,11 +31,11 @@ class Unpickler(pickle.Unpickler):
         super().__init__(self._file, buffers=buffers)
 
     def persistent_load(self, pid: Address) -> object:
-        """An object that is there already; raises `NotThere` when it is not."""
+        """An object that is there already; raises `ObjectMissing` when it is not."""
         parcel, number = pid
         arrival = _parcels.get(parcel)
         if arrival is None:
-            raise NotThere("an object that it shares with another name is not on this rank")
+            raise ObjectMissing("an object that it shares with another name is not on this rank")
         return arrival.find(number)
 
     def forget_bytes(self) -> None:
@@ -70,11 +70,11 @@ class ParcelObjects:
                 self._strong[number] = value
 
     def find(self, number: int) -> object:
-        """The object with this number; raises `NotThere` when it is gone."""
+        """The object with this number; raises `ObjectMissing` when it is gone."""
         reference = self._weak.get(number)
         value = self._strong.get(number) if reference is None else reference()
         if value is None:
-            raise NotThere("an object that it shares with another name is gone from this rank")
+            raise ObjectMissing("an object that it shares with another name is gone from this rank")
         return value
 
     def prune(self) -> None:

@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyward_nb.pickling import definitions, foreign, object_table
-from skyward_nb.pickling.explain import explain
+from skyward_nb.pickling import definitions, object_table, reducers
+from skyward_nb.pickling.diagnosis import explain
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.pickling.pickler import CuttingPickler, LenientPickler, Pickler
-from skyward_nb.protocol.parts import Packed
-from skyward_nb.store.blobs import Buffer, Damaged, digest_of
-from skyward_nb.store.stores import ContentStore
+from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.store.blobs import Buffer, CorruptValue, digest_of
+from skyward_nb.store.content_store import ContentStore
 
 INLINE_LIMIT = 64 * 1024
 _ALIGN = 64
@@ -90,7 +90,7 @@ class Bundle:
                     continue
                 kind = type(value)
                 if (constant := kinds.get(kind)) is None:
-                    constant = kinds[kind] = foreign.is_constant(kind)
+                    constant = kinds[kind] = reducers.is_constant(kind)
                 if not constant and not (kind is types.FunctionType and _is_named(value)):
                     found[id(value)] = number, value
             return found
@@ -234,7 +234,7 @@ def unpack(
     `mapped` are its bytes if they are there already.
 
     With the number of a parcel, what comes later can point at the objects of this one. Raises
-    what rebuilding raises, and `Damaged` when the bytes are not those that were packed.
+    what rebuilding raises, and `CorruptValue` when the bytes are not those that were packed.
     """
     inline = packed.data
     if mapped is not None:
@@ -242,7 +242,7 @@ def unpack(
     else:
         data = store.map(packed.digest) if inline is None else memoryview(bytearray(inline))
     if inline is not None and digest_of([data]) != packed.digest:
-        raise Damaged("its bytes are not those that were packed")
+        raise CorruptValue("its bytes are not those that were packed")
     count = int.from_bytes(data[:4], "little")
     sizes = struct.unpack_from(f"<{count}Q", data, 4)
     pieces: list[memoryview] = []
@@ -270,7 +270,7 @@ def map_all(values: Iterable[tuple[Packed, ContentStore]]) -> dict[str, memoryvi
     found: dict[str, memoryview] = {}
 
     def take(digest: str) -> None:
-        with contextlib.suppress(Damaged, OSError):
+        with contextlib.suppress(CorruptValue, OSError):
             found[digest] = digests[digest].map(digest)
 
     with ThreadPoolExecutor(max_workers=min(len(digests), os.cpu_count() or 1)) as threads:
@@ -280,9 +280,9 @@ def map_all(values: Iterable[tuple[Packed, ContentStore]]) -> dict[str, memoryvi
 
 def spread_parts(value: object) -> tuple[list[Any], bool]:
     """What of a value is spread over ranks, and whether the value can be packed but for that."""
-    if not foreign.may_be_spread():
+    if not reducers.may_be_spread():
         return [], True
-    with foreign.listing_spread() as found:
+    with reducers.listing_spread() as found:
         try:
             Pickler(io.BytesIO(), lambda _: None).dump(value)
         except Exception:  # noqa: BLE001 - packing it says what is wrong

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import cloudpickle
 
 from skyward_nb.compat import cloudpickle_private
-from skyward_nb.pickling import definitions, foreign
-from skyward_nb.pickling.home import Home, home
+from skyward_nb.pickling import definitions, reducers
+from skyward_nb.pickling.home_namespace import Home, home
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.words.source_code import parse
 
@@ -76,7 +76,7 @@ class Pickler(_Pickler):
             return self._function(obj)
         if issubclass(kind, type):
             return self._class(obj)
-        if foreign.is_torch_tensor(kind):
+        if reducers.is_torch_tensor(kind):
             return self._tensor(obj)
         if kind is types.CellType:
             return _cell(obj)
@@ -86,19 +86,19 @@ class Pickler(_Pickler):
         try:
             way = _ways[kind]
         except KeyError:
-            way = foreign.way_of(kind)
+            way = reducers.way_of(kind)
             if kind.__module__ in sys.modules and kind.__module__ != "__main__":
                 _ways[kind] = way
         return NotImplemented if way is None else way(obj)
 
     def _tensor(self, tensor: Any) -> Any:
         """A tensor; without the memory around what it shows, where it is told to be so."""
-        memory, is_part = foreign.torch_view(tensor)
+        memory, is_part = reducers.torch_view(tensor)
         if memory in self.compact:
-            tensor = foreign.torch_copy(tensor)
-            return foreign.torch_of_a_new_type(tensor)
+            tensor = reducers.torch_copy(tensor)
+            return reducers.torch_of_a_new_type(tensor)
         self.views.setdefault(memory, []).append((tensor, is_part))
-        return foreign.torch_of_a_new_type(tensor)
+        return reducers.torch_of_a_new_type(tensor)
 
     def lone_views(self) -> set[int]:
         """Memory, by its id, that only one tensor looks at, and at a small part of it."""
@@ -256,8 +256,8 @@ def _to_dill(obj: object) -> bytes:
 
     class Honest(dill.Pickler):
         def save(self, obj: object, save_persistent_id: bool = True) -> None:
-            if (why := foreign.refusal(type(obj))) is not None:
-                raise foreign.Unpicklable(why)
+            if (why := reducers.refusal(type(obj))) is not None:
+                raise reducers.Unpicklable(why)
             super().save(obj, save_persistent_id)
 
     file = io.BytesIO()

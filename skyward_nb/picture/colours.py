@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from functools import lru_cache
 
-from skyward_nb.view.sgr import SGR, Style, plain, read_style, style_of
+from skyward_nb.view.sgr import SGR, TextStyle, plain, read_style, style_of
 
 __all__ = ["coloured", "plain"]
 
@@ -72,7 +72,7 @@ def _tags(style: str) -> tuple[str, str]:
     return before, after
 
 
-def _colours(style: Style) -> list[str]:
+def _colours(style: TextStyle) -> list[str]:
     ink, paper = _rgb(style.ink), _rgb(style.paper)
     if 7 in style.marks:
         ink, paper = paper or _PAGE, ink or _LETTERS

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from skyward_nb.picture.curve_svg import Paper, Sketch, are_in_step
 from skyward_nb.picture.scales import Scale, compact
-from skyward_nb.picture.sketch import Paper, Sketch, are_in_step
 from skyward_nb.view.series import Series, mean_of
 
 MOST_LINES = 8

@@ -12,10 +12,10 @@ from functools import lru_cache
 
 from skyward_nb.picture.colours import coloured
 from skyward_nb.picture.curves import curve, suits_log, title
+from skyward_nb.picture.rank_table import gauge, ranks, wide
 from skyward_nb.picture.record import anchor, group
 from skyward_nb.picture.rich import rich_html
-from skyward_nb.picture.sheet import EDGE, LEFT, STYLE, TONES
-from skyward_nb.picture.table import gauge, ranks, wide
+from skyward_nb.picture.style_sheet import EDGE, LEFT, STYLE, TONES
 from skyward_nb.picture.wording import (
     MANIFEST_COLUMNS,
     bar_row,
@@ -28,8 +28,8 @@ from skyward_nb.picture.wording import (
     step_rows,
     time_words,
 )
+from skyward_nb.view.run_view import DisplayedObject, OutputLine, RunView, laid_out
 from skyward_nb.view.series import Series
-from skyward_nb.view.view import Line, Shown, View, laid_out
 from skyward_nb.words.ranks import count_ranks
 
 MOST_CURVES = 12
@@ -37,7 +37,7 @@ MOST_TABS = 128
 _TD = f"<td {LEFT}>"
 
 
-def as_html(view: View) -> str:
+def as_html(view: RunView) -> str:
     """The whole view, self-contained."""
     return framed(head(view), ranks(view), curves(view), output(view), foot(view))
 
@@ -47,7 +47,7 @@ def framed(*parts: str) -> str:
     return f'{STYLE}<div class="sky-run">{"".join(parts)}</div>'
 
 
-def head(view: View) -> str:
+def head(view: RunView) -> str:
     """What is going on, since when, and how far nodes are on their way."""
     about = f'<span class="m">{html.escape(view.about)}</span>' if view.about else ""
     bar = (
@@ -70,7 +70,7 @@ def head(view: View) -> str:
 # ── curves ──────────────────────────────────────────────────────────────────────────────
 
 
-def curves(view: View) -> str:
+def curves(view: RunView) -> str:
     """A picture of each metric that has more than one point."""
     figures = metric_series(view)
     drawn = [_figure(view, name, by_rank) for name, by_rank in figures[:MOST_CURVES]]
@@ -81,7 +81,7 @@ def curves(view: View) -> str:
     return f'<div class="curves">{"".join(drawn)}{rest}</div>'
 
 
-def metric_series(view: View) -> list[tuple[str, dict[int, Series]]]:
+def metric_series(view: RunView) -> list[tuple[str, dict[int, Series]]]:
     """Metrics worth a curve, with the series of each rank that has one."""
     found: dict[str, dict[int, Series]] = {}
     for rank, now in sorted(view.ranks.items()):
@@ -99,7 +99,7 @@ def _drawn(name: str, by_rank: tuple[tuple[int, Series], ...], is_log: bool) -> 
     return curve(name, dict(by_rank), is_log=is_log)
 
 
-def _figure(view: View, name: str, by_rank: dict[int, Series]) -> str:
+def _figure(view: RunView, name: str, by_rank: dict[int, Series]) -> str:
     each = tuple(by_rank.items())
     is_log = suits_log(by_rank)
     caption = f'<div class="m small">{html.escape(title(name, by_rank))}</div>'
@@ -118,7 +118,7 @@ def _is_positive(series: Iterable[Series]) -> bool:
 # ── output ──────────────────────────────────────────────────────────────────────────────
 
 
-def output(view: View) -> str:
+def output(view: RunView) -> str:
     """Everything printed and displayed, with a tab for each rank when there are several."""
     entries = _entries(view)
     if not entries:
@@ -136,7 +136,7 @@ def output(view: View) -> str:
     return f'<style>{rules}</style><div class="tabs">{tabs}{body}</div>'
 
 
-def live_tabs(view: View) -> str:
+def live_tabs(view: RunView) -> str:
     """Tabs for panes that are other widgets of the same box."""
     there = sorted(view.ranks)
     rules = "".join(
@@ -159,7 +159,7 @@ def _tabs(there: Sequence[int], name: str) -> str:
     )
 
 
-def _entries(view: View) -> str:
+def _entries(view: RunView) -> str:
     """Lines as preformatted text in groups of the same ranks, figures between them."""
     parts: list[str] = []
     group: list[str] = []
@@ -182,7 +182,7 @@ def _entries(view: View) -> str:
         if entry is None:
             end_group()
             groups.append(_cut(view))
-        elif isinstance(entry, Line):
+        elif isinstance(entry, OutputLine):
             if entry.ranks != of:
                 end_group()
                 of = entry.ranks
@@ -194,7 +194,7 @@ def _entries(view: View) -> str:
     return "".join(parts)
 
 
-def _cut(view: View) -> str:
+def _cut(view: RunView) -> str:
     return f'<span class="m">{html.escape(cut_words(view))}\n</span>'
 
 
@@ -203,14 +203,14 @@ def _classes(of: tuple[int, ...], everybody: tuple[int, ...]) -> str:
     return "a" if of == everybody else " ".join(f"r{rank}" for rank in of)
 
 
-def _line(line: Line) -> str:
+def _line(line: OutputLine) -> str:
     text = coloured(line.text)
     if line.stream == "stderr":
         text = f'<span class="e">{text}</span>'
     return f"<b>{label(line.ranks)}</b> {text}\n"
 
 
-def shown(entry: Shown, classes: str = "", name: str = "") -> str:
+def shown(entry: DisplayedObject, classes: str = "", name: str = "") -> str:
     """What ranks displayed, as their own, in an element with a `name` to be found by."""
     body = _rich(tuple(entry.data.items()), f"figure of {count_ranks(entry.ranks)}")
     known = f' id="{html.escape(name)}"' if name else ""
@@ -222,7 +222,7 @@ def _rich(data: tuple[tuple[str, str], ...], what: str) -> str:
     return rich_html(dict(data), what)
 
 
-def lines_html(lines: Iterable[Line | str]) -> str:
+def lines_html(lines: Iterable[OutputLine | str]) -> str:
     """Lines alone, and remarks between them, as they are shown live."""
     return (
         '<div class="out"><pre>'
@@ -239,7 +239,7 @@ def lines_html(lines: Iterable[Line | str]) -> str:
 # ── the end ─────────────────────────────────────────────────────────────────────────────
 
 
-def foot(view: View) -> str:
+def foot(view: RunView) -> str:
     """Notes, and in small print what was sent, with the manifest folded away."""
     notes = "".join(f'<div class="sec">{html.escape(note)}</div>' for note in view.notes)
     if view.manifest_open:
@@ -253,7 +253,7 @@ def foot(view: View) -> str:
     return f'{notes}<div class="sec small m">{small}</div>'
 
 
-def _manifest(view: View) -> str:
+def _manifest(view: RunView) -> str:
     if not view.manifest:
         return ""
     heads = "".join(f'<th scope="col" {LEFT}>{column}</th>' for column in MANIFEST_COLUMNS)

@@ -16,9 +16,16 @@ import msgspec
 
 from skyward_nb.picture.wording import headline, remarks
 from skyward_nb.protocol.events import Gpu
+from skyward_nb.view.run_view import (
+    DisplayedObject,
+    OutputLine,
+    RankState,
+    RunState,
+    RunView,
+    laid_out,
+)
 from skyward_nb.view.series import Series, thinned
 from skyward_nb.view.stragglers import behind
-from skyward_nb.view.view import Line, RankState, RunState, Shown, View, laid_out
 
 MIME = "application/vnd.skyward.run+json"
 _MOST_TEXT = 10_000
@@ -146,7 +153,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[Name, ...]
 
 
-def record_of(view: View) -> Record:
+def record_of(view: RunView) -> Record:
     """The record of a view."""
     late = behind(view.ranks) if view.ended is None else {}
     return Record(
@@ -180,7 +187,7 @@ def record_of(view: View) -> Record:
     )
 
 
-def _cost(view: View) -> Cost | None:
+def _cost(view: RunView) -> Cost | None:
     if (bill := view.bill) is None:
         return None
     spent = bill.spent(view.wall + (view.now if view.ended is None else view.ended))
@@ -193,7 +200,7 @@ def _cost(view: View) -> Cost | None:
     )
 
 
-def as_json(view: View) -> dict[str, Any]:
+def as_json(view: RunView) -> dict[str, Any]:
     """The record as front ends get it: JSON's own types; what is not finite is null."""
     return msgspec.json.decode(msgspec.json.encode(record_of(view)))
 
@@ -207,24 +214,24 @@ def schema() -> bytes:
     return msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n"
 
 
-def anchor(view: View, index: int) -> str:
+def anchor(view: RunView, index: int) -> str:
     """The id of the element that shows entry `index` in the HTML."""
     return f"{group(view)}-{index}"
 
 
-def group(view: View) -> str:
+def group(view: RunView) -> str:
     """A name for what belongs to this run in a page."""
     return f"sky-{view.run.replace('/', '-') or 'run'}"
 
 
-def _most_points(view: View) -> int:
+def _most_points(view: RunView) -> int:
     """Points of each curve, so that there are not too many in all; 0 for none at all."""
     curves = sum(len(now.series) for now in view.ranks.values())
     most = _MOST_POINTS // max(1, curves)
     return most if most >= _FEWEST_POINTS else 0
 
 
-def _rank(view: View, rank: int, late: str) -> RankRecord:
+def _rank(view: RunView, rank: int, late: str) -> RankRecord:
     now = view.ranks[rank]
     most = _most_points(view)
     sample = now.telemetry
@@ -253,7 +260,7 @@ def _curve(series: Series) -> Curve:
     return Curve(series.steps, series.means, series.stride, series.missing)
 
 
-def _output(view: View) -> tuple[Text | Figure | Cut, ...]:
+def _output(view: RunView) -> tuple[Text | Figure | Cut, ...]:
     found: list[Text | Figure | Cut] = []
     lines: list[str] = []
     of: tuple[tuple[int, ...], str] = ((), "")
@@ -267,7 +274,7 @@ def _output(view: View) -> tuple[Text | Figure | Cut, ...]:
         if entry is None:
             end_lines()
             found.append(Cut(view.cut, view.logs))
-        elif isinstance(entry, Line):
+        elif isinstance(entry, OutputLine):
             if (entry.ranks, entry.stream) != of:
                 end_lines()
                 of = entry.ranks, entry.stream
@@ -279,7 +286,7 @@ def _output(view: View) -> tuple[Text | Figure | Cut, ...]:
     return tuple(found)
 
 
-def _figure(view: View, index: int, entry: Shown) -> Figure:
+def _figure(view: RunView, index: int, entry: DisplayedObject) -> Figure:
     short = {
         mime: text
         for mime, text in entry.data.items()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from skyward_nb.picture.colours import plain
-from skyward_nb.picture.oneline import of_the_run
+from skyward_nb.picture.one_line import of_the_run
 from skyward_nb.picture.wording import (
     EACH_RANK,
     MANIFEST_COLUMNS,
-    RankRow,
+    RankSummary,
     clock,
     columns,
     cut_words,
@@ -21,10 +21,10 @@ from skyward_nb.picture.wording import (
     step_rows,
     time_words,
 )
-from skyward_nb.view.view import Entry, Line, View, laid_out
+from skyward_nb.view.run_view import Entry, OutputLine, RunView, laid_out
 
 
-def as_text(view: View) -> str:
+def as_text(view: RunView) -> str:
     """The whole view as plain text."""
     about = f" · {view.about}" if view.about else ""
     lines = [f"{headline(view)} · {time_words(view)}{about}"]
@@ -40,12 +40,12 @@ def as_text(view: View) -> str:
     return "\n".join(lines)
 
 
-def rank_text(view: View) -> list[str]:
+def rank_text(view: RunView) -> list[str]:
     """A line for each row of ranks, its loops and figures."""
     return [_row_text(row) for row in rank_rows(view)]
 
 
-def _row_text(row: RankRow) -> str:
+def _row_text(row: RankSummary) -> str:
     words = [bar.words for bar in row.bars]
     words += [f"{name} {value}" for name, value in row.metrics.items()]
     words += [
@@ -56,13 +56,13 @@ def _row_text(row: RankRow) -> str:
     return f"  {label(row.ranks)}{state} {'  '.join(words)}".rstrip()
 
 
-def output_text(view: View) -> list[str]:
+def output_text(view: RunView) -> list[str]:
     """Every line with its ranks, and a word on what was displayed."""
     return [cut_words(view) if entry is None else _entry_text(entry) for _, entry in laid_out(view)]
 
 
 def _entry_text(entry: Entry) -> str:
-    if isinstance(entry, Line):
+    if isinstance(entry, OutputLine):
         return f"{label(entry.ranks)} {plain(entry.text)}".rstrip()
     return f"{label(entry.ranks)} {entry.data.get('text/plain') or kinds(entry.data)}"
 
@@ -72,14 +72,14 @@ def kinds(data: dict[str, str]) -> str:
     return f"({', '.join(data) or 'nothing'})"
 
 
-def manifest_text(view: View) -> list[str]:
+def manifest_text(view: RunView) -> list[str]:
     """The manifest as lines, when it is what was asked for."""
     if not view.manifest_open or not view.manifest:
         return []
     return [f"  {line}" for line in columns([MANIFEST_COLUMNS, *manifest_rows(view)])]
 
 
-def closing_text(view: View) -> list[str]:
+def closing_text(view: RunView) -> list[str]:
     """What is to be said when lines were printed as they came: how it ended, and notes."""
     rows = [_row_text(row) for row in rank_rows(view) if row.bars or row.metrics]
     if len(rows) > EACH_RANK:
@@ -88,7 +88,7 @@ def closing_text(view: View) -> list[str]:
     return [_ending(view), *rows, *manifest_text(view), *told]
 
 
-def _ending(view: View) -> str:
+def _ending(view: RunView) -> str:
     """How it ended, and after what time."""
     words, seconds = headline(view), clock(max(0.0, of_the_run(view).took))
     if view.state == "finished" and view.ranks and words.endswith(" finished"):

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from skyward_nb.names.ledger import Row
+from skyward_nb.names.ledger import ManifestRow
 from skyward_nb.picture.scales import compact
 from skyward_nb.protocol.events import Gpu, Progress
+from skyward_nb.view.run_view import MOST_METRICS, RankView, RunView, cost_words
 from skyward_nb.view.stragglers import behind, current, imbalance
-from skyward_nb.view.view import MOST_METRICS, RankView, View, cost_words
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.ranks import spell_ranks
-from skyward_nb.words.reading import clock
+from skyward_nb.words.units import clock
 
 EACH_RANK = 16
 """So many ranks have a row each while they run; of more, those that do alike share one."""
@@ -35,7 +35,7 @@ class BarRow:
 
 
 @dataclass(frozen=True)
-class RankRow:
+class RankSummary:
     """What is told of a rank, or of several that tell the same."""
 
     ranks: tuple[int, ...]
@@ -50,7 +50,7 @@ class RankRow:
     is_late: bool = False
 
 
-def headline(view: View) -> str:
+def headline(view: RunView) -> str:
     """What is going on, in a few words."""
     if view.headline:
         return view.headline
@@ -58,14 +58,14 @@ def headline(view: View) -> str:
     return f"{view.title}: {stage}" if stage and view.ended is None else view.title
 
 
-def _stages(view: View) -> str:
+def _stages(view: RunView) -> str:
     """What ranks are busy with beside the cell, when that holds for all that still run."""
     going = [now for now in view.ranks.values() if now.state == "running"]
     stages = {now.stage for now in going}
     return stages.pop() if len(stages) == 1 else ""
 
 
-def time_words(view: View) -> str:
+def time_words(view: RunView) -> str:
     """How long it took, or has taken, how long it may still take, and what the pool costs."""
     going = [
         (now, bar)
@@ -89,7 +89,7 @@ def label(ranks: tuple[int, ...]) -> str:
 # ── ranks ───────────────────────────────────────────────────────────────────────────────
 
 
-def rank_rows(view: View) -> list[RankRow]:
+def rank_rows(view: RunView) -> list[RankSummary]:
     """A row for each rank with something to tell; those that tell the same share one.
 
     While few ranks run each has its own.
@@ -109,7 +109,7 @@ def rank_rows(view: View) -> list[RankRow]:
     return rows
 
 
-def _rank_row(view: View, ranks: tuple[int, ...], late: dict[int, str]) -> RankRow:
+def _rank_row(view: RunView, ranks: tuple[int, ...], late: dict[int, str]) -> RankSummary:
     views = [view.ranks[rank] for rank in ranks]
     nodes = {view.nodes.get(rank, 0) for rank in ranks}
     names = list(dict.fromkeys(name for now in views for name in now.metrics))
@@ -117,7 +117,7 @@ def _rank_row(view: View, ranks: tuple[int, ...], late: dict[int, str]) -> RankR
     samples = [now.telemetry for now in views if now.telemetry and view.ended is None]
     cpus = [sample.cpu for sample in samples if sample.cpu is not None]
     gpus = [sample.gpu for sample in samples if sample.gpu]
-    return RankRow(
+    return RankSummary(
         ranks=ranks,
         node=spell_ranks(nodes) if len(set(view.nodes.values())) > 1 else "",
         state="" if state in ("done", "running") else state,
@@ -211,7 +211,7 @@ def _count(value: float, unit: str) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:,.4g}"
 
 
-def remarks(view: View) -> tuple[str, ...]:
+def remarks(view: RunView) -> tuple[str, ...]:
     """Sentences on the ranks as a whole."""
     found: list[str] = []
     if view.ended is not None:
@@ -229,7 +229,7 @@ def remarks(view: View) -> tuple[str, ...]:
     return tuple(found)
 
 
-def peak_words(view: View) -> tuple[str, ...]:
+def peak_words(view: RunView) -> tuple[str, ...]:
     """The most memory that a rank was seen to use, told in the end."""
     if view.ended is None:
         return ()
@@ -237,7 +237,7 @@ def peak_words(view: View) -> tuple[str, ...]:
     return (f"memory of a rank at most {spell_size(peak)}",) if peak else ()
 
 
-def ready_words(view: View) -> tuple[str, ...]:
+def ready_words(view: RunView) -> tuple[str, ...]:
     """What readying nodes took, step by step, each as long as it took them all; told once it is over."""
     if view.bill is None or (view.state == "starting" and view.ended is None):
         return ()
@@ -256,7 +256,7 @@ def ready_words(view: View) -> tuple[str, ...]:
 # ── nodes ───────────────────────────────────────────────────────────────────────────────
 
 
-def step_rows(view: View) -> list[tuple[str, ...]]:
+def step_rows(view: RunView) -> list[tuple[str, ...]]:
     """How far nodes are on the way to ranks: a row for those of one machine, a cell for each step."""
     rows: list[tuple[str, ...]] = []
     for nodes, steps in sorted(view.steps.items()):
@@ -275,9 +275,9 @@ def step_rows(view: View) -> list[tuple[str, ...]]:
     return rows
 
 
-def sent_words(rows: Sequence[Row], size: int) -> tuple[str, ...]:
+def sent_words(rows: Sequence[ManifestRow], size: int) -> tuple[str, ...]:
     """What of a manifest was sent, `size` bytes in all, and how many names were not, and why."""
-    by_status: dict[str, list[Row]] = {}
+    by_status: dict[str, list[ManifestRow]] = {}
     for row in rows:
         by_status.setdefault(row.status, []).append(row)
     words: list[str] = []
@@ -295,9 +295,9 @@ def sent_words(rows: Sequence[Row], size: int) -> tuple[str, ...]:
 MANIFEST_COLUMNS = ("name", "type", "size", "what happens", "packed in")
 
 
-def manifest_rows(view: View) -> list[tuple[str, ...]]:
+def manifest_rows(view: RunView) -> list[tuple[str, ...]]:
     """Cells of the manifest, largest first, with a remark where some are left out."""
-    rows: list[Row] = sorted(view.manifest, key=lambda row: (-row.size, row.name))
+    rows: list[ManifestRow] = sorted(view.manifest, key=lambda row: (-row.size, row.name))
     would = {"sent": "would be sent", "removed": "would be removed"} if view.manifest_open else {}
     cells = [
         (
@@ -324,7 +324,7 @@ def columns(table: Iterable[Sequence[str]]) -> list[str]:
     ]
 
 
-def cut_words(view: View) -> str:
+def cut_words(view: RunView) -> str:
     """What to say where lines were left out."""
     how = f": {view.logs}" if view.logs else ""
     return f"… {view.cut:,} lines not shown{how} …"

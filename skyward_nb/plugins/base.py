@@ -27,7 +27,7 @@ PLUGINS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class RankContext:
     """What a plugin may know when it readies a rank: its place, and this process's means.
 
     `threads` is its share of the machine's processors, one at least; `rendezvous_fd` is, on the
@@ -72,7 +72,7 @@ class Plugin(Protocol):
         """Environment variables of a rank; pure."""
         ...
 
-    def enter(self, place: Place, options: dict[str, str]) -> AbstractContextManager[None]:
+    def enter(self, place: RankContext, options: dict[str, str]) -> AbstractContextManager[None]:
         """Ready the framework in this process; leaving undoes it, also after a cut.
 
         Once per generation, in the order of `FRAMEWORKS`, and left in the opposite order. What it

@@ -15,7 +15,7 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import FRAMEWORKS
 from skyward_nb.words.masking import MASK, is_secret
 from skyward_nb.words.mig import parse_mig
-from skyward_nb.words.reading import near_words, read_duration
+from skyward_nb.words.units import near_words, read_duration
 
 Backend = Literal["auto", "gloo", "nccl"]
 KerasBackend = Literal["jax", "torch", "tensorflow"]

@@ -39,7 +39,7 @@ _PACKAGES = (
     "/torch/nn/parallel/distributed.py",
     "/jax/experimental/multihost_utils.py",
     _SYNC,
-    "/skyward_nb/pickling/foreign.py",
+    "/skyward_nb/pickling/reducers.py",
     _TENSORFLOW,
     "/tf_keras/src/",
 )
@@ -75,7 +75,7 @@ _COMPUTING = (
 _ALIKE = {
     (_SYNC, "barrier"): "sky.barrier",
     (_SYNC, "mesh"): "sky.mesh",
-    ("/skyward_nb/pickling/foreign.py", "_jax_array"): A_COMPUTATION_OF_JAX,
+    ("/skyward_nb/pickling/reducers.py", "_jax_array"): A_COMPUTATION_OF_JAX,
     ("/torch/nn/parallel/distributed.py", "__init__"): "DistributedDataParallel",
     ("/torch/nn/parallel/distributed.py", "forward"): "DistributedDataParallel.forward",
     ("/torch/distributed/_functional_collectives.py", "wait_tensor"): "wait_tensor",

@@ -17,8 +17,8 @@ from types import FrameType
 from typing import Any
 
 from skyward_nb.compat import accelerate_private
-from skyward_nb.plugins.base import Place, PlainPlugin
-from skyward_nb.runtime import outlet
+from skyward_nb.plugins.base import PlainPlugin, RankContext
+from skyward_nb.runtime import event_sink
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.spec import PoolSpec
 
@@ -57,7 +57,7 @@ class HuggingFacePlugin(PlainPlugin):
         return on_cpu | ({_TOKEN: token} if token else {})
 
     @contextmanager
-    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+    def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
         """Have each Accelerator find the group that there is."""
         del place, options
         import accelerate
@@ -101,10 +101,10 @@ def _seeing_all(make: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, cpu: bool = False, **kwargs: Any) -> None:  # noqa: N807 - what it is
         nonlocal met_in
         if not _has_lost_its_group():
-            met_in = outlet.run()
-        elif met_in != outlet.run() and not _is_own(sys._getframe(1)):
+            met_in = event_sink.run()
+        elif met_in != event_sink.run() and not _is_own(sys._getframe(1)):
             accelerate_private.forget_processes(self)
-            met_in = outlet.run()
+            met_in = event_sink.run()
         make(self, cpu or os.environ.get(_USE_CPU) == "true", **kwargs)
 
     return __init__

@@ -18,10 +18,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.compat import jax_private
-from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh, nccl_kept_to, own_interface
+from skyward_nb.plugins.base import (
+    PlainPlugin,
+    RankContext,
+    check_mesh,
+    nccl_kept_to,
+    own_interface,
+)
 from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
-from skyward_nb.plugins.wires import Wires, await_listener, past_proxies
-from skyward_nb.runtime.groups import entered
+from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener, past_proxies
+from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes, axes_of
@@ -35,7 +41,7 @@ _TRUE, _FALSE = ("1", "true", "yes", "on", "t", "y"), ("0", "false", "no", "off"
 _PROXY_CHECK = "jax_check_proxy_envs"
 """It warns of proxies, which are not asked for the pool's own nodes."""
 
-_wires = Wires()
+_wires = FrameworkSockets()
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class JaxPlugin(PlainPlugin):
         return env | (on_cpu if "cpus" in options else nccl_kept_to(own_interface(info)))
 
     @contextmanager
-    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+    def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
         """Join all ranks and make their devices known; raises what JAX raises."""
         import jax
         import jax.extend.backend

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.compat import keras_private
-from skyward_nb.plugins.base import Place, PlainPlugin
+from skyward_nb.plugins.base import PlainPlugin, RankContext
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import FRAMEWORKS
 from skyward_nb.words.info import InstanceInfo
@@ -55,7 +55,7 @@ class KerasPlugin(PlainPlugin):
         return {"KERAS_BACKEND": options["backend"]}
 
     @contextmanager
-    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+    def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
         """Set the distribution; raises RuntimeError where Keras was imported with another backend."""
         import keras
 

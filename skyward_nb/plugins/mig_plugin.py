@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from skyward_nb.plugins.base import Place, PlainPlugin
+from skyward_nb.plugins.base import PlainPlugin, RankContext
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.spec import PoolSpec
@@ -44,7 +44,7 @@ class MigPlugin(PlainPlugin):
         }
 
     @contextmanager
-    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+    def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
         """There is nothing to ready."""
         del place, options
         yield

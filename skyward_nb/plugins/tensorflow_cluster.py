@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from skyward_nb.compat import tensorflow_private
-from skyward_nb.plugins.gate import gate
-from skyward_nb.plugins.wires import past_proxies
+from skyward_nb.plugins.connection_gate import gate
+from skyward_nb.plugins.framework_sockets import past_proxies
 from skyward_nb.words.info import InstanceInfo
 
 _JOIN, _REJOIN = 120.0, 8.0

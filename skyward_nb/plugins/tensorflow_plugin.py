@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from skyward_nb.compat import tensorflow_private
-from skyward_nb.plugins.base import Place, PlainPlugin
+from skyward_nb.plugins.base import PlainPlugin, RankContext
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
 from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, Cluster, quiet, workers
-from skyward_nb.runtime.groups import entered
+from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes
@@ -57,7 +57,7 @@ class TensorflowPlugin(PlainPlugin):
         return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers(info)}, "task": task})}
 
     @contextmanager
-    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+    def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
         """Join the cluster, or begin anew in it; raises what TensorFlow raises."""
         del options
         if _cluster.server is None:
@@ -99,7 +99,7 @@ class TensorflowPlugin(PlainPlugin):
         }
 
 
-def _share_out(place: Place) -> None:
+def _share_out(place: RankContext) -> None:
     """This rank's share of processors and GPUs; before anything is computed."""
     import tensorflow as tf
 

@@ -17,19 +17,25 @@ from datetime import timedelta
 from typing import Any
 
 from skyward_nb.compat import torch_private
-from skyward_nb.plugins.base import Place, PlainPlugin, check_mesh, nccl_kept_to, own_interface
+from skyward_nb.plugins.base import (
+    PlainPlugin,
+    RankContext,
+    check_mesh,
+    nccl_kept_to,
+    own_interface,
+)
+from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener
 from skyward_nb.plugins.torch_ddp import groups_go_last
 from skyward_nb.plugins.torch_forming import Forming
-from skyward_nb.plugins.wires import Wires, await_listener
-from skyward_nb.runtime.groups import entered
-from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime.instance import instance_info
+from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes, axes_of
 from skyward_nb.words.mig import own_slice
 from skyward_nb.words.spec import PoolSpec
 
 _JOIN = timedelta(seconds=120)
-_wires = Wires()
+_wires = FrameworkSockets()
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class TorchPlugin(PlainPlugin):
         return {"GLOO_SOCKET_IFNAME": own, **nccl_kept_to(own)} if own else {}
 
     @contextmanager
-    def enter(self, place: Place, options: dict[str, str]) -> Generator[None]:
+    def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
         """Form the process group of this generation; raises what torch raises."""
         import torch
         import torch.distributed as dist

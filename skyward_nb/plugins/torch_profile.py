@@ -19,7 +19,7 @@ import msgspec
 from skyward_nb.compat.torch_private import is_profiled
 from skyward_nb.plugins.growth import Guard
 from skyward_nb.plugins.torch_trace import Trace, communication, for_all, read
-from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime.instance import instance_info
 from skyward_nb.store.blobs import free_memory
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.profile import CommProfile

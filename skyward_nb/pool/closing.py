@@ -12,7 +12,7 @@ from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.state import PoolPhase
 from skyward_nb.protocol.commands import Stop
 from skyward_nb.providers.base import AgentGone, MachineEnded
-from skyward_nb.providers.loop import release
+from skyward_nb.providers.loop_thread import release
 from skyward_nb.words.errors import MachineLost, PoolError
 
 _STOP_LIMIT = 2.0

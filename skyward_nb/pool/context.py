@@ -11,22 +11,22 @@ from collections import deque
 import psutil
 from msgspec.structs import replace
 
-from skyward_nb.logs.nodelog import NodeLog, agent_logs
+from skyward_nb.logs.node_log import NodeLog, agent_logs
 from skyward_nb.names.ledger import Ledger
 from skyward_nb.plugins.base import uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.pace import Pace
+from skyward_nb.pool.machine_stores import MachineStores
+from skyward_nb.pool.run_clock import RunClock
 from skyward_nb.pool.state import PoolState
 from skyward_nb.pool.state_lock import StateLock
-from skyward_nb.pool.stores import Stores
 from skyward_nb.protocol.commands import PluginUse
-from skyward_nb.protocol.events import Event, Noted, Phase, Priced, Step
-from skyward_nb.protocol.parts import Client
+from skyward_nb.protocol.events import CostChanged, Event, Phase, Remark, Step
+from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import Provider, Tell, Told
 from skyward_nb.words.errors import BudgetSpent, PoolError
-from skyward_nb.words.nodes import NodeWord
+from skyward_nb.words.node_log_entry import NodeLogEntry
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
@@ -51,7 +51,7 @@ class PoolContext:
         )
         self.state: PoolState = PoolState(tuple(range(spec.world_size)))
         self.lock: StateLock = StateLock()
-        self.pace: Pace = Pace()
+        self.pace: RunClock = RunClock()
         self.lines: Lines = Lines(self.client, spec.heartbeat, spec.idle, self.lock)
         self.plugins: tuple[PluginUse, ...] = uses_of(spec)
         self.generations: Generations = Generations(
@@ -68,7 +68,7 @@ class PoolContext:
         self.over: tuple[float, float] | None = None
         """Where it is gone for that: `max_cost`, and what was spent."""
         self.known_ledger: Ledger | None = None
-        self.known_stores: Stores | None = None
+        self.known_stores: MachineStores | None = None
 
     # ── what there is once machines are ─────────────────────────────────────────────────
 
@@ -80,22 +80,24 @@ class PoolContext:
         return self.known_ledger
 
     @property
-    def stores(self) -> Stores:
+    def stores(self) -> MachineStores:
         """What lies where; there is that once the pool has machines."""
         if self.known_stores is None:
             here = self.provider.shares_files
             machines, homes = self.generations.machines, self.generations.homes
             # No shorter than lines are waited for, and agents wait for us.
             patience = self.spec.idle
-            self.known_stores = Stores(machines, self.spec.slots, homes, patience, is_here=here)
+            self.known_stores = MachineStores(
+                machines, self.spec.slots, homes, patience, is_here=here
+            )
         return self.known_stores
 
     # ── how others find it ──────────────────────────────────────────────────────────────
 
     @property
-    def entry(self) -> registry.Entry:
+    def entry(self) -> registry.PoolEntry:
         """How other processes find it."""
-        return registry.Entry(
+        return registry.PoolEntry(
             pool_id=self.pool_id,
             spec=self.spec,
             notebook=self.client.notebook,
@@ -165,10 +167,10 @@ class PoolContext:
 
     def telling(self, watch: Watch) -> tuple[Tell, Watch]:
         """What hears what goes on on the loop thread, and what gives that to `watch` on this one."""
-        said = deque[Phase | Step | Noted | Priced]()
+        said = deque[Phase | Step | Remark | CostChanged]()
 
         def tell(word: Told) -> None:
-            if isinstance(word, NodeWord):
+            if isinstance(word, NodeLogEntry):
                 self.nodelog.write(word)
             else:
                 said.append(word)
@@ -176,7 +178,7 @@ class PoolContext:
         def hear(event: Event | None) -> None:
             while said:
                 first = said.popleft()
-                if isinstance(first, Priced):
+                if isinstance(first, CostChanged):
                     self.bill = first.bill
                 watch(first)
             watch(event)

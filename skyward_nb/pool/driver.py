@@ -17,17 +17,17 @@ from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunLeft
-from skyward_nb.pool.run import Run
+from skyward_nb.pool.run import ActiveRun
 from skyward_nb.pool.state import Action, Deliver, Ended, Incoming, Send, SigInt
 from skyward_nb.protocol.commands import Sample
-from skyward_nb.protocol.events import Event, RankLost, WasCut
+from skyward_nb.protocol.events import CommunicationCut, Event, RankLost
 from skyward_nb.words.errors import PoolBusy
 
 _FOLLOWS = 0.1
 """Seconds between two looks of a thread that waits for one that listens."""
 _CUT_LIMIT = 2.0
 
-RunWatch = Callable[[Run, Event | None], None]
+RunWatch = Callable[[ActiveRun, Event | None], None]
 """Hears what has come for a run; None when a tick of time has passed."""
 
 
@@ -40,10 +40,10 @@ class Driver:
         self._lock = context.lock
         self._lines = context.lines
         self._closing = closing
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, ActiveRun] = {}
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
 
-    def add(self, run: Run) -> None:
+    def add(self, run: ActiveRun) -> None:
         """A run was begun."""
         self._runs[run.number] = run
         self._state.runs[run.number] = run.state
@@ -52,7 +52,7 @@ class Driver:
         else:
             self._lines.nudge()
 
-    def remove(self, run: Run) -> None:
+    def remove(self, run: ActiveRun) -> None:
         """A run is finished."""
         with self._lock:
             self._runs.pop(run.number, None)
@@ -93,7 +93,10 @@ class Driver:
     # ── listening for runs ──────────────────────────────────────────────────────────────
 
     def conduct(
-        self, runs: Collection[Run], watch: RunWatch, until: Callable[[], bool] = lambda: False
+        self,
+        runs: Collection[ActiveRun],
+        watch: RunWatch,
+        until: Callable[[], bool] = lambda: False,
     ) -> None:
         """Take part in listening until one of these runs is over, or `until` says so.
 
@@ -113,7 +116,9 @@ class Driver:
                 self._take_in(runs, watch)
         self._take_in(runs, watch, ticks=False)
 
-    def _listen(self, runs: Collection[Run], watch: RunWatch, until: Callable[[], bool]) -> None:
+    def _listen(
+        self, runs: Collection[ActiveRun], watch: RunWatch, until: Callable[[], bool]
+    ) -> None:
         """Listen for all runs until one of these is over."""
         self._lines.begin_listening()
         while not (self._state.has_ended or until() or any(run.is_over for run in runs)):
@@ -154,7 +159,7 @@ class Driver:
                 for run in self._runs.values():
                     run.inbox.append(event)
 
-    def _take_in(self, runs: Iterable[Run], watch: RunWatch, *, ticks: bool = True) -> None:
+    def _take_in(self, runs: Iterable[ActiveRun], watch: RunWatch, *, ticks: bool = True) -> None:
         """Give what has come for runs to their `watch`, or a tick where nothing has."""
         stopped = self._context.pace.stopped
         for run in runs:
@@ -227,7 +232,7 @@ class Driver:
         until = time.monotonic() + _CUT_LIMIT
         if self._state.awaits_cuts:
             for event in self._lines.pump(watch, until, interrupts=True):
-                if isinstance(event, WasCut):
+                if isinstance(event, CommunicationCut):
                     self.carry_out(self._state.handle(event, self._context.pace.now()))
                 if not self._state.awaits_cuts or isinstance(event, RankLost):
                     break

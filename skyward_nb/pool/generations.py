@@ -10,11 +10,18 @@ from msgspec.structs import replace
 from skyward_nb.plugins.base import find_plugin
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link
-from skyward_nb.pool.probing import meet
-from skyward_nb.pool.reachable import Apart
+from skyward_nb.pool.reachability import MachinesUnreachable
+from skyward_nb.pool.reachability_probe import meet
 from skyward_nb.pool.state import PoolState, SigInt
 from skyward_nb.protocol.commands import Fork, PluginUse, Reform, Reserve
-from skyward_nb.protocol.events import Began, Hello, RankLost, RankReady, RankRefused, Reserved
+from skyward_nb.protocol.events import (
+    Hello,
+    RankLost,
+    RankReady,
+    RankRefused,
+    Reserved,
+    RunBegan,
+)
 from skyward_nb.providers.base import Machine
 from skyward_nb.words.errors import StartError
 from skyward_nb.words.info import LOOPBACK, RENDEZVOUS, InstanceInfo, place
@@ -181,13 +188,13 @@ class Generations:
         if len(names) == 1:
             return
         try:
-            doors = meet(names, self._lines, watch)
-        except Apart as apart:
+            endpoints = meet(names, self._lines, watch)
+        except MachinesUnreachable as apart:
             if self._spec.cluster:
                 self._homes = {}
                 raise StartError(self._spec.name, f"{apart}. {_ADVICE}") from None
             return
-        places = ((door.address, door.interface) for door in doors)
+        places = ((endpoint.address, endpoint.interface) for endpoint in endpoints)
         self._homes = dict(zip(names, places, strict=True))
 
     def _placed(self, reserved: Reserved) -> bool:
@@ -216,7 +223,7 @@ class Generations:
             )
 
 
-def unseen_of(hellos: Sequence[Hello]) -> tuple[Began | None, tuple[int, ...]]:
+def unseen_of(hellos: Sequence[Hello]) -> tuple[RunBegan | None, tuple[int, ...]]:
     """The run that goes on, or whose end nobody has seen; and those of its ranks that never heard of it.
 
     Whoever began it may have told some machines and not others of its beginning, or of its having been seen.

@@ -16,7 +16,7 @@ from skyward_nb.pool.generations import unseen_of
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.pool.renewal import Renewal
-from skyward_nb.pool.runs import Runs
+from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.state import Incoming
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.protocol.events import Event, Hello, Phase, RankLost, Step
@@ -43,7 +43,7 @@ class Lifecycle:
         context: PoolContext,
         closing: Closing,
         renewal: Renewal,
-        runs: Runs,
+        runs: RunExecutor,
         sources: SourceFinder,
     ) -> None:
         self._context = context

@@ -16,16 +16,24 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import wait
 from typing import Any, NoReturn, TypeVar
 
-from skyward_nb.pool.clients import spell_client
+from skyward_nb.pool.client_names import spell_client
+from skyward_nb.pool.event_selector import EventSelector
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.state import Incoming, SigInt
 from skyward_nb.pool.state_lock import StateLock
-from skyward_nb.pool.switchboard import Switchboard
 from skyward_nb.protocol.commands import Command
-from skyward_nb.protocol.events import Began, Event, Hello, Leaving, Phase, Pong, Refused
-from skyward_nb.protocol.parts import Client
+from skyward_nb.protocol.events import (
+    AttachRefused,
+    Event,
+    Hello,
+    Leaving,
+    Phase,
+    Pong,
+    RunBegan,
+)
+from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import AgentGone, Machine, MachineEnded, MachinesEnded
-from skyward_nb.providers.loop import LOOP, Work
+from skyward_nb.providers.loop_thread import LOOP, LoopTask
 
 T = TypeVar("T")
 Watch = Callable[[Event | None], None]
@@ -62,7 +70,7 @@ class Lines:
         """Hears who else conducts the pool; raises."""
         self.on_ended: Callable[[Link, MachineEnded], Iterable[Event]] | None = None
         """Hears that a machine is no more, and says what came of that; None where that ends the pool."""
-        self._board = Switchboard()
+        self._board = EventSelector()
         self._early: deque[Incoming] = deque()
         self._looked = 0.0
         self._machines: dict[Link, Machine] = {}
@@ -252,13 +260,13 @@ class Lines:
             with self._lock:
                 try:
                     found = self._board.read(ready)
-                    self._early.extend(each for each in found if not isinstance(each, Began))
+                    self._early.extend(each for each in found if not isinstance(each, RunBegan))
                 except LinkLost as lost:
                     self._lost(lost)
         event = self._early.popleft() if self._early else None
         if isinstance(event, Leaving):
             self.on_gone(f"its agent left: {event.why}")
-        if isinstance(event, Refused):
+        if isinstance(event, AttachRefused):
             self.on_refused(spell_client(event.client))
         return None if isinstance(event, Pong) else event
 
@@ -406,7 +414,7 @@ class _Cut:
         self.why = why
         self.since = since
         self.due = due
-        self.opening: Work[socket.socket] | None = None
+        self.opening: LoopTask[socket.socket] | None = None
         """The try that goes on."""
 
     def give_up(self) -> None:

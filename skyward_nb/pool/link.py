@@ -13,9 +13,9 @@ import time
 from collections import deque
 
 from skyward_nb.protocol.commands import Attach, Command, Ping
-from skyward_nb.protocol.events import Aside, Event, Hello, Leaving, LeftOut, Noticed
+from skyward_nb.protocol.events import Aside, Event, Hello, Leaving, LeftOut, ReclaimNotice
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
-from skyward_nb.protocol.parts import Client
+from skyward_nb.protocol.message_parts import Client
 
 _CHUNK = 1 << 18
 
@@ -48,7 +48,7 @@ class Link:
         """Whether the pool goes on with another machine when its own has ended."""
         self.is_over: bool = False
         """Whether its machine has ended for good, so that it is opened no more."""
-        self.noticed: Noticed | None = None
+        self.noticed: ReclaimNotice | None = None
         """That its machine is taken back, once that is known."""
         self._client = client
         self._patience = patience
@@ -131,7 +131,7 @@ class Link:
                     self._greet(event)
                 elif self.offset is not None and not isinstance(event, Aside):
                     self.offset += event.size if isinstance(event, LeftOut) else len(whole)
-                if isinstance(event, Noticed):
+                if isinstance(event, ReclaimNotice):
                     self.noticed = event
                 if not self._is_its_machines(event):
                     found.append(event)

@@ -11,7 +11,7 @@ from skyward_nb.names.ledger import Ledger, Plan
 from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pickling.pickler import code_names
 from skyward_nb.protocol.events import RankDone, RankLost
-from skyward_nb.protocol.parts import Packed, RunCard
+from skyward_nb.protocol.message_parts import Packed, RunCard
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RunRequest:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended, rank by rank; `lost_before` are ranks that were found dead at its start."""
 
     ranks: tuple[int, ...]

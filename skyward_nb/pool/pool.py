@@ -13,16 +13,16 @@ from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
 from skyward_nb.pool.lifecycle import Lifecycle
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.outcome import Outcome, RunRequest
-from skyward_nb.pool.registry import Entry
+from skyward_nb.pool.outcome import RunOutcome, RunRequest
+from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.pool.renewal import Renewal
-from skyward_nb.pool.run import Run
-from skyward_nb.pool.runs import Planned, Runs, unheard
+from skyward_nb.pool.run import ActiveRun
+from skyward_nb.pool.run_executor import Planned, RunExecutor, unheard
 from skyward_nb.pool.sending import Sending
-from skyward_nb.protocol.commands import Seen
+from skyward_nb.protocol.commands import RunSeen
 from skyward_nb.protocol.events import RankLost
 from skyward_nb.providers.base import Provider
-from skyward_nb.store.stores import ContentStore
+from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
@@ -53,7 +53,7 @@ class Pool:
         self.driver: Driver = Driver(context, self.closing)
         self.sending: Sending = Sending(context, self.closing, self.driver)
         self.renewal: Renewal = Renewal(context, self.closing, self.driver, self.sending)
-        self.runs: Runs = Runs(context, self.driver, self.sending, self.renewal)
+        self.runs: RunExecutor = RunExecutor(context, self.driver, self.sending, self.renewal)
         self.lifecycle: Lifecycle = Lifecycle(
             context, self.closing, self.renewal, self.runs, sources
         )
@@ -116,7 +116,7 @@ class Pool:
         return self.context.bill
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> PoolEntry:
         """How other processes find it."""
         return self.context.entry
 
@@ -152,7 +152,7 @@ class Pool:
         """Take notice of what happened between runs: the ranks that are gone. Raises `PoolError`."""
         return self.driver.look(watch)
 
-    def run(self, request: RunRequest, watch: Watch, planned: Planned = unheard) -> Outcome:
+    def run(self, request: RunRequest, watch: Watch, planned: Planned = unheard) -> RunOutcome:
         """Send what a run needs and have it run; returns however it ended. `planned` hears what is sent.
 
         What `look` took notice of before is put right first. Raises `PayloadError` before anything
@@ -166,7 +166,7 @@ class Pool:
         watch: Watch,
         planned: Planned = unheard,
         calm: contextlib.ExitStack | None = None,
-    ) -> Run:
+    ) -> ActiveRun:
         """Send what a run needs and let it run; `finish` is to be called, from any thread.
 
         From then on, while `calm` is open, an interrupt waits for who listens: none comes between.
@@ -175,7 +175,7 @@ class Pool:
         """
         return self.runs.begin(request, watch, planned, calm)
 
-    def finish(self, run: Run, watch: Watch) -> Outcome:
+    def finish(self, run: ActiveRun, watch: Watch) -> RunOutcome:
         """Wait for the end of a run that was begun, however it ends; raises `PoolError`."""
         return self.runs.finish(run, watch)
 
@@ -183,7 +183,7 @@ class Pool:
         """Interrupt the run of a number, or all that go on; from any thread."""
         self.driver.interrupt(run)
 
-    def clean(self, outcome: Outcome | None = None) -> None:
+    def clean(self, outcome: RunOutcome | None = None) -> None:
         """Drop results that were fetched, and of older values those beyond the spare room."""
         self.sending.clean(outcome)
 
@@ -193,4 +193,4 @@ class Pool:
         with self.context.lock:
             for link in self.lines.links if not state.runs else ():  # of those nobody has seen all
                 if link.offset is not None:
-                    link.send_later(Seen(state.last_run, link.offset))
+                    link.send_later(RunSeen(state.last_run, link.offset))

@@ -20,15 +20,15 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from skyward_nb.pool.clients import is_running
-from skyward_nb.protocol.commands import Inspect, Look
-from skyward_nb.protocol.events import Condition, Event, Stack
+from skyward_nb.pool.client_names import is_running
+from skyward_nb.protocol.commands import Inspect, QueryStatus
+from skyward_nb.protocol.events import AgentStatus, Event, Stack
 from skyward_nb.protocol.frames import event_frames, frame
-from skyward_nb.protocol.parts import Client
+from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import MachineEnded, MachinesEnded
 from skyward_nb.providers.folders import far_root, is_gone, runtime_root
 from skyward_nb.providers.orphans import is_ours
-from skyward_nb.store.stores import AgentGone
+from skyward_nb.store.content_store import AgentGone
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
@@ -38,7 +38,7 @@ _REACH = 20.0
 """Seconds in which a machine elsewhere is reached, or is not."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A pool that is alive; `started` in seconds since 1970, `notebook` is the one that made it.
 
     `program` says what made it where that was no notebook, `bill` what its machines cost.
@@ -65,7 +65,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return not self.spec.is_elsewhere
 
 
-def enter(entry: Entry) -> None:
+def enter(entry: PoolEntry) -> None:
     """List a pool whose agents have started; raises OSError where that cannot be written."""
     _answers(entry)
     path = _path(entry)
@@ -76,31 +76,31 @@ def enter(entry: Entry) -> None:
     new.rename(path)
 
 
-def remove(entry: Entry) -> None:
+def remove(entry: PoolEntry) -> None:
     """A pool is no more; one that was here took its entry with it."""
     if not entry.is_here:
         _answers(entry)
         _path(entry).unlink(missing_ok=True)
 
 
-def conducted(entry: Entry, client: Client) -> None:
+def conducted(entry: PoolEntry, client: Client) -> None:
     """Somebody goes on with a pool that is listed."""
     for there in _read(_path(entry)):
         if not entry.is_here:
             enter(replace(there, client=client))
 
 
-def left(entry: Entry, client: Client) -> None:
+def left(entry: PoolEntry, client: Client) -> None:
     """Whoever conducted a pool does so no more."""
     for there in _read(_path(entry)):
         if there.client == client and not entry.is_here:
             enter(replace(there, client=None))
 
 
-def give_up(entry: Entry) -> str:
+def give_up(entry: PoolEntry) -> str:
     """End what can be reached of a pool elsewhere, and forget it; what may run on, and costs."""
-    from skyward_nb.providers.loop import release
-    from skyward_nb.providers.table import PROVIDERS
+    from skyward_nb.providers.loop_thread import release
+    from skyward_nb.providers.provider_table import PROVIDERS
 
     try:
         return release(PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id))
@@ -110,23 +110,23 @@ def give_up(entry: Entry) -> str:
         remove(entry)
 
 
-def _path(entry: Entry) -> Path:
+def _path(entry: PoolEntry) -> Path:
     if entry.is_here:
         return runtime_root() / entry.pool_id / _FILE
     return far_root() / f"{entry.pool_id}.json"
 
 
-def _silence(entry: Entry) -> Path:
+def _silence(entry: PoolEntry) -> Path:
     """The file that is there since a pool elsewhere did not answer, for as long as it does not."""
     return far_root() / f"{entry.pool_id}.silent"
 
 
-def _answers(entry: Entry) -> None:
+def _answers(entry: PoolEntry) -> None:
     if not entry.is_here:
         _silence(entry).unlink(missing_ok=True)
 
 
-def _is_silent(entry: Entry, why: str) -> None:
+def _is_silent(entry: PoolEntry, why: str) -> None:
     """Note since when a pool that nobody here conducts does not answer, and `why`, where that is known."""
     if not entry.is_here and not entry.is_used and _path(entry).exists():
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -142,14 +142,14 @@ def _is_silent(entry: Entry, why: str) -> None:
                 os.utime(file.fileno(), ns=(before.st_mtime_ns, before.st_mtime_ns))
 
 
-def ended_of(entry: Entry) -> str:
+def ended_of(entry: PoolEntry) -> str:
     """The machines of a silent pool that were found to have ended, in words; empty where none was."""
     with contextlib.suppress(OSError):
         return _silence(entry).read_text()
     return ""
 
 
-def _is_over(entry: Entry) -> bool:
+def _is_over(entry: PoolEntry) -> bool:
     """Whether a pool elsewhere must have ended itself: it was silent for too long, or its time is over."""
     if entry.is_used:
         return False
@@ -161,13 +161,13 @@ def _is_over(entry: Entry) -> bool:
     return False
 
 
-def entries() -> list[Entry]:
+def entries() -> list[PoolEntry]:
     """The pools of this user that are alive, the youngest first; of those elsewhere, that may be.
 
     Where all may make folders, one of another user's may look like a pool: whoever went on with
     that would unpickle what he says.
     """
-    found: list[Entry] = []
+    found: list[PoolEntry] = []
     for path in runtime_root().glob(f"*/{_FILE}"):
         if is_ours(path.parent) and not is_gone(path.parent):
             found += _read(path)
@@ -180,22 +180,22 @@ def entries() -> list[Entry]:
     return sorted(found, key=lambda entry: -entry.started)
 
 
-def _read(path: Path) -> list[Entry]:
+def _read(path: Path) -> list[PoolEntry]:
     # One that another version wrote, or that goes right now, is not one of ours.
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return [msgspec.json.decode(path.read_bytes(), type=Entry)]
+        return [msgspec.json.decode(path.read_bytes(), type=PoolEntry)]
     return []
 
 
-def condition(entry: Entry) -> Condition | None:
+def condition(entry: PoolEntry) -> AgentStatus | None:
     """How a pool is doing, as its agents tell anybody of this user; None when one does not answer."""
-    found: list[Condition] = []
+    found: list[AgentStatus] = []
     why = ""
     try:
         with contextlib.suppress(OSError), _connected(entry) as connections:
             for connection in connections:
-                answers = _ask(connection, frame(Look()))
-                found += itertools.islice((e for e in answers if isinstance(e, Condition)), 1)
+                answers = _ask(connection, frame(QueryStatus()))
+                found += itertools.islice((e for e in answers if isinstance(e, AgentStatus)), 1)
             if len(found) == len(connections):
                 _answers(entry)
                 return _as_one(found)
@@ -205,7 +205,7 @@ def condition(entry: Entry) -> Condition | None:
     return None
 
 
-def conditions(listed: Iterable[Entry]) -> list[tuple[Entry, Condition]]:
+def conditions(listed: Iterable[PoolEntry]) -> list[tuple[PoolEntry, AgentStatus]]:
     """Those of these pools that answer, and how they are doing; they are asked side by side."""
     listed = list(listed)
     if not listed:
@@ -215,7 +215,7 @@ def conditions(listed: Iterable[Entry]) -> list[tuple[Entry, Condition]]:
         return [(entry, now) for entry, now in found if now is not None]
 
 
-def _as_one(found: list[Condition]) -> Condition:
+def _as_one(found: list[AgentStatus]) -> AgentStatus:
     """How a pool is doing whose machines are doing so."""
     first = found[0]
     begun = [each.unseen for each in found if each.unseen is not None]
@@ -232,14 +232,14 @@ def _as_one(found: list[Condition]) -> Condition:
     )
 
 
-def stacks(entry: Entry, ranks: tuple[int, ...]) -> dict[int, str]:
+def stacks(entry: PoolEntry, ranks: tuple[int, ...]) -> dict[int, str]:
     """Where the threads of ranks are, as faulthandler writes it; no text of those that do not answer."""
     found: dict[int, str] = {}
     with contextlib.suppress(OSError, MachinesEnded), _connected(entry) as connections:
         for connection in connections:
             wanted = set(ranks)
-            for event in _ask(connection, frame(Look()) + frame(Inspect(ranks))):
-                if isinstance(event, Condition) and not entry.is_here:
+            for event in _ask(connection, frame(QueryStatus()) + frame(Inspect(ranks))):
+                if isinstance(event, AgentStatus) and not entry.is_here:
                     wanted = set(event.ranks).intersection(ranks)
                 elif isinstance(event, Stack):
                     found[event.rank] = event.text
@@ -249,7 +249,7 @@ def stacks(entry: Entry, ranks: tuple[int, ...]) -> dict[int, str]:
 
 
 @contextlib.contextmanager
-def _connected(entry: Entry) -> Generator[list[socket.socket]]:
+def _connected(entry: PoolEntry) -> Generator[list[socket.socket]]:
     """Lines to the agents of a pool; raises OSError, or `MachinesEnded`.
 
     Where it goes on without machines that have ended, to the others.
@@ -263,8 +263,8 @@ def _connected(entry: Entry) -> Generator[list[socket.socket]]:
             yield [connection]
             return
         # Seldom, and takes a moment.
-        from skyward_nb.providers.loop import LOOP
-        from skyward_nb.providers.table import PROVIDERS
+        from skyward_nb.providers.loop_thread import LOOP
+        from skyward_nb.providers.provider_table import PROVIDERS
 
         connections: list[socket.socket] = []
         opening: list[tuple[str, Future[socket.socket]]] = []

@@ -15,10 +15,10 @@ from skyward_nb.pool.driver import Driver
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.pool.outcome import RunRequest
-from skyward_nb.pool.replacing import Replacing
+from skyward_nb.pool.replacements import Replacements
 from skyward_nb.pool.sending import Sending
 from skyward_nb.pool.state import PoolPhase, Remedy
-from skyward_nb.protocol.events import Event, Priced, RankLost
+from skyward_nb.protocol.events import CostChanged, Event, RankLost
 from skyward_nb.providers.base import (
     AgentGone,
     Machine,
@@ -44,10 +44,10 @@ class Renewal:
         self._closing = closing
         self._driver = driver
         self._sending = sending
-        self.replacing: Replacing | None = None
+        self.replacing: Replacements | None = None
         """Of machines that were taken back; None where that ends the pool."""
         if context.spec.on_preempt == "replace" and isinstance(context.provider, Replaces):
-            self.replacing = Replacing(
+            self.replacing = Replacements(
                 context.pool_id,
                 context.provider,
                 context.lines,
@@ -142,7 +142,7 @@ class Renewal:
         came_of_it: list[Event] = [*self.replacing.has_ended(link, why)]
         if self._context.bill is not None:
             self._context.bill = self.replacing.cheaper(self._context.bill)
-            came_of_it.append(Priced(self._context.bill))
+            came_of_it.append(CostChanged(self._context.bill))
             self._context.enter_in_registry()
         return came_of_it
 
@@ -171,7 +171,7 @@ class Renewal:
             self.begin(watch, was_ready=was_ready)
         return lost
 
-    def _replace(self, replacing: Replacing, watch: Watch) -> None:
+    def _replace(self, replacing: Replacements, watch: Watch) -> None:
         """Have other machines for those that were taken back; raises a `SkyError`, or KeyboardInterrupt."""
         context = self._context
         if over := context.why_over():

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skyward_nb.names.ledger import Plan
-from skyward_nb.pool.outcome import Outcome
+from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.events import Event, RankLost
 
 
 @dataclass(eq=False)
-class Run:
+class ActiveRun:
     """A handle on a run that was begun; its pool's `finish` is to be called."""
 
     state: RunState
@@ -45,10 +45,10 @@ class Run:
         began_anew: bool = False,
         lost_beside: frozenset[int] = frozenset(),
         pool_lost: tuple[str, ...] = (),
-    ) -> Outcome:
+    ) -> RunOutcome:
         """How it ended, and what came of that for its pool."""
         state = self.state
-        return Outcome(
+        return RunOutcome(
             ranks=state.ranks,
             plan=self.plan,
             done=state.done,

@@ -23,8 +23,22 @@ any            all that run said what    they gather it together, if it is the s
 
 from __future__ import annotations
 
-from skyward_nb.protocol.commands import Command, Cut, Gather, Inspect, Interrupt, Kill
-from skyward_nb.protocol.events import RankDone, RankLost, Spread, Stack, Stopping, WasCut
+from skyward_nb.protocol.commands import (
+    Command,
+    CutCommunication,
+    Gather,
+    Inspect,
+    Interrupt,
+    Kill,
+)
+from skyward_nb.protocol.events import (
+    CommunicationCut,
+    RankDone,
+    RankLost,
+    RunInterrupted,
+    ShardedResult,
+    Stack,
+)
 from skyward_nb.words.ranks import count_ranks
 
 SETTLE = 0.25
@@ -139,7 +153,7 @@ class RunState:
             self.waited_in[event.rank] = event.waited_in
         return self._gather()
 
-    def spread(self, event: Spread) -> list[Command]:
+    def spread(self, event: ShardedResult) -> list[Command]:
         """What a rank sends home is spread over ranks."""
         if event.run == self.run and event.rank in self.running:
             self._spread[event.rank] = event.parts
@@ -172,7 +186,7 @@ class RunState:
         self._trouble(now)
         return self._gather()
 
-    def cut(self, event: WasCut) -> list[Command]:
+    def cut(self, event: CommunicationCut) -> list[Command]:
         """A rank says whether it waited in a collective, and cut its communication."""
         if event.run != self.run:
             return []
@@ -203,7 +217,7 @@ class RunState:
             return self._kill()
         return self._stop(now, by_person=True)
 
-    def stopping(self, event: Stopping, now: float) -> None:
+    def stopping(self, event: RunInterrupted, now: float) -> None:
         """Ranks were interrupted: by us, or by another client, which is gone, and all that follows is ours."""
         if event.run != self.run:
             return
@@ -241,7 +255,7 @@ class RunState:
 
     def _cut(self, ranks: tuple[int, ...]) -> list[Command]:
         self.cutting |= set(ranks)
-        return [Cut(self.run, ranks)] if ranks else []
+        return [CutCommunication(self.run, ranks)] if ranks else []
 
     def _time_out(self, now: float) -> list[Command]:
         self._timeout_due = None

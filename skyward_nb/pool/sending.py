@@ -14,13 +14,13 @@ from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import Outcome, RunRequest, plan_of
+from skyward_nb.pool.outcome import RunOutcome, RunRequest, plan_of
 from skyward_nb.protocol import commands
 from skyward_nb.protocol.commands import Parcel, SourceFile
 from skyward_nb.protocol.events import Phase
-from skyward_nb.protocol.parts import Packed
-from skyward_nb.store.blobs import Damaged
-from skyward_nb.store.stores import ContentStore
+from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.store.blobs import CorruptValue
+from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.ranks import count_ranks
 
@@ -180,7 +180,7 @@ class Sending:
                     return stores.send(call, ranks, tick)
             except OSError as error:
                 raise no_room("the call", "its arguments", error) from error
-            except Damaged as error:
+            except CorruptValue as error:
                 raise changed("the call", "its arguments", error) from error
 
     # ── results ─────────────────────────────────────────────────────────────────────────
@@ -199,7 +199,7 @@ class Sending:
             except TimeoutError as error:
                 self._closing.cut_off(error.strerror or str(error))
 
-    def clean(self, outcome: Outcome | None = None) -> None:
+    def clean(self, outcome: RunOutcome | None = None) -> None:
         """Drop results that were fetched, and of older values those beyond the spare room."""
         context = self._context
         if context.state.has_ended:

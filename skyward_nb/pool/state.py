@@ -24,14 +24,14 @@ from msgspec.structs import replace
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.commands import Command
 from skyward_nb.protocol.events import (
+    CommunicationCut,
     Event,
     Phase,
     RankDone,
     RankLost,
-    Spread,
+    RunInterrupted,
+    ShardedResult,
     Stack,
-    Stopping,
-    WasCut,
 )
 from skyward_nb.words.ranks import count_ranks
 
@@ -218,7 +218,7 @@ class PoolState:
                 actions.append(Ended(run.run))
         if not running and isinstance(event, RankLost) and event.generation == self.generation:
             self._miss(event)  # what is over, and not finished yet, has no use for it
-        if isinstance(event, WasCut):
+        if isinstance(event, CommunicationCut):
             actions += (Send(each) for run in self._unsettled for each in run.cut(event))
         return actions
 
@@ -246,11 +246,11 @@ class PoolState:
         match event:
             case RankDone():
                 return run.finished(event, now)
-            case Spread():
+            case ShardedResult():
                 return run.spread(event)
-            case WasCut():
+            case CommunicationCut():
                 return run.cut(event)
-            case Stopping():
+            case RunInterrupted():
                 run.stopping(event, now)
             case Stack():
                 run.told(event, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from skyward_nb.protocol.parts import Client, Endpoint, Packed, RunCard
+from skyward_nb.protocol.message_parts import Client, Endpoint, Packed, RunCard
 from skyward_nb.words.info import LOOPBACK, InstanceInfo
 from skyward_nb.words.masking import masked_repr
 
@@ -13,22 +13,22 @@ class Attach(msgspec.Struct, frozen=True, tag=True):
     """A client's first word: it conducts from now on, unless another one does; answered by `Hello`.
 
     It goes on after `offset` bytes of the journal; with None, where the first run begins whose end
-    nobody has `Seen`, or at the journal's end.
+    nobody has acknowledged (`RunSeen`), or at the journal's end.
     """
 
     client: Client
     offset: int | None = None
 
 
-class Look(msgspec.Struct, frozen=True, tag=True):
-    """A passer-by's first word, answered by `Condition`; it may go on to `Inspect`, and no more."""
+class QueryStatus(msgspec.Struct, frozen=True, tag=True):
+    """A passer-by's first word, answered by `AgentStatus`; it may go on to `Inspect`, and no more."""
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
     """To an agent that has not been heard of for a while; answered by `Pong`."""
 
 
-class Beat(msgspec.Struct, frozen=True, tag=True):
+class Heartbeat(msgspec.Struct, frozen=True, tag=True):
     """To an agent, by who carries a client's line: the next one comes `within` seconds, or it is cut.
 
     Where the line leads over other machines, nobody else would tell the agent that it is.
@@ -37,17 +37,17 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     within: float
 
 
-class Seen(msgspec.Struct, frozen=True, tag=True):
+class RunSeen(msgspec.Struct, frozen=True, tag=True):
     """To an agent: all of this run, and its result, has come home; nothing before `offset` is needed."""
 
     run: int
     offset: int
 
 
-class Listen(msgspec.Struct, frozen=True, tag=True):
+class ListenForPeers(msgspec.Struct, frozen=True, tag=True):
     """To the agent of `machine`: listen where others may reach it, for those who know the `word`.
 
-    It answers by `Met`. Its doors have numbers from `first` on. At first it listens on `loopback`
+    It answers by `PeerListening`. Its endpoints have numbers from `first` on. At first it listens on `loopback`
     alone: they may all be one machine in truth.
     """
 
@@ -57,11 +57,11 @@ class Listen(msgspec.Struct, frozen=True, tag=True):
     loopback: bool
 
 
-class Probe(msgspec.Struct, frozen=True, tag=True):
-    """To the agent of `machine`: try these doors of others; it answers by `Knocked`."""
+class ProbePeers(msgspec.Struct, frozen=True, tag=True):
+    """To the agent of `machine`: try these endpoints of others; it answers by `PeersProbed`."""
 
     machine: int
-    doors: tuple[Endpoint, ...]
+    endpoints: tuple[Endpoint, ...]
     word: bytes
 
 
@@ -141,7 +141,7 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     `body` and `last` are code objects as `marshal` writes them: the statements, and the
     expression whose value is the run's. Of the names the cell `writes`, it binds the `sure` ones
     whenever it ends well; an `opaque` cell may bind others, too. Equal minor versions of Python
-    were made sure of. In place of both there may be a `call`: a `Call` of `runtime.calls`, packed.
+    were made sure of. In place of both there may be a `call`: a `Call` of `runtime.function_calls`, packed.
 
     Before it runs: nothing points any more at parcels to `let_go`, nor, once a name is bound anew,
     at those that it `lets_go`; `unused` definitions are gone from the notebook, as are names
@@ -193,7 +193,7 @@ class Interrupt(msgspec.Struct, frozen=True, tag=True):
 
 
 class Gather(msgspec.Struct, frozen=True, tag=True):
-    """To ranks that said what is `Spread`: gather it together, or, when told `why`, do not."""
+    """To ranks that sent `ShardedResult`: gather it together, or, when told `why`, do not."""
 
     run: int
     ranks: tuple[int, ...]
@@ -220,8 +220,8 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
     closed: bool = False
 
 
-class Fed(msgspec.Struct, frozen=True, tag=True):
-    """To a rank that `Wanted` it: the next value of a generator that stayed at home; None at its end."""
+class FeedValue(msgspec.Struct, frozen=True, tag=True):
+    """To a rank that sent `ValueWanted`: the next value of a generator that stayed at home; None at its end."""
 
     run: int
     ranks: tuple[int, ...]
@@ -229,10 +229,10 @@ class Fed(msgspec.Struct, frozen=True, tag=True):
     value: Packed | None = None
 
 
-class Cut(msgspec.Struct, frozen=True, tag=True):
+class CutCommunication(msgspec.Struct, frozen=True, tag=True):
     """To ranks: if the main thread waits in a collective, cut its communication, so that it raises.
 
-    Ranks that run nothing cut theirs, too: the group is of no use any more. Each answers by `WasCut`.
+    Ranks that run nothing cut theirs, too: the group is of no use any more. Each answers by `CommunicationCut`.
     """
 
     run: int
@@ -252,7 +252,7 @@ class Inspect(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...]
 
 
-class TakenBack(msgspec.Struct, frozen=True, tag=True):
+class MachineReclaimed(msgspec.Struct, frozen=True, tag=True):
     """From an agent to its ranks: their machine is taken back `at` that time, and what becomes of it."""
 
     action: str
@@ -269,12 +269,12 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 Command = (
     Attach
-    | Look
+    | QueryStatus
     | Ping
-    | Beat
-    | Seen
-    | Listen
-    | Probe
+    | Heartbeat
+    | RunSeen
+    | ListenForPeers
+    | ProbePeers
     | Reserve
     | Fork
     | Reform
@@ -282,11 +282,11 @@ Command = (
     | Interrupt
     | Gather
     | Resume
-    | Fed
-    | Cut
+    | FeedValue
+    | CutCommunication
     | Kill
     | Inspect
     | Sample
-    | TakenBack
+    | MachineReclaimed
     | Stop
 )

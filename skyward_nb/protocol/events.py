@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from skyward_nb.protocol.parts import Client, Endpoint, Packed, RunCard
-from skyward_nb.words.findings import Reached
+from skyward_nb.protocol.message_parts import Client, Endpoint, Packed, RunCard
+from skyward_nb.words.findings import ReachResult
 from skyward_nb.words.info import InstanceInfo, Peer
 from skyward_nb.words.offers import Bill
 
 
-class Began(msgspec.Struct, frozen=True, tag=True):
+class RunBegan(msgspec.Struct, frozen=True, tag=True):
     """A run was given to these ranks: the journal's first word on it."""
 
     run: int
@@ -19,7 +19,7 @@ class Began(msgspec.Struct, frozen=True, tag=True):
     card: RunCard
 
 
-class Stopping(msgspec.Struct, frozen=True, tag=True):
+class RunInterrupted(msgspec.Struct, frozen=True, tag=True):
     """Ranks of a run were interrupted: the journal's word on it, also for a client that comes later."""
 
     run: int
@@ -27,7 +27,7 @@ class Stopping(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...] = ()
 
 
-class Noticed(msgspec.Struct, frozen=True, tag=True):
+class ReclaimNotice(msgspec.Struct, frozen=True, tag=True):
     """Who rents the machine out takes it back: `action` and `at` are EC2's words for how and when."""
 
     action: str
@@ -50,18 +50,18 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     places: tuple[InstanceInfo, ...] = ()
     pids: dict[int, int] = {}
     runs: int = 0
-    unseen: Began | None = None
-    noticed: Noticed | None = None
+    unseen: RunBegan | None = None
+    noticed: ReclaimNotice | None = None
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
+class AttachRefused(msgspec.Struct, frozen=True, tag=True):
     """An agent's answer to `Attach` while another client conducts, or to one that had its place taken."""
 
     client: Client
 
 
-class Condition(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """An agent's answer to `Look`: who conducts, which run goes on or was not seen, who still runs it."""
+class AgentStatus(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An agent's answer to `QueryStatus`: who conducts, which run goes on or was not seen, who still runs it."""
 
     pid: int
     client: Client | None = None
@@ -70,7 +70,7 @@ class Condition(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     generation: int = 0
     ranks: tuple[int, ...] = ()
     pids: dict[int, int] = {}
-    unseen: Began | None = None
+    unseen: RunBegan | None = None
     running: tuple[int, ...] = ()
 
 
@@ -92,18 +92,18 @@ class LeftOut(msgspec.Struct, frozen=True, tag=True):
     run: int = 0
 
 
-class Listening(msgspec.Struct, frozen=True, tag=True):
-    """A machine listens at these doors while machines meet."""
+class PeerListening(msgspec.Struct, frozen=True, tag=True):
+    """A machine listens at these endpoints while machines probe each other."""
 
     machine: int
-    doors: tuple[Endpoint, ...]
+    endpoints: tuple[Endpoint, ...]
 
 
-class Probed(msgspec.Struct, frozen=True, tag=True):
-    """How a machine reached the doors of others; the `to` of each is a door's number."""
+class PeersProbed(msgspec.Struct, frozen=True, tag=True):
+    """How a machine reached the endpoints of others; the `to` of each is an endpoint's number."""
 
     machine: int
-    reached: tuple[Reached, ...]
+    reached: tuple[ReachResult, ...]
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
@@ -129,19 +129,19 @@ class Step(msgspec.Struct, frozen=True, tag=True):
     done: bool = False
 
 
-class Noted(msgspec.Struct, frozen=True, tag=True):
+class Remark(msgspec.Struct, frozen=True, tag=True):
     """What is to be read of how machines came to be, or of what they left, when that is over, too."""
 
     text: str
 
 
-class Priced(msgspec.Struct, frozen=True, tag=True):
+class CostChanged(msgspec.Struct, frozen=True, tag=True):
     """What the pool's machines cost from now on."""
 
     bill: Bill
 
 
-class Stage(msgspec.Struct, frozen=True, tag=True):
+class RankPhase(msgspec.Struct, frozen=True, tag=True):
     """What a rank is busy with beside the cell itself, in words; no words: the cell."""
 
     rank: int
@@ -329,7 +329,7 @@ class Variable(msgspec.Struct, frozen=True):
     cell: int = 0
 
 
-class Spread(msgspec.Struct, frozen=True, tag=True):
+class ShardedResult(msgspec.Struct, frozen=True, tag=True):
     """What a rank sends home has parts that are spread over ranks; `parts` describes them.
 
     To gather them all ranks have to take part in the same order, so each waits for `Gather`.
@@ -348,8 +348,8 @@ class Yielded(msgspec.Struct, frozen=True, tag=True):
     value: Packed
 
 
-class Wanted(msgspec.Struct, frozen=True, tag=True):
-    """A rank wants the next value of this generator among its call's arguments; `Fed` brings it."""
+class ValueWanted(msgspec.Struct, frozen=True, tag=True):
+    """A rank wants the next value of this generator among its call's arguments; `FeedValue` brings it."""
 
     run: int
     rank: int
@@ -387,8 +387,8 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     profile: Packed | None = None
 
 
-class WasCut(msgspec.Struct, frozen=True, tag=True):
-    """A rank's answer to `Cut`: the collective its main thread waits in, and whether it was cut off."""
+class CommunicationCut(msgspec.Struct, frozen=True, tag=True):
+    """A rank's answer to `CutCommunication`: the collective its main thread waits in, and whether it was cut off."""
 
     run: int
     rank: int
@@ -418,21 +418,21 @@ class Leaving(msgspec.Struct, frozen=True, tag=True):
 
 Event = (
     Hello
-    | Refused
-    | Condition
+    | AttachRefused
+    | AgentStatus
     | Pong
     | Stack
     | LeftOut
-    | Began
-    | Stopping
-    | Listening
-    | Probed
+    | RunBegan
+    | RunInterrupted
+    | PeerListening
+    | PeersProbed
     | Reserved
     | Phase
     | Step
-    | Noted
-    | Priced
-    | Stage
+    | Remark
+    | CostChanged
+    | RankPhase
     | RankReady
     | RankRefused
     | Output
@@ -442,15 +442,15 @@ Event = (
     | Metric
     | Metrics
     | Telemetry
-    | Spread
+    | ShardedResult
     | Yielded
-    | Wanted
+    | ValueWanted
     | RankDone
-    | WasCut
+    | CommunicationCut
     | RankLost
     | Leaving
-    | Noticed
+    | ReclaimNotice
 )
 
-Aside = Hello | Refused | Condition | Pong | Stack | Telemetry
+Aside = Hello | AttachRefused | AgentStatus | Pong | Stack | Telemetry
 """Events that are said on one line at one time, and are no part of the journal."""

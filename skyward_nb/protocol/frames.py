@@ -13,7 +13,7 @@ import msgspec
 
 from skyward_nb.protocol.commands import Command
 from skyward_nb.protocol.events import Event
-from skyward_nb.words.nodes import NodeWord
+from skyward_nb.words.node_log_entry import NodeLogEntry
 
 LARGEST = 1 << 30
 _HEAD = 4
@@ -28,7 +28,7 @@ class FrameError(Exception):
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def frame(message: Command | Event | NodeWord) -> bytes:
+def frame(message: Command | Event | NodeLogEntry) -> bytes:
     """One message as bytes on the wire."""
     body = _encode(message)
     return len(body).to_bytes(_HEAD, "big") + body
@@ -105,6 +105,6 @@ def event_frames() -> Frames[Event]:
     return Frames(msgspec.msgpack.Decoder(Event))
 
 
-def node_frames() -> Frames[NodeWord]:
+def node_frames() -> Frames[NodeLogEntry]:
     """A cutter for what is kept of machines."""
-    return Frames(msgspec.msgpack.Decoder(NodeWord))
+    return Frames(msgspec.msgpack.Decoder(NodeLogEntry))

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from skyward_nb.protocol.events import Noted, Phase, Priced, Step
-from skyward_nb.store.stores import AgentGone as AgentGone
-from skyward_nb.store.stores import ContentStore
-from skyward_nb.words.nodes import NodeWord
+from skyward_nb.protocol.events import CostChanged, Phase, Remark, Step
+from skyward_nb.store.content_store import AgentGone as AgentGone
+from skyward_nb.store.content_store import ContentStore
+from skyward_nb.words.node_log_entry import NodeLogEntry
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
-Told = Phase | Step | Noted | Priced | NodeWord
+Told = Phase | Step | Remark | CostChanged | NodeLogEntry
 Tell = Callable[[Told], None]
 """Hears what goes on while machines are readied: steps are shown, words on a node are kept."""
 

@@ -28,7 +28,7 @@ from skyward_nb.providers.orphans import (
     is_ours,
     size_of,
 )
-from skyward_nb.system import partition, processes
+from skyward_nb.system import mig_partition, processes
 from skyward_nb.words.errors import RuntimeFolderError
 
 _SOCKET_LIMIT = 100
@@ -161,7 +161,7 @@ def remove_folders(folders: PoolFolders) -> str:
 
     What it has cut of GPUs is put together first; what could not be is said, and tried again by a sweep.
     """
-    left = partition.undo(folders.runtime)
+    left = mig_partition.undo(folders.runtime)
     for folder in (folders.spill, folders.store, *(() if left else (folders.runtime,))):
         shutil.rmtree(folder, ignore_errors=True)
     for folder in (folders.spill, folders.store):
@@ -183,7 +183,7 @@ def sweep(*, thoroughly: bool = False) -> Swept:
     if dead or thoroughly:
         ended = end_processes(dead) + end_strays(runtimes)
     for folder in dead:
-        if not partition.undo(folder):
+        if not mig_partition.undo(folder):
             shutil.rmtree(folder, ignore_errors=True)
     values = [
         folder

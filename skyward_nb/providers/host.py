@@ -1,7 +1,7 @@
 """What a host is told to run: `python -m skyward_nb.providers.host start|end|look POOL_ID ...`.
 
 `start POOL_ID IDLE TTL [MODULE ...]` starts an agent, which outlives the login, and answers with one
-line of JSON: `Started` or `Failed`. `end POOL_ID [now]` sees that nothing of the pool is left, `look`
+line of JSON: `AgentStarted` or `AgentFailed`. `end POOL_ID [now]` sees that nothing of the pool is left, `look`
 says whether its agent lives (0), or is gone (3).
 """
 
@@ -31,17 +31,17 @@ GONE = 3
 
 
 NOTE = "host.json"
-"""The file in a pool's folder that has a `Note`."""
+"""The file in a pool's folder that has a `PoolNote`."""
 
 
-class Note(msgspec.Struct, frozen=True):
+class PoolNote(msgspec.Struct, frozen=True):
     """How to go on with a pool that somebody else made: its Python, and the folder of our package."""
 
     python: str
     package: str
 
 
-class Started(msgspec.Struct, frozen=True, tag=True):
+class AgentStarted(msgspec.Struct, frozen=True, tag=True):
     """An agent runs; `runtime` is the folder of its sockets, and of its log.
 
     `ends_with_login` says whether the host ends it when nobody is logged in any more.
@@ -51,31 +51,31 @@ class Started(msgspec.Struct, frozen=True, tag=True):
     ends_with_login: bool = False
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class AgentFailed(msgspec.Struct, frozen=True, tag=True):
     """No agent runs, and nothing is left of the attempt."""
 
     message: str
     detail: str = ""
 
 
-def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> Started | Failed:
+def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> AgentStarted | AgentFailed:
     """Start an agent of a new pool."""
     try:
         sweep()
         folders = make_folders(pool_id, pool_id)
         machine = LocalMachine(pool_id, (0,), folders)
         try:
-            note = Note(sys.executable, str(Path(__file__).parents[2]))
+            note = PoolNote(sys.executable, str(Path(__file__).parents[2]))
             (folders.runtime / NOTE).write_bytes(msgspec.json.encode(note))
             asyncio.run(machine.start_agent(idle, ttl, modules))
         except BaseException:
             remove_folders(folders)
             raise
     except StartError as error:
-        return Failed("its agent did not start", error.detail)
+        return AgentFailed("its agent did not start", error.detail)
     except PoolError as error:
-        return Failed(error.message)
-    return Started(str(folders.runtime), ends_what_is_left(_user()))
+        return AgentFailed(error.message)
+    return AgentStarted(str(folders.runtime), ends_what_is_left(_user()))
 
 
 def _user() -> str:

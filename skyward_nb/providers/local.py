@@ -29,7 +29,7 @@ from skyward_nb.providers.folders import (
 )
 from skyward_nb.providers.orphans import is_ours
 from skyward_nb.store.blobs import BlobStore
-from skyward_nb.system import nvidia, partition
+from skyward_nb.system import mig_partition, nvidia_smi
 from skyward_nb.system.processes import noted
 from skyward_nb.words.errors import AcceleratorError, StartError
 from skyward_nb.words.image import Image
@@ -160,8 +160,8 @@ class LocalMachine:
 
     def _most_tries(self) -> int:
         """How often to look whether the agent has ended; GPUs take their time to be put together."""
-        has_cut = partition.is_noted(self._folders.runtime)
-        return int((_END_LIMIT + (partition.PATIENCE if has_cut else 0)) / _POLL)
+        has_cut = mig_partition.is_noted(self._folders.runtime)
+        return int((_END_LIMIT + (mig_partition.PATIENCE if has_cut else 0)) / _POLL)
 
     async def _wait_for_the_lock(self) -> None:
         """Wait for an agent that another process has started."""
@@ -234,7 +234,7 @@ class LocalProvider:
 def _check_slices(spec: PoolSpec, asked: str) -> None:
     """Raise `AcceleratorError` where GPUs are not cut into as many slices as there are to be ranks."""
     assert spec.mig is not None
-    every = visible_cards(nvidia.cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    every = visible_cards(nvidia_smi.cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     cards = tuple(card for card in every if is_called(card.name, asked))
     there = len(slices_of(cards, spec.mig))
     if spec.partition:

@@ -49,7 +49,7 @@ def end_processes(dead: Collection[Path]) -> int:
     They are known by the list in the pool's folder and by their mark; whatever one of them
     starts while they are looked for is found in the next round.
     """
-    ended: set[processes.Known] = set()
+    ended: set[processes.ProcessIdentity] = set()
     noted = {each for folder in dead for each in processes.noted(folder)}
     for _ in range(_ROUNDS):
         marked = {each for each, folder in processes.marked().items() if folder in dead}

@@ -8,20 +8,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from skyward_nb.pool.clients import NOTICED, has_ended, spell_client
-from skyward_nb.pool.registry import Entry, conditions, ended_of, entries, give_up
-from skyward_nb.protocol.events import Condition
+from skyward_nb.pool.client_names import NOTICED, has_ended, spell_client
+from skyward_nb.pool.registry import PoolEntry, conditions, ended_of, entries, give_up
+from skyward_nb.protocol.events import AgentStatus
 from skyward_nb.words.errors import PoolError, TakenBack, spell_rest
 from skyward_nb.words.ranks import count_ranks
-from skyward_nb.words.reading import clock
+from skyward_nb.words.units import clock
 
 
 @dataclass(frozen=True)
 class FoundPool:
     """A pool that is alive, and how it is doing."""
 
-    entry: Entry
-    condition: Condition
+    entry: PoolEntry
+    condition: AgentStatus
 
     @property
     def is_free(self) -> bool:
@@ -70,7 +70,7 @@ class FoundPool:
 class ForgottenPool:
     """A pool that did not answer and was forgotten; `may_run` names machines that may run on, and cost."""
 
-    entry: Entry
+    entry: PoolEntry
     may_run: str = ""
 
 
@@ -81,14 +81,14 @@ def notebook_of(namespace: Mapping[str, Any]) -> str:
 
 
 def others(
-    mine: Collection[str] = (), wanted: Callable[[Entry], bool] = lambda _: True
+    mine: Collection[str] = (), wanted: Callable[[PoolEntry], bool] = lambda _: True
 ) -> list[FoundPool]:
     """The pools of this user that are alive and `wanted`, but for those with these ids."""
     asked = [entry for entry in entries() if entry.pool_id not in mine and wanted(entry)]
     return [FoundPool(entry, now) for entry, now in conditions(asked)]
 
 
-def silent(there: Collection[FoundPool], mine: Collection[str] = ()) -> list[Entry]:
+def silent(there: Collection[FoundPool], mine: Collection[str] = ()) -> list[PoolEntry]:
     """Pools elsewhere that are neither `there` nor these: their machines did not answer just now.
 
     One that somebody here conducts is none of them, and one whose machines said that it is gone is
@@ -103,7 +103,7 @@ def silent(there: Collection[FoundPool], mine: Collection[str] = ()) -> list[Ent
 
 
 def choose(
-    name: str | None, notebook: str, there: list[FoundPool], silent: Collection[Entry] = ()
+    name: str | None, notebook: str, there: list[FoundPool], silent: Collection[PoolEntry] = ()
 ) -> FoundPool:
     """The pool to attach: the one of this name or id, or the only one that is free.
 
@@ -132,7 +132,7 @@ def choose(
     return min(free, key=lambda left: _rank(left, notebook))
 
 
-def _unreached(name: str | None, unheard: Sequence[Entry]) -> PoolError:
+def _unreached(name: str | None, unheard: Sequence[PoolEntry]) -> PoolError:
     """What to raise where one of these is meant, of which none answers."""
     ended = {entry.pool_id: ended_of(entry) for entry in unheard}
     if len(unheard) == 1 and (why := ended[unheard[0].pool_id]):
@@ -191,7 +191,7 @@ def unanswered(there: Collection[FoundPool]) -> list[str]:
     ]
 
 
-def _silent_for(entry: Entry) -> str:
+def _silent_for(entry: PoolEntry) -> str:
     if ended := ended_of(entry):
         return f"is gone: {ended}. {spell_rest(entry.pool_id)}"
     return (

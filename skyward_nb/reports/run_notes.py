@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from skyward_nb.hangs.hang import Halt, doing
-from skyward_nb.hangs.whereabouts import Source, Whereabouts, whereabouts
-from skyward_nb.pool.outcome import Outcome
+from skyward_nb.hangs.hang import StalledRun, doing
+from skyward_nb.hangs.rank_locations import RankLocation, Source, whereabouts
+from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.protocol.events import RankDone, RankLost
 from skyward_nb.words.frameworks import made_again, with_what_they_need
 from skyward_nb.words.ranks import count_ranks
@@ -23,9 +23,9 @@ _IN_PLACE = re.compile(r"(reduce|gather|scatter|broadcast|all_to_all|recv|backwa
 
 
 def run_notes(
-    outcome: Outcome,
+    outcome: RunOutcome,
     generation: int,
-    where: Mapping[int, Whereabouts],
+    where: Mapping[int, RankLocation],
     framework: tuple[str, ...] = (),
     *,
     goes_on: bool = True,
@@ -67,12 +67,12 @@ def of_an_old_group(
     )
 
 
-def deaths(outcome: Outcome) -> dict[int, RankLost]:
+def deaths(outcome: RunOutcome) -> dict[int, RankLost]:
     """Ranks whose processes ended in the run, other than by us."""
     return {rank: loss for rank, loss in outcome.lost.items() if rank not in outcome.killed}
 
 
-def whereabouts_of(outcome: Outcome, source: Source) -> dict[int, Whereabouts]:
+def whereabouts_of(outcome: RunOutcome, source: Source) -> dict[int, RankLocation]:
     """Where ranks were before they were stopped."""
     return {
         rank: whereabouts(text, source, outcome.waited_in.get(rank, ""))
@@ -80,7 +80,9 @@ def whereabouts_of(outcome: Outcome, source: Source) -> dict[int, Whereabouts]:
     }
 
 
-def halt_of(outcome: Outcome, where: Mapping[int, Whereabouts], everyone: tuple[int, ...]) -> Halt:
+def halt_of(
+    outcome: RunOutcome, where: Mapping[int, RankLocation], everyone: tuple[int, ...]
+) -> StalledRun:
     """How a run stood when its time was over."""
     running = {*outcome.stacks, *outcome.killed}
     running |= {rank for rank, end in outcome.done.items() if end.interrupted}
@@ -88,21 +90,21 @@ def halt_of(outcome: Outcome, where: Mapping[int, Whereabouts], everyone: tuple[
         rank: "failed" if end.failure or end.rejected else "finished"
         for rank, end in outcome.done.items()
     } | dict.fromkeys(deaths(outcome), "died")
-    return Halt(
-        running={rank: where.get(rank, Whereabouts()) for rank in sorted(running)},
+    return StalledRun(
+        running={rank: where.get(rank, RankLocation()) for rank in sorted(running)},
         ended={rank: how for rank, how in ended.items() if rank not in running},
         outside=tuple(sorted(set(everyone) - set(outcome.ranks))),
     )
 
 
-def _by_how(outcome: Outcome) -> list[tuple[str, str]]:
+def _by_how(outcome: RunOutcome) -> list[tuple[str, str]]:
     by_how: dict[str, list[int]] = {}
     for rank, loss in sorted(outcome.lost_before.items()):
         by_how.setdefault(loss.how, []).append(rank)
     return [(how, count_ranks(ranks)) for how, ranks in by_how.items()]
 
 
-def _stopped(outcome: Outcome) -> list[str]:
+def _stopped(outcome: RunOutcome) -> list[str]:
     """Ranks that another one's trouble stopped, or kept waiting."""
     notes: list[str] = []
     died = deaths(outcome).keys()
@@ -120,7 +122,7 @@ def _stopped(outcome: Outcome) -> list[str]:
     return notes
 
 
-def _waiting(outcome: Outcome, ranks: Iterable[int]) -> dict[str, list[int]]:
+def _waiting(outcome: RunOutcome, ranks: Iterable[int]) -> dict[str, list[int]]:
     """Of these ranks, those that were stopped in collectives, by these; what failed itself is told."""
     failed = {end.rank for end in outcome.failed}
     found: dict[str, list[int]] = {}
@@ -129,7 +131,7 @@ def _waiting(outcome: Outcome, ranks: Iterable[int]) -> dict[str, list[int]]:
     return found
 
 
-def _killed(killed: frozenset[int], where: Mapping[int, Whereabouts]) -> list[str]:
+def _killed(killed: frozenset[int], where: Mapping[int, RankLocation]) -> list[str]:
     by_place: dict[str, list[int]] = {}
     for rank in sorted(killed):
         place = _place(where[rank]) if rank in where else ""
@@ -142,12 +144,12 @@ def _killed(killed: frozenset[int], where: Mapping[int, Whereabouts]) -> list[st
     return notes
 
 
-def _place(at: Whereabouts) -> str:
+def _place(at: RankLocation) -> str:
     """What is the same for ranks that are told of together."""
     return doing(at, (0,))
 
 
-def _anew(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> list[str]:
+def _anew(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> list[str]:
     """What there is instead of what was cut or lost."""
     if outcome.was_reformed:
         return [_reformed(outcome, generation, framework)]
@@ -165,7 +167,7 @@ def _anew(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> list
     return [f"{anew}; names of the notebook are sent again when a cell reads them"]
 
 
-def _cut(outcome: Outcome) -> list[str]:
+def _cut(outcome: RunOutcome) -> list[str]:
     """Whose communication was cut, if any was and it is formed again."""
     waited = [
         f"{count_ranks(ranks)}, which waited in {name}"
@@ -176,7 +178,7 @@ def _cut(outcome: Outcome) -> list[str]:
     return [f"communication was cut to stop {', and '.join(waited)}"]
 
 
-def _reformed(outcome: Outcome, generation: int, framework: tuple[str, ...]) -> str:
+def _reformed(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> str:
     anew = f"the process group was formed again (generation {generation}) and names are kept"
     if cut := _cut(outcome):
         words = f"{cut[0]}; {anew}"

@@ -10,12 +10,12 @@ import msgspec
 
 from skyward_nb.reports.found_pools import FoundPool
 from skyward_nb.words.offers import spell_dollars
-from skyward_nb.words.reading import clock
+from skyward_nb.words.units import clock
 
 if TYPE_CHECKING:
     from skyward_nb.pool.pool import Pool
     from skyward_nb.protocol.events import RankLost
-    from skyward_nb.view.view import View
+    from skyward_nb.view.run_view import RunView
     from skyward_nb.words.offers import Bill
     from skyward_nb.words.spec import PoolSpec
 
@@ -181,7 +181,7 @@ def row_lines(row: PoolRow) -> Iterator[str]:
         yield f"  {said}"
 
 
-def balance(view: View | None) -> tuple[str, ...]:
+def balance(view: RunView | None) -> tuple[str, ...]:
     """How ranks kept up with one another in the cell that runs, or ran last."""
     from skyward_nb.view.stragglers import behind, imbalance
 

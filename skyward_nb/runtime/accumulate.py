@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from skyward_nb.compat.torch_private import drop_unreduced_gradients
-from skyward_nb.runtime import outlet
+from skyward_nb.runtime import event_sink
 
 
 @dataclass
@@ -103,7 +103,7 @@ def accumulate(model: Any, every: int, total: int | None = None) -> Accumulation
         if operator.index(value) < 1:
             raise ValueError(f"sky.accumulate: {name}={value}; it is a whole number from 1 on")
     count = _counts.get(model)
-    run = outlet.run()
+    run = event_sink.run()
     if count is None or (count.run, count.every, count.total) != (run, every, total):
         if count is not None:
             _drop_unreduced(model)

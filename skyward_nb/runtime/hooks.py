@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from skyward_nb.compat import keras_private
-from skyward_nb.runtime import outlet
+from skyward_nb.runtime import event_sink
 
 _HERE = "skyward_nb.runtime."
 _HOOKS = {
@@ -78,7 +78,7 @@ def settle(*, closing: bool = False) -> None:
 
 def is_shown() -> bool:
     """Whether loops of this process become bars: there is a pool, and this is not a child."""
-    return outlet.is_connected() and os.getpid() == _process
+    return event_sink.is_connected() and os.getpid() == _process
 
 
 def is_console(stream: object) -> bool:

@@ -16,9 +16,9 @@ from typing import Any
 
 from skyward_nb.compat.keras_private import strategy_of
 from skyward_nb.compat.tensorflow_private import processes_of
-from skyward_nb.pickling import foreign
-from skyward_nb.runtime.here import instance_info
+from skyward_nb.pickling import reducers
 from skyward_nb.runtime.hooks import Changes, is_shown
+from skyward_nb.runtime.instance import instance_info
 
 _FAILS = (
     "Keras 3's {name} does not work under MultiWorkerMirroredStrategy (keras issue 20585). What "
@@ -75,7 +75,7 @@ def _is_distributed() -> bool:
 
 def _warn_once(backend: str) -> None:
     info = instance_info()
-    together = foreign.running or range(info.world_size)
+    together = reducers.running or range(info.world_size)
     if not info.cluster:
         together = [rank for rank in together if rank // info.workers_per_node == info.node]
     if len(together) > 1 and backend not in _told:

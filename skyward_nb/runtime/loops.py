@@ -1,4 +1,4 @@
-"""A `Bar` as the loops of other packages need it, and their values as numbers and words."""
+"""A `ProgressBar` as the loops of other packages need it, and their values as numbers and words."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from skyward_nb.runtime import outlet
+from skyward_nb.runtime import event_sink
 from skyward_nb.runtime.hooks import careful, is_shown
-from skyward_nb.runtime.progress import Bar, _going, log, one_number, words
+from skyward_nb.runtime.progress import ProgressBar, _going, log, one_number, words
 
 PERIOD = 0.1
 _DUE = 0.08  # packages keep a period of their own, and should not just miss ours
 
 
-class Loop(Bar):
+class Loop(ProgressBar):
     """A bar that can begin anew, and that several threads may tell of."""
 
     done: float
@@ -88,7 +88,7 @@ class Loop(Bar):
 def settle(*, closing: bool) -> None:
     """Have every loop of this run that goes on tell how far it is; or end all there are."""
     for loop in list(_going):
-        if isinstance(loop, Loop) and (closing or loop.run == outlet.run()):
+        if isinstance(loop, Loop) and (closing or loop.run == event_sink.run()):
             with careful("skyward_nb"):
                 loop.end() if closing else loop.tell()
 

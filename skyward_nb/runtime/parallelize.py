@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from skyward_nb.compat import torch_private
 from skyward_nb.compat.transformers_private import whole_blocks
 from skyward_nb.runtime import replicas, tensor_plans
-from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.sync import mesh as pool_mesh
 
 M = TypeVar("M")

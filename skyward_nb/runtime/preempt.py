@@ -8,12 +8,12 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from skyward_nb.protocol.commands import TakenBack
+from skyward_nb.protocol.commands import MachineReclaimed
 
 F = TypeVar("F", bound=Callable[[], object])
 _lock = threading.Lock()
 _hooks: list[Callable[[], object]] = []
-_notice: TakenBack | None = None
+_notice: MachineReclaimed | None = None
 
 
 def on_preempt(function: F) -> F:
@@ -31,7 +31,7 @@ def on_preempt(function: F) -> F:
     return function
 
 
-def taken_back(notice: TakenBack) -> None:
+def taken_back(notice: MachineReclaimed) -> None:
     """Say so, and call what is registered, on a thread of its own."""
     global _notice
     with _lock:
@@ -41,7 +41,7 @@ def taken_back(notice: TakenBack) -> None:
     threading.Thread(target=_go, args=(notice, hooks), name="skyward-preempt", daemon=True).start()
 
 
-def _go(notice: TakenBack, hooks: list[Callable[[], object]]) -> None:
+def _go(notice: MachineReclaimed, hooks: list[Callable[[], object]]) -> None:
     saves = (
         f"; {len(hooks)} function{'s' * (len(hooks) != 1)} of sky.on_preempt run" if hooks else ""
     )

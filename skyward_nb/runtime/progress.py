@@ -1,6 +1,6 @@
 """`sky.progress` and `sky.log`: loops and metrics that a rank reports while it runs.
 
-A `Bar` is one loop as it is shown; what hooks into other packages' loops uses it, too.
+A `ProgressBar` is one loop as it is shown; what hooks into other packages' loops uses it, too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sized
 from typing import Any, SupportsFloat, TypeVar
 
 from skyward_nb.protocol.events import Metric, Progress
-from skyward_nb.runtime import outlet
-from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime import event_sink
+from skyward_nb.runtime.instance import instance_info
 
 T = TypeVar("T")
 
@@ -29,10 +29,10 @@ _FAR = 2**63
 _numbers = itertools.count(1)
 _steps: dict[tuple[int, frozenset[str]], int] = {}
 _counted = 0
-_going: list[Bar] = []
+_going: list[ProgressBar] = []
 
 
-class Bar:
+class ProgressBar:
     """One loop as it is shown; tells the pool at most ten times a second, and its end.
 
     `total` is None where it is not known. One that is begun while others of its thread go on is
@@ -49,7 +49,7 @@ class Bar:
         self._unit = unit
         self._keeping = keeping
         self._number = next(_numbers)
-        self._run = outlet.run()
+        self._run = event_sink.run()
         _going[:] = [bar for bar in _going if bar._run == self._run]
         self._thread = threading.get_ident()
         around = (bar for bar in _going if bar._thread == self._thread)
@@ -82,7 +82,7 @@ class Bar:
 
     def _tell(self, now: float) -> None:
         total = None if self.total is None else number(self.total)
-        outlet.emit(
+        event_sink.emit(
             Progress(
                 instance_info().pool_rank,
                 self._number,
@@ -147,7 +147,7 @@ def progress(items: Iterable[T], *, total: int | None = None, desc: str = "") ->
             raise TypeError(
                 f"sky.progress(total=...): a {kind} is not a number of items"
             ) from error
-    bar = Bar(total, desc or "")
+    bar = ProgressBar(total, desc or "")
     done = 0
     try:
         for item in items:
@@ -180,7 +180,7 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             kind = type(value).__name__
             raise TypeError(f"sky.log({name}=...): a {kind} is not one number") from error
-    run = outlet.run()
+    run = event_sink.run()
     if step is not None:
         try:
             step = int(step)
@@ -195,4 +195,4 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
             _forget_others(run)
         step = _steps.get(names, 0)
         _steps[names] = step + 1
-    outlet.emit(Metric(instance_info().pool_rank, step, values, run))
+    event_sink.emit(Metric(instance_info().pool_rank, step, values, run))

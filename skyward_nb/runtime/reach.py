@@ -18,9 +18,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime.instance import instance_info
 from skyward_nb.system.addresses import family_of
-from skyward_nb.words.findings import Link, Reached
+from skyward_nb.words.findings import PathSpeed, ReachResult
 
 _LIFE = 60.0
 _PATIENCE = 3.0
@@ -34,7 +34,7 @@ Address = tuple[int, str, int]
 """A rank, and where it listens."""
 
 
-class Listener:
+class ProbeListener:
     """Answers those who know the word, each on a thread of its own: none waits for another."""
 
     def __init__(self, rank: int, host: str, word: bytes) -> None:
@@ -94,14 +94,14 @@ def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
     return thread
 
 
-_listener: Listener | None = None
+_listener: ProbeListener | None = None
 
 
 def listen(rank: int, host: str, word: bytes) -> int:
     """Listen from now on; the port."""
     global _listener
     close()
-    _listener = Listener(rank, host, word)
+    _listener = ProbeListener(rank, host, word)
     return _listener.port
 
 
@@ -129,12 +129,12 @@ class _Try:
         self.socket = socket.socket(family_of(self._host))
         self.socket.setblocking(False)
 
-    def begin(self) -> Reached | None:
+    def begin(self) -> ReachResult | None:
         """Connect; what came of it, if it is known at once."""
         code = self.socket.connect_ex((self._host, self._port))
         return None if code in (0, errno.EINPROGRESS) else self.failed(os.strerror(code))
 
-    def connected(self) -> Reached | None:
+    def connected(self) -> ReachResult | None:
         """The socket can be written to: it is connected, or never will be. Raises OSError."""
         if code := self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             return self.failed(os.strerror(code))
@@ -142,7 +142,7 @@ class _Try:
         self.socket.send(self._word)
         return None
 
-    def heard(self) -> Reached | None:
+    def heard(self) -> ReachResult | None:
         """The socket has something to read. Raises OSError."""
         data = self.socket.recv(64)
         if not data:
@@ -156,26 +156,26 @@ class _Try:
         elif int.from_bytes(self._heard[:4], "big") != self.rank:
             return self.failed("another rank answered there")
         if self._trips == _TRIPS:
-            return Reached(self.rank, self._best)
+            return ReachResult(self.rank, self._best)
         self._sent = time.perf_counter()
         self.socket.send(_PING)
         return None
 
-    def failed(self, why: str) -> Reached:
+    def failed(self, why: str) -> ReachResult:
         """It came to nothing."""
-        return Reached(self.rank, trouble=why[:1].lower() + why[1:])
+        return ReachResult(self.rank, trouble=why[:1].lower() + why[1:])
 
 
-def reach_others(everyone: Iterable[Address], word: bytes) -> list[Reached]:
+def reach_others(everyone: Iterable[Address], word: bytes) -> list[ReachResult]:
     """How this rank reaches all others of a pool."""
     own = instance_info().pool_rank
     return reach([each for each in everyone if each[0] != own], word)
 
 
-def reach(others: Iterable[Address], word: bytes, patience: float = _PATIENCE) -> list[Reached]:
+def reach(others: Iterable[Address], word: bytes, patience: float = _PATIENCE) -> list[ReachResult]:
     """Connect to each of `others` at the same time; what came of each, in their order."""
     tries = [_Try(address, word) for address in others]
-    found: dict[int, Reached] = {}
+    found: dict[int, ReachResult] = {}
     try:
         with selectors.DefaultSelector() as selector:
             for each in tries:
@@ -191,11 +191,15 @@ def reach(others: Iterable[Address], word: bytes, patience: float = _PATIENCE) -
         for each in tries:
             each.socket.close()
     late = f"no answer in {patience:g} s"
-    return [found.get(each.rank) or Reached(each.rank, trouble=late) for each in tries]
+    return [found.get(each.rank) or ReachResult(each.rank, trouble=late) for each in tries]
 
 
 def _go_on(
-    selector: selectors.BaseSelector, each: _Try, found: dict[int, Reached], *, is_connected: int
+    selector: selectors.BaseSelector,
+    each: _Try,
+    found: dict[int, ReachResult],
+    *,
+    is_connected: int,
 ) -> None:
     try:
         known = each.connected() if is_connected else each.heard()
@@ -212,7 +216,7 @@ def _go_on(
 # ── one of them alone ───────────────────────────────────────────────────────────────────
 
 
-def link(other: Address, word: bytes, seconds: float = 0.4) -> Link:
+def link(other: Address, word: bytes, seconds: float = 0.4) -> PathSpeed:
     """What one connection to another rank carries, measured for so many seconds.
 
     Raises OSError where it fails.
@@ -230,7 +234,7 @@ def link(other: Address, word: bytes, seconds: float = 0.4) -> Link:
             connection.sendall(chunk)
         connection.shutdown(socket.SHUT_WR)
         count = int.from_bytes(_exactly(connection, 8), "big")
-        return Link(sorted(trips)[len(trips) // 2], count / (time.perf_counter() - began))
+        return PathSpeed(sorted(trips)[len(trips) // 2], count / (time.perf_counter() - began))
 
 
 def _round_trips(connection: socket.socket, seconds: float) -> list[float]:

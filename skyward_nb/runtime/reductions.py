@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from skyward_nb.words.findings import Timing
+from skyward_nb.words.findings import ReduceTiming
 
 _MOST_CALLS = 50
 _EACH = 0.15
@@ -31,7 +31,7 @@ class Reducer(Protocol):
         ...
 
 
-def all_reduces(framework: str, sizes: Iterable[int], seconds: float = 4.0) -> list[Timing]:
+def all_reduces(framework: str, sizes: Iterable[int], seconds: float = 4.0) -> list[ReduceTiming]:
     """Time all-reduces of these sizes in bytes, the smallest first; on all ranks at once.
 
     Those that would not be done in about so many seconds are left out. Raises what the framework
@@ -41,9 +41,9 @@ def all_reduces(framework: str, sizes: Iterable[int], seconds: float = 4.0) -> l
     return timed(reducer, sizes, seconds)
 
 
-def timed(reducer: Reducer, sizes: Iterable[int], seconds: float) -> list[Timing]:
+def timed(reducer: Reducer, sizes: Iterable[int], seconds: float) -> list[ReduceTiming]:
     """The timings of a reducer."""
-    found: list[Timing] = []
+    found: list[ReduceTiming] = []
     spent = 0.0
     for size in sizes:
         before = found[-1] if found else None
@@ -55,7 +55,7 @@ def timed(reducer: Reducer, sizes: Iterable[int], seconds: float) -> list[Timing
         calls = calls_for(once)
         mean = reducer.most(_time(call, calls) / calls)
         spent += (2 * once) + calls * mean
-        found.append(Timing(size, reducer.places, mean, calls))
+        found.append(ReduceTiming(size, reducer.places, mean, calls))
     return found
 
 

@@ -21,15 +21,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from skyward_nb.runtime import reach
-from skyward_nb.runtime.groups import entered
-from skyward_nb.runtime.here import instance_info
-from skyward_nb.words.findings import LISTENING, Facts
+from skyward_nb.runtime.instance import instance_info
+from skyward_nb.runtime.process_group import entered
+from skyward_nb.words.findings import LISTENING, RankFacts
 from skyward_nb.words.info import InstanceInfo
 
 _MODULES = {"huggingface": "transformers"}
 
 
-def begin(frameworks: Iterable[str], word: bytes) -> Facts:
+def begin(frameworks: Iterable[str], word: bytes) -> RankFacts:
     """What there is to say of this rank, which listens from now on; `frameworks` are its pool's."""
     info = instance_info()
     found = facts(frameworks)
@@ -41,13 +41,13 @@ def begin(frameworks: Iterable[str], word: bytes) -> Facts:
     return replace(found, port=port)
 
 
-def facts(frameworks: Iterable[str] = ()) -> Facts:
+def facts(frameworks: Iterable[str] = ()) -> RankFacts:
     """What there is to say of this rank."""
     info = instance_info()
     device, memory = _gpu(info) if info.accelerators else (_cpu(), _main_memory())
     versions, troubles = _versions(frameworks)
     cpus = len(os.sched_getaffinity(0))
-    return Facts(
+    return RankFacts(
         rank=info.pool_rank,
         node=info.node,
         host=socket.gethostname(),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from skyward_nb.runtime.groups import Group, entered
-from skyward_nb.runtime.here import instance_info
+from skyward_nb.runtime.instance import instance_info
+from skyward_nb.runtime.process_group import ProcessGroup, entered
 from skyward_nb.words.info import COMPUTE_POOL
 from skyward_nb.words.mesh import Axes, part_of
 
@@ -65,7 +65,7 @@ def data_place(mesh: Any = None) -> tuple[int, int]:
     return part_of(info.mesh, info.rank, info.world_size)
 
 
-def _group(framework: str | None) -> Group:
+def _group(framework: str | None) -> ProcessGroup:
     found = entered.get(framework) if framework else next(iter(entered.values()), None)
     if found is None and COMPUTE_POOL not in os.environ:
         raise RuntimeError("sky.mesh() is for code on ranks: there is no pool here")

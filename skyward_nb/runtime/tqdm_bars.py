@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from skyward_nb.compat.tqdm_private import unwrapped
-from skyward_nb.runtime import outlet
+from skyward_nb.runtime import event_sink
 from skyward_nb.runtime.hooks import Changes, careful, is_console, is_shown
 from skyward_nb.runtime.loops import PERIOD, Loop
 from skyward_nb.runtime.progress import number, words
@@ -74,7 +74,7 @@ class _Shown:
         with careful("tqdm"):
             seen = _state(bar)
             loop = self._loop
-            if loop is None or outlet.run() > loop.run:
+            if loop is None or event_sink.run() > loop.run:
                 self.tell(bar)
             elif seen == self._seen:
                 return
@@ -99,7 +99,7 @@ class _Shown:
 
     def _is_of_before(self, bar: Any) -> bool:
         """Whether an earlier run left it open, and nothing was done with it since."""
-        if self._loop is None or outlet.run() <= self._loop.run:
+        if self._loop is None or event_sink.run() <= self._loop.run:
             return False
         return self._seen == _state(bar)
 
@@ -109,7 +109,7 @@ class _Shown:
             if self._loop is None:
                 return
             # One of an earlier run, closed or forgotten now, is not this run's.
-            if outlet.run() <= self._loop.run:
+            if event_sink.run() <= self._loop.run:
                 self._take(bar, bar.format_dict)
             self._loop.end()
 
@@ -127,7 +127,7 @@ class _Shown:
         unit = words(fields.get("unit") or "")
         keeping = bar.pos == 0 if bar.leave is None else bool(bar.leave)
         note = words(fields.get("postfix") or "")
-        if self._loop is not None and outlet.run() > self._loop.run:
+        if self._loop is not None and event_sink.run() > self._loop.run:
             # What an earlier run left open is, when it goes on, a loop of the run that goes on.
             self._loop.end()
             self._loop = None

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from skyward_nb.compat.ipywidgets_private import bundle_of
-from skyward_nb.picture import page, sheet, table
+from skyward_nb.picture import page, rank_table, style_sheet
 from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.text import as_text
 from skyward_nb.protocol.events import Display, Output
-from skyward_nb.view.view import Entry, Line, Shown, View, open_lines
+from skyward_nb.view.run_view import DisplayedObject, Entry, OutputLine, RunView, open_lines
 
 LIVE_LINES = 30
 LIVE_LETTERS = 400
@@ -40,7 +40,7 @@ class Canvas(Protocol):
         """Whether something is to be drawn though nothing more came."""
         ...
 
-    def draw(self, view: View) -> None:
+    def draw(self, view: RunView) -> None:
         """Show the view, replacing what was shown before; for good when it has ended."""
         ...
 
@@ -49,17 +49,17 @@ class Canvas(Protocol):
         ...
 
 
-def bundle(view: View) -> dict[str, Any]:
+def bundle(view: RunView) -> dict[str, Any]:
     """What the notebook keeps of a view."""
     return {"text/html": page.as_html(view), "text/plain": as_text(view), MIME: as_json(view)}
 
 
-def tail(view: View, rank: int | None = None) -> list[Line | str]:
+def tail(view: RunView, rank: int | None = None) -> list[OutputLine | str]:
     """The last lines, of all ranks or of one, and a remark on those above."""
-    lines: list[Line | str] = []
+    lines: list[OutputLine | str] = []
     hidden = False
     for entry in _backwards(view):
-        if isinstance(entry, Line) and (rank is None or rank in entry.ranks):
+        if isinstance(entry, OutputLine) and (rank is None or rank in entry.ranks):
             if len(lines) == LIVE_LINES:
                 hidden = True
                 break
@@ -69,13 +69,13 @@ def tail(view: View, rank: int | None = None) -> list[Line | str]:
     lines.reverse()
     return [
         replace(line, text=f"{line.text[:LIVE_LETTERS]} …")
-        if isinstance(line, Line) and len(line.text) > LIVE_LETTERS + 2
+        if isinstance(line, OutputLine) and len(line.text) > LIVE_LETTERS + 2
         else line
         for line in lines
     ]
 
 
-def _backwards(view: View) -> Iterator[Entry]:
+def _backwards(view: RunView) -> Iterator[Entry]:
     yield from reversed(open_lines(view))
     yield from reversed(view.entries)
 
@@ -92,7 +92,7 @@ class BundleCanvas:
     def __init__(self) -> None:
         self._handle: Any = None
 
-    def draw(self, view: View) -> None:
+    def draw(self, view: RunView) -> None:
         """Publish the bundle."""
         data = bundle(view if view.ended is not None else _short(view))
         self._handle = _published(data, self._handle)
@@ -111,10 +111,10 @@ def _published(data: dict[str, Any], handle: Any) -> Any:
     return handle
 
 
-def _short(view: View) -> View:
+def _short(view: RunView) -> RunView:
     """The view with the last of its output alone."""
     last = view.entries[-LIVE_LINES:]
-    hidden = sum(len(e.ranks) for e in view.entries[:-LIVE_LINES] if isinstance(e, Line))
+    hidden = sum(len(e.ranks) for e in view.entries[:-LIVE_LINES] if isinstance(e, OutputLine))
     return replace(view, entries=last, cut=view.cut + hidden, gap=0)
 
 
@@ -128,7 +128,7 @@ class WidgetCanvas:
         self._handle: Any = None
         self._parts: _Widgets | None = None
 
-    def draw(self, view: View) -> None:
+    def draw(self, view: RunView) -> None:
         """Change the widgets; when the view has ended, put the bundle in their place."""
         if view.ended is not None:
             self._handle = _published(bundle(view), self._handle)
@@ -168,9 +168,9 @@ class _Widgets:
         self._panes_due, self._lines = 0.0, 0
         self._tabs: Any = None
         self._figures: list[Any] = []
-        self._shown: list[Shown] = []
-        frame = ipywidgets.Layout(border=sheet.EDGE, max_width="960px", overflow="hidden")
-        styles = self._html(sheet.STYLE)
+        self._shown: list[DisplayedObject] = []
+        frame = ipywidgets.Layout(border=style_sheet.EDGE, max_width="960px", overflow="hidden")
+        styles = self._html(style_sheet.STYLE)
         self._box = ipywidgets.VBox([styles, self._head, self._curves], layout=frame)
         self._box.add_class("sky-live")
         self._all += [self._box, frame, self._layout, self._style]
@@ -179,9 +179,9 @@ class _Widgets:
         """The MIME type by which a front end shows them."""
         return bundle_of(self._box)
 
-    def renew(self, view: View) -> None:
+    def renew(self, view: RunView) -> None:
         """Say what has changed."""
-        self._put(self._head, page.head(view) + table.ranks(view))
+        self._put(self._head, page.head(view) + rank_table.ranks(view))
         now = time.monotonic()
         if now >= self._curves_due:
             self._put(self._curves, page.curves(view))
@@ -196,7 +196,7 @@ class _Widgets:
         if len(parts) != len(self._box.children):
             self._box.children = parts
 
-    def _renew_output(self, view: View) -> None:
+    def _renew_output(self, view: RunView) -> None:
         if not self._panes and (view.entries or open_lines(view)):
             self._panes[None] = self._pane("all")
             if 1 < len(view.ranks) <= _MOST_TABS:
@@ -218,9 +218,11 @@ class _Widgets:
         pane.add_class(f"sky-pane-{name}")
         return pane
 
-    def _renew_figures(self, view: View) -> None:
+    def _renew_figures(self, view: RunView) -> None:
         """The last figures, each sent once."""
-        last = [entry for entry in view.entries if isinstance(entry, Shown)][-_LIVE_FIGURES:]
+        last = [entry for entry in view.entries if isinstance(entry, DisplayedObject)][
+            -_LIVE_FIGURES:
+        ]
         for index, entry in enumerate(last):
             if index == len(self._figures):
                 self._figures.append(self._html())

@@ -16,7 +16,7 @@ from skyward_nb.picture.wording import sent_words
 from skyward_nb.protocol.events import Display, Event, Output, Phase, Progress
 from skyward_nb.show.canvas import Canvas
 from skyward_nb.view.folding import fold, trimmed
-from skyward_nb.view.view import Line, RankView, RunState, Shown, View
+from skyward_nb.view.run_view import DisplayedObject, OutputLine, RankView, RunState, RunView
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.ranks import spell_ranks
 
@@ -50,7 +50,7 @@ class RunDisplay:
         self._shown: dict[str, frozenset[int]] = {}
         self._waiting: list[Event] = []
         self._size = 0
-        self._view = View(
+        self._view = RunView(
             title=title, about=about, began=now, ran_from=now, now=now, wall=time.time() - now
         )
         self.drawn: bool = False
@@ -62,7 +62,7 @@ class RunDisplay:
         """The number of its run, once the cell runs: what comes for earlier ones is not its own."""
 
     @property
-    def view(self) -> View:
+    def view(self) -> RunView:
         """What there is to see so far."""
         self._fold()
         return self._view
@@ -156,7 +156,7 @@ class RunDisplay:
         """A later run updates what was displayed: `renew` draws it, if it was here."""
         for entry in self.view.entries:
             if (
-                isinstance(entry, Shown)
+                isinstance(entry, DisplayedObject)
                 and entry.display_id == event.display_id
                 and event.rank in entry.ranks
             ):
@@ -233,7 +233,7 @@ class RunDisplay:
         said = [
             entry.text
             for entry in self.view.entries
-            if isinstance(entry, Line) and rank in entry.ranks
+            if isinstance(entry, OutputLine) and rank in entry.ranks
         ]
         return "\n".join(said[-lines:])
 

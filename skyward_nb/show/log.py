@@ -14,14 +14,14 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from skyward_nb.picture.oneline import of_the_run, one_line
+from skyward_nb.picture.one_line import of_the_run, one_line
 from skyward_nb.picture.text import closing_text, kinds
 from skyward_nb.picture.wording import clock
 from skyward_nb.protocol.events import Display, Output, RankDone
 from skyward_nb.show.console import CONSOLE, Console, printable
 from skyward_nb.view.folding import fold
+from skyward_nb.view.run_view import Entry, OutputLine, RankView, RunView
 from skyward_nb.view.terminal import Screen, feed
-from skyward_nb.view.view import Entry, Line, RankView, View
 from skyward_nb.words.ranks import count_ranks, spell_ranks
 
 _SELDOM = 10.0
@@ -63,7 +63,7 @@ class LogCanvas:
             if self._said.size > _MOST_WAITING:
                 self._print(_labelled(self._said.overflow()))
 
-    def draw(self, view: View) -> None:
+    def draw(self, view: RunView) -> None:
         """Print what is new, and say what goes on; when the view has ended, how."""
         with self._lock:
             said = _labelled(self._said.settled(view.ranks, is_over=view.ended is not None))
@@ -89,7 +89,7 @@ class LogCanvas:
         self._told.add(key)
         return True
 
-    def _way_up(self, view: View, *, is_live: bool) -> Iterator[str]:
+    def _way_up(self, view: RunView, *, is_live: bool) -> Iterator[str]:
         """What is started, what takes a moment, the steps that nodes have taken: each told once."""
         if view.state == "starting" and view.title and self._once(("title", view.title)):
             yield view.title
@@ -109,7 +109,7 @@ class LogCanvas:
             seconds = (view.ran_from if view.ranks else view.now) - view.began
             yield f"{view.awaited} rank{'s' * (view.awaited > 1)} ready in {clock(seconds)}"
 
-    def _how_far(self, view: View) -> Iterator[str]:
+    def _how_far(self, view: RunView) -> Iterator[str]:
         """How far ranks are, now and then."""
         if self._due is None:
             self._due = view.began + _SELDOM
@@ -117,7 +117,7 @@ class LogCanvas:
             self._due = view.now + min(max(_SELDOM, _PART * view.took), _SELDOMEST)
             yield one_line(view)
 
-    def _closing(self, view: View) -> Iterable[str]:
+    def _closing(self, view: RunView) -> Iterable[str]:
         """How it ended, told once."""
         if self._is_closed:
             return ()
@@ -134,7 +134,7 @@ class _Said:
     """
 
     def __init__(self) -> None:
-        self._view = View(most_text=sys.maxsize)
+        self._view = RunView(most_text=sys.maxsize)
         self._events: list[Output | Display] = []
         self._seen = 0
         self.size = 0
@@ -193,7 +193,7 @@ class _Said:
 def _labelled(entries: Iterable[Entry]) -> Iterator[tuple[str, str]]:
     """Lines with their streams, and with their ranks before them."""
     for entry in entries:
-        if isinstance(entry, Line):
+        if isinstance(entry, OutputLine):
             yield entry.stream, _after(entry.ranks, entry.text)
         else:
             for row in feed(Screen(), f"{entry.data['text/plain']}\n", lambda: None)[1]:

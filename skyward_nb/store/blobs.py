@@ -30,7 +30,7 @@ _MOST_VERIFIED = 1000
 Buffer = bytes | bytearray | memoryview
 
 
-class Damaged(Exception):
+class CorruptValue(Exception):
     """Bytes that came are not those that were packed: what was packed changed meanwhile, or they did."""
 
 
@@ -158,7 +158,7 @@ class BlobStore:
     def map(self, digest: str) -> memoryview:
         """The blob's bytes, private to the caller: writing changes nobody else's copy.
 
-        Raises `Damaged`, and forgets the blob, when there is none whose bytes have the digest.
+        Raises `CorruptValue`, and forgets the blob, when there is none whose bytes have the digest.
 
         A mapping holds a file descriptor for as long as it lives, so only what is large is mapped;
         the rest is read. A large file that nobody has written to since is verified once.
@@ -182,7 +182,7 @@ class BlobStore:
         except FileNotFoundError:
             """Another rank found it damaged, and took it away."""
         self.drop([digest])
-        raise Damaged("its bytes in the store are not those that were packed")
+        raise CorruptValue("its bytes in the store are not those that were packed")
 
     def _note_verified(self, digest: str, written: tuple[int, int, int]) -> None:
         if len(self._verified) >= _MOST_VERIFIED:

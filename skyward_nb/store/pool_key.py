@@ -13,7 +13,7 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from skyward_nb.store.values import PoolKey
+from skyward_nb.store.value_messages import PoolKey
 
 _NAME = "agent.skyward-nb.invalid"
 _AGE = datetime.timedelta(days=3650)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import xxhash
 
 from skyward_nb.store.blobs import Buffer
-from skyward_nb.store.values import Gaps
+from skyward_nb.store.value_messages import ByteGaps
 
 _BEHIND = 8 << 20
 _STEP = 1 << 20
@@ -23,7 +23,7 @@ class Reassembly:
 
     def __init__(self, size: int, read: Callable[[int, int], Buffer]) -> None:
         self.size = size
-        self.missing: Gaps = Gaps(size)
+        self.missing: ByteGaps = ByteGaps(size)
         self.changed: threading.Condition = threading.Condition()
         """Held to look at what is missing, and told when that is less."""
         self._read = read

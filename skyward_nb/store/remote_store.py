@@ -18,40 +18,40 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from itertools import accumulate
 from typing import Protocol, TypeVar
 
-from skyward_nb.store.blobs import Buffer, Damaged
+from skyward_nb.store.blobs import Buffer, CorruptValue
 from skyward_nb.store.byte_streams import ByteStream
+from skyward_nb.store.content_store import no_tick
 from skyward_nb.store.private_memory import PrivateMemory
 from skyward_nb.store.reassembly import Reassembly
 from skyward_nb.store.receive_window import ReceiveWindow, RequestedBytes
-from skyward_nb.store.stores import no_tick
-from skyward_nb.store.value_stream import Stream, StreamLost
-from skyward_nb.store.values import (
+from skyward_nb.store.value_messages import (
     ANSWERS,
     Address,
-    Admit,
-    Admitted,
+    AdmitPeers,
     Answer,
     Ask,
-    Branch,
-    Forget,
-    Give,
-    Given,
-    Keep,
-    Kept,
+    BytesFollow,
+    BytesStored,
+    DropValues,
+    FetchBytes,
     MissingQuery,
     MissingRanges,
+    PeersAdmitted,
     PoolKey,
-    Refused,
     Span,
-    Spread,
+    SpreadBranch,
     SpreadFailures,
-    Trim,
+    SpreadValue,
+    StoreBytes,
+    TrimStore,
+    ValueRefused,
     pieces,
 )
-from skyward_nb.system.concurrently import run_concurrently
+from skyward_nb.store.value_stream import StreamLost, ValueStream
+from skyward_nb.system.concurrency import run_concurrently
 
 T = TypeVar("T")
-A = TypeVar("A", Kept, MissingRanges, Given, Admitted, SpreadFailures)
+A = TypeVar("A", BytesStored, MissingRanges, BytesFollow, PeersAdmitted, SpreadFailures)
 _AT_ONCE = 1 << 20
 _PIECE = 4 << 20
 _LEAST_PIECE = 1 << 20
@@ -65,13 +65,13 @@ _MOST_STREAMS = 16
 _NEAR = 0.002
 _AGAIN = 0.25
 
-Line = Stream[Answer]
+Line = ValueStream[Answer]
 
 
-class Unwilling(Exception):
+class StoreRefused(Exception):
     """The machine says that it cannot do what it is asked for; the number of an `errno`, and why."""
 
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: ValueRefused) -> None:
         super().__init__(refused.why)
         self.code: int = refused.code
 
@@ -101,7 +101,7 @@ class RemoteStore:
         """Bytes of large values that went there or came from there, ever."""
         self._on_disk: dict[str, bool] = {}
         self._here: dict[str, PrivateMemory] = {}
-        self._unsaid: list[Forget | Trim] = []
+        self._unsaid: list[DropValues | TrimStore] = []
         self._closed = False
 
     # ── as a store ──────────────────────────────────────────────────────────────────────
@@ -110,11 +110,11 @@ class RemoteStore:
         """Have a value there, all or nothing; whether it was not there before.
 
         Raises OSError: ENOSPC where there is no room, ETIMEDOUT where there is no way; and
-        `Damaged` where the bytes that came do not have the digest.
+        `CorruptValue` where the bytes that came do not have the digest.
         """
-        return self._given(digest, Parts(parts), tick)
+        return self._given(digest, ValueParts(parts), tick)
 
-    def _given(self, digest: str, source: Source, tick: Callable[[], None]) -> bool:
+    def _given(self, digest: str, source: ValueSource, tick: Callable[[], None]) -> bool:
         with _refusals():
             kept = self._put(digest, source, tick)
         self._on_disk[digest] = kept.on_disk
@@ -127,11 +127,11 @@ class RemoteStore:
     def fetch(self, digests: Collection[str], tick: Callable[[], None] = no_tick) -> None:
         """Bring values here; those that are not there are left out. Raises OSError."""
         for digest in digests:
-            with contextlib.suppress(Damaged):
+            with contextlib.suppress(CorruptValue):
                 self._brought(digest, tick)
 
     def map(self, digest: str) -> memoryview:
-        """A value's bytes, private to the caller; raises `Damaged`, or OSError."""
+        """A value's bytes, private to the caller; raises `CorruptValue`, or OSError."""
         while True:
             here = self._brought(digest, no_tick)
             with self._lock:
@@ -147,11 +147,11 @@ class RemoteStore:
                 if here is not None:
                     here.close()
         if digests:
-            self._later(Forget(tuple(digests)))
+            self._later(DropValues(tuple(digests)))
 
     def trim(self, needed: Collection[str]) -> None:
         """Forget the least recently used of the values not `needed`, beyond the spare room there."""
-        self._later(Trim(tuple(needed)))
+        self._later(TrimStore(tuple(needed)))
 
     def close(self) -> None:
         """Hang up, and let go of what was fetched."""
@@ -165,16 +165,16 @@ class RemoteStore:
 
     # ── values that go ──────────────────────────────────────────────────────────────────
 
-    def _put(self, digest: str, source: Source, tick: Callable[[], None]) -> Kept:
+    def _put(self, digest: str, source: ValueSource, tick: Callable[[], None]) -> BytesStored:
         size = source.size
         if size <= _AT_ONCE:
-            whole = Keep(digest, size, 0, size)
+            whole = StoreBytes(digest, size, 0, size)
             return self._tried(
-                lambda line: _ask(line, whole, Kept, source.views(0, size, tick)), tick
+                lambda line: _ask(line, whole, BytesStored, source.views(0, size, tick)), tick
             )
         lacks = self._tried(lambda line: self._timed(line, MissingQuery(digest, size)), tick)
         if not lacks.spans:
-            return Kept(is_whole=True, on_disk=lacks.on_disk)
+            return BytesStored(is_whole=True, on_disk=lacks.on_disk)
         try:
             return self._put_large(digest, source, lacks, tick)
         except BaseException:
@@ -183,8 +183,8 @@ class RemoteStore:
             raise
 
     def _put_large(
-        self, digest: str, source: Source, lacks: MissingRanges, tick: Callable[[], None]
-    ) -> Kept:
+        self, digest: str, source: ValueSource, lacks: MissingRanges, tick: Callable[[], None]
+    ) -> BytesStored:
         size = source.size
         patience = _Patience(self.patience, self.name)
         while lacks.spans:
@@ -196,7 +196,7 @@ class RemoteStore:
             if lost is not None:
                 patience.rest(lost, tick, came_on=going.done)
             lacks = self._tried(lambda line: self._timed(line, MissingQuery(digest, size)), tick)
-        return Kept(is_whole=True, is_new=True, on_disk=lacks.on_disk)
+        return BytesStored(is_whole=True, is_new=True, on_disk=lacks.on_disk)
 
     def _tell(self, size: int) -> None:
         with self._lock:
@@ -224,8 +224,8 @@ class RemoteStore:
     ) -> tuple[Address, ...]:
         """Have the machine take others that have this key, at these addresses; where. Raises OSError."""
         with _refusals():
-            ask = Admit(self.name, key, hosts)
-            return self._tried(lambda line: _ask(line, ask, Admitted), tick).addresses
+            ask = AdmitPeers(self.name, key, hosts)
+            return self._tried(lambda line: _ask(line, ask, PeersAdmitted), tick).addresses
 
     def lacks(self, digest: str, size: int, tick: Callable[[], None]) -> bool:
         """Whether a value, or a part of it, is not there; raises OSError, as where there is no room."""
@@ -235,20 +235,24 @@ class RemoteStore:
         return bool(found.spans)
 
     def spread(
-        self, digest: str, size: int, branches: tuple[Branch, ...], tick: Callable[[], None]
+        self, digest: str, size: int, branches: tuple[SpreadBranch, ...], tick: Callable[[], None]
     ) -> dict[str, str]:
         """Have the machine give a value on as it comes; which machines did not get it, and why."""
         if not branches:
             return {}
         try:
             with self._line(tick) as line:
-                return _ask(line, Spread(digest, size, branches), SpreadFailures).machines
-        except (OSError, Unwilling) as error:
+                return _ask(line, SpreadValue(digest, size, branches), SpreadFailures).machines
+        except (OSError, StoreRefused) as error:
             names = [name for branch in branches for name in branch.names()]
             return dict.fromkeys(names, str(error))
 
     def pass_on(
-        self, digest: str, source: Source, branches: tuple[Branch, ...], tick: Callable[[], None]
+        self,
+        digest: str,
+        source: ValueSource,
+        branches: tuple[SpreadBranch, ...],
+        tick: Callable[[], None],
     ) -> dict[str, str]:
         """Have a value there, and on machines that get it from there, as `spread`. Raises as `put`."""
         lacking: dict[str, str] = {}
@@ -288,7 +292,7 @@ class RemoteStore:
                 # One stream is enough for what a window of it holds.
                 many = min(self._streams(coming.missing), 1 + self.ahead.most // _WINDOW)
             return coming.whole()
-        except Damaged:
+        except CorruptValue:
             self.drop([digest])
             raise
         finally:
@@ -360,7 +364,7 @@ class RemoteStore:
                     each.tick = no_tick
                     self._back(each)
             if self._unsaid:
-                line = line or Stream(self._open_stream(), ANSWERS)
+                line = line or ValueStream(self._open_stream(), ANSWERS)
                 try:
                     for ask in self._unsaid:
                         line.say(ask)
@@ -369,7 +373,7 @@ class RemoteStore:
                     line.close()
                     raise
                 self._unsaid.clear()
-        return line or Stream(self._open_stream(), ANSWERS)
+        return line or ValueStream(self._open_stream(), ANSWERS)
 
     def _rested(self) -> Line | None:
         """A stream that nobody uses; those that were hung up on meanwhile are no more."""
@@ -395,7 +399,7 @@ class RemoteStore:
         for line in lines:
             line.close()
 
-    def _later(self, ask: Forget | Trim) -> None:
+    def _later(self, ask: DropValues | TrimStore) -> None:
         """Ask for what nobody waits for: now where there is a stream for it, else before the next ask."""
         with self._order:
             with self._lock:
@@ -413,7 +417,7 @@ class RemoteStore:
             self._back(line)
 
 
-class Source(Protocol):
+class ValueSource(Protocol):
     """A value that is given, of which bytes may come as they are asked for."""
 
     size: int
@@ -423,7 +427,7 @@ class Source(Protocol):
         ...
 
 
-class Parts:
+class ValueParts:
     """A value in parts, as bytes in a row."""
 
     def __init__(self, parts: Sequence[Buffer]) -> None:
@@ -448,21 +452,21 @@ class _Going:
     """Pieces of a value that go, over any number of streams; `last` is the answer that all is there."""
 
     def __init__(
-        self, digest: str, source: Source, spans: Iterable[Span], tell: Callable[[int], None]
+        self, digest: str, source: ValueSource, spans: Iterable[Span], tell: Callable[[int], None]
     ) -> None:
         self._digest = digest
         self._source = source
         self._spans = deque(spans)
         self._tell = tell
         self.done = 0
-        self.last: Kept | None = None
+        self.last: BytesStored | None = None
 
     def __call__(self, line: Line) -> None:
         """Send pieces over this stream until there are no more."""
         ahead: deque[int] = deque()
         while (span := _next(self._spans)) is not None:
             start, stop = span
-            keep = Keep(self._digest, self._source.size, start, stop - start)
+            keep = StoreBytes(self._digest, self._source.size, start, stop - start)
             line.say(keep, self._source.views(start, stop, line.tick))
             ahead.append(stop - start)
             while len(ahead) > _AHEAD or (ahead and line.has_more()):
@@ -471,7 +475,7 @@ class _Going:
             self._hear(line, ahead.popleft())
 
     def _hear(self, line: Line, size: int) -> None:
-        kept = _answer(line, Kept)
+        kept = _answer(line, BytesStored)
         self.done += 1
         self._tell(size)
         if kept.is_whole:
@@ -503,11 +507,11 @@ class _Coming:
         return self._arriving is not None and self._arriving.has_all()
 
     def whole(self) -> PrivateMemory:
-        """All of it, which is the caller's then; raises `Damaged`."""
+        """All of it, which is the caller's then; raises `CorruptValue`."""
         assert self._here is not None
         assert self._arriving is not None
         if self._arriving.digest() != self._digest:
-            raise Damaged("its bytes in the store are not those that were packed")
+            raise CorruptValue("its bytes in the store are not those that were packed")
         here, self._here = self._here, None
         return here
 
@@ -540,7 +544,7 @@ class _Coming:
             if (taken := self._next()) is not None:
                 asked.append(taken)
                 (start, stop), _ = taken
-                line.say(Give(self._digest, start, stop - start))
+                line.say(FetchBytes(self._digest, start, stop - start))
             elif asked:
                 break
             else:
@@ -565,13 +569,13 @@ class _Coming:
 
     def _hear(self, line: Line, span: Span, asked: RequestedBytes, room: memoryview) -> None:
         start, stop = span
-        given = _answer(line, Given)
+        given = _answer(line, BytesFollow)
         self._ahead.answered(asked)
         here, arriving = self._known(given.size)
         # What was asked for before its size was known may be beyond it.
         length = max(0, min(stop, given.size) - start)
         if given.length != length or given.size != arriving.size:
-            raise Unwilling(Refused(errno.ENOENT, "a value has fewer bytes than it had"))
+            raise StoreRefused(ValueRefused(errno.ENOENT, "a value has fewer bytes than it had"))
         self._ahead.shrink(asked, length)
 
         def into(at: int, data: memoryview) -> None:
@@ -628,14 +632,14 @@ def _settle(line: Line) -> None:
 
 @contextlib.contextmanager
 def _refusals() -> Generator[None]:
-    """What the machine is not willing to do as `Damaged`, or OSError."""
+    """What the machine is not willing to do as `CorruptValue`, or OSError."""
     try:
         yield
-    except Unwilling as refused:
+    except StoreRefused as refused:
         if refused.code == errno.ENOENT:
-            raise Damaged("it is not in the store any more") from None
+            raise CorruptValue("it is not in the store any more") from None
         if refused.code == errno.EBADMSG:
-            raise Damaged(str(refused)) from None
+            raise CorruptValue(str(refused)) from None
         raise OSError(refused.code, str(refused)) from None
 
 
@@ -646,8 +650,8 @@ def _ask(line: Line, ask: Ask, kind: type[A], parts: Iterable[Buffer] = ()) -> A
 
 def _answer(line: Line, kind: type[A]) -> A:
     found = line.hear()
-    if isinstance(found, Refused):
-        raise Unwilling(found)
+    if isinstance(found, ValueRefused):
+        raise StoreRefused(found)
     if not isinstance(found, kind):
         raise StreamLost(f"it answered with {type(found).__name__}")
     return found

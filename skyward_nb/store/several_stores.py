@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 
-from skyward_nb.store.blobs import Buffer, Damaged
-from skyward_nb.store.stores import ContentStore, no_tick
-from skyward_nb.system.concurrently import run_concurrently
+from skyward_nb.store.blobs import Buffer, CorruptValue
+from skyward_nb.store.content_store import ContentStore, no_tick
+from skyward_nb.system.concurrency import run_concurrently
 
 
 class SeveralStores:
@@ -47,9 +47,9 @@ class SeveralStores:
             store.fetch(digests, tick)
 
     def map(self, digest: str) -> memoryview:
-        """A value's bytes, from the first machine that has it; raises `Damaged` where none does."""
+        """A value's bytes, from the first machine that has it; raises `CorruptValue` where none does."""
         for store in self._stores[:-1]:
-            with contextlib.suppress(Damaged):
+            with contextlib.suppress(CorruptValue):
                 return store.map(digest)
         return self._stores[-1].map(digest)
 

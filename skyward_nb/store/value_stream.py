@@ -12,8 +12,8 @@ import msgspec
 
 from skyward_nb.store.blobs import Buffer
 from skyward_nb.store.byte_streams import ByteStream, PushReceiver, SocketStream
-from skyward_nb.store.stores import no_tick
-from skyward_nb.store.values import HEAD, LARGEST, Answer, Ask, framed
+from skyward_nb.store.content_store import no_tick
+from skyward_nb.store.value_messages import HEAD, LARGEST, Answer, Ask, framed
 
 M = TypeVar("M", Ask, Answer)
 _TICK = 100
@@ -26,7 +26,7 @@ class StreamLost(OSError):
     """The other end has hung up, or says what is no message."""
 
 
-class Stream(Generic[M]):
+class ValueStream(Generic[M]):
     """What is said over a way, or over a socket, whose other end says messages `M`.
 
     `tick` is called while it waits, and after `patience` seconds in which nothing comes or goes it is lost.

@@ -33,7 +33,7 @@ _PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
-class Known:
+class ProcessIdentity:
     """A process: its number, and when it started in clock ticks since the machine did."""
 
     pid: int
@@ -41,7 +41,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Stat:
+class ProcessStat:
     """What /proc/PID/stat tells of a process; one that `ends` will do nothing any more."""
 
     parent: int
@@ -50,7 +50,7 @@ class Stat:
     ends: bool
 
 
-def stat(pid: int) -> Stat | None:
+def stat(pid: int) -> ProcessStat | None:
     """How a process is, None when there is none. Source: proc_pid_stat(5)."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
@@ -58,16 +58,16 @@ def stat(pid: int) -> Stat | None:
         return None
     words = text.rpartition(")")[2].split()
     ends = words[0] in "ZXx" or bool(int(words[6]) & _ENDING)
-    return Stat(int(words[1]), int(words[2]), int(words[19]), ends)
+    return ProcessStat(int(words[1]), int(words[2]), int(words[19]), ends)
 
 
-def known(pid: int) -> Known | None:
+def known(pid: int) -> ProcessIdentity | None:
     """A process that is there now."""
     found = stat(pid)
-    return None if found is None else Known(pid, found.started)
+    return None if found is None else ProcessIdentity(pid, found.started)
 
 
-def lives(process: Known) -> bool:
+def lives(process: ProcessIdentity) -> bool:
     """Whether it is there and not ending; a zombie does not live."""
     found = stat(process.pid)
     return found is not None and found.started == process.started and not found.ends
@@ -76,7 +76,7 @@ def lives(process: Known) -> bool:
 # ── the list of a pool's processes ──────────────────────────────────────────────────────
 
 
-def note(folder: Path, processes: Iterable[Known], *, anew: bool = False) -> None:
+def note(folder: Path, processes: Iterable[ProcessIdentity], *, anew: bool = False) -> None:
     """Add processes to the list in a pool's folder, or begin it anew with them.
 
     Where that cannot be written, processes are still found by their mark.
@@ -92,7 +92,7 @@ def note(folder: Path, processes: Iterable[Known], *, anew: bool = False) -> Non
             file.write("".join(lines))
 
 
-def noted(folder: Path) -> set[Known]:
+def noted(folder: Path) -> set[ProcessIdentity]:
     """The processes in a pool's list that are still there; empty if it was another machine's."""
     try:
         machine, *lines = (folder / _LIST).read_text().splitlines() or [""]
@@ -100,12 +100,12 @@ def noted(folder: Path) -> set[Known]:
         return set()
     if machine != _machine():
         return set()
-    found: set[Known] = set()
+    found: set[ProcessIdentity] = set()
     for line in lines:
         # Who wrote it may have been killed in the middle of a line.
         with contextlib.suppress(ValueError):
             pid, started = map(int, line.split())
-            if lives(process := Known(pid, started)):
+            if lives(process := ProcessIdentity(pid, started)):
                 found.add(process)
     return found
 
@@ -128,14 +128,14 @@ def _machine() -> str:
 # ── what carries a pool's mark ──────────────────────────────────────────────────────────
 
 
-def marked() -> dict[Known, Path]:
+def marked() -> dict[ProcessIdentity, Path]:
     """Processes of this user that a pool started, and that pool's folder.
 
     This process and those it descends from are left out: nobody ends what he stands on. So are
     those of containers, where a folder of the same name is another one.
     """
     user, own = os.getuid(), _line_of(os.getpid())
-    found: dict[Known, Path] = {}
+    found: dict[ProcessIdentity, Path] = {}
     for pid in _pids():
         with contextlib.suppress(OSError):
             if pid in own or (_PROC / str(pid)).stat().st_uid != user:
@@ -221,7 +221,7 @@ def tidies(pid: int) -> float:
 # ── ending ──────────────────────────────────────────────────────────────────────────────
 
 
-def end(processes: Iterable[Known], wait: float = 0.0) -> int:
+def end(processes: Iterable[ProcessIdentity], wait: float = 0.0) -> int:
     """Kill processes that still live after `wait` seconds, and see them end; how many there were.
 
     Those that tidy up get time to do so once the others are gone.
@@ -243,7 +243,7 @@ def end_group(group: int, spared: Collection[int]) -> None:
     for pid in _pids():
         found = stat(pid)
         if found is not None and found.group == group and pid not in spared:
-            _kill(Known(pid, found.started))
+            _kill(ProcessIdentity(pid, found.started))
 
 
 def end_children() -> None:
@@ -273,7 +273,7 @@ def _reap() -> Iterator[int]:
             yield pid
 
 
-def _kill(process: Known) -> None:
+def _kill(process: ProcessIdentity) -> None:
     """Kill this process, and no other one that has its number by then.
 
     It is held by a descriptor before it is looked at, where the system has that (Linux 5.3).
@@ -294,7 +294,7 @@ def _kill(process: Known) -> None:
             os.close(held)
 
 
-def _await(processes: Iterable[Known], seconds: float) -> None:
+def _await(processes: Iterable[ProcessIdentity], seconds: float) -> None:
     """Wait until these processes have ended, at most so long."""
     until = time.monotonic() + seconds
     while any(lives(process) for process in processes) and time.monotonic() < until:

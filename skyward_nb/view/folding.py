@@ -6,30 +6,30 @@ from msgspec.structs import replace
 
 from skyward_nb.protocol.events import (
     Clear,
+    CostChanged,
     Display,
     Event,
     Metric,
     Metrics,
-    Noted,
     Output,
     Phase,
-    Priced,
     Progress,
     RankDone,
     RankLost,
+    RankPhase,
     RankReady,
-    Stage,
+    Remark,
     Step,
     Telemetry,
 )
-from skyward_nb.view.board import Board
+from skyward_nb.view.output_entries import OutputEntries
+from skyward_nb.view.run_view import MOST_METRICS, RankState, RankView, RunView, StepView
 from skyward_nb.view.series import Series, extended
-from skyward_nb.view.view import MOST_METRICS, RankState, RankView, StepView, View
 
 _MOST_BARS = 8
 
 
-def fold(view: View, *events: Event) -> View:
+def fold(view: RunView, *events: Event) -> RunView:
     """The view after more events.
 
     A line that several ranks wrote stands where the first of them wrote it, and what a rank wrote
@@ -42,16 +42,16 @@ def fold(view: View, *events: Event) -> View:
     return folding.view()
 
 
-def trimmed(view: View) -> View:
+def trimmed(view: RunView) -> RunView:
     """The view with no more text than it may have in the end; while it grows it may have some more."""
     if view.text_size <= view.most_text:
         return view
-    board = Board(view)
+    board = OutputEntries(view)
     board.cut_text()
     return _with(view, board)
 
 
-def _with(view: View, board: Board) -> View:
+def _with(view: RunView, board: OutputEntries) -> RunView:
     return replace(
         view,
         entries=tuple(board.entries),
@@ -70,9 +70,9 @@ def _with(view: View, board: Board) -> View:
 class _Folding:
     """A view while it is folded: with its board the only place where anything changes."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: RunView) -> None:
         self._before = view
-        self._board = Board(view)
+        self._board = OutputEntries(view)
         self._ranks = dict(view.ranks)
         self._points: dict[int, dict[str, list[tuple[int, float]]]] = {}
         self._steps = dict(view.steps)
@@ -81,7 +81,7 @@ class _Folding:
         self._notes = view.notes
         self._ready = view.ready
 
-    def view(self) -> View:
+    def view(self) -> RunView:
         """What has come of it."""
         self._board.finish()
         self._draw_series()
@@ -111,7 +111,7 @@ class _Folding:
                 self._log(rank, [step], {name: [value] for name, value in event.values.items()})
             case Metrics(rank=rank):
                 self._log(rank, event.steps, event.values)
-            case Noted(text=text):
+            case Remark(text=text):
                 self._notes = (*self._notes, text)
             case _:
                 self._take_rare(event)
@@ -120,9 +120,9 @@ class _Folding:
         match event:
             case Phase(text=text):
                 self._phase = text
-            case Priced(bill=bill):
+            case CostChanged(bill=bill):
                 self._bill = bill
-            case Stage(rank=rank, text=text):
+            case RankPhase(rank=rank, text=text):
                 self._set(rank, stage=text)
             case Step():
                 self._take_step(event)

@@ -25,7 +25,7 @@ Run = tuple[str, str]
 """A style, and text in it."""
 
 
-class Style(msgspec.Struct, frozen=True):
+class TextStyle(msgspec.Struct, frozen=True):
     """What a style is made of.
 
     `marks` are bold 1, dim 2, italic 3, underlined 4, inverse 7, struck out 9.
@@ -38,7 +38,7 @@ class Style(msgspec.Struct, frozen=True):
 
 
 @lru_cache(4096)
-def read_style(style: str) -> Style:
+def read_style(style: str) -> TextStyle:
     """The parts of a style, spelled in any way; what is not known has no effect."""
     marks, ink, paper = set[int](), "", ""
     codes = (int(code or 0) for code in style.split(";"))
@@ -60,7 +60,7 @@ def read_style(style: str) -> Style:
             paper = "" if code == 49 else str(code)
         else:
             marks.difference_update(_OFF.get(code, ()))
-    return Style(tuple(sorted(marks)), ink, paper)
+    return TextStyle(tuple(sorted(marks)), ink, paper)
 
 
 @lru_cache(4096)

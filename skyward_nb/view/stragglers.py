@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 
 from skyward_nb.protocol.events import Progress
-from skyward_nb.view.view import RankView
+from skyward_nb.view.run_view import RankView
 from skyward_nb.words.ranks import spell_ranks
 
 _BEHIND = 0.1

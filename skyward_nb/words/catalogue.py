@@ -11,7 +11,7 @@ from skyward_nb.words.errors import OptionError
 
 
 @dataclass(frozen=True)
-class Kind:
+class AcceleratorModel:
     """A model of accelerators of a `maker`, and the GB of memory a device has, the usual first."""
 
     name: str
@@ -172,12 +172,12 @@ _BETWEEN = re.compile(r"[\s._\-]+")
 _GIGABYTES = re.compile(r"(\d+)(?:g|gb|gib)?")
 
 
-def _kinds() -> Iterator[Kind]:
+def _kinds() -> Iterator[AcceleratorModel]:
     for maker, rows in _MEMORY.items():
         for name, memory in rows.items():
             bare = _BARE.fullmatch(name)
             short = [part for part in bare.groups() if part] if bare else []
-            yield Kind(name, maker, memory, (*_ALIASES.get(name, ()), *short))
+            yield AcceleratorModel(name, maker, memory, (*_ALIASES.get(name, ()), *short))
 
 
 KINDS = tuple(_kinds())
@@ -190,7 +190,7 @@ def _key(words: list[str] | str) -> str:
 _BY_KEY = {_key(word): kind for kind in KINDS for word in (kind.name, *kind.aliases)}
 
 
-def kind_of(name: str) -> Kind | None:
+def kind_of(name: str) -> AcceleratorModel | None:
     """The model that an accelerator of this name is, if it is a known one."""
     return _split(name)[0]
 
@@ -215,7 +215,7 @@ def canonical(name: str) -> str:
     return "-".join([kind.name, *map(str.upper, said), *(f"{each}GB" for each in memory)])
 
 
-def _split(name: str) -> tuple[Kind | None, list[str], bool]:
+def _split(name: str) -> tuple[AcceleratorModel | None, list[str], bool]:
     """(the model; what else the name says, or all of it; whether its maker is named)."""
     words = [word for word in _BETWEEN.split(name) if word]
     is_made_known = len(words) > 1 and words[0].lower() in _MAKERS

@@ -8,7 +8,7 @@ LISTENING = "TCP"
 """Under this name a rank's troubles say why it cannot listen."""
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's device and versions, and the `port` where it listens on its node's `address`.
 
     It has `devices` of this kind with `memory` bytes each; on CPU that is what its machine has.
@@ -31,7 +31,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     joined: tuple[str, ...] = ()
 
 
-class Reached(msgspec.Struct, frozen=True):
+class ReachResult(msgspec.Struct, frozen=True):
     """A rank's way to the rank `to`: seconds there and back, or the trouble in words."""
 
     to: int
@@ -39,14 +39,14 @@ class Reached(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-class Link(msgspec.Struct, frozen=True):
+class PathSpeed(msgspec.Struct, frozen=True):
     """What one TCP connection carries: seconds there and back, bytes per second one way."""
 
     round_trip: float
     speed: float
 
 
-class Timing(msgspec.Struct, frozen=True):
+class ReduceTiming(msgspec.Struct, frozen=True):
     """One all-reduce of `size` bytes on each of `places`: seconds on the slowest rank, mean of `calls`."""
 
     size: int
@@ -74,7 +74,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
     ranks: tuple[int, int]
     nodes: tuple[int, int]
-    link: Link
+    link: PathSpeed
 
 
 class Reductions(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,14 +85,14 @@ class Reductions(msgspec.Struct, frozen=True, kw_only=True):
 
     through: str = ""
     sizes: tuple[int, ...] = ()
-    timings: tuple[Timing, ...] = ()
+    timings: tuple[ReduceTiming, ...] = ()
     why_not: str = ""
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """What a check of a pool has found so far: its ranks, how each reached the others, how fast."""
 
-    ranks: tuple[Facts, ...]
-    reach: dict[int, tuple[Reached, ...]] | None = None
+    ranks: tuple[RankFacts, ...]
+    reach: dict[int, tuple[ReachResult, ...]] | None = None
     connection: Connection | None = None
     reductions: Reductions | None = None

@@ -19,7 +19,7 @@ _FORM = re.compile(r"\d+g\.\d+gb(\+me)?")
 
 
 @dataclass(frozen=True)
-class Model:
+class MigModel:
     """A GPU by its family and memory, and how many slices of each profile it has at most.
 
     `marks` are the words of a GPU's name that tell it from others of the `family`.
@@ -50,15 +50,15 @@ def _sevenths(small: int, quarter: int, half: int, whole: int) -> dict[str, int]
 _A30 = {"1g.6gb": 4, "1g.6gb+me": 1, "2g.12gb": 2, "2g.12gb+me": 1, "4g.24gb": 1}
 
 MODELS = (
-    Model("a100", "80gb", _sevenths(10, 20, 40, 80)),
-    Model("a100", "40gb", _sevenths(5, 10, 20, 40)),
-    Model("a30", "24gb", _A30),
-    Model("h100", "80gb", _sevenths(10, 20, 40, 80)),
-    Model("h100", "94gb", _sevenths(12, 24, 47, 94), ("nvl",)),
-    Model("h100", "96gb", _sevenths(12, 24, 48, 96)),
-    Model("gh200", "96gb", _sevenths(12, 24, 48, 96), ("480gb",)),
-    Model("h200", "141gb", _sevenths(18, 35, 71, 141)),
-    Model("b200", "180gb", _sevenths(23, 45, 90, 180)),
+    MigModel("a100", "80gb", _sevenths(10, 20, 40, 80)),
+    MigModel("a100", "40gb", _sevenths(5, 10, 20, 40)),
+    MigModel("a30", "24gb", _A30),
+    MigModel("h100", "80gb", _sevenths(10, 20, 40, 80)),
+    MigModel("h100", "94gb", _sevenths(12, 24, 47, 94), ("nvl",)),
+    MigModel("h100", "96gb", _sevenths(12, 24, 48, 96)),
+    MigModel("gh200", "96gb", _sevenths(12, 24, 48, 96), ("480gb",)),
+    MigModel("h200", "141gb", _sevenths(18, 35, 71, 141)),
+    MigModel("b200", "180gb", _sevenths(23, 45, 90, 180)),
 )
 """Of one family, the usual one first: a name without its memory means that, where both have a profile."""
 
@@ -75,7 +75,7 @@ def parse_mig(text: str) -> str | None:
     return profile
 
 
-def models_of(name: str) -> tuple[Model, ...]:
+def models_of(name: str) -> tuple[MigModel, ...]:
     """The models that an accelerator of this name may be, `A100` as well as `A100-SXM4-80GB`."""
     words = set(re.split(r"[\s-]+", name.lower()))
     family = [model for model in MODELS if model.family in words]
@@ -109,7 +109,7 @@ def _spell(profiles: dict[str, int]) -> str:
 
 
 @dataclass(frozen=True)
-class Slice:
+class MigSlice:
     """A slice there is: its profile, and the UUID by which CUDA_VISIBLE_DEVICES names it."""
 
     profile: str
@@ -117,14 +117,14 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Card:
+class GpuCard:
     """A GPU as its driver tells of it: `mig` is whether it is cut now, None where it cannot be."""
 
     index: int
     name: str
     uuid: str
     mig: bool | None
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[MigSlice, ...] = ()
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.name})"
@@ -146,7 +146,7 @@ def own_slice(visible: str | None) -> str | None:
     return name if name.startswith("MIG-") and "," not in name else None
 
 
-def visible_cards(cards: tuple[Card, ...], visible: str | None) -> tuple[Card, ...]:
+def visible_cards(cards: tuple[GpuCard, ...], visible: str | None) -> tuple[GpuCard, ...]:
     """What CUDA_VISIBLE_DEVICES leaves of GPUs and slices; all where it is not set.
 
     It has indices, UUIDs or beginnings of UUIDs of GPUs, and UUIDs of slices.
@@ -154,21 +154,21 @@ def visible_cards(cards: tuple[Card, ...], visible: str | None) -> tuple[Card, .
     if visible is None:
         return cards
     names = [name.strip() for name in visible.split(",") if name.strip()]
-    left: list[Card] = []
+    left: list[GpuCard] = []
     for card in cards:
         if any(_names_whole(name, card) for name in names):
             left.append(card)
         elif own := tuple(each for each in card.slices if each.uuid in names):
-            left.append(Card(card.index, card.name, card.uuid, card.mig, own))
+            left.append(GpuCard(card.index, card.name, card.uuid, card.mig, own))
     return tuple(left)
 
 
-def _names_whole(name: str, card: Card) -> bool:
+def _names_whole(name: str, card: GpuCard) -> bool:
     is_uuid = name.startswith("GPU-") and card.uuid.startswith(name)
     return is_uuid or (name.isdecimal() and int(name) == card.index)
 
 
-def slices_of(cards: tuple[Card, ...], profile: str) -> tuple[str, ...]:
+def slices_of(cards: tuple[GpuCard, ...], profile: str) -> tuple[str, ...]:
     """The UUIDs of all slices of a profile, GPU by GPU."""
     return tuple(
         each.uuid for card in cards if card.mig for each in card.slices if each.profile == profile
@@ -181,7 +181,7 @@ _PENDING = (
 )
 
 
-def advice(cards: tuple[Card, ...], profile: str, needed: int) -> str:
+def advice(cards: tuple[GpuCard, ...], profile: str, needed: int) -> str:
     """Why there are not `needed` slices on these GPUs, and what to type so that there are."""
     have = len(slices_of(cards, profile))
     said = [f"{needed} slices {profile} are needed, and there are {have}:"]
@@ -206,7 +206,7 @@ def advice(cards: tuple[Card, ...], profile: str, needed: int) -> str:
     return "\n".join(said)
 
 
-def most_of(card: Card, profile: str, unknown: int) -> int:
+def most_of(card: GpuCard, profile: str, unknown: int) -> int:
     """How many slices of a profile a GPU can have; `unknown` where its model is."""
     models = models_of(card.name)
     if card.mig is None:
@@ -215,7 +215,7 @@ def most_of(card: Card, profile: str, unknown: int) -> int:
     return known[0] if known else 0 if models else unknown
 
 
-def commands(card: Card, profile: str, more: int) -> list[str]:
+def commands(card: GpuCard, profile: str, more: int) -> list[str]:
     """What cuts so many `more` slices of a GPU; those of other profiles make room first."""
     tool, index = "nvidia-smi", card.index
     own = len(slices_of((card,), profile))
@@ -226,7 +226,7 @@ def commands(card: Card, profile: str, more: int) -> list[str]:
     return [*typed, f"{tool} mig -i {index} -cgi {','.join([profile] * more)} -C"]
 
 
-def _state(card: Card) -> str:
+def _state(card: GpuCard) -> str:
     if card.mig is None:
         return "has no MIG"
     if not card.mig:

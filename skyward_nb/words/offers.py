@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.reading import clock
+from skyward_nb.words.units import clock
 
 _WARN = 0.8
 """The part of `max_cost` from which on a person is warned."""

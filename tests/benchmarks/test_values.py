@@ -16,7 +16,7 @@ from contenders import OURS, RANKS, shell
 from values import CONTENDERS, COUNT, MEGABYTES, skyward
 
 import skyward_nb as sky
-from skyward_nb.cell.names import cell_names
+from skyward_nb.cell.cell_names import cell_names
 
 ARRAY = "256 MB array read by 4 ranks, first time"
 CHANGED = "256 MB array read by 4 ranks, changed"

@@ -7,7 +7,7 @@ import pytest
 from bootstrap.homes import PYTHON, index_of_pip, shell_at
 from uv import find_uv_bin
 
-from skyward_nb.bootstrap.needs import requirements
+from skyward_nb.bootstrap.requirements import requirements
 from skyward_nb.words.image import Image
 
 

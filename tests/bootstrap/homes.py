@@ -20,8 +20,8 @@ import pytest
 from uv import find_uv_bin
 
 from skyward_nb.bootstrap.environment import ready
-from skyward_nb.bootstrap.facts import Facts, Tool, probe
 from skyward_nb.bootstrap.local_shell import LocalShell
+from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool, probe
 from skyward_nb.bootstrap.uv import version
 
 PYTHON = Tool(
@@ -34,7 +34,7 @@ PYTHON = Tool(
 UV = Tool(version(), find_uv_bin())
 
 
-def facts_of(shell, **other) -> Facts:
+def facts_of(shell, **other) -> MachineFacts:
     """What the machine says, which has our Python and our uv even where these are out of its way."""
     return replace(asyncio.run(probe(shell)), **{"pythons": (PYTHON,), "uvs": (UV,), **other})
 

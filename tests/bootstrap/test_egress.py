@@ -13,7 +13,7 @@ import pytest
 from bootstrap.homes import facts_of, make_ready, package_index, shell_at
 
 from skyward_nb.bootstrap import egress
-from skyward_nb.bootstrap.egress import Proxy, WayOut, is_public, place_of, sources
+from skyward_nb.bootstrap.egress import EgressProxy, EgressTunnel, is_public, place_of, sources
 from skyward_nb.bootstrap.local_shell import LocalShell
 from skyward_nb.words.errors import HostNotReady
 from skyward_nb.words.image import Image
@@ -80,7 +80,7 @@ def asking(proxy, first, more=""):
 )
 def test_who_lacks_the_password_gets_nowhere(site, given):
     (host, port), asked = site
-    proxy = Proxy([(host, port)])
+    proxy = EgressProxy([(host, port)])
     for first in (f"CONNECT {host}:{port}", f"GET http://{host}:{port}/hello"):
         answer = talk(proxy, f"{first} HTTP/1.1\r\n{given}\r\n".encode("latin-1"))
         assert answer.startswith(b"HTTP/1.1 407 ")
@@ -88,12 +88,12 @@ def test_who_lacks_the_password_gets_nowhere(site, given):
 
 
 def test_passwords_are_of_one_proxy_each():
-    assert password(Proxy()) != password(Proxy())
+    assert password(EgressProxy()) != password(EgressProxy())
 
 
 @pytest.mark.parametrize("said", [b"", b"hello\r\n\r\n", b"x" * 100_000, b"A B\r\n\r\n"])
 def test_what_is_no_request_is_answered_so(said):
-    assert talk(Proxy(), said).startswith(b"HTTP/1.1 400 ")
+    assert talk(EgressProxy(), said).startswith(b"HTTP/1.1 400 ")
 
 
 # ── where it goes ───────────────────────────────────────────────────────────────────────
@@ -102,7 +102,7 @@ def test_what_is_no_request_is_answered_so(said):
 def test_a_tunnel_carries_both_ways_and_counts(site):
     (host, port), _ = site
     moved = []
-    proxy = Proxy([(host, port)], moved.append)
+    proxy = EgressProxy([(host, port)], moved.append)
     inner = b"GET /large HTTP/1.0\r\n\r\n"
     answer = talk(proxy, asking(proxy, f"CONNECT {host}:{port}") + inner)
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.0 200 ")
@@ -113,7 +113,7 @@ def test_a_tunnel_carries_both_ways_and_counts(site):
 
 def test_a_plain_request_is_passed_on_without_what_was_for_the_proxy(site):
     (host, port), asked = site
-    proxy = Proxy([(host, port)])
+    proxy = EgressProxy([(host, port)])
     first = f"GET http://{host}:{port}/hello?a=b"
     more = f"Host: {host}:{port}\r\nConnection: keep-alive\r\nX-Of-Ours: 1\r\n"
     answer = talk(proxy, asking(proxy, first, more))
@@ -145,14 +145,14 @@ def test_it_goes_into_no_private_network(site, first, why, monkeypatch):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     (host, port), asked = site
-    proxy = Proxy([("elsewhere", 443)])
+    proxy = EgressProxy([("elsewhere", 443)])
     answer = talk(proxy, asking(proxy, first.format(host=host, port=port)))
     assert answer.startswith(b"HTTP/1.1 403 ") and why in answer
     assert not asked
 
 
 def test_a_place_that_does_not_answer_is_told():
-    proxy = Proxy([("127.0.0.1", 9)])
+    proxy = EgressProxy([("127.0.0.1", 9)])
     answer = talk(proxy, asking(proxy, "CONNECT 127.0.0.1:9"))
     assert answer.startswith(b"HTTP/1.1 502 ")
 
@@ -160,7 +160,7 @@ def test_a_place_that_does_not_answer_is_told():
 def test_a_proxy_that_this_machine_has_is_asked(site, monkeypatch):
     """The one beyond is one of ours, too: its password is said, and it alone is connected to."""
     (host, port), _ = site
-    beyond = Proxy([("index.invalid", 443), (host, port)])
+    beyond = EgressProxy([("index.invalid", 443), (host, port)])
     reached = []
 
     async def reach(place, scheme):
@@ -172,7 +172,7 @@ def test_a_proxy_that_this_machine_has_is_asked(site, monkeypatch):
     async def once():
         async with listening(beyond) as far:
             monkeypatch.setenv("https_proxy", beyond.address(far))
-            near = Proxy([("index.invalid", 443)])
+            near = EgressProxy([("index.invalid", 443)])
             async with listening(near) as port:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 request = asking(near, "CONNECT index.invalid:443")
@@ -237,7 +237,7 @@ def way_out(shell, variables, address):
 
     async def once():
         async with contextlib.AsyncExitStack() as opened:
-            way = WayOut(shell, opened, variables, [], told.append)
+            way = EgressTunnel(shell, opened, variables, [], told.append)
             return await way.open(address), dict(way.variables), way.why, told
 
     return asyncio.run(once())

@@ -15,10 +15,10 @@ import pytest
 from bootstrap.homes import PYTHON, UV, Told, facts_of, make_ready, program, shell_at
 from pools import values
 
-from skyward_nb.bootstrap import locks, needs
+from skyward_nb.bootstrap import requirements, version_locks
 from skyward_nb.bootstrap.environment import Environment, ready
-from skyward_nb.bootstrap.facts import Facts, Tool, probe
 from skyward_nb.bootstrap.local_shell import LocalShell
+from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool, probe
 from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.uv import version as uv_version
 from skyward_nb.words.errors import HostNotReady, OptionError
@@ -44,7 +44,7 @@ def there(environment, code):
 @pytest.fixture
 def few_needs(monkeypatch):
     """Environments have what agents and ranks import, and no more: where the rest is not the subject."""
-    monkeypatch.setattr(needs, "BESIDE", ())
+    monkeypatch.setattr(requirements, "BESIDE", ())
 
 
 # ── made, and found again ───────────────────────────────────────────────────────────────
@@ -64,7 +64,7 @@ def whole(index, tmp_path_factory):
 
 class Whole(NamedTuple):
     host: LocalShell
-    facts: Facts
+    facts: MachineFacts
     made: Environment
     told: Told
     home: Path
@@ -94,7 +94,7 @@ def test_an_environment_is_made_and_found_again_in_one_round(whole):
 
 def test_agent_and_ranks_can_be_imported_there(whole):
     made = whole.made
-    modules = ["agent", "forge", "rank", "shell", "telemetry", "__main__"]
+    modules = ["agent", "forge", "rank", "rank_shell", "telemetry", "__main__"]
     imports = "; ".join(f"import skyward_nb.node.{name}" for name in modules)
     code = f"{imports}; import skyward_nb as sky; print(sky.shard, sky.__file__)"
     assert made.package in there(made, code)
@@ -221,7 +221,7 @@ def made_once(index, tmp_path_factory):
     facts = facts_of(host)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(home / "client"))
-        patch.setattr(needs, "BESIDE", ())
+        patch.setattr(requirements, "BESIDE", ())
         made, told = make_ready(host, Image(), facts)
     return Whole(host, facts, made, told, home)
 
@@ -262,10 +262,10 @@ def test_later_hosts_get_what_the_first_one_got(index, tmp_path):
     one = shell_at(tmp_path / "home", **index)
     facts = facts_of(one)
     made, _ = make_ready(one, Image(pip=["iniconfig<2"]), facts)
-    noted = locks.known(made.digest)
+    noted = version_locks.known(made.digest)
     assert f"msgspec=={version('msgspec')}" in noted
     older = [line if "iniconfig" not in line else "iniconfig==1.0.0" for line in noted]
-    locks.keep(made.digest, b"sky=packages\n" + "\n".join(older).encode())
+    version_locks.keep(made.digest, b"sky=packages\n" + "\n".join(older).encode())
     two = shell_at(tmp_path / "other", **index)
     again, _ = make_ready(two, Image(pip=["iniconfig<2"]), facts_of(two))
     assert again.digest == made.digest
@@ -277,16 +277,16 @@ def test_later_hosts_get_what_the_first_one_got(index, tmp_path):
 def test_what_can_not_be_had_any_more_is_resolved_anew(made_once):
     host, facts, made, *_ = made_once
     Path(made.python).unlink()
-    locks.keep(made.digest, b"sky=packages\nmsgspec==0.0.0\n")
+    version_locks.keep(made.digest, b"sky=packages\nmsgspec==0.0.0\n")
     again, told = make_ready(host, Image(), facts)
     assert again == made
     assert "not to be had at these versions: trying others" in told.text()
-    assert f"msgspec=={version('msgspec')}" in locks.known(made.digest)
+    assert f"msgspec=={version('msgspec')}" in version_locks.known(made.digest)
 
 
 @pytest.mark.usefixtures("few_needs")
 def test_an_index_without_the_versions_that_run_here(host, monkeypatch):
-    monkeypatch.setattr(needs, "_version_here", lambda requirement: "0.0.1")
+    monkeypatch.setattr(requirements, "_version_here", lambda requirement: "0.0.1")
     made, told = make_ready(host, Image(pip=["six"]))
     assert "not to be had at these versions: trying others" in told.text()
     assert there(made, "import msgspec, six; print('well')") == "well"

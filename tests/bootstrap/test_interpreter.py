@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bootstrap.homes import PYTHON, facts_of, make_ready, program, shell_at
 
-from skyward_nb.bootstrap.needs import RUNNING
+from skyward_nb.bootstrap.requirements import RUNNING
 from skyward_nb.words.errors import HostNotReady
 from skyward_nb.words.image import Image
 

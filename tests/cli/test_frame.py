@@ -14,10 +14,10 @@ import pytest
 from terminals import sky
 
 from skyward_nb.cli import main
-from skyward_nb.cli.commands import DO
+from skyward_nb.cli.actions import DO
+from skyward_nb.cli.command_help import help_text
+from skyward_nb.cli.command_table import COMMANDS
 from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Runs, Status, Sweep
-from skyward_nb.cli.help import help_text
-from skyward_nb.cli.table import COMMANDS
 
 HEAVY = {"IPython", "ipykernel", "ipywidgets", "matplotlib", "numpy", "torch", "asyncio"}
 

@@ -14,12 +14,12 @@ from pools import request, values
 from terminals import begun, document, ended, sky
 from waiting import until
 
-from skyward_nb.cli.commands import down
+from skyward_nb.cli.actions import down
 from skyward_nb.cli.documents import Check, Down, Hang, Status, Sweep
-from skyward_nb.options.options import Asked
+from skyward_nb.options.option_table import ParsedOptions
 from skyward_nb.providers.fake import FakeMachine
 from skyward_nb.providers.folders import runtime_root
-from skyward_nb.reports.check import Standing
+from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.status import PoolRow
 
 
@@ -85,7 +85,7 @@ def test_machines_that_may_run_on_are_named_and_no_success(make, monkeypatch, ca
         return "i-1"
 
     monkeypatch.setattr(FakeMachine, "release", may_run)
-    assert down(Asked(), [], as_json) == 1
+    assert down(ParsedOptions(), [], as_json) == 1
     said = capsys.readouterr().out
     if as_json:
         (ended,) = msgspec.json.decode(said, type=Down).ended
@@ -106,7 +106,7 @@ def test_what_runs_is_told_and_where_its_ranks_are(make):
     assert "pool default of another kernel: Cell In[1] has run for" in said
     ran = sky("check", "hang", "--json", "pool=default")
     (standing,) = document(ran, Hang).pools
-    assert isinstance(standing, Standing)
+    assert isinstance(standing, RunStanding)
     assert standing.state == "running" and standing.id == pool.pool_id
     assert {*standing.ranks} == {0, 1} and "ranks 0-1" in standing.sentence
     assert "ranks 0-1" in standing.stacks

@@ -24,9 +24,9 @@ from cloud import models
 from pools import start, values
 
 from skyward_nb.bootstrap.package import Package
-from skyward_nb.providers.aws import boot, quoting, renting  # noqa: F401 - the same
+from skyward_nb.providers.aws import boot, provisioning, quoting  # noqa: F401 - the same
 from skyward_nb.providers.aws import sweep as sweeping
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import SkyError
 from skyward_nb.words.image import Image
 

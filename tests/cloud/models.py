@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from skyward_nb.providers.aws.calls import Cloud
+from skyward_nb.providers.aws.client import AWSClient
 
 SERVICES = ("ec2", "pricing", "service-quotas", "ssm", "sts")
 
 
 def read() -> None:
     """Read the models of the services that are called, for processes that are forked from this one."""
-    cloud = Cloud()
+    cloud = AWSClient()
     for each in SERVICES:
         cloud._client(each, "us-east-1", once=False)

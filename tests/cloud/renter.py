@@ -8,10 +8,10 @@ import time
 from cloud.sky import Called
 from cloud.sky import Cloud as Sky
 
-from skyward_nb.protocol.events import Noted, Step
-from skyward_nb.providers.aws import calls, ending, keys, ledger
+from skyward_nb.protocol.events import Remark, Step
+from skyward_nb.providers.aws import client, key_pairs, rental_records, termination
 from skyward_nb.providers.aws.launch import Launch
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType, Offer, Price
 from skyward_nb.words.spec import PoolSpec
 
@@ -35,27 +35,27 @@ class Renter:
     def __init__(self, pool_id: str = "default-abc", **options: object) -> None:
         access = options.pop("aws", AWSAccess(region="us-east-1"))
         self.spec = PoolSpec(provider="aws", aws=access, **{"nodes": 2, **options})
-        self.cloud = calls.Cloud.of(access)
+        self.cloud = client.AWSClient.of(access)
         self.told: list[str] = []
-        self.entry = ledger.Entry.begin(
-            ledger.Record(
-                pool_id=pool_id, name="default", owner=ledger.owner(), maker=ledger.Maker.this(),
+        self.entry = rental_records.RentalFolder.begin(
+            rental_records.RentalRecord(
+                pool_id=pool_id, name="default", owner=rental_records.owner(), maker=rental_records.MakerProcess.this(),
                 created=time.time(),
             )
         )  # fmt: skip
 
     def launch(self, *offers: Offer):
-        pair, host = keys.new_pair("skyward_nb"), keys.new_pair("")
+        pair, host = key_pairs.new_pair("skyward_nb"), key_pairs.new_pair("")
         self.work = Launch(self.spec, self.cloud, self.entry, pair, host, self._hear)
         self.machines = asyncio.run(self.work.run(offers or (offer(),)))
         self.entry.note(machines=self.machines)
         return self.machines
 
-    def end(self) -> ending.Left:
-        return asyncio.run(ending.end(self.cloud, self.entry))
+    def end(self) -> termination.Leftovers:
+        return asyncio.run(termination.end(self.cloud, self.entry))
 
     def _hear(self, said: object) -> None:
-        if isinstance(said, Step | Noted):
+        if isinstance(said, Step | Remark):
             self.told.append(said.text)
 
     def words(self) -> str:

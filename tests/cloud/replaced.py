@@ -10,8 +10,8 @@ from waiting import until
 
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
-from skyward_nb.providers.aws import ledger, quoting
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.providers.aws import quoting, rental_records
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.image import Image
 from skyward_nb.words.offers import InstanceType, Offer, Price, Quote
 
@@ -79,7 +79,7 @@ class Kept:
         pool.look(lambda _: None)
         assert not pool.closed and pool.is_ready and not pool.renewal.lacks
         until(lambda: self._names() == sorted(each.instance for each in self._cloud.machines))
-        (entry,) = ledger.entries()
+        (entry,) = rental_records.entries()
         assert entry.record.pool_id == pool.pool_id
         assert sorted(each.instance for each in entry.record.machines) == self._names()
 
@@ -90,7 +90,7 @@ class Kept:
         if self.pool is not None:
             self.pool.close()
         self._cloud.nothing_left()
-        assert ledger.entries() == []
+        assert rental_records.entries() == []
 
 
 def keeping(cloud, **options):
@@ -139,7 +139,7 @@ def ran(pool, body, watch=lambda _: None, namespace=None):
 
 
 def record():
-    (entry,) = ledger.entries()
+    (entry,) = rental_records.entries()
     return entry.record
 
 

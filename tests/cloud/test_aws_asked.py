@@ -11,9 +11,9 @@ from cloud import images
 from cloud.renter import GPU, Renter, launches, offer
 from cloud.sky import Cloud
 
-from skyward_nb.providers.aws import boot, calls, launch, ledger
-from skyward_nb.providers.ssh.faults import Unreachable
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.providers.aws import boot, client, launch, rental_records
+from skyward_nb.providers.ssh.login_errors import Unreachable
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
 from skyward_nb.words.offers import InstanceType
 
@@ -30,15 +30,15 @@ def renter(api: Cloud):
 
 def test_a_call_that_makes_something_is_on_disk_before_it_is_sent(api, renter, monkeypatch):
     seen = []
-    ask = calls.Cloud.ask
+    ask = client.AWSClient.ask
 
     async def looked(self, operation, region, **words):
         if operation in ("RunInstances", "CreateSecurityGroup", "CreatePlacementGroup"):
             # As whoever looks after this process was killed here.
-            seen.append((operation, words, ledger.find("default-abc").record))
+            seen.append((operation, words, rental_records.find("default-abc").record))
         return await ask(self, operation, region, **words)
 
-    monkeypatch.setattr(calls.Cloud, "ask", looked)
+    monkeypatch.setattr(client.AWSClient, "ask", looked)
     made = renter(nodes=2)
     made.launch(offer(GPU, zones="b"))
     before = {operation: (words, record) for operation, words, record in seen}
@@ -53,7 +53,7 @@ def test_a_call_that_makes_something_is_on_disk_before_it_is_sent(api, renter, m
         ("CreatePlacementGroup", "placement"),
     ):
         words, record = before[operation]
-        assert ledger.Made(kind, "us-east-1", words["GroupName"]) in record.made
+        assert rental_records.CreatedResource(kind, "us-east-1", words["GroupName"]) in record.made
     assert not made.end()
     assert api.left() == {}
 
@@ -209,7 +209,7 @@ def test_where_nobody_says_who_calls_nothing_is_launched(api, renter, monkeypatc
             made.launch()
     assert launches(api) == []
     assert not made.end()
-    assert api.left() == {} and not ledger.entries()
+    assert api.left() == {} and not rental_records.entries()
 
 
 # ── a quota ─────────────────────────────────────────────────────────────────────────────

@@ -10,8 +10,8 @@ from cloud.sky import Cloud
 
 import skyward_nb as sky
 from skyward_nb.options.arguments import spec_for
-from skyward_nb.providers.aws import calls
-from skyward_nb.providers.aws.failures import AWSFault, spell_fault
+from skyward_nb.providers.aws import client
+from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 
 _OWN = "AKIAIOSFODNN7EXAMPLE"
 _WORK = "AKIAI44QH8DHBEXAMPLE"
@@ -51,7 +51,7 @@ def without_keys(monkeypatch):
 def account(**named: str) -> str:
     """Whose credentials those are that a pool of these arguments is rented with."""
     spec = spec_for({"provider": sky.AWS(region="us-east-1", **named)}, (), "default")
-    return asyncio.run(calls.Cloud.of(spec.aws).account("us-east-1"))
+    return asyncio.run(client.AWSClient.of(spec.aws).account("us-east-1"))
 
 
 def test_the_environment_has_them(api):
@@ -99,7 +99,7 @@ def test_a_process_that_gives_some(api, configured, without_keys):
 )
 def test_without_any_it_says_what_to_type(api, configured, without_keys, config, profile, words):
     configured(config=config)
-    with pytest.raises(AWSFault) as caught:
+    with pytest.raises(AWSError) as caught:
         account(**{"profile": profile} if profile else {})
     said = spell_fault(caught.value)
     assert [each for each in words if each not in said] == [], said

@@ -13,21 +13,21 @@ import pytest
 from cloud.renter import CPU, GPU, OTHER, Renter, launches, offer
 from cloud.sky import Cloud
 
-from skyward_nb.providers.aws import ending, launch, ledger, sweep
+from skyward_nb.providers.aws import launch, rental_records, sweep, termination
 from skyward_nb.providers.aws.images import MachineImage
 from skyward_nb.providers.aws.launch import Launch
-from skyward_nb.providers.aws.network import Street
+from skyward_nb.providers.aws.network import PoolSubnets
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.folders import far_root
-from skyward_nb.reports.sweeping import clean_up
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.reports.cleanup import clean_up
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
 
 
 @pytest.fixture
 def renter(api: Cloud, monkeypatch):
     # The API here knows at once whether machines run, and have ended.
-    for module in (ending, launch):
+    for module in (termination, launch):
         monkeypatch.setattr(module, "_PAUSE", 0.02)
     return Renter
 
@@ -65,7 +65,7 @@ def test_machines_are_asked_for_as_they_should_be(api, renter):
     assert kinds == {"instance", "volume", "network-interface"}
     assert "skyward:pool" in asked.values() and made.entry.record.owner in asked.values()
     assert not made.end()
-    assert api.left() == {} and not ledger.entries()
+    assert api.left() == {} and not rental_records.entries()
 
 
 def test_no_disk_of_an_image_stays(api, renter, monkeypatch):
@@ -87,7 +87,7 @@ def test_no_disk_of_an_image_stays(api, renter, monkeypatch):
 def test_a_machine_in_a_zone_of_a_city_is_one_of_its_region(api, renter):
     made = renter(nodes=1)
     work = Launch(made.spec, made.cloud, made.entry, None, None, lambda _: None)
-    work._streets["us-west-2"] = Street("vpc-1", {"us-west-2-lax-1a": "subnet-1"})
+    work._streets["us-west-2"] = PoolSubnets("vpc-1", {"us-west-2-lax-1a": "subnet-1"})
     said = {"Placement": {"AvailabilityZone": "us-west-2-lax-1a"}, "PublicIpAddress": "1.2.3.4"}
     assert work._address(said, "us-west-2") == "1.2.3.4"
 
@@ -145,7 +145,7 @@ def test_what_is_asked_for_is_on_disk_before(api, renter, tmp_path):
     made = renter()
     with pytest.raises(AccountError, match="README"):
         made.launch()
-    (found,) = ledger.entries()
+    (found,) = rental_records.entries()
     (attempt,) = found.record.attempts
     assert (attempt.token, attempt.region, attempt.over) == ("sky-default-abc-0", "us-east-1", True)
     assert [each.kind for each in found.record.made] == ["group"]
@@ -328,9 +328,9 @@ def test_a_group_that_is_still_used_is_left_to_the_next(api, renter):
     api.lingering(1)
     left = made.end()
     assert not left.machines and "group sky-default-abc" in str(left)
-    assert [each.record.state for each in ledger.entries()] == ["ending"]
+    assert [each.record.state for each in rental_records.entries()] == ["ending"]
     assert not made.end()
-    assert api.left() == {} and not ledger.entries()
+    assert api.left() == {} and not rental_records.entries()
 
 
 def test_a_machine_that_no_record_has_is_ended_by_the_next_sweep(api, renter):
@@ -352,7 +352,9 @@ def test_a_record_whose_maker_lives_is_left_alone(api, renter):
 
 def gone(entry):
     """As if the process that began it had ended."""
-    entry.note(maker=ledger.Maker(entry.record.maker.pid, 1.0, entry.record.maker.host))
+    entry.note(
+        maker=rental_records.MakerProcess(entry.record.maker.pid, 1.0, entry.record.maker.host)
+    )
 
 
 @contextlib.contextmanager
@@ -373,7 +375,7 @@ def test_what_a_process_that_has_ended_began_is_ended(api, renter, state):
     gone(made.entry)
     found = asyncio.run(sweep.sweep())
     assert found.records == ["default-abc"] and len(found.machines) == 2
-    assert api.left() == {} and not ledger.entries()
+    assert api.left() == {} and not rental_records.entries()
 
 
 def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter):
@@ -387,7 +389,7 @@ def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter)
         "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
     ))  # fmt: skip
     assert asyncio.run(sweep.sweep()).records == ["default-abc"]
-    assert api.left() == {} and not ledger.entries()
+    assert api.left() == {} and not rental_records.entries()
 
 
 def test_a_pool_that_is_listed_elsewhere_is_left(api, renter, tmp_path, monkeypatch):
@@ -431,7 +433,7 @@ def test_machines_of_others_are_told_of_and_left(api, renter, tmp_path, monkeypa
     made.launch()
     own = str(tmp_path / "another")
     monkeypatch.setenv("SKYWARD_STATE_DIR", own)
-    ledger.note_used(ledger.Used("us-east-1", None, None))
+    rental_records.note_used(rental_records.UsedRegion("us-east-1", None, None))
     found = asyncio.run(sweep.sweep())
     assert not found and len(found.foreign) == 2
     assert len(api.left()["machines"]) == 2
@@ -449,7 +451,7 @@ def test_credentials_of_another_account_end_nothing_and_forget_nothing(api, rent
     left = made.end()
     assert sorted(left.machines) == sorted(each.instance for each in made.machines)
     assert "TerminateInstances" not in api.actions()
-    assert [each.record for each in ledger.entries()] == [made.entry.record]
+    assert [each.record for each in rental_records.entries()] == [made.entry.record]
     made.entry.note(account="123456789012")
     assert asyncio.run(sweep.sweep()).records == ["default-abc"]
     assert api.left() == {}
@@ -463,7 +465,7 @@ def test_a_pool_of_another_account_that_is_in_use_is_no_news(api, renter):
         "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
     ))  # fmt: skip
     assert str(asyncio.run(sweep.sweep())) == "nothing was left"
-    assert len(ledger.entries()) == 1
+    assert len(rental_records.entries()) == 1
 
 
 def test_a_record_stays_while_nobody_says_whose_credentials_these_are(api, renter):
@@ -475,33 +477,33 @@ def test_a_record_stays_while_nobody_says_whose_credentials_these_are(api, rente
     assert not left.machines and "the record of default-abc" in str(left)
     assert "aws sso login" in left.why and "machines" not in api.left()
     assert not made.end()
-    assert api.left() == {} and not ledger.entries()
+    assert api.left() == {} and not rental_records.entries()
 
 
 def test_what_a_launch_beside_a_sweep_notes_is_looked_at_too(api, renter):
     made = renter()
     made.launch()
-    other = ledger.Used("eu-west-1", None, api.url)
-    assert not asyncio.run(sweep.sweep(lambda _: ledger.note_used(other)))
+    other = rental_records.UsedRegion("eu-west-1", None, api.url)
+    assert not asyncio.run(sweep.sweep(lambda _: rental_records.note_used(other)))
     asked = {call.region for call in api.calls if call.action == "DescribeInstances"}
     assert "eu-west-1" in asked
 
 
 def test_a_disk_that_is_full_hides_no_machine(api, renter, monkeypatch):
-    write = ledger.write
+    write = rental_records.write
 
     def full(path, data):
         if b'"instances": [\n' in data:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, data)
 
-    monkeypatch.setattr(ledger, "write", full)
+    monkeypatch.setattr(rental_records, "write", full)
     made = renter()
     with pytest.raises(OSError, match="No space left"):
         made.launch()
     assert len(api.left()["machines"]) == 2
     assert not made.end()
-    assert api.left() == {} and not ledger.entries()
+    assert api.left() == {} and not rental_records.entries()
 
 
 def test_a_sweep_that_may_not_look_says_so(api, renter):
@@ -512,7 +514,7 @@ def test_a_sweep_that_may_not_look_says_so(api, renter):
     api.fail("DescribeInstances", "ExpiredToken", times=0)
     found = asyncio.run(sweep.sweep())
     assert "aws sso login" in str(found)
-    assert len(ledger.entries()) == 1
+    assert len(rental_records.entries()) == 1
 
 
 def test_credentials_that_are_over_leave_a_record(api, renter):
@@ -522,7 +524,7 @@ def test_credentials_that_are_over_leave_a_record(api, renter):
     left = made.end()
     assert sorted(left.machines) == sorted(each.instance for each in made.machines)
     assert "aws sso login" in left.why
-    (entry,) = ledger.entries()
+    (entry,) = rental_records.entries()
     assert entry.record.state == "ending"
 
 

@@ -12,7 +12,7 @@ from waiting import until
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Step
-from skyward_nb.providers.aws import boot, launch, quoting, renting
+from skyward_nb.providers.aws import boot, launch, provisioning, quoting
 from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.offers import Offer, Quote
@@ -86,7 +86,7 @@ def test_a_machine_that_nobody_readies_ends_by_itself(offered, monkeypatch):
 def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
     monkeypatch.setattr(boot, "_RENEWED_AFTER", 0.1)
     monkeypatch.setattr(boot, "_RENEWED_EVERY", 1.0)
-    made_ready = renting.made_ready
+    made_ready = provisioning.made_ready
 
     def passes():
         (machine,) = offered.machines
@@ -101,7 +101,7 @@ def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
         await asyncio.get_running_loop().run_in_executor(None, passes)
         return await made_ready(*args)
 
-    monkeypatch.setattr(renting, "made_ready", slow)
+    monkeypatch.setattr(provisioning, "made_ready", slow)
     pool = started(idle=launch.BOOT)
     values(pool, "1")
     pool.close()
@@ -109,7 +109,7 @@ def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
 
 
 def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
-    monkeypatch.setattr(launch, "lease_for", lambda *_: launch.Lease(1e6, 1e6, 600, every=1))
+    monkeypatch.setattr(launch, "lease_for", lambda *_: launch.LeaseTerms(1e6, 1e6, 600, every=1))
     pool = rented(max_cost=0.01)
     values(pool, "1")
     cloud.leases_run_out()

@@ -10,8 +10,8 @@ from cloud.presses import interrupts_at
 from pools import values
 from waiting import until
 
-from skyward_nb.providers.aws import boot, launch, ledger, renting
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.providers.aws import boot, launch, provisioning, rental_records
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, HostError, StartError
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,7 +25,7 @@ def test_a_boot_that_fails_leaves_nothing(offered, monkeypatch, looked_again_aft
     with pytest.raises(StartError, match="ended before it could be logged in to"):
         started(aws=AWSAccess(region="us-east-1", user="nobody-here"))
     offered.nothing_left()
-    assert ledger.entries() == []
+    assert rental_records.entries() == []
 
 
 def test_a_machine_that_never_answers_is_given_up(offered, monkeypatch):
@@ -54,7 +54,7 @@ def test_a_machine_that_shows_another_host_key_is_not_logged_in_to(offered, monk
     with pytest.raises(HostError, match="host key"):
         started()
     assert "Accepted" not in logs[0] and "Connection" in logs[0]
-    assert ledger.entries() == [] and offered.left() == {}
+    assert rental_records.entries() == [] and offered.left() == {}
     offered.nothing_left()
 
 
@@ -77,7 +77,7 @@ def test_credentials_that_are_over_are_no_end_of_a_boot_and_end_machines_all_the
     with pytest.warns(UserWarning, match="told to power off"):
         pool.close()
     until(lambda: not offered.machines)
-    assert len(ledger.entries()) == 1
+    assert len(rental_records.entries()) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert swept().records == [pool.pool_id]
@@ -89,7 +89,7 @@ def test_credentials_that_are_over_end_machines_that_were_not_readied(offered, m
         offered.fail("", "ExpiredToken", times=0)
         raise StartError("default", "it cannot be readied")
 
-    monkeypatch.setattr(renting, "made_ready", refused)
+    monkeypatch.setattr(provisioning, "made_ready", refused)
     with pytest.raises(StartError, match="it cannot be readied"):
         started()
     until(lambda: not offered.machines)
@@ -102,12 +102,12 @@ def test_without_rights_nothing_is_begun(offered):
     offered.fail("GetCallerIdentity", "InvalidClientTokenId")
     with pytest.raises(AccountError, match="aws configure"):
         started()
-    assert ledger.entries() == [] and offered.left() == {}
+    assert rental_records.entries() == [] and offered.left() == {}
 
 
 @pytest.mark.parametrize("step", ["launch", "boot", "environment"])
 def test_an_interrupt_leaves_nothing(offered, step):
     with pytest.raises(KeyboardInterrupt):
         started(interrupts_at(step))
-    assert ledger.entries() == [] and offered.left() == {}
+    assert rental_records.entries() == [] and offered.left() == {}
     offered.nothing_left()

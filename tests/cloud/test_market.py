@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from skyward_nb.options.options import parse
+from skyward_nb.options.option_table import parse
 from skyward_nb.options.specs import spec_of
 from skyward_nb.providers.aws.quoting import forget, quote_of
-from skyward_nb.reports.renting import dry_lines
+from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.errors import AcceleratorError, AccountError, NothingFits
 from skyward_nb.words.spec import PoolSpec

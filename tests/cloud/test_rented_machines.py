@@ -12,8 +12,8 @@ import pytest
 from leaks import leaves_nothing
 from pools import start, values
 
-from skyward_nb.providers.aws import ledger
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.providers.aws import rental_records
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.image import Image
 
 pytestmark = pytest.mark.timeout(300)
@@ -64,7 +64,7 @@ def texts(machine):
 
 
 def test_each_machine_has_a_host_key_that_no_other_has(cloud, pool):
-    (entry,) = ledger.entries()
+    (entry,) = rental_records.entries()
     known = [line.split()[::2] for line in (entry.folder / "known_hosts").read_text().splitlines()]
     shown = {
         each.instance: each.file("/etc/ssh/ssh_host_ed25519_key.pub").read_text().split()[1]
@@ -109,4 +109,4 @@ def test_a_cell_runs_on_machines_that_are_gone_afterwards(cloud, pool):
     assert len({name for *_, name in told}) == 2
     pool.close()
     cloud.nothing_left()
-    assert ledger.entries() == []
+    assert rental_records.entries() == []

@@ -7,7 +7,7 @@ import json
 import pytest
 from scripts import run_text
 
-from skyward_nb.providers.aws import ledger
+from skyward_nb.providers.aws import rental_records
 
 pytestmark = pytest.mark.timeout(300)
 _RENTS = """
@@ -38,7 +38,7 @@ def test_a_script_rents_machines_and_leaves_none(cloud, tmp_path):
     assert len({each[2] for each in found}) == 2
     assert cloud.actions().count("RunInstances") == 1
     cloud.nothing_left()
-    assert ledger.entries() == []
+    assert rental_records.entries() == []
 
 
 def test_a_script_that_fails_leaves_none(cloud, tmp_path):
@@ -49,4 +49,4 @@ def test_a_script_that_fails_leaves_none(cloud, tmp_path):
     assert found[:2] == ["hello", 1000]
     assert cloud.actions().count("RunInstances") == 1
     cloud.nothing_left()
-    assert ledger.entries() == []
+    assert rental_records.entries() == []

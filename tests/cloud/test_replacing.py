@@ -22,8 +22,8 @@ from pools import found, values
 from waiting import until
 
 from skyward_nb.pool import registry
-from skyward_nb.protocol.events import Noted, Step
-from skyward_nb.providers.aws import ledger, quoting, sweep
+from skyward_nb.protocol.events import Remark, Step
+from skyward_nb.providers.aws import quoting, rental_records, sweep
 from skyward_nb.reports import found_pools
 from skyward_nb.words.errors import PoolError, TakenBack
 
@@ -90,7 +90,7 @@ def test_a_machine_that_was_taken_back_has_another_in_its_place(cloud, rented):
     assert stays in {each.instance for each in cloud.machines}
     pool.close()
     cloud.nothing_left()
-    assert ledger.entries() == []
+    assert rental_records.entries() == []
     made = {each.action for each in cloud.calls[calls:]}
     assert made == set(calls_of("replacement")), "cases are made of these"
 
@@ -102,7 +102,7 @@ def an_old_machine_that_is_not_known_to_end_is_told_of(cloud, pool):
     until(lambda: pool.look(lambda _: None) or pool.lines.links[1].noticed)
     cloud.fail("TerminateInstances", "UnauthorizedOperation", times=1)
     notes = []
-    ran(pool, "1", lambda event: notes.append(event.text) if isinstance(event, Noted) else None)
+    ran(pool, "1", lambda event: notes.append(event.text) if isinstance(event, Remark) else None)
     (told,) = notes
     assert told.startswith(f"{old.instance} may still run (")
     assert old.instance in {name for each in record().attempts for name in each.instances}

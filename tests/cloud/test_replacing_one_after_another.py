@@ -23,7 +23,7 @@ from pools import request, values
 from waiting import until
 
 from skyward_nb.pool import registry
-from skyward_nb.providers.aws import ledger, sweep
+from skyward_nb.providers.aws import rental_records, sweep
 from skyward_nb.words.errors import NotReplaced
 
 pytestmark = pytest.mark.timeout(300)
@@ -97,7 +97,7 @@ def test_a_run_that_goes_on_ends_as_ranks_that_die_end_it(cloud, pool):
 
 def test_credentials_of_another_account_rent_nothing(cloud, pool):
     taken_back(cloud, pool, 1)
-    entry = ledger.find(pool.pool_id)
+    entry = rental_records.find(pool.pool_id)
     own, attempts = entry.record.account, entry.record.attempts
     entry.note(account="999999999999")
     with pytest.raises(NotReplaced, match=f"of account {own}, and the pool was in 999999999999"):

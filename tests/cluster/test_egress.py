@@ -7,11 +7,11 @@ import socket
 
 import pytest
 
-from skyward_nb.bootstrap.egress import Proxy, place_of
+from skyward_nb.bootstrap.egress import EgressProxy, place_of
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.hosts import parse_host
-from skyward_nb.words.ssh import SSHAccess
+from skyward_nb.words.ssh_access import SSHAccess
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -63,7 +63,7 @@ def test_where_sshd_forbids_it_the_error_says_so(hosts, notebook, index_here):
 def test_another_user_of_the_host_does_not_get_out(hosts, index_here):
     town = hosts(1)
     place = place_of(index_here)
-    proxy = Proxy([place])
+    proxy = EgressProxy([place])
     get = (
         "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET {index_here}/six/ HTTP/1.1\\r\\nHost: x\\r\\n"
         "{more}\\r\\n' >&3; cat <&3"

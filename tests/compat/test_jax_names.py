@@ -42,7 +42,7 @@ def test_a_type_can_be_made_weak():
 
 
 def test_arrays_and_keys_are_of_the_kinds_that_are_known():
-    """`pickling/foreign` knows them by module and name."""
+    """`pickling/reducers` knows them by module and name."""
     array, key = type(jax.numpy.zeros(1)), type(jax.random.key(0))
     assert (array.__module__.partition(".")[0], array.__name__) == ("jaxlib", "ArrayImpl")
     families = {(each.__module__.partition(".")[0], each.__name__) for each in key.__mro__}

@@ -45,10 +45,10 @@ WORDS = {
     ("runtime/transformers_bars.py", "_per_second"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_runtime"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_time"): "an end of names of metrics",
-    ("pickling/foreign.py", "_ctypes"): "by the name of its class a kind of object is known",
-    ("pickling/foreign.py", "_Pointer"): "by the name of its class a kind of object is known",
+    ("pickling/reducers.py", "_ctypes"): "by the name of its class a kind of object is known",
+    ("pickling/reducers.py", "_Pointer"): "by the name of its class a kind of object is known",
     (
-        "pickling/foreign.py",
+        "pickling/reducers.py",
         "_lru_cache_wrapper",
     ): "by the name of its class a kind of object is known",
 }

@@ -14,7 +14,7 @@ from faults.matrix import BY_ITSELF, Case, End, Fault, Moment
 from faults.scenes import Script
 
 from skyward_nb.pool import registry
-from skyward_nb.protocol.events import Output, Stage
+from skyward_nb.protocol.events import Output, RankPhase
 
 FROZEN_FOR = 0.45
 RESETS = 8
@@ -95,7 +95,7 @@ class Hands:
             raise Hang(f"{self.case}: no end after {HANG:g} s; ranks said {self._tails()}")
         if isinstance(event, Output) and event.stream == "stdout":
             self.said[event.rank] = self.said.get(event.rank, "") + event.text
-        elif isinstance(event, Stage) and event.text.startswith(
+        elif isinstance(event, RankPhase) and event.text.startswith(
             _STAGES.get(self.case.moment, "none")
         ):
             self._stages.add(event.rank)

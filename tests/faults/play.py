@@ -20,11 +20,11 @@ from faults.stand import Stand
 from pools import found, request, values
 
 from skyward_nb.pickling.payload import unpack
-from skyward_nb.pool.outcome import Outcome
+from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Output, Step
 from skyward_nb.providers.local import LocalProvider
-from skyward_nb.reports.failures import died, exception_of
+from skyward_nb.reports.rank_failures import died, exception_of
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.spec import PoolSpec
 
@@ -54,7 +54,7 @@ class Result:
     words: str
     seconds: float
     lost: bool = False
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
 
 
 def play(case: Case, stand: Stand, where: Path) -> Result:
@@ -104,7 +104,7 @@ def _in_a_run(case: Case, stand: Stand, script: Script) -> Result:
     return result
 
 
-def _told(case: Case, pool: Pool, outcome: Outcome, seconds: float) -> Result:
+def _told(case: Case, pool: Pool, outcome: RunOutcome, seconds: float) -> Result:
     """What a notebook would tell of it."""
     lost = set(outcome.lost) - outcome.killed
     is_lost = bool(outcome.lost)
@@ -135,7 +135,7 @@ def _told(case: Case, pool: Pool, outcome: Outcome, seconds: float) -> Result:
     return Result(End.FINISHED, "", seconds)
 
 
-def _all_well(outcome: Outcome) -> bool:
+def _all_well(outcome: RunOutcome) -> bool:
     ends = outcome.done.values()
     return not outcome.lost and all(not end.failure and not end.rejected for end in ends)
 
@@ -148,7 +148,7 @@ def _since(when: float | None) -> float:
     return 0.0 if when is None else time.monotonic() - when
 
 
-def _is_whole(said: dict[int, str], outcome: Outcome, pool: Pool, case: Case) -> None:
+def _is_whole(said: dict[int, str], outcome: RunOutcome, pool: Pool, case: Case) -> None:
     """No word is missing, and none twice: all of it of ranks that finished, else its beginning."""
     for rank, text in said.items():
         end = outcome.done.get(rank)
@@ -412,7 +412,7 @@ def check(case: Case, result: Result) -> None:
         assert re.search(GONE[case.fault], result.words), result.words
 
 
-def _check_the_report(case: Case, outcome: Outcome) -> None:
+def _check_the_report(case: Case, outcome: RunOutcome) -> None:
     """Where each rank was when the time was over; who waited in which collective for whom."""
     everyone = set(range(case.size))
     if outcome.timed_out:

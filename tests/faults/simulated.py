@@ -13,11 +13,18 @@ from collections.abc import Iterable
 from faults.matrix import Case, End, Fault, Moment
 from faults.stand import grace_of
 
-from skyward_nb.pool.run import Run
+from skyward_nb.pool.run import ActiveRun
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.pool.state import Deliver, Ended, PoolPhase, PoolState, Remedy, Send, SigInt
-from skyward_nb.protocol.commands import Cut, Inspect, Interrupt, Kill
-from skyward_nb.protocol.events import Failure, RankDone, RankLost, Stack, Stopping, WasCut
+from skyward_nb.protocol.commands import CutCommunication, Inspect, Interrupt, Kill
+from skyward_nb.protocol.events import (
+    CommunicationCut,
+    Failure,
+    RankDone,
+    RankLost,
+    RunInterrupted,
+    Stack,
+)
 
 AGENT, RANK = 0.002, 0.005
 """Seconds after which an agent, and a rank, answers."""
@@ -155,14 +162,14 @@ class Machines:
         """What agents and ranks do when they are told something."""
         match command:
             case Interrupt(run, ranks, by_person):
-                self._later(self.now + AGENT, Stopping(run, by_person, ranks))
+                self._later(self.now + AGENT, RunInterrupted(run, by_person, ranks))
                 if not self._stops_slowly:
                     self._stop(rank for rank in ranks if not self._waits(rank))
-            case Cut(run, ranks):
+            case CutCommunication(run, ranks):
                 waiting = [rank for rank in ranks if self._waits(rank)]
                 for rank in set(ranks) - self._stuck:
                     waited = "all_reduce" if rank in waiting and rank not in self._dead else ""
-                    was_cut = WasCut(run, rank, waited, cut=bool(waited))
+                    was_cut = CommunicationCut(run, rank, waited, cut=bool(waited))
                     self._later(self.now + AGENT, was_cut)
                 self._stop(waiting)
             case Kill(ranks):
@@ -208,7 +215,7 @@ class Machines:
 
 def end_of(machines: Machines) -> End:
     """What a notebook would tell of it."""
-    outcome = Run(machines.run).outcome()
+    outcome = ActiveRun(machines.run).outcome()
     if outcome.timed_out:
         return End.TIMED_OUT
     is_well = not outcome.lost and not any(end.failure for end in outcome.done.values())

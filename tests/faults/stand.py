@@ -17,7 +17,7 @@ from leaks import traces
 from pools import start, values
 
 from skyward_nb.providers import folders
-from skyward_nb.providers.loop import LOOP
+from skyward_nb.providers.loop_thread import LOOP
 
 GRACE = 0.5
 GRACE_OF_MANY = 1.5

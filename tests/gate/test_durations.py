@@ -54,7 +54,9 @@ def test_a_matrix_is_divided_into_blocks_of_neighbours_and_other_files_are_not()
 def test_files_of_a_folder_that_share_what_they_start_go_to_one_process():
     scopes = ByFile(pytest.Config.fromdictargs({"tx": ["2*popen"]}, []))._split_scope
     assert scopes("tests/lab/test_lab.py::test_a") == scopes("tests/lab/test_picture.py::test_b")
-    assert scopes("tests/pool/test_pool.py::test_a") != scopes("tests/pool/test_pace.py::test_b")
+    assert scopes("tests/pool/test_pool.py::test_a") != scopes(
+        "tests/pool/test_run_clock.py::test_b"
+    )
 
 
 def test_the_figures_of_one_environment_do_not_replace_those_of_another():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skyward_nb.hangs.hang import Halt, doing, report, sentence, spell_span
-from skyward_nb.hangs.whereabouts import Whereabouts, whereabouts
+from skyward_nb.hangs.hang import StalledRun, doing, report, sentence, spell_span
+from skyward_nb.hangs.rank_locations import RankLocation, whereabouts
 
 CELL = """%%sky_remote timeout=10s
 def train(batch):
@@ -20,7 +20,7 @@ work.wait()
 pool.map(train, batches)"""
 
 OURS = [
-    ('"/v/site-packages/skyward_nb/node/shell.py"', 204, "_execute"),
+    ('"/v/site-packages/skyward_nb/node/rank_shell.py"', 204, "_execute"),
     ('"/v/site-packages/skyward_nb/node/rank.py"', 211, "_run"),
     ('"/v/site-packages/skyward_nb/node/__main__.py"', 30, "<module>"),
     ('"<frozen runpy>"', 198, "_run_module_as_main"),
@@ -87,83 +87,86 @@ def test_of_the_collective_that_a_rank_told_only_what_its_line_calls_counts():
 )
 def test_what_a_rank_does_outside_of_the_cell_is_said(function, says):
     rank = at(('"/v/site-packages/skyward_nb/node/rank.py"', 9, function))
-    assert sentence(Halt({0: rank})) == says
+    assert sentence(StalledRun({0: rank})) == says
 
 
 @pytest.mark.parametrize(
     ("halt", "says"),
     [
         (
-            Halt({0: reduces(), 1: reduces(), 2: reduces(), 3: SLEEPS}),
+            StalledRun({0: reduces(), 1: reduces(), 2: reduces(), 3: SLEEPS}),
             "ranks 0-2 waited in all_reduce for rank 3, which was in Cell In[4], line 7: "
             "time.sleep(60)",
         ),
         (
-            Halt({0: reduces(), 1: reduces()}, {2: "finished", 3: "finished"}),
+            StalledRun({0: reduces(), 1: reduces()}, {2: "finished", 3: "finished"}),
             "ranks 0-1 waited in all_reduce for ranks 2-3, which had finished",
         ),
         (
-            Halt({0: reduces(), 1: MUTE}, {2: "failed", 3: "died"}),
+            StalledRun({0: reduces(), 1: MUTE}, {2: "failed", 3: "died"}),
             "rank 0 waited in all_reduce for rank 1, which did not answer (its process is "
             "stopped, or stuck in the system), and rank 2, which had failed, and rank 3, which "
             "had died",
         ),
         (
-            Halt({0: reduces(), 1: reduces()}),
+            StalledRun({0: reduces(), 1: reduces()}),
             "all ranks waited in all_reduce: they do not all call the same collectives (equally "
             "often, with equal shapes, in the same group), or it takes this long",
         ),
         (
-            Halt({0: reduces(), 1: reduces(11)}),
+            StalledRun({0: reduces(), 1: reduces(11)}),
             "all ranks waited in all_reduce, called in different places: they do not all call the "
             "same collectives",
         ),
         (
-            Halt({0: reduces(), 1: reduces()}, outside=(2, 3)),
+            StalledRun({0: reduces(), 1: reduces()}, outside=(2, 3)),
             "ranks 0-1 waited in all_reduce, and ranks 2-3 do not run this cell",
         ),
         (
-            Halt({0: reduces(), 1: MEETS, 2: MEETS}),
+            StalledRun({0: reduces(), 1: MEETS, 2: MEETS}),
             "rank 0 waited in all_reduce, ranks 1-2 waited in barrier: they do not call the same "
             "collectives in the same order",
         ),
         (
-            Halt({0: reduces(), 1: MEETS, 2: SLEEPS}, {3: "finished"}),
+            StalledRun({0: reduces(), 1: MEETS, 2: SLEEPS}, {3: "finished"}),
             "rank 0 waited in all_reduce, rank 1 waited in barrier: they do not call the same "
             "collectives in the same order; rank 2 was in Cell In[4], line 7: time.sleep(60); "
             "rank 3 had finished",
         ),
         (
-            Halt({0: reduces(), 1: BACKWARD}),
+            StalledRun({0: reduces(), 1: BACKWARD}),
             "rank 0 waited in all_reduce for rank 1, which was in Cell In[4], line 4: "
             "loss.backward()",
         ),
         (
-            Halt({0: BACKWARD, 1: BACKWARD}),
+            StalledRun({0: BACKWARD, 1: BACKWARD}),
             "all ranks were in backward, computing gradients or averaging them over ranks",
         ),
         (
-            Halt({0: SLEEPS, 1: SLEEPS, 2: MUTE}, {3: "finished"}),
+            StalledRun({0: SLEEPS, 1: SLEEPS, 2: MUTE}, {3: "finished"}),
             "ranks 0-1 were in Cell In[4], line 7: time.sleep(60), rank 2 did not answer (its "
             "process is stopped, or stuck in the system); rank 3 had finished",
         ),
         (
-            Halt({0: reduces(), 1: SLEEPS}, {2: "ended"}, is_past=False),
+            StalledRun({0: reduces(), 1: SLEEPS}, {2: "ended"}, is_past=False),
             "rank 0 waits in all_reduce for rank 1, which is in Cell In[4], line 7: "
             "time.sleep(60), and rank 2, which has ended",
         ),
         (
-            Halt({0: reduces(), 1: reduces(), 2: MUTE, 3: MUTE}, is_past=False),
+            StalledRun({0: reduces(), 1: reduces(), 2: MUTE, 3: MUTE}, is_past=False),
             "ranks 0-1 wait in all_reduce for ranks 2-3, which do not answer (their "
             "processes are stopped, or stuck in the system)",
         ),
-        (Halt({0: SLEEPS}, is_past=False), "rank 0 is in Cell In[4], line 7: time.sleep(60)"),
-        (Halt({}, {0: "finished"}), ""),
+        (StalledRun({0: SLEEPS}, is_past=False), "rank 0 is in Cell In[4], line 7: time.sleep(60)"),
+        (StalledRun({}, {0: "finished"}), ""),
         (
-            Halt({0: reduces(), 1: Whereabouts(waits_in="recv")}),
+            StalledRun({0: reduces(), 1: RankLocation(waits_in="recv")}),
             "rank 0 waited in all_reduce, rank 1 waited in recv",
         ),
-        (Halt(dict.fromkeys((0, 1), Whereabouts(waits_in="recv"))), "all ranks waited in recv"),
+        (
+            StalledRun(dict.fromkeys((0, 1), RankLocation(waits_in="recv"))),
+            "all ranks waited in recv",
+        ),
     ],
 )
 def test_who_waits_for_whom_in_one_sentence(halt, says):
@@ -172,9 +175,9 @@ def test_who_waits_for_whom_in_one_sentence(halt, says):
 
 def test_of_a_great_many_places_a_few_are_told():
     lines = {rank: at((f'"/home/me/f{rank}.py"', rank, "f")) for rank in range(1, 30)}
-    said = sentence(Halt({0: reduces(), **lines}))
+    said = sentence(StalledRun({0: reduces(), **lines}))
     assert said.endswith("rank 4, which was in f4.py, line 4, and ranks 5-29 elsewhere")
-    assert report(Halt(lines)).endswith("21 more stacks, of ranks 9-29, are left out")
+    assert report(StalledRun(lines)).endswith("21 more stacks, of ranks 9-29, are left out")
 
 
 def test_each_stack_once_without_frames_of_ours_and_few_of_libraries():
@@ -188,7 +191,7 @@ def test_each_stack_once_without_frames_of_ours_and_few_of_libraries():
         ('"/v/site-packages/IPython/core/magics/execution.py"', 3, "time"),
         (CELL_4, 11, "<module>"),
     )
-    halt = Halt({0: reduces(), 1: reduces(), 2: deep, 3: MUTE})
+    halt = StalledRun({0: reduces(), 1: reduces(), 2: deep, 3: MUTE})
     assert (
         report(halt)
         == """\
@@ -214,7 +217,7 @@ def test_other_threads_are_shown_that_run_the_users_code():
     ) + text(('"/usr/lib/python3.11/threading.py"', 359, "wait"), name="Thread 0x00007f03")  # fmt: skip
     rank = whereabouts(others + text((CELL_4, 7, "<module>"), *OURS), source)
     assert (
-        report(Halt({0: rank}))
+        report(StalledRun({0: rank}))
         == """\
 rank 0:
   Cell In[4], line 7: time.sleep(60)
@@ -226,7 +229,7 @@ rank 0:
 
 def test_a_deep_recursion_is_bounded():
     rank = at(*[(CELL_4, 3, "train")] * 90, (CELL_4, 8, "<module>"))
-    lines = report(Halt({0: rank})).splitlines()
+    lines = report(StalledRun({0: rank})).splitlines()
     assert len(lines) < 20
     assert lines[-1] == "  and 75 more further out"
 
@@ -242,7 +245,7 @@ def test_what_a_rank_did_that_had_to_be_killed():
     assert doing(reduces(), (1, 2)) == (
         "waited in all_reduce, Cell In[4], line 5: dist.all_reduce(loss)"
     )
-    assert doing(Whereabouts(waits_in="barrier"), (1,)) == "waited in barrier"
+    assert doing(RankLocation(waits_in="barrier"), (1,)) == "waited in barrier"
     assert doing(MUTE, (1,)).startswith("did not answer")
 
 

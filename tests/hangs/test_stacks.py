@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skyward_nb.hangs.stacks import Spot, Thread, threads
+from skyward_nb.hangs.stacks import StackFrame, ThreadStack, threads
 
 SCRIPT = """\
 import faulthandler, os, signal, sys, threading
@@ -50,7 +50,10 @@ def test_threads_and_frames(python):
         "<module>",
         "<module>",
     ]
-    assert main.frames[4:6] == (Spot("<cell In[3]>", 1, "été"), Spot("<cell In[3]>", 2, "<module>"))
+    assert main.frames[4:6] == (
+        StackFrame("<cell In[3]>", 1, "été"),
+        StackFrame("<cell In[3]>", 2, "<module>"),
+    )
     assert len(others) == 2
     assert not any(thread.is_main for thread in others)
     assert all("wait" in [spot.function for spot in thread.frames] for thread in others)
@@ -74,7 +77,7 @@ Thread 0x00007f5801f926c0 [my thread] (most recent call first):
   File "/lib/socket.py", line ??? in recv_fds
 
 Thread 0x00007f5801f926c1 (most recent call first):
-  File "/x/skyward_nb/node/rescue.py", line 74 in _serve
+  File "/x/skyward_nb/node/control_thread.py", line 74 in _serve
 
 Thread 0x00007f5801f926c2 (most recent call first):
   <no Python frame>
@@ -82,7 +85,7 @@ Thread 0x00007f5801f926c2 (most recent call first):
 Current thread 0x00007f582584db80 (most recent call first):
   File "/x/torch/distributed/distributed_c10d.py", line 3252 in all_reduce
   File "<cell 1>", line 4 in <module>
-  File "/x/skyward_nb/node/shell.py", line 181 in _execute
+  File "/x/skyward_nb/node/rank_shell.py", line 181 in _execute
   File "/x/skyward_nb/node/rank.py", line 211 in _run
 """
 
@@ -90,8 +93,8 @@ Current thread 0x00007f582584db80 (most recent call first):
 def test_names_of_our_own_threads_and_what_is_not_known():
     main, first, empty = threads(HAND_MADE)
     assert [spot.function for spot in main.in_the_cell] == ["all_reduce", "<module>"]
-    assert first == Thread("my thread", False, (Spot("/lib/socket.py", 0, "recv_fds"),))
-    assert empty == Thread("0x00007f5801f926c2", False, ())
+    assert first == ThreadStack("my thread", False, (StackFrame("/lib/socket.py", 0, "recv_fds"),))
+    assert empty == ThreadStack("0x00007f5801f926c2", False, ())
 
 
 def test_a_rank_that_runs_nothing_is_in_no_cell():

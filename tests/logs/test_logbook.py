@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skyward_nb.logs import logfiles
+from skyward_nb.logs import log_files
+from skyward_nb.logs.log_files import LogLimits, find, part_path, runs
+from skyward_nb.logs.log_reader import LONGEST_LINE, LogLine, read
 from skyward_nb.logs.logbook import Logbook
-from skyward_nb.logs.logfiles import Limits, find, part_path, runs
-from skyward_nb.logs.logreader import LONGEST_LINE, LogLine, read
 from skyward_nb.protocol.events import Display, Output, Phase
 from skyward_nb.protocol.frames import frame
 from skyward_nb.words.errors import OptionError
 
-SMALL = Limits(head=1000, part=500, parts=3, block=1, everything=1_000_000, runs=1000)
+SMALL = LogLimits(head=1000, part=500, parts=3, block=1, everything=1_000_000, runs=1000)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def notes(pool_id, run):
     return [line.text for line in read(pool_id, run) if line.stream == "note"]
 
 
-def written(pool_id, *events, limits=logfiles.LIMITS):
+def written(pool_id, *events, limits=log_files.LIMITS):
     book = Logbook(pool_id, limits)
     for event in events:
         book.write(event)
@@ -105,7 +105,7 @@ def test_a_line_without_an_end_comes_in_pieces():
 )  # fmt: skip
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_a_rank_printed_is_what_is_read(printed):
-    shutil.rmtree(logfiles.log_root(), ignore_errors=True)
+    shutil.rmtree(log_files.log_root(), ignore_errors=True)
     written("p-h", Output(0, "stdout", "", 1), *(Output(r, s, text, 1) for r, s, text in printed))
     for rank in range(3):
         for stream in ("stdout", "stderr"):
@@ -211,7 +211,7 @@ def test_what_is_larger_than_a_part_is_kept_in_one():
 
 
 def test_the_oldest_runs_go_when_all_are_too_much():
-    limits = Limits(head=1000, part=1000, parts=2, block=1, everything=7000)
+    limits = LogLimits(head=1000, part=1000, parts=2, block=1, everything=7000)
     for run in range(1, 11):
         written("p-1", Output(0, "stdout", "x" * 700 + "\n", run), limits=limits)
         os.utime(part_path("p-1", run, 0), (run, run))
@@ -222,12 +222,12 @@ def test_the_oldest_runs_go_when_all_are_too_much():
 
 
 def test_there_are_not_more_runs_than_that():
-    limits = Limits(runs=5)
+    limits = LogLimits(runs=5)
     for run in range(1, 11):
         written(f"p-{run}", Output(0, "stdout", "x\n", run), limits=limits)
         os.utime(part_path(f"p-{run}", run, 0), (run, run))
     assert [kept.run for kept in runs()] == [10, 9, 8, 7, 6]
-    assert not (logfiles.log_root() / "p-1").exists()
+    assert not (log_files.log_root() / "p-1").exists()
 
 
 def test_a_run_that_goes_on_is_not_removed():
@@ -248,13 +248,13 @@ def test_a_run_that_goes_on_is_not_removed():
     with other(code) as process:
         assert process.stdout.readline() == "ready\n"
         written("p-old", Output(0, "stdout", "old\n", 1))
-        logfiles.sweep(0, 0)
+        log_files.sweep(0, 0)
         assert {kept.pool_id for kept in runs()} == {"p-mine", "p-other"}
         process.communicate("go on\n", timeout=30)
         assert process.returncode == 0
     assert texts("p-other", 1) == ["begun", "and ended"]
     mine.close()
-    logfiles.sweep(0, 0)
+    log_files.sweep(0, 0)
     assert runs() == []
 
 
@@ -262,8 +262,8 @@ def test_a_folder_that_was_swept_away_is_made_again():
     book = Logbook("p-1")
     book.write(Output(0, "stdout", "one\n", 1))
     book.end(1)
-    logfiles.sweep(0, 0)
-    assert not (logfiles.log_root() / "p-1").exists()
+    log_files.sweep(0, 0)
+    assert not (log_files.log_root() / "p-1").exists()
     book.write(Output(0, "stdout", "two\n", 2))
     book.close()
     assert (texts("p-1", 2), book.trouble) == (["two"], "")
@@ -283,7 +283,7 @@ def test_two_kernels_use_the_folder_at_once():
     code = """
         import sys
         from skyward_nb.logs.logbook import Logbook
-        from skyward_nb.logs.logfiles import Limits
+        from skyward_nb.logs.log_files import LogLimits as Limits
         from skyward_nb.protocol.events import Output
         limits = Limits(head=3000, part=1000, parts=3, block=1, everything=20_000)
         book = Logbook(sys.argv[1] if len(sys.argv) > 1 else "p-%s", limits)
@@ -464,7 +464,7 @@ def test_cut_anywhere_it_is_read_up_to_there():
     written("p-1", *(Output(0, "stdout", f"{line}\n", 1) for line in said))
     path = part_path("p-1", 1, 0)
     whole = path.read_bytes()
-    ends = {logfiles.HEADER_SIZE}
+    ends = {log_files.HEADER_SIZE}
     for line in said:
         ends.add(max(ends) + len(frame(Output(0, "stdout", f"{line}\n", 1))))
     for end in range(len(whole)):
@@ -477,10 +477,10 @@ def test_cut_anywhere_it_is_read_up_to_there():
 @given(st.data())
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_damage_is_read_without_an_error(data):
-    shutil.rmtree(logfiles.log_root(), ignore_errors=True)
+    shutil.rmtree(log_files.log_root(), ignore_errors=True)
     events = [Output(n % 2, "stdout", f"line {n}\n", 1) for n in range(60)]
     written("p-d", *events, limits=SMALL)
-    paths = sorted((logfiles.log_root() / "p-d").iterdir())
+    paths = sorted((log_files.log_root() / "p-d").iterdir())
     path = data.draw(st.sampled_from(paths))
     bytes_there = bytearray(path.read_bytes())
     at = data.draw(st.integers(0, len(bytes_there) - 1))
@@ -576,4 +576,4 @@ def test_where_there_is_nothing_at_all_it_says_so():
 
 def test_a_folder_below_a_home_that_nobody_has_holds_no_runs(monkeypatch):
     monkeypatch.setenv("SKYWARD_LOG_DIR", "~nobody-has-this-home/logs")
-    assert logfiles.runs() == []
+    assert log_files.runs() == []

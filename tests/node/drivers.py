@@ -20,7 +20,7 @@ from skyward_nb.plugins.base import find_plugin
 from skyward_nb.plugins.collectives import waits_in
 from skyward_nb.pool.link import Link
 from skyward_nb.protocol.commands import (
-    Cut,
+    CutCommunication,
     Fork,
     Inspect,
     Interrupt,
@@ -32,6 +32,7 @@ from skyward_nb.protocol.commands import (
     Stop,
 )
 from skyward_nb.protocol.events import (
+    CommunicationCut,
     Output,
     RankDone,
     RankLost,
@@ -39,9 +40,8 @@ from skyward_nb.protocol.events import (
     RankRefused,
     Reserved,
     Stack,
-    WasCut,
 )
-from skyward_nb.protocol.parts import Client
+from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.info import place
 from skyward_nb.words.spec import PoolSpec
@@ -178,8 +178,8 @@ class Driver:
     def cut(self, run: int):
         """Cut all ranks off; what each said to that."""
         since = len(self.events)
-        self.link.send(Cut(run, self.ranks))
-        return self.wait(WasCut, self.ranks, since, run=run)
+        self.link.send(CutCommunication(run, self.ranks))
+        return self.wait(CommunicationCut, self.ranks, since, run=run)
 
     def stacks(self, ranks=None):
         """Where the ranks are."""

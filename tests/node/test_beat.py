@@ -7,10 +7,10 @@ import pytest
 from leaks import leaves_nothing
 from pools import found, start
 
-from skyward_nb.protocol.commands import Attach, Beat
+from skyward_nb.protocol.commands import Attach, Heartbeat
 from skyward_nb.protocol.events import Hello
 from skyward_nb.protocol.frames import event_frames, frame
-from skyward_nb.protocol.parts import Client
+from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.folders import runtime_root
 
 
@@ -40,21 +40,21 @@ def line(left):
 
 
 def test_a_line_whose_beats_stop_is_hung_up_on(line):
-    line.sendall(frame(Beat(0.2)))
+    line.sendall(frame(Heartbeat(0.2)))
     assert line.recv(100) == b""
 
 
 def test_a_line_goes_on_as_long_as_there_are_beats(line):
     until = time.monotonic() + 1.0
     while time.monotonic() < until:
-        line.sendall(frame(Beat(10.0)))
+        line.sendall(frame(Heartbeat(10.0)))
         time.sleep(0.05)
-    line.sendall(frame(Beat(0.1)))
+    line.sendall(frame(Heartbeat(0.1)))
     assert line.recv(100) == b""
 
 
 def test_a_large_word_that_takes_its_time_is_as_good_as_beats(line):
-    line.sendall(frame(Beat(2.0)) + b"\0\0\0\x64")
+    line.sendall(frame(Heartbeat(2.0)) + b"\0\0\0\x64")
     for _ in range(10):
         time.sleep(0.3)
         line.sendall(b"x")

@@ -8,19 +8,21 @@ WORD = b"0123456789abcdef"
 
 
 def test_who_knows_the_word_reaches_every_door():
-    doors = Endpoints(7, WORD, loopback=True)
+    endpoints = Endpoints(7, WORD, loopback=True)
     try:
-        assert [door.number for door in doors.there] == list(range(7, 7 + len(doors.there)))
-        assert {door.interface for door in doors.there} == {"lo"}
-        reached = probe(doors.there, WORD)
+        assert [endpoint.number for endpoint in endpoints.there] == list(
+            range(7, 7 + len(endpoints.there))
+        )
+        assert {endpoint.interface for endpoint in endpoints.there} == {"lo"}
+        reached = probe(endpoints.there, WORD)
         assert [(each.to, each.trouble) for each in reached] == [
-            (door.number, "") for door in doors.there
+            (endpoint.number, "") for endpoint in endpoints.there
         ]
-        strangers = probe(doors.there, b"fedcba9876543210")
+        strangers = probe(endpoints.there, b"fedcba9876543210")
         assert all(each.trouble for each in strangers)
     finally:
-        doors.close()
-    assert all(each.trouble for each in probe(doors.there, WORD))
+        endpoints.close()
+    assert all(each.trouble for each in probe(endpoints.there, WORD))
 
 
 def test_no_door_is_on_a_public_address(monkeypatch):
@@ -37,9 +39,9 @@ def test_no_door_is_on_a_public_address(monkeypatch):
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: shown)
     monkeypatch.setattr(psutil, "net_if_stats", dict)
     for loopback in (False, True):
-        doors = Endpoints(0, WORD, loopback=loopback)
+        endpoints = Endpoints(0, WORD, loopback=loopback)
         try:
-            found = [ipaddress.ip_address(door.address) for door in doors.there]
+            found = [ipaddress.ip_address(endpoint.address) for endpoint in endpoints.there]
         finally:
-            doors.close()
+            endpoints.close()
         assert bool(found) == loopback and all(each.is_loopback for each in found)

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from skyward_nb.node.gpus import Gpus, gpu_of
-from skyward_nb.node.telemetry import Sampler, Subject
+from skyward_nb.node.telemetry import RankProcess, Sampler
 from skyward_nb.protocol.events import Gpu
 from skyward_nb.words.info import InstanceInfo
 
@@ -214,9 +214,9 @@ def test_the_temperature_by_the_newer_call_and_by_the_older(install, newer, cels
 def test_a_rank_is_told_with_its_gpu(install):
     install(Card("GPU-1", busy=1), Card("GPU-2", busy=2))
     sampler = Sampler()
-    assert [each.gpu.busy for each in sampler.sample([Subject(0, os.getpid(), "1")])] == [2]
-    assert [each.gpu for each in sampler.sample([Subject(0, os.getpid(), "9")])] == [None]
-    assert [each.gpu for each in sampler.sample([Subject(0, os.getpid())])] == [None]
+    assert [each.gpu.busy for each in sampler.sample([RankProcess(0, os.getpid(), "1")])] == [2]
+    assert [each.gpu for each in sampler.sample([RankProcess(0, os.getpid(), "9")])] == [None]
+    assert [each.gpu for each in sampler.sample([RankProcess(0, os.getpid())])] == [None]
 
 
 def test_the_real_package_has_the_names_that_are_used():

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyward_nb.node import parts
+from skyward_nb.node import journal_segments
 from skyward_nb.node.journal import Journal, JournalLimits
 from skyward_nb.protocol.events import (
-    Began,
     Clear,
+    CommunicationCut,
     Display,
     LeftOut,
     Metric,
@@ -21,14 +21,14 @@ from skyward_nb.protocol.events import (
     Progress,
     RankDone,
     RankLost,
+    RankPhase,
     RankReady,
-    Spread,
-    Stage,
+    RunBegan,
+    ShardedResult,
     Step,
-    WasCut,
 )
 from skyward_nb.protocol.frames import event_frames, frame
-from skyward_nb.protocol.parts import RunCard
+from skyward_nb.protocol.message_parts import RunCard
 
 SHOWN = [
     Output(0, "stdout", "x", 1),
@@ -37,15 +37,15 @@ SHOWN = [
     Progress(0, 1, 3.0, None, "epoch", 1.5, run=70_000),
     Metric(0, 1, {"loss": 0.5}),
     Metrics(0, [1, 2], {"loss": [0.5, 0.25]}),
-    Stage(3, "gathering"),
+    RankPhase(3, "gathering"),
 ]
 KEPT = [
-    Began(1, 1, (0, 1), RunCard(text="print('Output')")),
+    RunBegan(1, 1, (0, 1), RunCard(text="print('Output')")),
     RankReady(1, 0, 99),
     RankDone(run=1, rank=0, missing=("Output",)),
     RankLost(1, 2, "killed"),
-    Spread(1, 0, ("w",)),
-    WasCut(1, 0),
+    ShardedResult(1, 0, ("w",)),
+    CommunicationCut(1, 0),
     Step((0,), "type"),
 ]
 TINY = JournalLimits(part=600, memory=200, everything=2000, spare=1000)
@@ -246,7 +246,7 @@ def flood(journal, count, run=1):
 
 def test_what_is_shown_is_told_from_what_happened():
     data = b"".join(map(frame, [each for pair in zip(SHOWN, KEPT, strict=True) for each in pair]))
-    stretches, kept = parts.unshown(data, 1000)
+    stretches, kept = journal_segments.unshown(data, 1000)
     assert [event for event, _ in events_in(kept)] == KEPT
     for stretch in stretches:
         there = data[stretch.offset - 1000 :][: stretch.size]
@@ -285,24 +285,24 @@ def test_files_are_for_the_user_alone(journal, tmp_path):
 
 def test_a_frame_larger_than_what_is_asked_for_comes_whole(journal):
     large = Output(0, "stdout", "x" * 1000)
-    for event in (Stage(0), large, Stage(1)):
+    for event in (RankPhase(0), large, RankPhase(1)):
         journal.append(frame(event))
     flood(journal, 10)
-    found, after = journal.read(len(frame(Stage(0))), 10)
+    found, after = journal.read(len(frame(RankPhase(0))), 10)
     assert events_in(found) == [(large, frame(large))]
-    assert after == len(frame(Stage(0))) + len(frame(large))
+    assert after == len(frame(RankPhase(0))) + len(frame(large))
 
 
 def test_too_much_output_gives_way_and_events_stay(journal, tmp_path):
     journal.begin(7)
-    journal.append(frame(Began(7, 1, (0,), RunCard(text="flood()"))))
+    journal.append(frame(RunBegan(7, 1, (0,), RunCard(text="flood()"))))
     flood(journal, 100, run=7)
     journal.append(frame(RankLost(1, 3, "killed by SIGKILL")))
     flood(journal, 400, run=7)
     journal.append(frame(RankDone(run=7, rank=0)))
     found = read_all(journal)
     events = [event for _, event, _ in found]
-    assert isinstance(events[0], Began)
+    assert isinstance(events[0], RunBegan)
     assert events[1] == Output(0, "stdout", "line      0\n", 7), "its beginning is kept"
     assert RankLost(1, 3, "killed by SIGKILL") in events
     assert isinstance(events[-1], RankDone)
@@ -389,12 +389,12 @@ def test_without_a_folder_it_goes_on_in_memory(tmp_path):
     (tmp_path / "missing").touch()
     journal = Journal(tmp_path / "missing" / "log", TINY)
     journal.begin(1)
-    journal.append(frame(Began(1, 1, (0,), RunCard())))
+    journal.append(frame(RunBegan(1, 1, (0,), RunCard())))
     flood(journal, 1000)
     journal.append(frame(RankDone(run=1, rank=0)))
     found = read_all(journal)
     assert "missing" in journal.trouble
-    assert isinstance(found[0][1], Began)
+    assert isinstance(found[0][1], RunBegan)
     assert isinstance(found[-1][1], RankDone)
     assert any(isinstance(event, LeftOut) for _, event, _ in found)
     assert sum(len(whole) for _, _, whole in found) < 2 * TINY.spare
@@ -497,5 +497,5 @@ def test_lengths_are_read_as_frames_are_written():
     ends = [len(b"".join(map(frame, KEPT[:count]))) for count in range(1, len(KEPT) + 1)]
     for most in range(1, len(data) + 1):
         fitting = [end for end in ends if end <= most] or ends[:1]
-        assert parts.whole(data, most) == fitting[-1]
-    assert msgspec.msgpack.decode(data[4 : ends[0]], type=Began) == KEPT[0]
+        assert journal_segments.whole(data, most) == fitting[-1]
+    assert msgspec.msgpack.decode(data[4 : ends[0]], type=RunBegan) == KEPT[0]

@@ -15,10 +15,10 @@ from skyward_nb.node.gpus import cards, gpu_of
 from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.plugins.base import find_plugin, uses_of
 from skyward_nb.protocol.commands import Fork
-from skyward_nb.system.nvidia import read_cards
+from skyward_nb.system.nvidia_smi import read_cards
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.info import Peer, place
-from skyward_nb.words.mig import Slice
+from skyward_nb.words.mig import MigSlice
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -89,8 +89,8 @@ def test_nvml_and_the_tool_tell_the_same(nvml):
 def test_what_is_told():
     zero, one, two, three = smi("dgx")
     assert zero.slices == (
-        Slice("3g.40gb", "MIG-00000000-0000-5afc-978f-d2f1294409fd"),
-        Slice("3g.40gb", "MIG-00000000-0001-5afc-978f-d2f1294409fd"),
+        MigSlice("3g.40gb", "MIG-00000000-0000-5afc-978f-d2f1294409fd"),
+        MigSlice("3g.40gb", "MIG-00000000-0001-5afc-978f-d2f1294409fd"),
     )
     assert [each.profile for each in one.slices] == ["1g.10gb+me", "1g.10gb", "1c.3g.40gb"]
     assert [card.mig for card in (zero, one, two, three)] == [True, True, False, None]

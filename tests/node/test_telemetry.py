@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from skyward_nb.cell.source import compile_cell
-from skyward_nb.node.telemetry import Sampler, Spent, Subject, spent_since
+from skyward_nb.node.telemetry import CpuTime, RankProcess, Sampler, spent_since
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.protocol.commands import Sample
 from skyward_nb.protocol.events import Telemetry
@@ -115,7 +115,7 @@ def look(sampler, clock):
 
     def sample(*ranks, later=1.0):
         clock.now += later
-        subjects = [Subject(number, rank.pid) for number, rank in enumerate(ranks)]
+        subjects = [RankProcess(number, rank.pid) for number, rank in enumerate(ranks)]
         return sampler.sample(subjects)
 
     return sample
@@ -235,18 +235,18 @@ def test_a_rank_that_came_later_begins_by_itself(make_rank, look):
 @pytest.mark.parametrize(
     ("before", "now", "owed", "seconds", "owes"),
     [
-        ({1: Spent(1)}, {1: Spent(3)}, 0, 2, 0),
-        ({1: Spent(1)}, {1: Spent(1), 2: Spent(0.5)}, 0, 0.5, 0),
+        ({1: CpuTime(1)}, {1: CpuTime(3)}, 0, 2, 0),
+        ({1: CpuTime(1)}, {1: CpuTime(1), 2: CpuTime(0.5)}, 0, 0.5, 0),
         # Its parent waited for a child.
-        ({1: Spent(1), 2: Spent(50)}, {1: Spent(1, 51)}, 0, 1, 0),
+        ({1: CpuTime(1), 2: CpuTime(50)}, {1: CpuTime(1, 51)}, 0, 1, 0),
         # Seen gone a moment before its parent has its time, which then is not counted again.
-        ({1: Spent(1), 2: Spent(50)}, {1: Spent(2)}, 0, 1, 50),
-        ({1: Spent(2)}, {1: Spent(3, 51)}, 50, 2, 0),
+        ({1: CpuTime(1), 2: CpuTime(50)}, {1: CpuTime(2)}, 0, 1, 50),
+        ({1: CpuTime(2)}, {1: CpuTime(3, 51)}, 50, 2, 0),
         # Nobody waits for it: what is owed is not owed forever.
-        ({1: Spent(2)}, {1: Spent(3)}, 50, 1, 0),
-        ({1: Spent(2)}, {1: Spent(3, 4)}, 0, 5, 0),
+        ({1: CpuTime(2)}, {1: CpuTime(3)}, 50, 1, 0),
+        ({1: CpuTime(2)}, {1: CpuTime(3, 4)}, 0, 5, 0),
         # A process id that is another's now.
-        ({1: Spent(9, 9)}, {1: Spent(1, 1)}, 0, 0, 0),
+        ({1: CpuTime(9, 9)}, {1: CpuTime(1, 1)}, 0, 0, 0),
     ],
 )
 def test_seconds_between_two_looks(before, now, owed, seconds, owes):
@@ -293,7 +293,9 @@ def run(pool, body):
 
 
 def test_an_agent_tells_of_its_ranks_when_it_is_asked(pool, monkeypatch):
-    monkeypatch.setattr("skyward_nb.pool.pace._FIRST_SAMPLE", 60)  # the run's own would be between
+    monkeypatch.setattr(
+        "skyward_nb.pool.run_clock._FIRST_SAMPLE", 60
+    )  # the run's own would be between
     begun = time.monotonic()
     first = told(pool, {0, 1})
     assert {rank: each.cpu for rank, each in first.items()} == {0: None, 1: None}

@@ -9,9 +9,14 @@ import psutil
 import pytest
 from kernels import ready
 
-from skyward_nb.reports.survey import pair_to_measure, survey, survey_lines, why_not_reduced
+from skyward_nb.reports.pool_check import (
+    pair_to_measure,
+    survey,
+    survey_lines,
+    why_not_reduced,
+)
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.findings import Facts, Link, Reached, Timing
+from skyward_nb.words.findings import PathSpeed, RankFacts, ReachResult, ReduceTiming
 from skyward_nb.words.spec import PoolSpec
 
 needs_torch = pytest.mark.skipif(
@@ -176,7 +181,7 @@ def test_all_reduce_through_jax(notebook):
 
 def fact(rank, node=0, **changes):
     kept = {"joined": ("torch",), "port": 4000, "versions": {"Python": "3.11.7"}} | changes
-    return Facts(
+    return RankFacts(
         rank=rank, node=node, host="h", address=f"10.0.0.{node}", device="A100", memory=8, **kept
     )
 
@@ -198,9 +203,9 @@ class Ranks:
         everyone = {each.rank for each in self._facts}
         answers = {
             "begin": lambda rank: self._facts[rank],
-            "reach_others": lambda rank: [Reached(to, 1e-5) for to in everyone - {rank}],
-            "link": lambda rank: Link(1e-5, 1e9),
-            "all_reduces": lambda rank: [Timing(1000, len(everyone), 1e-4)],
+            "reach_others": lambda rank: [ReachResult(to, 1e-5) for to in everyone - {rank}],
+            "link": lambda rank: PathSpeed(1e-5, 1e9),
+            "all_reduces": lambda rank: [ReduceTiming(1000, len(everyone), 1e-4)],
             "close": lambda rank: None,
         }
         return {rank: answers[what](rank) for rank in ranks}
@@ -260,12 +265,12 @@ def test_why_all_reduce_is_not_measured(facts, frameworks, why):
 def test_the_slowest_way_between_nodes_is_measured():
     facts = [fact(0), fact(1), fact(2, 1), fact(3, 2)]
     ways = {
-        0: [Reached(1, 9.0), Reached(2, 1.0), Reached(3, 2.0)],
-        1: [Reached(3, trouble="refused")],
+        0: [ReachResult(1, 9.0), ReachResult(2, 1.0), ReachResult(3, 2.0)],
+        1: [ReachResult(3, trouble="refused")],
     }
     assert pair_to_measure(facts, ways) == (0, 3)
-    assert pair_to_measure(facts[:2], {0: [Reached(1, 9.0)]}) == (0, 1)
-    assert pair_to_measure(facts[:2], {0: [Reached(1, trouble="no")]}) is None
+    assert pair_to_measure(facts[:2], {0: [ReachResult(1, 9.0)]}) == (0, 1)
+    assert pair_to_measure(facts[:2], {0: [ReachResult(1, trouble="no")]}) is None
 
 
 def test_status_tells_of_a_rank_that_took_longer_until_the_next_cell(plain):

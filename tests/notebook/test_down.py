@@ -13,7 +13,7 @@ from pools import found, request
 
 from skyward_nb.notebook.session import Session
 from skyward_nb.notebook.verbs import do
-from skyward_nb.pickling import home
+from skyward_nb.pickling import home_namespace
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.fake import FakeMachine
@@ -23,13 +23,13 @@ from skyward_nb.words.offers import Bill
 
 @pytest.fixture
 def session():
-    before = home.home()
+    before = home_namespace.home()
     shell = InteractiveShell()
     made = Session(shell)
     yield made
     made.pools.close()
     shell.history_manager.end_session()
-    home.set_home(before)
+    home_namespace.set_home(before)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from kernels import kernel
 
 ALLOW = """
-import skyward_nb.options.options as options
+import skyward_nb.options.option_table as options
 object.__setattr__(options.BY_NAME["provider"], "read", lambda option, text: text)
 """
 

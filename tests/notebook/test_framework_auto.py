@@ -8,11 +8,16 @@ from types import FunctionType, ModuleType, SimpleNamespace
 
 import pytest
 
-from skyward_nb.cell.names import cell_names
-from skyward_nb.options.frameworks import Notebook, choose, choose_for_script, imports_of
-from skyward_nb.options.help import complete, help_text
-from skyward_nb.options.options import parse
-from skyward_nb.reports.sources import is_own
+from skyward_nb.cell.cell_names import cell_names
+from skyward_nb.options.framework_choice import (
+    NotebookContext,
+    choose,
+    choose_for_script,
+    imports_of,
+)
+from skyward_nb.options.option_help import complete, help_text
+from skyward_nb.options.option_table import parse
+from skyward_nb.reports.source_lines import is_own
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS
 
@@ -23,7 +28,7 @@ needs_torch = pytest.mark.skipif(
 
 def chosen(cell=None, *, past=(), names=None, modules=None, environ=None, own=()):
     """What is chosen for a cell's text, in a notebook with these names and past cells."""
-    notebook = Notebook(
+    notebook = NotebookContext(
         names=names or {},
         cells=past,
         modules=modules or {},

@@ -7,8 +7,8 @@ import sys
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.reports.failures import show
-from skyward_nb.reports.groups import is_shown, leave, show_groups
+from skyward_nb.reports.exception_groups import is_shown, leave, show_groups
+from skyward_nb.reports.rank_failures import show
 
 
 @pytest.fixture

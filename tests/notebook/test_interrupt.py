@@ -156,7 +156,7 @@ def test_a_rank_may_end_before_it_says_that_it_was_cut(notebook, torch_pool, mar
         look = "time.sleep(0.7)\n    found = answer(rescue, command)"
     slow = (
         "%%sky_remote pool=torch\nimport time, torch, torch.distributed as dist\n"
-        "from skyward_nb.node.rescue import Rescue\nanswer = Rescue._answer\n"
+        "from skyward_nb.node.control_thread import ControlThread as Rescue\nanswer = Rescue._answer\n"
         f"def late(rescue, command):\n    {look}\n    return found\nRescue._answer = late"
     )
     assert notebook.run("%sky restart pool=torch").status == "ok"

@@ -13,7 +13,7 @@ from kernels import Marks, kernel
 from leaks import gone_within, traces
 
 from skyward_nb.options.specs import check_profile
-from skyward_nb.reports.profiles import FOLDER, MERGED, lines, told, write
+from skyward_nb.reports.run_profiles import FOLDER, MERGED, lines, told, write
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.profile import Collective, CommProfile
 from skyward_nb.words.spec import PoolSpec

@@ -3,7 +3,7 @@
 import pytest
 
 from skyward_nb.options.defaults import defaults, with_defaults
-from skyward_nb.options.options import parse
+from skyward_nb.options.option_table import parse
 from skyward_nb.words.errors import OptionError
 
 

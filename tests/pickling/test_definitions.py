@@ -2,7 +2,7 @@
 
 import pytest
 
-from skyward_nb.pickling import definitions, home, payload
+from skyward_nb.pickling import definitions, home_namespace, payload
 from skyward_nb.store.blobs import BlobStore
 
 
@@ -32,12 +32,12 @@ class Rank:
 
     def _unpack(self, bundle):
         packed = bundle.stow(self.store)
-        notebook = home.home()
-        home.set_home(self.namespace)
+        notebook = home_namespace.home()
+        home_namespace.set_home(self.namespace)
         try:
             return payload.unpack(packed, self.store)
         finally:
-            home.set_home(notebook)
+            home_namespace.set_home(notebook)
 
 
 @pytest.fixture

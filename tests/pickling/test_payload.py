@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from skyward_nb.pickling import home, payload
+from skyward_nb.pickling import home_namespace as home
+from skyward_nb.pickling import payload
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import PayloadError
 

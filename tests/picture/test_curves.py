@@ -13,7 +13,7 @@ import pytest
 from skyward_nb.picture.curves import MOST_LINES, curve, suits_log, title
 from skyward_nb.picture.legend import COLOURS, DASHES, MEAN, TEXT
 from skyward_nb.picture.scales import Scale, compact, nice_step
-from skyward_nb.picture.strokes import straightened
+from skyward_nb.picture.svg_paths import straightened
 from skyward_nb.view.series import Series, extended, mean_of
 
 SVG = "{http://www.w3.org/2000/svg}"

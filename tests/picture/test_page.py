@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 from picture import views
 
-from skyward_nb.picture import page, table
+from skyward_nb.picture import page, rank_table
 from skyward_nb.picture.text import as_text
 from skyward_nb.protocol.events import Display, Metric, Output
 from skyward_nb.view.folding import fold
-from skyward_nb.view.view import RankView, View
+from skyward_nb.view.run_view import RankView, RunView
 
 VOID = {"img", "br", "input", "meta", "hr"}
 
@@ -87,13 +87,13 @@ def test_each_rank_has_a_tab_that_needs_no_script():
 
 
 def test_one_rank_alone_has_no_tabs():
-    view = fold(View(ranks={0: RankView()}), Output(0, "stdout", "x\n"))
+    view = fold(RunView(ranks={0: RankView()}), Output(0, "stdout", "x\n"))
     assert "<input" not in page.as_html(view)
 
 
 def test_what_is_printed_is_escaped_and_what_is_displayed_is_not():
     view = fold(
-        View(ranks={0: RankView()}),
+        RunView(ranks={0: RankView()}),
         Output(0, "stdout", '<script>alert("x")</script>&amp;\n'),
         Display(0, {"text/html": "<i>rich</i>"}),
     )
@@ -107,7 +107,7 @@ def test_names_of_metrics_and_loops_are_escaped():
     from skyward_nb.protocol.events import Metric, Progress
 
     view = fold(
-        View(ranks={0: RankView()}),
+        RunView(ranks={0: RankView()}),
         Progress(0, 1, 1, 2, "<b>loop", note="<b>note"),
         *(Metric(0, step, {"<b>loss": 1.0}) for step in range(3)),
     )
@@ -133,12 +133,12 @@ def test_the_manifest_is_folded_away_unless_it_was_asked_for():
 
 def test_a_page_of_many_lines_is_not_much_larger_than_they_are():
     text = "".join(f"line {number}\n" for number in range(10_000))
-    view = fold(View(ranks={0: RankView(), 1: RankView()}), Output(0, "stdout", text))
+    view = fold(RunView(ranks={0: RankView(), 1: RankView()}), Output(0, "stdout", text))
     assert len(page.as_html(view)) < len(text) + 10_000 * 20
 
 
 def test_who_is_behind_is_said_beside_its_loop_and_shown_in_its_bar_alone():
-    html = table.ranks(views.running())
+    html = rank_table.ranks(views.running())
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', html)
     assert heads == ["rank", "progress", "loop", "remark", "loss", "cpu", "memory", "gpu"]
     late = next(row for row in html.split("<tr>") if "15 steps behind" in row)
@@ -147,11 +147,11 @@ def test_who_is_behind_is_said_beside_its_loop_and_shown_in_its_bar_alone():
     assert html.count(amber) == late.count(amber) > 0
     # What ranks are busy with is no reason for amber.
     busy = views.busy()
-    assert table.ranks(busy).count(amber) == html.count(amber)
+    assert rank_table.ranks(busy).count(amber) == html.count(amber)
 
 
 def test_metrics_without_end_are_bounded_and_it_is_said():
-    view = View(ranks={0: RankView()}, title="x")
+    view = RunView(ranks={0: RankView()}, title="x")
     for step in range(3):
         many = {f"m{step}.{name}": 1.0 for name in range(5000)}
         view = fold(view, Metric(0, step, many), Metric(0, step, {"m0.7": step}))
@@ -162,7 +162,7 @@ def test_metrics_without_end_are_bounded_and_it_is_said():
 
 
 def test_the_table_of_ranks_can_be_listened_to():
-    html = table.ranks(views.running())
+    html = rank_table.ranks(views.running())
     assert re.findall(r'<th scope="row"[^>]*>(.*?)</th>', html) == [
         '0 <span class="m">· head</span>', "1", "2", "3",
     ]  # fmt: skip
@@ -176,22 +176,22 @@ def test_the_table_of_ranks_can_be_listened_to():
 
 def test_nodes_are_told_where_they_are_not_the_ranks():
     view = views.running()
-    assert ">node<" not in table.ranks(view)
-    html = table.ranks(replace(view, nodes={0: 0, 1: 0, 2: 1, 3: 1}))
+    assert ">node<" not in rank_table.ranks(view)
+    html = rank_table.ranks(replace(view, nodes={0: 0, 1: 0, 2: 1, 3: 1}))
     assert re.findall(r"</th><td[^>]*>(\d)</td>", html) == ["0", "0", "1", "1"]
 
 
 def test_a_table_of_many_metrics_shows_the_first_and_counts_the_others():
-    view = View(ranks={0: RankView()})
+    view = RunView(ranks={0: RankView()})
     view = fold(view, Metric(0, 1, {f"m{number}": 1.0 for number in range(13)}))
-    html = table.ranks(view)
+    html = rank_table.ranks(view)
     assert re.findall(r'<th scope="col"[^>]*>(\w+)</th>', html)[1:] == [f"m{n}" for n in range(12)]
     assert "1 more metric is not in this table" in read(html)
 
 
 def test_a_metric_may_have_the_name_of_a_column():
     view = replace(fold(views.running(1), Metric(0, 50, {"rank": 7.5, "cpu": 0.25})), nodes={0: 3})
-    html = table.ranks(view)
+    html = rank_table.ranks(view)
     said = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", html)
     assert said.count("7.5") == said.count("0.25") == 1
     assert said.count("97 %") == 1

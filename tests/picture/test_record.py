@@ -11,7 +11,7 @@ from skyward_nb.picture import record
 from skyward_nb.picture.page import as_html
 from skyward_nb.protocol.events import Metric, Output
 from skyward_nb.view.folding import fold
-from skyward_nb.view.view import RankView, View
+from skyward_nb.view.run_view import RankView, RunView
 
 jsonschema = Later("jsonschema")
 
@@ -37,7 +37,7 @@ def test_records_follow_the_schema(make):
 
 
 def test_what_is_not_finite_is_null():
-    view = fold(View(ranks={0: RankView()}), Metric(0, 0, {"loss": float("nan")}))
+    view = fold(RunView(ranks={0: RankView()}), Metric(0, 0, {"loss": float("nan")}))
     found = record.as_json(view)
     assert found["ranks"][0]["metrics"] == {"loss": None}
     jsonschema.validate(found, json.loads(SCHEMA.read_text()))
@@ -53,7 +53,7 @@ def test_figures_are_found_in_the_page_by_their_anchor():
 
 
 def test_lines_of_the_same_ranks_are_one_block():
-    view = fold(View(), Output(0, "stdout", "a\nb\n"), Output(0, "stderr", "c\n"))
+    view = fold(RunView(), Output(0, "stdout", "a\nb\n"), Output(0, "stderr", "c\n"))
     assert [part["lines"] for part in record.as_json(view)["output"]] == [["a", "b"], ["c"]]
 
 
@@ -63,6 +63,6 @@ def test_a_record_of_many_metrics_is_bounded():
         for rank in range(16)
         for step in range(400)
     ]
-    found = record.as_json(fold(View(ranks={rank: RankView() for rank in range(16)}), *events))
+    found = record.as_json(fold(RunView(ranks={rank: RankView() for rank in range(16)}), *events))
     assert all(len(rank["curves"]) == 20 for rank in found["ranks"])
     assert sum(len(c["steps"]) for rank in found["ranks"] for c in rank["curves"].values()) <= 20000

@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 from picture import views
 
-from skyward_nb.names.ledger import Row
+from skyward_nb.names.ledger import ManifestRow
 from skyward_nb.picture import wording
 from skyward_nb.picture.page import as_html
 from skyward_nb.picture.text import as_text
-from skyward_nb.protocol.events import Metric, Noted, Progress, RankLost, Step
+from skyward_nb.protocol.events import Metric, Progress, RankLost, Remark, Step
 from skyward_nb.view.folding import fold
-from skyward_nb.view.view import RankView, View
+from skyward_nb.view.run_view import RankView, RunView
 from skyward_nb.words.offers import Bill
 
 
@@ -80,7 +80,7 @@ def test_in_the_end_ranks_that_tell_the_same_share_a_row():
 
 
 def test_a_rank_that_was_lost_has_a_row():
-    view = fold(View(ranks={0: RankView(), 1: RankView()}, ended=1.0), RankLost(1, 1, "killed"))
+    view = fold(RunView(ranks={0: RankView(), 1: RankView()}, ended=1.0), RankLost(1, 1, "killed"))
     assert [(row.ranks, row.state) for row in wording.rank_rows(view)] == [((1,), "lost")]
 
 
@@ -104,14 +104,18 @@ def test_a_rank_that_was_lost_has_a_row():
     ],
 )
 def test_loops_in_words(bar, words):
-    (row,) = wording.rank_rows(fold(View(ranks={0: RankView()}), bar))
+    (row,) = wording.rank_rows(fold(RunView(ranks={0: RankView()}), bar))
     assert row.bars[0].words == words
     assert row.bars[0].part is None or 0 <= row.bars[0].part <= 1
 
 
 def test_what_was_sent():
-    rows = [Row(f"n{n}", "sent", "int", 1000 * n) for n in range(8)]
-    rows += [Row("x", "unchanged"), Row("y", "kept on ranks"), Row("z", "kept on ranks")]
+    rows = [ManifestRow(f"n{n}", "sent", "int", 1000 * n) for n in range(8)]
+    rows += [
+        ManifestRow("x", "unchanged"),
+        ManifestRow("y", "kept on ranks"),
+        ManifestRow("z", "kept on ranks"),
+    ]
     assert wording.sent_words(rows, 28_000) == (
         "sent n7, n6, n5, n4, n3, n2 and 2 more (28 kB)",
         "1 unchanged",
@@ -148,7 +152,7 @@ def test_while_it_runs_it_is_said_that_most_is_spent():
 
 
 def test_what_is_noted_while_machines_come_is_there_in_the_end():
-    view = fold(replace(views.starting(), notes=("first",)), Noted("next zone"))
+    view = fold(replace(views.starting(), notes=("first",)), Remark("next zone"))
     assert view.notes == ("first", "next zone")
 
 
@@ -159,7 +163,9 @@ def test_what_all_ranks_are_busy_with_is_in_the_headline():
 
 
 def test_a_metric_of_some_ranks_alone():
-    view = fold(View(ranks={0: RankView(), 1: RankView()}, ended=1.0), Metric(1, 0, {"acc": 0.5}))
+    view = fold(
+        RunView(ranks={0: RankView(), 1: RankView()}, ended=1.0), Metric(1, 0, {"acc": 0.5})
+    )
     assert [row.metrics for row in wording.rank_rows(view)] == [{"acc": "0.5"}]
 
 
@@ -172,5 +178,5 @@ def test_a_loop_that_does_not_go_on_says_so_and_promises_no_end():
 
 def test_loops_that_are_not_kept_are_told():
     loops = [Progress(0, n, 1, 1, f"loop {n}", over=True) for n in range(30)]
-    (row,) = wording.rank_rows(fold(View(ranks={0: RankView()}), *loops))
+    (row,) = wording.rank_rows(fold(RunView(ranks={0: RankView()}), *loops))
     assert row.bars[-1].words == "and 22 loops more"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from skyward_nb.names.ledger import Row
+from skyward_nb.names.ledger import ManifestRow
 from skyward_nb.protocol.events import (
     Display,
     Gpu,
@@ -12,27 +12,27 @@ from skyward_nb.protocol.events import (
     Output,
     Progress,
     RankDone,
+    RankPhase,
     RankReady,
-    Stage,
     Step,
     Telemetry,
 )
 from skyward_nb.view.folding import fold
-from skyward_nb.view.view import RankView, View
+from skyward_nb.view.run_view import RankView, RunView
 
 
-def starting() -> View:
+def starting() -> RunView:
     """Nodes on their way."""
-    view = View(title="Starting 4 ranks", awaited=4, began=0.0, now=0.0)
+    view = RunView(title="Starting 4 ranks", awaited=4, began=0.0, now=0.0)
     view = fold(view, Step((0, 1, 2, 3), "agent"))
     view = fold(replace(view, now=0.5), Step((0, 1, 2, 3), "agent", done=True))
     view = fold(view, Step((0, 1, 2, 3), "imports", "torch"), RankReady(1, 0, 7))
     return replace(view, now=2.0)
 
 
-def running(ranks: int = 4) -> View:
+def running(ranks: int = 4) -> RunView:
     """Ranks in a loop, the third of them behind, with curves, figures of theirs, and output."""
-    view = View(
+    view = RunView(
         run="default-ab12cd/7",
         title=f"Running on {ranks} ranks",
         about="default · local · torch",
@@ -60,7 +60,7 @@ def running(ranks: int = 4) -> View:
     )
 
 
-def finished(ranks: int = 4) -> View:
+def finished(ranks: int = 4) -> RunView:
     """The same at its end."""
     view = running(ranks)
     for rank in range(ranks):
@@ -76,10 +76,13 @@ def finished(ranks: int = 4) -> View:
         ended=32.0,
         notes=("a note <of ours>",),
         foot=("sent x (12 MB)", "2 unchanged"),
-        manifest=(Row("x", "sent", "ndarray", 12_000_000, 0.004), Row("y", "unchanged", "int", 5)),
+        manifest=(
+            ManifestRow("x", "sent", "ndarray", 12_000_000, 0.004),
+            ManifestRow("y", "unchanged", "int", 5),
+        ),
     )
 
 
-def busy() -> View:
+def busy() -> RunView:
     """Ranks that take in what was sent."""
-    return fold(running(), *(Stage(rank, "taking in 512 MB") for rank in range(4)))
+    return fold(running(), *(RankPhase(rank, "taking in 512 MB") for rank in range(4)))

@@ -30,7 +30,7 @@ HANDLER = (f"{TENSORFLOW}/util/traceback_utils.py", "error_handler")
 RUN = (f"{TENSORFLOW}/distribute/distribute_lib.py", "run")
 THREAD, WORKERS = "/lib/python3.11/threading.py", "/lib/python3.11/multiprocessing/pool.py"
 CELL = ("<cell 1>", "<module>")
-SHELL = ("/skyward_nb/node/shell.py", "run")
+SHELL = ("/skyward_nb/node/rank_shell.py", "run")
 
 FRAMES = {
     "nothing": ((), ""),

@@ -6,7 +6,7 @@ import warnings
 import pytest
 from pools import request, values
 
-from skyward_nb.pickling import foreign
+from skyward_nb.pickling import reducers
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.protocol.events import Metric, Metrics, Progress
 from skyward_nb.runtime import keras_alone
@@ -72,7 +72,7 @@ def test_keras_trains_apart_on_the_ranks_of_a_node_alone(monkeypatch, ranks, sai
     peers = (Peer(0, "127.0.0.1"), Peer(1, "127.0.0.1"))
     place_text = environment(place(spec, peers, 1, "job", 1)[-1])[COMPUTE_POOL]
     monkeypatch.setenv(COMPUTE_POOL, place_text)
-    monkeypatch.setattr(foreign, "running", frozenset(range(spec.world_size)))
+    monkeypatch.setattr(reducers, "running", frozenset(range(spec.world_size)))
     monkeypatch.setattr(keras_alone, "_told", set())
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

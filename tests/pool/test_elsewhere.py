@@ -14,9 +14,9 @@ from pools import found, request, values
 from waiting import until
 
 from skyward_nb.pickling.payload import unpack
-from skyward_nb.pool import generations, probing, registry, stores
+from skyward_nb.pool import generations, machine_stores, reachability_probe, registry
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.reachable import Apart
+from skyward_nb.pool.reachability import MachinesUnreachable
 from skyward_nb.protocol.events import Output, Phase
 from skyward_nb.providers.fake import FakeMachine, FakeProvider
 from skyward_nb.providers.folders import far_root
@@ -137,9 +137,9 @@ def test_all_machines_whose_agents_do_not_start_are_told_of(fake, monkeypatch):
 
 def test_machines_that_do_not_reach_one_another_may_stand_alone(fake, monkeypatch):
     def never(*_):
-        raise Apart("gpu2 has no address of a private network")
+        raise MachinesUnreachable("gpu2 has no address of a private network")
 
-    monkeypatch.setattr(probing, "meeting_places", never)
+    monkeypatch.setattr(reachability_probe, "shared_endpoints", never)
     with pytest.raises(StartError, match=r"no address of a private .*Options\(cluster=False\)"):
         fake(nodes=2)
     pool = fake(nodes=2, cluster=False)
@@ -416,7 +416,7 @@ def test_stacks_of_ranks_on_all_machines(three):
 
 
 def test_large_values_on_a_slow_line_go_in_streams_and_are_told_of(fake, monkeypatch):
-    monkeypatch.setattr(stores, "_TELL", 0.0)
+    monkeypatch.setattr(machine_stores, "_TELL", 0.0)
     pool = fake(nodes=1)
     machine = machines(pool)[0]
     machine.delay = 0.03

@@ -9,10 +9,10 @@ import pytest
 from pools import found
 
 from skyward_nb.pool import registry
-from skyward_nb.protocol.parts import Client
+from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.folders import far_root
-from skyward_nb.providers.table import PROVIDERS
+from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.found_pools import (
     announcement,
     choose,
@@ -73,7 +73,7 @@ def elsewhere(tmp_path, monkeypatch, answers):
         answers[pool_id] = errors
         spec = PoolSpec(provider="fake", **options)
         registry.enter(
-            registry.Entry(
+            registry.PoolEntry(
                 pool_id=pool_id,
                 spec=spec,
                 notebook="",

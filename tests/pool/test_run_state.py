@@ -2,17 +2,17 @@
 
 import msgspec
 
-from skyward_nb.node.deaths import ENDED
+from skyward_nb.node.exit_causes import ENDED
 from skyward_nb.pool.run_state import CUT_AFTER, SETTLE, RunState
-from skyward_nb.protocol.commands import Cut, Gather, Inspect, Interrupt, Kill
+from skyward_nb.protocol.commands import CutCommunication, Gather, Inspect, Interrupt, Kill
 from skyward_nb.protocol.events import (
+    CommunicationCut,
     Failure,
     RankDone,
     RankLost,
-    Spread,
+    RunInterrupted,
+    ShardedResult,
     Stack,
-    Stopping,
-    WasCut,
 )
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
@@ -42,14 +42,16 @@ def test_one_fails_others_get_time_then_an_interrupt_then_are_killed():
     assert run.tick(10.1) == []
     assert run.next_due() == 10 + SETTLE
     assert run.tick(10 + SETTLE) == [Interrupt(1, (0, 2))]
-    run.stopping(Stopping(1, ranks=(0, 2)), 10 + SETTLE)
+    run.stopping(RunInterrupted(1, ranks=(0, 2)), 10 + SETTLE)
     run.finished(done(0, interrupted=True), 10.3)
     assert run.next_due() == 10 + SETTLE + CUT_AFTER
-    assert run.tick(11) == [Cut(1, (2,)), Inspect((2,))]
+    assert run.tick(11) == [CutCommunication(1, (2,)), Inspect((2,))]
     assert run.tick(11) == []
     assert run.tick(11.4) == [], "it has not answered"
-    run.cut(WasCut(1, 2))
-    assert run.tick(11.8) == [Cut(1, (2,))], "it may have come to a collective meanwhile"
+    run.cut(CommunicationCut(1, 2))
+    assert run.tick(11.8) == [CutCommunication(1, (2,))], (
+        "it may have come to a collective meanwhile"
+    )
     assert run.tick(10 + SETTLE + 2) == [Kill((2,))]
     run.died(RankLost(1, 2, "killed", asked=True), 12.4)
     assert run.over
@@ -77,13 +79,13 @@ def test_an_interrupt_is_nobodys_failure():
 def test_a_run_that_another_client_had_interrupted_is_told_as_that():
     run = RunState(1, (0, 1, 2), 2)
     run.finished(done(0, failed=True), 0)
-    run.stopping(Stopping(1), 0.1)
+    run.stopping(RunInterrupted(1), 0.1)
     run.finished(done(1, interrupted=True), 0.2)
     assert [end.rank for end in run.failed] == [0]
     assert run.next_due() == 0.1 + CUT_AFTER, "what the other one began goes on"
     assert run.tick(0.1 + 2) == [Kill((2,))]
     run = RunState(1, (0, 1), 2)
-    run.stopping(Stopping(1, by_person=True), 0)
+    run.stopping(RunInterrupted(1, by_person=True), 0)
     for rank in (0, 1):
         run.finished(done(rank, interrupted=True), 0.1)
     assert run.interrupts == 1
@@ -99,12 +101,12 @@ def test_none_is_killed_before_its_machine_says_that_it_was_told():
     run = RunState(1, (0, 1), 2)
     run.interrupt(5)
     assert kills(run, 20) == []
-    run.stopping(Stopping(1, ranks=(1,)), 20)
+    run.stopping(RunInterrupted(1, ranks=(1,)), 20)
     assert kills(run, 21.9) == []
     assert kills(run, 22) == [Kill((1,))]
     run.died(RankLost(1, 1, "killed", asked=True), 22.1)
     assert kills(run, 29) == []
-    run.stopping(Stopping(1, ranks=(0,)), 30)
+    run.stopping(RunInterrupted(1, ranks=(0,)), 30)
     assert kills(run, 31.9) == []
     assert kills(run, 32) == [Kill((0,))]
     run.died(RankLost(1, 0, "killed", asked=True), 32.1)
@@ -160,7 +162,7 @@ def test_words_of_another_run_are_not_heard():
 
 
 def spread(rank, *parts, run=1):
-    return Spread(run, rank, parts)
+    return ShardedResult(run, rank, parts)
 
 
 def test_what_is_spread_is_gathered_when_all_have_said_the_same():
@@ -199,9 +201,9 @@ def test_where_one_cuts_its_communication_all_do():
     run = RunState(1, (0, 1, 2), 2, everyone=(0, 1, 2, 3))
     run.finished(done(2, failed=True), 0)
     run.tick(SETTLE)
-    assert run.tick(SETTLE + CUT_AFTER) == [Cut(1, (0, 1)), Inspect((0, 1))]
-    assert run.cut(WasCut(1, 0, "all_reduce", cut=True)) == [Cut(1, (2, 3))]
-    assert run.cut(WasCut(1, 1, "all_reduce", cut=True)) == []
+    assert run.tick(SETTLE + CUT_AFTER) == [CutCommunication(1, (0, 1)), Inspect((0, 1))]
+    assert run.cut(CommunicationCut(1, 0, "all_reduce", cut=True)) == [CutCommunication(1, (2, 3))]
+    assert run.cut(CommunicationCut(1, 1, "all_reduce", cut=True)) == []
     for rank in (0, 1):
         run.finished(done(rank, failed=True), 1)
     assert run.torn
@@ -212,14 +214,14 @@ def test_where_one_cuts_its_communication_all_do():
 def test_that_it_was_cut_a_rank_may_say_after_it_has_ended():
     run = RunState(1, (0, 1), 2)
     run.interrupt(0)
-    assert run.tick(CUT_AFTER) == [Cut(1, (0, 1)), Inspect((0, 1))]
+    assert run.tick(CUT_AFTER) == [CutCommunication(1, (0, 1)), Inspect((0, 1))]
     run.finished(done(0, interrupted=True), 1)
     run.finished(done(1, failed=True), 1)
     assert run.over
     assert run.cutting == {0, 1}
     assert not run.torn
-    run.cut(WasCut(1, 0))
-    run.cut(WasCut(1, 1, "all_reduce", cut=True))
+    run.cut(CommunicationCut(1, 0))
+    run.cut(CommunicationCut(1, 1, "all_reduce", cut=True))
     assert run.torn
     assert not run.failed, "what a cut raises is our doing"
 

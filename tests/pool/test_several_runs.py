@@ -8,7 +8,7 @@ from pools import request, values
 
 from skyward_nb.pickling.payload import pack, unpack
 from skyward_nb.pool.outcome import RunRequest
-from skyward_nb.runtime.calls import Call
+from skyward_nb.runtime.function_calls import Call
 from skyward_nb.words.errors import PoolBusy, PoolError
 
 

@@ -13,8 +13,15 @@ from skyward_nb.pool.state import (
     Send,
     SigInt,
 )
-from skyward_nb.protocol.commands import Cut, Inspect, Interrupt
-from skyward_nb.protocol.events import Failure, Output, Phase, RankDone, RankLost, WasCut
+from skyward_nb.protocol.commands import CutCommunication, Inspect, Interrupt
+from skyward_nb.protocol.events import (
+    CommunicationCut,
+    Failure,
+    Output,
+    Phase,
+    RankDone,
+    RankLost,
+)
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 
@@ -151,8 +158,10 @@ def test_a_group_that_was_cut_is_formed_again_once_all_have_answered(state):
     for rank in (0, 1):
         state.handle(done(rank), 0, 0)
     run.interrupt(0.0)
-    assert Send(Cut(1, (2, 3))) in state.handle(None, 1.0, 1.0)
-    assert Send(Cut(1, (0, 1))) in state.handle(WasCut(1, 2, "all_reduce", cut=True), 1.0, 1.0)
+    assert Send(CutCommunication(1, (2, 3))) in state.handle(None, 1.0, 1.0)
+    assert Send(CutCommunication(1, (0, 1))) in state.handle(
+        CommunicationCut(1, 2, "all_reduce", cut=True), 1.0, 1.0
+    )
     for rank in (2, 3):
         state.handle(done(rank, failure=FAILURE, interrupted=True), 1.1, 1.1)
     state.is_over(1)
@@ -160,7 +169,7 @@ def test_a_group_that_was_cut_is_formed_again_once_all_have_answered(state):
     assert state.phase is PoolPhase.BROKEN
     assert state.awaits_cuts
     for rank in (0, 1, 3):
-        assert not of(Send, state.handle(WasCut(1, rank), 1.2, 1.2))
+        assert not of(Send, state.handle(CommunicationCut(1, rank), 1.2, 1.2))
     assert not state.awaits_cuts
     assert state.remedy(is_lacking=False) is Remedy.REFORM
 

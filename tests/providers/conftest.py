@@ -10,7 +10,7 @@ from sshds import sshd
 
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
-from skyward_nb.words.ssh import SSHAccess
+from skyward_nb.words.ssh_access import SSHAccess
 
 
 @pytest.fixture(scope="module")

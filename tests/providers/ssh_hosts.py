@@ -12,7 +12,7 @@ from waiting import until
 
 from skyward_nb.protocol.events import Output, Phase
 from skyward_nb.providers.folders import runtime_root
-from skyward_nb.reports.nodelogs import node_logs
+from skyward_nb.reports.node_logs import node_logs
 
 RANK = "import os, time\nrank = int(os.environ['RANK'])\n"
 

@@ -111,7 +111,7 @@ def test_processes_of_the_dead_are_ended_and_no_others(root, start):
     known = processes.known(reused.pid)
     processes.note(dead.runtime, [processes.known(noted.pid)], anew=True)
     # Its number was another's once.
-    processes.note(dead.runtime, [processes.Known(reused.pid, known.started - 1)])
+    processes.note(dead.runtime, [processes.ProcessIdentity(reused.pid, known.started - 1)])
     with (dead.runtime / "processes").open("a") as file:
         file.write("17")  # whoever wrote this was killed in the middle of it
     with (alive.runtime / "lock").open("w") as lock:

@@ -14,7 +14,7 @@ from sshds import lacks
 
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Step
-from skyward_nb.providers.ssh import choosing, readying
+from skyward_nb.providers.ssh import host_selection, host_setup
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
@@ -55,14 +55,14 @@ def test_healthy_hosts_are_picked_the_others_told_and_a_pool_is_left_and_found_a
 
 def test_a_host_whose_probe_hangs_holds_up_no_others(ssh, tmp_path, monkeypatch):
     """As where a driver does: what hangs there would not end before the pool is up."""
-    end, really = tmp_path / "end", choosing.probe
+    end, really = tmp_path / "end", host_selection.probe
 
     async def probe(line):
         if line.name == "bad":
             await line.run(f"trap '' TERM; while [ ! -e {end} ]; do sleep 0.1; done")
         return await really(line)
 
-    monkeypatch.setattr(choosing, "probe", probe)
+    monkeypatch.setattr(host_selection, "probe", probe)
     try:
         assert names(ssh("bad", "good", nodes=1)) == ["good"]
     finally:
@@ -90,14 +90,14 @@ def test_a_host_that_has_not_what_is_asked_for(ssh, tmp_path):
 
 def readied_by(monkeypatch, hosts):
     """Have hosts made ready by these functions, by name; others as always."""
-    really = readying.ready
+    really = host_setup.ready
 
     async def ready(shell, *words, **options):
         if found := hosts.get(shell.name):
             await found(shell)
         return await really(shell, *words, **options)
 
-    monkeypatch.setattr(readying, "ready", ready)
+    monkeypatch.setattr(host_setup, "ready", ready)
 
 
 async def fails(shell):
@@ -175,13 +175,13 @@ def test_a_line_that_is_lost_while_a_session_begins_is_made_anew(ssh, monkeypatc
 
 
 def test_a_host_that_is_lost_while_it_is_readied_is_that_hosts_fault(ssh, server, monkeypatch):
-    from skyward_nb.bootstrap.shell import ShellGone
+    from skyward_nb.bootstrap.remote_shell import ShellGone
 
     async def loses(shell):
         raise ShellGone(f"{shell.name}: the line was lost: cable")
 
     readied_by(monkeypatch, {"two": loses})
-    monkeypatch.setattr(readying, "_PATIENCE", 0.0)
+    monkeypatch.setattr(host_setup, "_PATIENCE", 0.0)
     assert names(ssh("two", "three", nodes=1)) == ["three"]
 
 

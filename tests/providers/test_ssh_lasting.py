@@ -29,7 +29,7 @@ from skyward_nb.providers.folders import pool_folders
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
-from skyward_nb.words.ssh import SSHAccess
+from skyward_nb.words.ssh_access import SSHAccess
 
 np = pytest.importorskip("numpy")
 

@@ -15,7 +15,7 @@ from providers.lines import Loop, stream_to
 from sshds import lacks, sshd
 from waiting import until
 
-from skyward_nb.bootstrap.shell import NotOffered, ShellGone
+from skyward_nb.bootstrap.remote_shell import NotOffered, ShellGone
 from skyward_nb.providers.ssh import line, stream
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT
 
@@ -171,7 +171,7 @@ def test_the_words_for_login_shells_of_other_kinds(shell):
     import shutil
     import subprocess
 
-    from skyward_nb.bootstrap.shell import LINE, spoken
+    from skyward_nb.bootstrap.remote_shell import LINE, spoken
 
     words = shell.split()
     if not shutil.which(words[0]):
@@ -406,7 +406,7 @@ def test_a_login_is_given_longer_each_time(server, tmp_path, listener, monkeypat
 
 
 def test_frames_have_beats_between_them(far, listener, monkeypatch):
-    from skyward_nb.protocol.commands import Beat, Look, Stop
+    from skyward_nb.protocol.commands import Heartbeat, QueryStatus, Stop
     from skyward_nb.protocol.frames import command_frames, frame
     from skyward_nb.providers.ssh import stream
 
@@ -422,30 +422,30 @@ def test_frames_have_beats_between_them(far, listener, monkeypatch):
     # None before the first word, which says who it is.
     far.do(asyncio.sleep(0.2))
     whole = frame(Stop())
-    near.sendall(frame(Look()) + whole[:3])
-    hear(lambda each: isinstance(each, Look))
+    near.sendall(frame(QueryStatus()) + whole[:3])
+    hear(lambda each: isinstance(each, QueryStatus))
     far.do(asyncio.sleep(0.2))
     near.sendall(whole[3:])
     hear(lambda each: isinstance(each, Stop))
-    hear(lambda each: isinstance(each, Beat))
-    assert [type(each) for each in found[:3]] == [Look, Stop, Beat]
+    hear(lambda each: isinstance(each, Heartbeat))
+    assert [type(each) for each in found[:3]] == [QueryStatus, Stop, Heartbeat]
     near.close()
     there.close()
 
 
 def test_the_first_beat_comes_with_the_first_frame(far, listener, monkeypatch):
     """Who is cut off a moment later is missed, too."""
-    from skyward_nb.protocol.commands import Beat, Look
+    from skyward_nb.protocol.commands import Heartbeat, QueryStatus
     from skyward_nb.protocol.frames import command_frames, frame
 
     monkeypatch.setattr(stream, "_BEAT", 1000)
     near, there = stream_to(far, listener)
-    near.sendall(frame(Look()))
+    near.sendall(frame(QueryStatus()))
     frames = command_frames()
     found = []
     while len(found) < 2:
         found.extend(frames.feed(there.recv(1 << 16)))
-    assert [type(each) for each in found] == [Look, Beat]
+    assert [type(each) for each in found] == [QueryStatus, Heartbeat]
     near.close()
     there.close()
 
@@ -566,7 +566,7 @@ def test_an_answer_is_waited_for_as_long_as_something_comes(comes, monkeypatch):
 
     async def wait():
         connection = SlowConnection()
-        gate = stream.Gate(connection)
+        gate = stream.BulkGate(connection)
         answer = asyncio.get_running_loop().create_future()
         waiting = asyncio.ensure_future(gate.patiently(asyncio.wait_for(answer, 60)))
         for _ in range(40):

@@ -17,11 +17,16 @@ import pytest
 from sshds import lacks, make_key, sshd
 from waiting import until
 
-from skyward_nb.providers.ssh import trust
+from skyward_nb.providers.ssh import host_keys
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.faults import ChangedKey, LoginRefused, UnknownKey, Unreachable
+from skyward_nb.providers.ssh.login_errors import (
+    ChangedKey,
+    LoginRefused,
+    UnknownKey,
+    Unreachable,
+)
 from skyward_nb.words.hosts import parse_hosts
-from skyward_nb.words.ssh import SSHAccess
+from skyward_nb.words.ssh_access import SSHAccess
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 
@@ -118,14 +123,14 @@ def test_a_changed_host_key(server, tmp_path):
         with pytest.raises(ChangedKey, match="has changed") as raised:
             log_in(access(server, trust=trusts))
         assert f"ssh-keygen -R '{server.entry}'`" in raised.value.why
-    assert not trust.pin_file().exists() or not trust.pin_file().read_text()
+    assert not host_keys.pin_file().exists() or not host_keys.pin_file().read_text()
 
 
 def test_the_first_key_is_pinned_where_that_is_asked_for(server, tmp_path):
     server.know("")
     asked = access(server, trust="first")
     assert log_in(asked) == server.user
-    pins = trust.pin_file()
+    pins = host_keys.pin_file()
     assert pins.read_text().strip() == f"{server.entry} {server.host_public}"
     assert stat.S_IMODE(pins.stat().st_mode) == 0o600
     assert log_in(asked) == server.user
@@ -160,7 +165,7 @@ def test_hosts_that_meet_the_same_host_first_pin_it_once(server):
         await asyncio.gather(*(one() for _ in range(4)))
 
     asyncio.run(several())
-    assert len(trust.pin_file().read_text().splitlines()) == 1
+    assert len(host_keys.pin_file().read_text().splitlines()) == 1
 
 
 def test_hashed_entries_and_lines_that_cannot_be_read(server):
@@ -391,7 +396,7 @@ def test_over_hosts_on_the_way_each_of_them_checked(server, tmp_path):
         with pytest.raises(Unreachable, match=r"on the way to it.*host key.*not known"):
             log_in(asked)
         assert log_in(access(server, "far", port=None, trust="first")) == server.user
-        assert jump.entry in trust.pin_file().read_text()
+        assert jump.entry in host_keys.pin_file().read_text()
 
         server.known_hosts.write_text(f"{jump.entry} {jump.host_public}\n")
         with pytest.raises(UnknownKey):

@@ -15,13 +15,13 @@ from pools import found, request, values
 from providers.ssh_hosts import kept_of, names, parts
 from sshds import lacks
 
-from skyward_nb.logs.nodelog import agent_logs
+from skyward_nb.logs.node_log import agent_logs
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.protocol.events import Output
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.orphans import is_ours
 from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.reports.nodelogs import logs_elsewhere
+from skyward_nb.reports.node_logs import logs_elsewhere
 from skyward_nb.words.errors import HostNotReady, PoolError
 
 np = pytest.importorskip("numpy")

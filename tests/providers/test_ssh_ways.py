@@ -10,9 +10,9 @@ from sshds import lacks, sshd
 from waiting import until
 
 from skyward_nb.compat import asyncssh_private
-from skyward_nb.providers.ssh import lanes, line
-from skyward_nb.store.value_stream import Stream, StreamLost
-from skyward_nb.store.values import ANSWERS
+from skyward_nb.providers.ssh import extra_connections, line
+from skyward_nb.store.value_messages import ANSWERS
+from skyward_nb.store.value_stream import StreamLost, ValueStream
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 MUCH = 20_000_000
@@ -411,13 +411,13 @@ def all_work(ways, ends):
 
 
 def test_to_a_host_that_is_near_there_is_one_connection(far, listener, server, monkeypatch):
-    monkeypatch.setattr(lanes, "_FAR", 30.0)
+    monkeypatch.setattr(extra_connections, "_FAR", 30.0)
     all_work(*many(far, listener, 16))
     assert server.logged("Accepted publickey") == 1
 
 
 def test_to_a_host_that_is_far_there_are_four(far, listener, server, monkeypatch):
-    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
     all_work(*many(far, listener, 16))
     assert server.logged("Accepted publickey") == 4
     # Those who come later have the places of those who went, and the same connections.
@@ -426,13 +426,13 @@ def test_to_a_host_that_is_far_there_are_four(far, listener, server, monkeypatch
 
 
 def test_few_ways_share_the_first_connection(far, listener, server, monkeypatch):
-    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
     all_work(*many(far, listener, 3))
     assert server.logged("Accepted publickey") == 1
 
 
 def test_a_connection_that_cannot_be_had_is_done_without(far, listener, server, monkeypatch):
-    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
     far.do(far.line.connect())
     authorized = server.authorized.read_text()
     server.authorized.write_text("")
@@ -442,7 +442,7 @@ def test_a_connection_that_cannot_be_had_is_done_without(far, listener, server, 
 
 
 def test_connections_that_were_lost_are_made_anew(far, listener, server, monkeypatch):
-    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
     ways, ends = many(far, listener, 16)
     server.cut()
     for way in ways:
@@ -454,7 +454,7 @@ def test_connections_that_were_lost_are_made_anew(far, listener, server, monkeyp
 
 
 def test_where_another_machine_answers_there_is_one_connection(far, listener, server, monkeypatch):
-    monkeypatch.setattr(lanes, "_FAR", 0.0)
+    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
     monkeypatch.setattr(line, "_mark", lambda path: "echo $$")
     all_work(*many(far, listener, 16))
     assert server.logged("Accepted publickey") == 4
@@ -483,7 +483,7 @@ def seated(dial, during=None):
     first = FarGate()
 
     async def take():
-        made = lanes.Lanes(first, dial)
+        made = extra_connections.ExtraConnections(first, dial)
         made.answered(1.0)
         taking = [asyncio.ensure_future(made.gate(made.take(), "/a/s")) for _ in range(8)]
         if during is not None:
@@ -497,12 +497,14 @@ def seated(dial, during=None):
 
 
 def test_a_connection_that_takes_too_long_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(lanes, "_PATIENCE", 0.05)
+    monkeypatch.setattr(extra_connections, "_PATIENCE", 0.05)
     assert seated(lambda _: asyncio.sleep(60)) == [True] * 8
 
 
 def test_lines_that_are_given_up_meanwhile_end_no_wait():
-    assert seated(lambda _: asyncio.sleep(60), lanes.Lanes.close) == [True] * 8
+    assert (
+        seated(lambda _: asyncio.sleep(60), extra_connections.ExtraConnections.close) == [True] * 8
+    )
 
 
 def test_whatever_hinders_a_connection_the_first_one_is_there():
@@ -544,7 +546,7 @@ def test_what_goes_wrong_on_the_loop_ends_the_way(far, listener, monkeypatch):
 
 def test_who_is_interrupted_while_it_is_poured_gets_no_more_of_it(far, listener):
     near, there = opened(far, listener)
-    stream = Stream(near, ANSWERS)
+    stream = ValueStream(near, ANSWERS)
     came = []
     interrupted = threading.Event()
 

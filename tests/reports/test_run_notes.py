@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from skyward_nb.hangs.whereabouts import Spot, Whereabouts
+from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
 from skyward_nb.names.ledger import Plan
-from skyward_nb.pool.outcome import Outcome
+from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.protocol.events import Failure, RankDone, RankLost
-from skyward_nb.reports.failures import failures_of
+from skyward_nb.reports.rank_failures import failures_of
 from skyward_nb.reports.run_notes import halt_of, of_an_old_group, run_notes, whereabouts_of
 
 FAILURE = Failure(type_name="ValueError", message="m", value=None, at=None, traceback=())
-SLEEPS = Whereabouts((Spot("Cell In[3]", 7, "<module>", "time.sleep(60)", is_users=True),))
+SLEEPS = RankLocation(
+    (SourceLocation("Cell In[3]", 7, "<module>", "time.sleep(60)", is_users=True),)
+)
 KEPT = "the process group was formed again (generation 3) and names are kept"
 MODELS = "models wrapped for the old group (DDP, FSDP, sky.parallelize) must be made again"
 FORMED = f"{KEPT}; {MODELS}"
@@ -46,7 +48,7 @@ def outcome(*ends, dead=(), killed=(), **more):
     more.setdefault("interrupted", False)
     more.setdefault("began_anew", bool(dead or "names_lost" in more))
     more.setdefault("was_cut", bool(more.get("waited_in")))
-    return Outcome(
+    return RunOutcome(
         ranks=tuple(sorted({*done, *gone})), plan=Plan(), done=done, lost=gone, failed=first,
         killed=frozenset(killed), **more,
     )  # fmt: skip

@@ -2,16 +2,16 @@
 
 import pytest
 
-from skyward_nb.runtime import hooks, outlet
+from skyward_nb.runtime import event_sink, hooks
 
 
 @pytest.fixture
 def told():
     """Events told by the test, which runs while the hooks are installed."""
     events = []
-    outlet.connect(events.append)
+    event_sink.connect(events.append)
     yield events
-    outlet.connect(None)
+    event_sink.connect(None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -69,7 +69,7 @@ def test_models_are_counted_apart_and_not_kept(model):
 def test_other_numbers_and_other_cells_count_anew(model, monkeypatch):
     assert lasts(model, 1, every=2) == [False]
     assert lasts(model, 2, every=3) == [False, False]
-    monkeypatch.setattr("skyward_nb.runtime.outlet._current", 7)
+    monkeypatch.setattr("skyward_nb.runtime.event_sink._current", 7)
     assert lasts(model, 3, every=3) == [False, False, True]
 
 

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from skyward_nb.runtime import hooks, outlet
+from skyward_nb.runtime import event_sink, hooks
 
 MODULES = ("tqdm.std", "tqdm.notebook", "tqdm.rich", "tqdm.gui", "tqdm.tk")
 
@@ -30,9 +30,9 @@ def forget_tqdm():
 @pytest.fixture
 def events():
     told = []
-    outlet.connect(told.append)
+    event_sink.connect(told.append)
     yield told
-    outlet.connect(None)
+    event_sink.connect(None)
 
 
 def a_loop():

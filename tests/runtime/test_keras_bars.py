@@ -9,7 +9,7 @@ import pytest
 from later import Later, needs
 
 from skyward_nb.protocol.events import Metric, Progress
-from skyward_nb.runtime import hooks, outlet
+from skyward_nb.runtime import event_sink, hooks
 from skyward_nb.runtime.loops import _DUE
 
 np = pytest.importorskip("numpy")
@@ -180,7 +180,7 @@ def test_leaving_restores_every_object():
 
 
 def test_as_ever_without_a_pool(model, capsys):
-    outlet.connect(None)
+    event_sink.connect(None)
     with hooks.installed():
         model.fit(X, Y, epochs=1, batch_size=16)
     assert "4/4" in capsys.readouterr().out

@@ -8,15 +8,15 @@ import pytest
 import skyward_nb as sky
 from skyward_nb.protocol.events import Metric
 from skyward_nb.protocol.frames import event_frames, frame
-from skyward_nb.runtime import outlet, progress
+from skyward_nb.runtime import event_sink, progress
 
 
 @pytest.fixture
 def heard():
     events = []
-    outlet.connect(events.append)
+    event_sink.connect(events.append)
     yield events
-    outlet.connect(None)
+    event_sink.connect(None)
 
 
 def test_a_loop_tells_its_beginning_and_its_end(heard):
@@ -115,13 +115,13 @@ def test_names_that_are_always_new_cost_no_more_each_time(heard):
     for name in range(20_000):
         sky.log(**{f"m{name}": 1})
     assert time.process_time() - began < 2
-    outlet.begin(2)
+    event_sink.begin(2)
     try:
         sky.log(m1=1)
         assert heard[-1].step == 0
         assert len(progress._steps) == 1
     finally:
-        outlet.begin(0)
+        event_sink.begin(0)
 
 
 def test_silent_without_a_pool(capsys):
@@ -150,10 +150,10 @@ def test_a_loop_within_a_loop_is_one_level_higher(heard):
 def test_a_loop_that_was_left_open_by_an_earlier_run_holds_no_level(heard):
     left = sky.progress("ab", desc="left")
     next(left)
-    outlet.begin(2)
+    event_sink.begin(2)
     list(sky.progress("ab", desc="next"))
     assert heard[-1].level == 0
     assert heard[-1].run == 2
     left.close()
     assert (heard[-1].text, heard[-1].run) == ("left", 0)
-    outlet.begin(0)
+    event_sink.begin(0)

@@ -10,16 +10,16 @@ from types import SimpleNamespace
 import pytest
 
 from skyward_nb.runtime import reach, survey
-from skyward_nb.runtime.groups import entered
+from skyward_nb.runtime.process_group import entered
 from skyward_nb.runtime.reductions import calls_for, timed
-from skyward_nb.words.findings import LISTENING, Reached
+from skyward_nb.words.findings import LISTENING, ReachResult
 
 WORD = b"sixteen bytes ok"
 
 
 @pytest.fixture
 def listener():
-    listening = reach.Listener(3, "127.0.0.1", WORD)
+    listening = reach.ProbeListener(3, "127.0.0.1", WORD)
     yield listening
     listening.close()
 
@@ -156,7 +156,7 @@ def test_several_are_reached_at_once_and_each_trouble_is_told(listener):
 def test_who_does_not_know_the_word_is_told_nothing(listener):
     address = (3, "127.0.0.1", listener.port)
     assert reach.reach([address], b"another word, 16") == [
-        Reached(3, trouble="something else answered there")
+        ReachResult(3, trouble="something else answered there")
     ]
     assert not reach.reach([address], WORD)[0].trouble
 

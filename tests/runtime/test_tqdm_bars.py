@@ -13,7 +13,7 @@ import pytest
 from waiting import until
 
 from skyward_nb.protocol.events import Progress
-from skyward_nb.runtime import hooks, outlet
+from skyward_nb.runtime import event_sink, hooks
 
 pytest.importorskip("tqdm")
 
@@ -171,7 +171,7 @@ def test_a_bar_left_open_tells_where_it_stands_when_its_run_ends(told):
     bar.update(999)
     hooks.settle()
     assert (told[-1].done, told[-1].over) == (999, False)
-    outlet.begin(2)
+    event_sink.begin(2)
     try:
         with plain(total=1, desc="next"):
             assert (told[-1].level, told[-1].run) == (0, 2)
@@ -179,7 +179,7 @@ def test_a_bar_left_open_tells_where_it_stands_when_its_run_ends(told):
         bar.refresh()
         assert (told[-1].done, told[-1].run) == (1000, 2)
     finally:
-        outlet.begin(0)
+        event_sink.begin(0)
         bar.close()
 
 
@@ -187,7 +187,7 @@ def test_a_bar_left_open_is_not_told_again_by_runs_that_leave_it_alone(told):
     bar = plain(total=5, mininterval=60)
     bar.update(2)
     hooks.settle()
-    outlet.begin(2)
+    event_sink.begin(2)
     try:
         before = list(told)
         hooks.settle()
@@ -196,17 +196,17 @@ def test_a_bar_left_open_is_not_told_again_by_runs_that_leave_it_alone(told):
         hooks.settle()
         assert (told[-1].done, told[-1].run) == (3, 2)
     finally:
-        outlet.begin(0)
+        event_sink.begin(0)
         bar.close()
 
 
 def test_a_bar_of_an_earlier_run_that_is_forgotten_is_not_this_runs(told):
     bar = plain(total=3, desc="left")
-    outlet.begin(2)
+    event_sink.begin(2)
     try:
         del bar
     finally:
-        outlet.begin(0)
+        event_sink.begin(0)
     assert [(event.text, event.run, event.over) for event in told] == [
         ("left", 0, False),
         ("left", 0, True),
@@ -408,13 +408,13 @@ def test_an_error_of_ours_is_not_the_users(told, monkeypatch):
         raise OSError("the wire is cut")
 
     monkeypatch.setattr(hooks, "_told", set())
-    outlet.connect(broken)
+    event_sink.connect(broken)
     with pytest.warns(RuntimeWarning, match="progress of tqdm .* the wire is cut"):
         assert list(plain("abc")) == ["a", "b", "c"]
 
 
 def test_as_ever_without_a_pool(capsys):
-    outlet.connect(None)
+    event_sink.connect(None)
     with hooks.installed():
         list(plain("abc", desc="plain"))
     out, err = capsys.readouterr()

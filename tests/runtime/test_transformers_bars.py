@@ -6,7 +6,7 @@ import pytest
 from later import Later, needs
 
 from skyward_nb.protocol.events import Metric, Progress
-from skyward_nb.runtime import hooks, outlet
+from skyward_nb.runtime import event_sink, hooks
 
 # torch's and accelerate's own, about processors without a GPU.
 pytestmark = [
@@ -118,7 +118,7 @@ def test_leaving_restores_every_object():
 
 
 def test_as_ever_without_a_pool(capsys, tmp_path):
-    outlet.connect(None)
+    event_sink.connect(None)
     with hooks.installed():
         train(tmp_path)
     out, err = capsys.readouterr()

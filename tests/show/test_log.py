@@ -31,7 +31,7 @@ from skyward_nb.show.console import Console
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.log import LogCanvas
 from skyward_nb.view.folding import fold
-from skyward_nb.view.view import RankView, View
+from skyward_nb.view.run_view import RankView, RunView
 
 TESTS = Path(__file__).parent.parent
 
@@ -62,7 +62,7 @@ def begun(ranks=4):
     """A run that has just begun, its canvas, and what that shows."""
     console = Kept()
     title = f"Running on {ranks} ranks"
-    view = View(title=title, state="running", ranks={rank: RankView() for rank in range(ranks)})
+    view = RunView(title=title, state="running", ranks={rank: RankView() for rank in range(ranks)})
     return replace(view, now=0.2), LogCanvas(console), console
 
 
@@ -224,7 +224,7 @@ def test_steps_on_the_way_up_are_told_once_each():
 
 def test_steps_that_nodes_take_alike_are_one_line():
     console = Kept()
-    view = View(title="Starting", began=0.0, now=0.0)
+    view = RunView(title="Starting", began=0.0, now=0.0)
     view = fold(view, Step((0,), "agent"), Step((1,), "agent"))
     view = fold(replace(view, now=0.3), Step((0,), "agent", done=True))
     view = fold(replace(view, now=0.5), Step((1,), "agent", done=True))
@@ -412,7 +412,7 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.log import LogCanvas
-from skyward_nb.show.pictures import Pictures
+from skyward_nb.show.pool_displays import PoolDisplays as Pictures
 from skyward_nb.words.spec import PoolSpec
 
 BODY = '''

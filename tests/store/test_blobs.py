@@ -6,7 +6,7 @@ import os
 import pytest
 
 from skyward_nb.store import blobs
-from skyward_nb.store.blobs import BlobStore, Damaged, digest_of
+from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_what_is_not_what_its_name_says_is_refused_and_forgotten(store, size):
     digest = digest_of([content])
     content[size // 2] ^= 1  # as a thread does between hashing and writing
     store.put(digest, [content])
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptValue):
         store.map(digest)
     assert there(store) == set()
 
@@ -65,7 +65,7 @@ def test_a_large_file_is_verified_once_and_again_when_it_was_written(store, monk
     with path.open("r+b") as file:
         file.write(b"y")
     os.utime(path, ns=(written, written + 1))  # clocks of files may be coarse
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptValue):
         store.map(digest)
     put(store, b"x" * blobs.MAPPED_FROM)
     assert bytes(store.map(digest)[:1]) == b"x"

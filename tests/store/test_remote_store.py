@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from skyward_nb.node import values as service
-from skyward_nb.node.values import Values
-from skyward_nb.store.blobs import BlobStore, Damaged, digest_of
+from skyward_nb.node import value_service as service
+from skyward_nb.node.value_service import ValueService
+from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.receive_window import ReceiveWindow
-from skyward_nb.store.remote_store import Parts, RemoteStore
+from skyward_nb.store.remote_store import RemoteStore, ValueParts
 from skyward_nb.store.several_stores import SeveralStores
-from skyward_nb.store.values import Gaps
+from skyward_nb.store.value_messages import ByteGaps
 
 LARGE = os.urandom(1 << 20) * 9 + b"end"
 
@@ -33,7 +33,7 @@ class Far:
     def __init__(self, folder, loop):
         self.store = BlobStore(folder / "memory", folder / "disk", spare=0)
         self.store.memory.mkdir(parents=True)
-        self.values = Values(folder, self.store)
+        self.values = ValueService(folder, self.store)
         self.path = str(folder / "values.sock")
         self.opened = 0
         self.cut_after: list[int] = []
@@ -124,7 +124,7 @@ def test_a_value_goes_and_comes_back(near, far, value):
     mine[:1] = b"x"[: len(value)]
     assert near.map(digest) == value, "what is mapped is the caller's own"
     near.drop([digest])
-    with pytest.raises(Damaged, match="not in the store any more"):
+    with pytest.raises(CorruptValue, match="not in the store any more"):
         near.map(digest)
     assert far.files() == []
 
@@ -206,7 +206,7 @@ def test_whoever_interrupts_leaves_nothing_half_written(near, far):
 
 def test_a_value_that_changed_on_the_way_has_no_name(near, far):
     for value in (b"other", bytes(5 << 20)):
-        with pytest.raises(Damaged, match="not the bytes that were packed"):
+        with pytest.raises(CorruptValue, match="not the bytes that were packed"):
             near.put(digest_of([b"value"]), [value])
         assert far.files() == []
 
@@ -214,7 +214,7 @@ def test_a_value_that_changed_on_the_way_has_no_name(near, far):
 def test_a_value_that_is_damaged_there_is_told_and_forgotten(near, far):
     digest = digest_of([b"value"])
     (far.store.memory / digest).write_bytes(b"other")
-    with pytest.raises(Damaged, match="not those that were packed"):
+    with pytest.raises(CorruptValue, match="not those that were packed"):
         near.map(digest)
     near.put(digest_of([b"next"]), [b"next"])
     assert digest not in far.store
@@ -306,12 +306,12 @@ def test_parts_are_bytes_in_a_row(parts, data):
     whole = b"".join(parts)
     start = data.draw(st.integers(0, len(whole)))
     stop = data.draw(st.integers(start, len(whole)))
-    assert b"".join(Parts(parts).views(start, stop)) == whole[start:stop]
+    assert b"".join(ValueParts(parts).views(start, stop)) == whole[start:stop]
 
 
 @given(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))))
 def test_gaps_are_what_was_not_filled(size, spans):
-    gaps, missing = Gaps(size), set(range(size))
+    gaps, missing = ByteGaps(size), set(range(size))
     for one, other in spans:
         start, stop = sorted((min(one, size), min(other, size)))
         gaps.fill(start, stop)

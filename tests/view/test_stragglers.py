@@ -3,8 +3,8 @@
 import pytest
 
 from skyward_nb.protocol.events import Progress
+from skyward_nb.view.run_view import RankView
 from skyward_nb.view.stragglers import behind, current, imbalance
-from skyward_nb.view.view import RankView
 
 
 def at(done, total=100, *, over=False, level=0, text="", unit="it"):

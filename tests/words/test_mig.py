@@ -7,8 +7,8 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import Peer, environment, place
 from skyward_nb.words.mig import (
     MODELS,
-    Card,
-    Slice,
+    GpuCard,
+    MigSlice,
     advice,
     is_called,
     models_of,
@@ -139,8 +139,8 @@ def test_accelerators_of_a_node_are_the_slices_its_ranks_have():
 
 
 def card(index, *profiles, mig=True, name=A100):
-    slices = tuple(Slice(each, f"MIG-{index}{at}") for at, each in enumerate(profiles))
-    return Card(index, name, f"GPU-{index}abc", mig, slices)
+    slices = tuple(MigSlice(each, f"MIG-{index}{at}") for at, each in enumerate(profiles))
+    return GpuCard(index, name, f"GPU-{index}abc", mig, slices)
 
 
 MACHINE = (card(0, "3g.40gb", "3g.40gb"), card(1, "1g.10gb", "3g.40gb"), card(2, mig=False))

@@ -13,20 +13,20 @@ from collections.abc import AsyncGenerator, Sequence
 
 from msgspec.structs import replace
 
-from skyward_nb.bootstrap.shell import ShellGone
+from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.protocol.events import Step
-from skyward_nb.providers.aws import ending, keys
-from skyward_nb.providers.aws.calls import Cloud
-from skyward_nb.providers.aws.failures import AWSFault
-from skyward_nb.providers.aws.last_words import boot_failed
+from skyward_nb.providers.aws import key_pairs, termination
+from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.boot_errors import boot_failed
+from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.launch import BOOT
-from skyward_nb.providers.aws.launched import Launched
-from skyward_nb.providers.aws.ledger import Entry
+from skyward_nb.providers.aws.rental_records import RentalFolder
+from skyward_nb.providers.aws.running_instance import RunningInstance
 from skyward_nb.providers.aws.user_data import HOST_KEY, LEASE
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.faults import Unreachable
 from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.login_errors import Unreachable
 from skyward_nb.words.errors import HostError, StartError
 
 _LIMIT = 600.0
@@ -49,18 +49,18 @@ _TAKE = (
 
 
 async def log_in(
-    cloud: Cloud,
-    entry: Entry,
-    launched: Sequence[Launched],
+    cloud: AWSClient,
+    entry: RentalFolder,
+    launched: Sequence[RunningInstance],
     tell: Tell,
-    others: Sequence[Launched] = (),
-) -> tuple[list[HostLine], tuple[Launched, ...]]:
+    others: Sequence[RunningInstance] = (),
+) -> tuple[list[HostLine], tuple[RunningInstance, ...]]:
     """Lines to all machines, in order, and these with host keys of their own; raises `StartError`.
 
     `others` are those that the pool has already.
     """
-    dialer = Dialer(keys.access_to(entry.folder, entry.record.user, (*others, *launched)))
-    lines = [HostLine(host, dialer) for host in keys.access_of(entry.folder, launched).hosts]
+    dialer = Dialer(key_pairs.access_to(entry.folder, entry.record.user, (*others, *launched)))
+    lines = [HostLine(host, dialer) for host in key_pairs.access_of(entry.folder, launched).hosts]
     try:
         await _reach(cloud, entry, lines, tell)
         changed = await _change_keys(cloud, entry, lines, launched, others)
@@ -70,15 +70,15 @@ async def log_in(
     return lines, changed
 
 
-def lines_to(entry: Entry, machines: Sequence[Launched] = ()) -> list[HostLine]:
+def lines_to(entry: RentalFolder, machines: Sequence[RunningInstance] = ()) -> list[HostLine]:
     """Lines to these machines, or to those that a record has."""
-    access = keys.access_of(entry.folder, machines or entry.record.machines)
+    access = key_pairs.access_of(entry.folder, machines or entry.record.machines)
     dialer = Dialer(access)
     return [HostLine(host, dialer) for host in access.hosts]
 
 
 @contextlib.asynccontextmanager
-async def kept(entry: Entry, machines: Sequence[Launched]) -> AsyncGenerator[None]:
+async def kept(entry: RentalFolder, machines: Sequence[RunningInstance]) -> AsyncGenerator[None]:
     """While inside, machines do not end for want of an agent: to ready them may take long."""
     # By lines of its own: on each, scripts run one at a time.
     lines = lines_to(entry, machines)
@@ -105,7 +105,7 @@ async def _touch(line: HostLine) -> None:
             await line.run(f"touch {LEASE}")
 
 
-async def _reach(cloud: Cloud, entry: Entry, lines: list[HostLine], tell: Tell) -> None:
+async def _reach(cloud: AWSClient, entry: RentalFolder, lines: list[HostLine], tell: Tell) -> None:
     """Log in to all as they come up, or give up when one ends, or none answers any more."""
     faults: dict[str, str] = {}
     nodes = tuple(range(len(lines)))
@@ -150,26 +150,26 @@ async def _reach_one(line: HostLine, until: float, faults: dict[str, str]) -> No
         pause = min(2 * pause, _MOST_PAUSE)
 
 
-async def _see_that_they_run(cloud: Cloud, entry: Entry, lines: list[HostLine]) -> None:
+async def _see_that_they_run(cloud: AWSClient, entry: RentalFolder, lines: list[HostLine]) -> None:
     """Raise `StartError` where a machine has ended, with its last words; it is looked again where AWS does not say."""
     record = entry.record
     region = record.machines[0].region
     states: dict[str, str] = {}
-    with contextlib.suppress(AWSFault):
-        states = await ending.states_of(cloud, region, record.pool_id)
+    with contextlib.suppress(AWSError):
+        states = await termination.states_of(cloud, region, record.pool_id)
     for line in lines:
         state = states.get(line.name)
-        if state is not None and not ending.is_alive(state):
+        if state is not None and not termination.is_alive(state):
             raise await boot_failed(cloud, record.name, region, line.name, record.user)
 
 
 async def _change_keys(
-    cloud: Cloud,
-    entry: Entry,
+    cloud: AWSClient,
+    entry: RentalFolder,
     lines: list[HostLine],
-    launched: Sequence[Launched],
-    others: Sequence[Launched],
-) -> tuple[Launched, ...]:
+    launched: Sequence[RunningInstance],
+    others: Sequence[RunningInstance],
+) -> tuple[RunningInstance, ...]:
     """Have each machine show a host key that no other has, from the next login on."""
     pool = entry.record.name
     known = {each.instance: (each.host_key,) for each in others}
@@ -179,14 +179,14 @@ async def _change_keys(
         names = [each.instance for each in launched]
         # Whoever is killed in between finds one of the two.
         both = zip(names, zip(old, new, strict=True), strict=True)
-        keys.know(entry.folder, {**known, **dict(both)})
+        key_pairs.know(entry.folder, {**known, **dict(both)})
         await asyncio.gather(*(_run(line, _TAKE) for line in lines))
     except (ShellGone, TimeoutError) as error:
         raise StartError(
             pool, f"a machine could not be given a host key of its own: {error}"
         ) from error
     changed = dict(zip(names, new, strict=True))
-    keys.know(entry.folder, known | {name: (key,) for name, key in changed.items()})
+    key_pairs.know(entry.folder, known | {name: (key,) for name, key in changed.items()})
     for line in lines:
         line.drop()
     await _reach(cloud, entry, lines, lambda _: None)

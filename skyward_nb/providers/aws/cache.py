@@ -16,7 +16,7 @@ T = TypeVar("T")
 _KEPT = 30 * 86400.0
 
 
-class Said(msgspec.Struct, frozen=True):
+class CachedAnswer(msgspec.Struct, frozen=True):
     """An answer, and when it was given, in seconds since 1970."""
 
     at: float
@@ -40,7 +40,7 @@ class Cache:
     ) -> tuple[float, T] | None:
         """(when it was said, the answer), where that is not longer ago than so many seconds."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            said = msgspec.json.decode(self._path(asked).read_bytes(), type=Said)
+            said = msgspec.json.decode(self._path(asked).read_bytes(), type=CachedAnswer)
             if 0 <= time.time() - said.at <= within:
                 return said.at, msgspec.json.decode(said.answer, type=kind)
         return None
@@ -48,7 +48,7 @@ class Cache:
     def keep(self, asked: tuple[object, ...], answer: object) -> None:
         """Note an answer that was given now."""
         path = self._path(asked)
-        said = Said(time.time(), msgspec.Raw(msgspec.json.encode(answer)))
+        said = CachedAnswer(time.time(), msgspec.Raw(msgspec.json.encode(answer)))
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._forget_old()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skyward_nb.providers.aws.calls import Cloud
-from skyward_nb.providers.aws.failures import AWSFault
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType
 
 # https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html; the open driver is for GPUs
@@ -42,9 +42,9 @@ def parameter_of(kind: InstanceType) -> str:
 
 
 async def image_for(
-    cloud: Cloud, access: AWSAccess, kind: InstanceType, region: str
+    cloud: AWSClient, access: AWSAccess, kind: InstanceType, region: str
 ) -> MachineImage:
-    """The image that a type boots in a region; raises `AWSFault`."""
+    """The image that a type boots in a region; raises `AWSError`."""
     ami = access.ami
     if ami is None:
         name = parameter_of(kind)
@@ -52,14 +52,14 @@ async def image_for(
         ami = str(said["Parameter"]["Value"])
     said = await cloud.ask("DescribeImages", region, ImageIds=[ami])
     if not said["Images"]:
-        raise AWSFault("InvalidAMIID.NotFound", ami, "DescribeImages")
+        raise AWSError("InvalidAMIID.NotFound", ami, "DescribeImages")
     image = said["Images"][0]
     arch = str(image.get("Architecture", kind.arch))
     if arch != kind.arch:
         why = f"ami={ami} is for {arch}, and {kind.name} is {kind.arch}"
-        raise AWSFault("UnsupportedInstanceType", why, "DescribeImages")
+        raise AWSError("UnsupportedInstanceType", why, "DescribeImages")
     if image.get("Platform") == "windows":
-        raise AWSFault("NotLinux", f"ami={ami} is Windows", "DescribeImages")
+        raise AWSError("NotLinux", f"ami={ami} is Windows", "DescribeImages")
     root = str(image.get("RootDeviceName") or "/dev/sda1")
     disks = {
         str(each["DeviceName"]): int(each["Ebs"].get("VolumeSize", 0))

@@ -10,12 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from skyward_nb.protocol.events import Noted, Step
-from skyward_nb.providers.aws import ending, ledger, network
-from skyward_nb.providers.aws.calls import Answer, Cloud
-from skyward_nb.providers.aws.failures import (
+from skyward_nb.protocol.events import Remark, Step
+from skyward_nb.providers.aws import network, rental_records, termination
+from skyward_nb.providers.aws.api_errors import (
     NOT_GIVEN,
-    AWSFault,
+    AWSError,
     NextStep,
     limit_in,
     quota_of,
@@ -23,16 +22,17 @@ from skyward_nb.providers.aws.failures import (
     spell_quota,
     way_on,
 )
+from skyward_nb.providers.aws.boot_errors import POWERED_OFF, boot_failed
+from skyward_nb.providers.aws.client import Answer, AWSClient
 from skyward_nb.providers.aws.images import MachineImage, image_for
-from skyward_nb.providers.aws.keys import KeyPair
-from skyward_nb.providers.aws.last_words import POWERED_OFF, boot_failed
-from skyward_nb.providers.aws.launched import Launched
-from skyward_nb.providers.aws.ledger import Attempt, Entry
+from skyward_nb.providers.aws.key_pairs import KeyPair
+from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, spell_way
+from skyward_nb.providers.aws.rental_records import LaunchAttempt, RentalFolder
+from skyward_nb.providers.aws.running_instance import RunningInstance
 from skyward_nb.providers.aws.tags import of_pool, tagged
-from skyward_nb.providers.aws.user_data import Lease, script_for
-from skyward_nb.providers.aws.walk import Try, Walk, spell_way
+from skyward_nb.providers.aws.user_data import LeaseTerms, script_for
 from skyward_nb.providers.base import Tell
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError, StartError
 from skyward_nb.words.offers import Offer, spell_dollars
 from skyward_nb.words.spec import PoolSpec
@@ -69,13 +69,13 @@ _ACCOUNT = {
 }
 
 
-def lease_for(spec: PoolSpec, price: float | None, spent: float = 0.0) -> Lease:
+def lease_for(spec: PoolSpec, price: float | None, spent: float = 0.0) -> LeaseTerms:
     """When the machines of a pool that costs `price` dollars an hour, and has cost `spent`, end by themselves."""
     ends = [spec.ttl] if spec.ttl else []
     if spec.max_cost is not None and price:
         lasts = (spec.max_cost - spent) / price * 3600
         ends.append(max(lasts - _UNARMED, _LEAST))
-    return Lease(boot=BOOT, idle=spec.idle + SLACK, deadline=min(ends, default=0.0))
+    return LeaseTerms(boot=BOOT, idle=spec.idle + SLACK, deadline=min(ends, default=0.0))
 
 
 class Launch:
@@ -87,12 +87,12 @@ class Launch:
     def __init__(
         self,
         spec: PoolSpec,
-        cloud: Cloud,
-        entry: Entry,
+        cloud: AWSClient,
+        entry: RentalFolder,
         pair: KeyPair,
         host: KeyPair,
         tell: Tell,
-        others: Sequence[Launched] = (),
+        others: Sequence[RunningInstance] = (),
     ) -> None:
         assert spec.aws is not None
         self._spec = spec
@@ -106,12 +106,12 @@ class Launch:
         self._others = others
         self._before = len(entry.record.attempts)
         """How many attempts there were before, which are no concern of this."""
-        self._streets: dict[str, network.Street] = {}
+        self._streets: dict[str, network.PoolSubnets] = {}
         self._groups: dict[str, str] = {}
         self._images: dict[tuple[str, str, bool], MachineImage] = {}
         self._callers: tuple[str, ...] | None = None
         self.user: str = ""
-        self.chosen: Try | None = None
+        self.chosen: ZoneAttempt | None = None
         """What could be had."""
         self._spent: float = 0.0
         """Dollars, at the most, for machines that ran, and ended before all did."""
@@ -124,13 +124,13 @@ class Launch:
         began = self._entry.record.attempts[-1].at
         return self._spent + rate * max(0.0, now - began) / 3600
 
-    async def run(self, offers: Sequence[Offer]) -> tuple[Launched, ...]:
+    async def run(self, offers: Sequence[Offer]) -> tuple[RunningInstance, ...]:
         """The machines of the first offer that can be had.
 
         Raises `LaunchError` with all that was tried, `AccountError`, and `StartError` of a boot that fails.
         """
-        walk = Walk(offers)
-        before: Try | None = None
+        walk = OfferWalk(offers)
+        before: ZoneAttempt | None = None
         steps: list[str] = []
         way, is_clean = NextStep.STOP, True
         while (now := walk.next) is not None:
@@ -146,7 +146,7 @@ class Launch:
                 for each in steps:
                     error.add_note(each)
                 raise
-            except AWSFault as fault:
+            except AWSError as fault:
                 if fault.code in _ACCOUNT:
                     raise AccountError(spell_fault(fault)) from fault
                 way, is_clean = way_on(fault), is_clean and fault.code != _UNENDED
@@ -156,7 +156,7 @@ class Launch:
                 continue
             self._step(f"{len(found)} × {now}", done=True)
             for each in steps:  # where there is none in the end, the error tells them all
-                self._tell(Noted(each))
+                self._tell(Remark(each))
             self.chosen = now
             return found
         tried = [(str(each), why) for each, why in walk.refused]
@@ -164,19 +164,19 @@ class Launch:
         more = "" if way in (NextStep.STOP, NextStep.AGAIN) else _other_ways(self._spec)
         raise LaunchError(self._spec.name, tried, more, is_clean=is_clean)
 
-    async def _have(self, now: Try, way_here: str) -> tuple[Launched, ...]:
-        """The machines of one try, which run; raises `AWSFault`, with none of them left.
+    async def _have(self, now: ZoneAttempt, way_here: str) -> tuple[RunningInstance, ...]:
+        """The machines of one try, which run; raises `AWSError`, with none of them left.
 
         `way_here` says how it differs from the one before.
         """
         self._step(f"asking for {self._spec.nodes} × {now}{way_here}, {self._costs(now)}")
         if self._spec.max_cost is not None and self._spent >= self._spec.max_cost:
             why = f"max_cost={self._spec.max_cost:g} is spent on machines that ended before all ran"
-            raise AWSFault("BudgetSpent", why, "Launch")
+            raise AWSError("BudgetSpent", why, "Launch")
         words = await self._words(now)
         record = self._entry.record
-        attempt = Attempt(
-            token=ledger.token_of(record.pool_id, len(record.attempts)),
+        attempt = LaunchAttempt(
+            token=rental_records.token_of(record.pool_id, len(record.attempts)),
             region=now.offer.region,
             zone=now.zone,
             type=now.offer.type.name,
@@ -190,28 +190,28 @@ class Launch:
             return await self._running(now, way_here)
         except BaseException as fault:
             self._spent += self._cost(now, attempt)
-            if not isinstance(fault, AWSFault):
+            if not isinstance(fault, AWSError):
                 raise
             region, since = now.offer.region, self._before
-            if await ending.end_machines(self._cloud, self._entry, region, since=since):
+            if await termination.end_machines(self._cloud, self._entry, region, since=since):
                 # What it has launched must be gone before others are paid for.
                 why = f"{spell_fault(fault)}, and not all of {now} is known to end"
-                raise AWSFault(_UNENDED, why, "Launch") from fault
+                raise AWSError(_UNENDED, why, "Launch") from fault
             raise
 
-    def _costs(self, now: Try) -> str:
+    def _costs(self, now: ZoneAttempt) -> str:
         """What the machines of a try cost an hour, in words."""
         rate = now.offer.hourly(self._spec.nodes)
         return "at a price that is not known" if rate is None else f"{spell_dollars(rate)} / h"
 
-    def _cost(self, now: Try, attempt: Attempt) -> float:
+    def _cost(self, now: ZoneAttempt, attempt: LaunchAttempt) -> float:
         """Dollars, at the most, that a try has cost that came to nothing."""
         launched = {each.token: len(each.instances) for each in self._entry.record.attempts}
         rate = now.offer.hourly(launched[attempt.token])
         return (rate or 0.0) * max(time.time() - attempt.at, _LEAST) / 3600
 
-    async def _send(self, attempt: Attempt, words: dict[str, Any]) -> None:
-        """Ask for machines until that is answered; the same token makes it one call. Raises `AWSFault`."""
+    async def _send(self, attempt: LaunchAttempt, words: dict[str, Any]) -> None:
+        """Ask for machines until that is answered; the same token makes it one call. Raises `AWSError`."""
         pause, may_be = _PAUSE, False
         for left in reversed(range(_AGAINS)):
             try:
@@ -223,12 +223,12 @@ class Launch:
                     ClientToken=attempt.token,
                     **words,
                 )
-            except AWSFault as fault:
+            except AWSError as fault:
                 may_be |= fault.is_unknown
                 is_last = not left or way_on(fault) is not NextStep.AGAIN
                 # Where an answer was lost, the token brings it again, but not to whoever may not ask.
                 if is_last and not (may_be and (not left or fault.code in _ACCOUNT)):
-                    with ledger.as_far_as_it_can():
+                    with rental_records.as_far_as_it_can():
                         self._entry.attempt(replace(attempt, over=True))
                 if is_last:
                     raise
@@ -239,16 +239,16 @@ class Launch:
             await asyncio.sleep(rest)
             pause = min(2 * pause, _MOST_PAUSE)
 
-    def _heard(self, attempt: Attempt, said: Answer) -> None:
+    def _heard(self, attempt: LaunchAttempt, said: Answer) -> None:
         """Note what was launched, at once: also where nobody waits for the answer any more."""
         names = tuple(str(each["InstanceId"]) for each in said["Instances"])
-        with ledger.as_far_as_it_can():
+        with rental_records.as_far_as_it_can():
             self._entry.attempt(replace(attempt, instances=names))
 
-    async def _running(self, now: Try, way_here: str) -> tuple[Launched, ...]:
+    async def _running(self, now: ZoneAttempt, way_here: str) -> tuple[RunningInstance, ...]:
         """Wait until all machines run and have addresses.
 
-        Raises `AWSFault` where one ends, and `StartError` where it has ended itself.
+        Raises `AWSError` where one ends, and `StartError` where it has ended itself.
         """
         region, pool_id = now.offer.region, self._entry.record.pool_id
         (names,) = [each.instances for each in self._entry.record.attempts[-1:]]
@@ -257,10 +257,10 @@ class Launch:
             said = await self._cloud.ask_all(
                 "DescribeInstances", region, Filters=[of_pool(pool_id)]
             )
-            found = {str(each["InstanceId"]): each for each in ending.instances_in(said)}
+            found = {str(each["InstanceId"]): each for each in termination.instances_in(said)}
             mine = [found[name] for name in names if name in found]
             for each in mine:
-                if ending.is_alive(str(each["State"]["Name"])):
+                if termination.is_alive(str(each["State"]["Name"])):
                     continue
                 if each.get("StateReason", {}).get("Code") == POWERED_OFF:
                     # It has run, and others would do as it did.
@@ -272,7 +272,7 @@ class Launch:
                 return tuple(self._launched(each, now) for each in there)
             if time.monotonic() > until:
                 why = f"{len(there)} of {len(names)} machines run after {_RUN_LIMIT:g} s"
-                raise AWSFault("UnfulfillableCapacity", why, "DescribeInstances")
+                raise AWSError("UnfulfillableCapacity", why, "DescribeInstances")
             self._step(f"{now}{way_here}, {self._costs(now)}: {len(there)} of {len(names)} run")
             await asyncio.sleep(pause)
             pause = min(_QUICK * pause, _MOST_PAUSE)
@@ -282,9 +282,9 @@ class Launch:
         is_public = self._streets[region].is_public
         return instance.get("PublicIpAddress" if is_public else "PrivateIpAddress")
 
-    def _launched(self, instance: dict[str, Any], now: Try) -> Launched:
+    def _launched(self, instance: dict[str, Any], now: ZoneAttempt) -> RunningInstance:
         price = now.offer.price
-        return Launched(
+        return RunningInstance(
             instance=str(instance["InstanceId"]),
             region=now.offer.region,
             zone=str(instance["Placement"]["AvailabilityZone"]),
@@ -298,8 +298,8 @@ class Launch:
 
     # ── what the call says ──────────────────────────────────────────────────────────────
 
-    async def _words(self, now: Try) -> dict[str, Any]:
-        """The arguments of RunInstances for a try; makes what they name. Raises `AWSFault`."""
+    async def _words(self, now: ZoneAttempt) -> dict[str, Any]:
+        """The arguments of RunInstances for a try; makes what they name. Raises `AWSError`."""
         spec, kind, region = self._spec, now.offer.type, now.offer.region
         if region not in self._streets:
             self._streets[region] = await network.street_in(self._cloud, self._access, region)
@@ -309,7 +309,7 @@ class Launch:
             why = f"the VPC has no default subnet in {zone}"
             if self._access.subnet:
                 why = f"subnet={self._access.subnet} is in {', '.join(street.subnets)}"
-            raise AWSFault("InvalidAvailabilityZone", why, "DescribeSubnets")
+            raise AWSError("InvalidAvailabilityZone", why, "DescribeSubnets")
         # Both to their end: what is made beside the error of the other is in the record then.
         image, group = await asyncio.gather(
             self._image(now), self._group(region, street), return_exceptions=True
@@ -378,7 +378,7 @@ class Launch:
         self.user = image.user
         return words
 
-    def _script(self, now: Try, image: MachineImage) -> str:
+    def _script(self, now: ZoneAttempt, image: MachineImage) -> str:
         lease = lease_for(self._spec, now.offer.hourly(self._spec.nodes), self._spent)
         if lease.deadline:
             deadline = time.time() + lease.deadline + BOOT
@@ -391,14 +391,14 @@ class Launch:
             public=self._host.public,
         )
 
-    async def _image(self, now: Try) -> MachineImage:
+    async def _image(self, now: ZoneAttempt) -> MachineImage:
         kind, region = now.offer.type, now.offer.region
         key = region, kind.arch, kind.gpus > 0
         if key not in self._images:
             self._images[key] = await image_for(self._cloud, self._access, kind, region)
         return self._images[key]
 
-    async def _group(self, region: str, street: network.Street) -> str:
+    async def _group(self, region: str, street: network.PoolSubnets) -> str:
         if self._access.security_group:
             return self._access.security_group
         if region not in self._groups:
@@ -411,7 +411,7 @@ class Launch:
 
     # ── what is said ────────────────────────────────────────────────────────────────────
 
-    async def _why(self, fault: AWSFault, way: NextStep, now: Try) -> str:
+    async def _why(self, fault: AWSError, way: NextStep, now: ZoneAttempt) -> str:
         """Why a try came to nothing, in words; of a quota, which, and what it is now."""
         kind, region = now.offer.type, now.offer.region
         if way is not NextStep.QUOTA:
@@ -428,7 +428,7 @@ class Launch:
                     QuotaCode=quota.code,
                 )
                 limit = float(said["Quota"]["Value"])
-            except AWSFault:
+            except AWSError:
                 limit = None  # who may not ask is told the code, at least
         return spell_quota(quota, region, limit, kind.cpus * self._spec.nodes)
 
@@ -449,9 +449,9 @@ def _other_ways(spec: PoolSpec) -> str:
     return f"Other ways: {', '.join(ways)}."
 
 
-def _ended(instance: dict[str, Any]) -> AWSFault:
+def _ended(instance: dict[str, Any]) -> AWSError:
     """Why a machine ended before it could be used, as the refusal that this comes to."""
     reason = instance.get("StateReason", {})
     code = str(reason.get("Code", "Ended")).rpartition(".")[2]
     message = f"{instance['InstanceId']} ended: {reason.get('Message', 'nobody says why')}"
-    return AWSFault(code, message, "RunInstances")
+    return AWSError(code, message, "RunInstances")

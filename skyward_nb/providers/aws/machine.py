@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
-from skyward_nb.bootstrap.shell import ShellGone
-from skyward_nb.providers.aws import ending, ledger, network
-from skyward_nb.providers.aws.calls import Cloud
-from skyward_nb.providers.aws.failures import AWSFault
+from skyward_nb.bootstrap.remote_shell import ShellGone
+from skyward_nb.providers.aws import network, rental_records, termination
+from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.ssh.line import HostLine
@@ -36,7 +36,7 @@ _OFF = (
 class Rental:
     """All that a pool has rented; it is given back as one."""
 
-    def __init__(self, cloud: Cloud, pool_id: str) -> None:
+    def __init__(self, cloud: AWSClient, pool_id: str) -> None:
         self._cloud = cloud
         self._pool_id = pool_id
         self._ending: asyncio.Task[str] | None = None
@@ -73,12 +73,12 @@ class Rental:
 
     async def _ask(self) -> bool:
         """Ask EC2 which machines have ended; whether the pool has a record still."""
-        entry = ledger.find(self._pool_id)
+        entry = rental_records.find(self._pool_id)
         if entry is None:
             return False
-        with contextlib.suppress(AWSFault):
+        with contextlib.suppress(AWSError):
             for region in {each.region for each in entry.record.machines}:
-                self._ends |= await ending.ends_of(self._cloud, region, self._pool_id)
+                self._ends |= await termination.ends_of(self._cloud, region, self._pool_id)
         return True
 
     async def let_in(self) -> bool:
@@ -93,13 +93,13 @@ class Rental:
         return await asyncio.shield(self._letting)
 
     async def _let_in(self) -> bool:
-        entry = ledger.find(self._pool_id)
+        entry = rental_records.find(self._pool_id)
         if entry is None or all(each.kind != "group" for each in entry.record.made):
             return False
         try:
             callers = await network.caller_networks()
             is_new = callers != self._callers and await network.let_in(self._cloud, entry, callers)
-        except (AWSFault, MissingDependency):
+        except (AWSError, MissingDependency):
             return False
         self._callers = callers
         return is_new
@@ -111,13 +111,13 @@ class Rental:
         return await asyncio.shield(self._ending)
 
     async def _end(self) -> str:
-        entry = ledger.find(self._pool_id)
+        entry = rental_records.find(self._pool_id)
         if entry is None:
             return ""  # another process has seen to it
         try:
-            left = await ending.end(self._cloud, entry, wait=_GROUPS_WAIT)
-        except (AWSFault, MissingDependency, OSError) as error:
-            left = ending.Left(("its machines",), why=str(error))
+            left = await termination.end(self._cloud, entry, wait=_GROUPS_WAIT)
+        except (AWSError, MissingDependency, OSError) as error:
+            left = termination.Leftovers(("its machines",), why=str(error))
         if left.machines:
             await power_off(self._lines)
         if left.machines or left.why:
@@ -201,7 +201,7 @@ def machines_of(
     spot: bool = False,
 ) -> tuple[AWSMachine, ...]:
     """Machines of these lines, for these `nodes`, or for all, head first."""
-    from skyward_nb.providers.ssh.readying import folder_of
+    from skyward_nb.providers.ssh.host_setup import folder_of
 
     return tuple(
         AWSMachine(pool, folder_of(pool_id, node), node, line, rental, environment, spot=spot)

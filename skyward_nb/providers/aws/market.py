@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from skyward_nb.providers.aws import described
+from skyward_nb.providers.aws import responses
+from skyward_nb.providers.aws.api_errors import NOT_GIVEN, AWSError, spell_fault
 from skyward_nb.providers.aws.cache import Cache
-from skyward_nb.providers.aws.calls import Cloud
-from skyward_nb.providers.aws.failures import NOT_GIVEN, AWSFault, spell_fault
-from skyward_nb.providers.aws.offers import Stock
-from skyward_nb.providers.aws.shipped import shipped_prices
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.offer_selection import RegionStock
+from skyward_nb.providers.aws.price_table import shipped_prices
 from skyward_nb.words.errors import AccountError
 from skyward_nb.words.offers import InstanceType, Price
 
@@ -48,7 +48,7 @@ class Market:
     Each question raises `AccountError` where the account cannot be used at all.
     """
 
-    def __init__(self, cloud: Cloud, cache: Cache) -> None:
+    def __init__(self, cloud: AWSClient, cache: Cache) -> None:
         self._cloud = cloud
         self._cache = cache
         self.remarks: list[str] = []
@@ -77,11 +77,11 @@ class Market:
         said = await self._ask("DescribeInstanceTypes", region, **words)
         if said is None:
             return ()
-        found = described.types_of(said.get("InstanceTypes", []))
+        found = responses.types_of(said.get("InstanceTypes", []))
         self._cache.keep(asked, found)
         return found
 
-    async def stock(self, region: str, types: Sequence[InstanceType], *, spot: bool) -> Stock:
+    async def stock(self, region: str, types: Sequence[InstanceType], *, spot: bool) -> RegionStock:
         """The zones and prices of some types in a region."""
         names = sorted(each.name for each in types)
         zones, listed, prices = await asyncio.gather(
@@ -89,7 +89,7 @@ class Market:
             self._listed(region, names),
             self._spot(region, names) if spot else _nothing(),
         )
-        return Stock(region=region, zones=zones, listed=listed, spot=prices)
+        return RegionStock(region=region, zones=zones, listed=listed, spot=prices)
 
     async def _zones(self, region: str, names: list[str]) -> Mapping[str, tuple[str, ...]] | None:
         asked = ("zones", region, names)
@@ -103,7 +103,7 @@ class Market:
         )
         if said is None:
             return None
-        found = described.zones_of(said.get("InstanceTypeOfferings", []))
+        found = responses.zones_of(said.get("InstanceTypeOfferings", []))
         self._cache.keep(asked, found)
         return found
 
@@ -116,11 +116,11 @@ class Market:
             region,
             InstanceTypes=names,
             ProductDescriptions=["Linux/UNIX"],
-            StartTime=described.now(),
+            StartTime=responses.now(),
         )
         if said is None:
             return {}
-        found = described.spot_prices_of(said.get("SpotPriceHistory", []))
+        found = responses.spot_prices_of(said.get("SpotPriceHistory", []))
         self._cache.keep(asked, found)
         return found
 
@@ -140,14 +140,14 @@ class Market:
                     for one in await asyncio.gather(*each)
                     for name, price in one.items()
                 }
-        except AWSFault:
+        except AWSError:
             return of_table  # whose date is shown with each price
         if found:
             self._cache.keep(asked, found)
         return {**of_table, **found}
 
     async def _products(self, region: str, names: list[str]) -> dict[str, Price]:
-        """What the price list has of some types; raises `AWSFault`."""
+        """What the price list has of some types; raises `AWSError`."""
         exact = {
             "regionCode": region,
             "operatingSystem": "Linux",
@@ -166,13 +166,13 @@ class Market:
             ServiceCode="AmazonEC2",
             Filters=filters,
         )
-        return described.list_prices_of(said.get("PriceList", []))
+        return responses.list_prices_of(said.get("PriceList", []))
 
     async def _ask(self, operation: str, region: str, **words: Any) -> dict[str, Any] | None:
         """The answer, all pages of it; None where AWS does not tell, which is remarked."""
         try:
             return await self._cloud.ask_all(operation, region, **words)
-        except AWSFault as fault:
+        except AWSError as fault:
             unknown = fault.code in _NO_REGION and self._cloud.unknown_region(region)
             if fault.code in _NO_WAY or unknown:
                 raise AccountError(unknown or spell_fault(fault)) from fault

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 
-from skyward_nb.providers.aws.calls import Cloud, on_thread
-from skyward_nb.providers.aws.failures import AWSFault, family_of
-from skyward_nb.providers.aws.ledger import Entry, Made
+from skyward_nb.providers.aws.api_errors import AWSError, family_of
+from skyward_nb.providers.aws.client import AWSClient, on_thread
+from skyward_nb.providers.aws.rental_records import CreatedResource, RentalFolder
 from skyward_nb.providers.aws.tags import tagged
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType
 
 _ASK = "https://checkip.amazonaws.com"
@@ -32,7 +32,7 @@ _SEEN_LIMIT = 5
 
 
 @dataclass(frozen=True)
-class Street:
+class PoolSubnets:
     """The subnets of a region that machines may stand in, by zone; `is_public` where they get addresses."""
 
     vpc: str
@@ -40,8 +40,8 @@ class Street:
     is_public: bool = True
 
 
-async def street_in(cloud: Cloud, access: AWSAccess, region: str) -> Street:
-    """Those of the default VPC, or the one that is asked for; raises `AWSFault`."""
+async def street_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSubnets:
+    """Those of the default VPC, or the one that is asked for; raises `AWSError`."""
     if access.subnet:
         said = await cloud.ask("DescribeSubnets", region, SubnetIds=[access.subnet])
     else:
@@ -49,8 +49,8 @@ async def street_in(cloud: Cloud, access: AWSAccess, region: str) -> Street:
         said = await cloud.ask("DescribeSubnets", region, Filters=only)
     found = said["Subnets"]
     if not found:
-        raise AWSFault("VPCIdNotSpecified", f"no default subnet in {region}", "DescribeSubnets")
-    return Street(
+        raise AWSError("VPCIdNotSpecified", f"no default subnet in {region}", "DescribeSubnets")
+    return PoolSubnets(
         vpc=str(found[0]["VpcId"]),
         subnets={str(each["AvailabilityZone"]): str(each["SubnetId"]) for each in found},
         is_public=not access.subnet or bool(found[0].get("MapPublicIpOnLaunch")),
@@ -64,7 +64,7 @@ async def caller_networks() -> tuple[str, ...]:
     """Where this side is seen to come from: `SKYWARD_CALLER`, or what a service says.
 
     That is https://checkip.amazonaws.com unless `SKYWARD_CHECKIP_URL` names another one. Raises
-    `AWSFault` where nobody says.
+    `AWSError` where nobody says.
     """
     said = os.environ.get("SKYWARD_CALLER")
     if said is None:
@@ -75,18 +75,18 @@ async def caller_networks() -> tuple[str, ...]:
         why = (
             f"SKYWARD_CALLER={said!r} is no address of this machine: SKYWARD_CALLER=1.2.3.4 is one"
         )
-        raise AWSFault("NoCallerAddress", why, "caller") from error
+        raise AWSError("NoCallerAddress", why, "caller") from error
 
 
 async def _seen_from() -> str:
-    """The address that a service says, as a network; raises `AWSFault` where it says anything else."""
+    """The address that a service says, as a network; raises `AWSError` where it says anything else."""
     url = os.environ.get("SKYWARD_CHECKIP_URL", _ASK)
     try:
         # Not a network: it might be all there are.
         return str(ipaddress.ip_network(ipaddress.ip_address(await on_thread(lambda: _read(url)))))
     except (OSError, ValueError, HTTPException) as error:
         why = f"{url} does not say which address this machine has ({error}): SKYWARD_CALLER=1.2.3.4 does"
-        raise AWSFault("NoCallerAddress", why, "caller") from error
+        raise AWSError("NoCallerAddress", why, "caller") from error
 
 
 def _read(url: str) -> str:
@@ -97,11 +97,11 @@ def _read(url: str) -> str:
 
 
 async def group_in(
-    cloud: Cloud, entry: Entry, region: str, vpc: str, callers: tuple[str, ...]
+    cloud: AWSClient, entry: RentalFolder, region: str, vpc: str, callers: tuple[str, ...]
 ) -> str:
-    """The pool's security group in a region, made if need be; raises `AWSFault`."""
+    """The pool's security group in a region, made if need be; raises `AWSError`."""
     name = f"sky-{entry.record.pool_id}"
-    entry.make(Made("group", region, name))
+    entry.make(CreatedResource("group", region, name))
     group = await find_group(cloud, region, name)
     if group is None:
         try:
@@ -114,7 +114,7 @@ async def group_in(
                 TagSpecifications=tagged(["security-group"], entry.record),
             )
             group = str(said["GroupId"])
-        except AWSFault as fault:
+        except AWSError as fault:
             # A first answer was lost, and boto3 asked again.
             group = await _made_before(cloud, region, name, fault)
     # Also what EFA asks for: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html.
@@ -125,8 +125,8 @@ async def group_in(
     return group
 
 
-async def let_in(cloud: Cloud, entry: Entry, callers: tuple[str, ...]) -> bool:
-    """Have the groups of a pool let these in, too; whether they did not before. Raises `AWSFault`."""
+async def let_in(cloud: AWSClient, entry: RentalFolder, callers: tuple[str, ...]) -> bool:
+    """Have the groups of a pool let these in, too; whether they did not before. Raises `AWSError`."""
     is_new = False
     for made in entry.record.made:
         group = await find_group(cloud, made.region, made.name) if made.kind == "group" else None
@@ -149,7 +149,7 @@ def _login(callers: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in login.items() if value != []}
 
 
-async def _made_before(cloud: Cloud, region: str, name: str, fault: AWSFault) -> str:
+async def _made_before(cloud: AWSClient, region: str, name: str, fault: AWSError) -> str:
     """The group that a call says is there already; raises `fault` where that is not what it says."""
     group = (
         await find_group(cloud, region, name) if fault.code == "InvalidGroup.Duplicate" else None
@@ -160,13 +160,13 @@ async def _made_before(cloud: Cloud, region: str, name: str, fault: AWSFault) ->
 
 
 async def _allow(
-    cloud: Cloud, region: str, operation: str, group: str, rules: list[dict[str, Any]]
+    cloud: AWSClient, region: str, operation: str, group: str, rules: list[dict[str, Any]]
 ) -> bool:
     """Have a group allow something; False where it did. A group made a moment ago may not be seen yet."""
     for left in reversed(range(_SEEN_LIMIT)):
         try:
             await cloud.ask(operation, region, GroupId=group, IpPermissions=rules)
-        except AWSFault as fault:
+        except AWSError as fault:
             if fault.code == "InvalidPermission.Duplicate":
                 return False
             if fault.code != "InvalidGroup.NotFound" or not left:
@@ -177,7 +177,7 @@ async def _allow(
     return False
 
 
-async def find_group(cloud: Cloud, region: str, name: str) -> str | None:
+async def find_group(cloud: AWSClient, region: str, name: str) -> str | None:
     """The security group of this name."""
     only = [{"Name": "group-name", "Values": [name]}]
     said = await cloud.ask("DescribeSecurityGroups", region, Filters=only)
@@ -199,13 +199,13 @@ def fits_side_by_side(kind: InstanceType) -> bool:
     )
 
 
-async def placement_in(cloud: Cloud, entry: Entry, region: str, zone: str) -> str:
-    """The pool's placement group in a zone, made if need be; raises `AWSFault`.
+async def placement_in(cloud: AWSClient, entry: RentalFolder, region: str, zone: str) -> str:
+    """The pool's placement group in a zone, made if need be; raises `AWSError`.
 
     One for each zone: it stays in that of its machines for as long as those have not ended for good.
     """
     name = f"sky-{entry.record.pool_id}-{zone}"
-    entry.make(Made("placement", region, name))
+    entry.make(CreatedResource("placement", region, name))
     try:
         await cloud.ask(
             "CreatePlacementGroup",
@@ -214,7 +214,7 @@ async def placement_in(cloud: Cloud, entry: Entry, region: str, zone: str) -> st
             Strategy="cluster",
             TagSpecifications=tagged(["placement-group"], entry.record),
         )
-    except AWSFault as fault:
+    except AWSError as fault:
         # No other pool has this name: a try before made it, or a first answer was lost.
         if fault.code != "InvalidPlacementGroup.Duplicate":
             raise

@@ -21,19 +21,19 @@ class AWSProvider:
 
     def check(self, spec: PoolSpec) -> None:
         """Raise `OptionError` for an image that no machine could have."""
-        from skyward_nb.bootstrap.needs import check_minor
+        from skyward_nb.bootstrap.requirements import check_minor
 
         check_minor(spec.image)
 
     async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[AWSMachine, ...]:
         """Rent machines and make them ready, all or none; raises a `SkyError`, with none left."""
-        from skyward_nb.providers.aws.renting import rent
+        from skyward_nb.providers.aws.provisioning import rent
 
         return await rent(spec, pool_id, await self.offers(spec), tell)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
         """The machines of a pool that was made before; raises `AgentGone` where they were given back."""
-        from skyward_nb.providers.aws.renting import find
+        from skyward_nb.providers.aws.provisioning import find
 
         return find(spec, pool_id)
 
@@ -41,13 +41,13 @@ class AWSProvider:
         self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
     ) -> tuple[Machine, ...]:
         """Rent others in the place of machines that were taken back, all or none; and end those."""
-        from skyward_nb.providers.aws.replacing import replaced
+        from skyward_nb.providers.aws.replacement import replaced
 
         return await replaced(spec, pool_id, lack, readied, tell)
 
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
         """What a pool costs from now on without these machines."""
-        from skyward_nb.providers.aws.replacing import cheaper
+        from skyward_nb.providers.aws.replacement import cheaper
 
         return cheaper(pool_id, lost, bill)
 

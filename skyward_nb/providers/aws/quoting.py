@@ -9,18 +9,18 @@ import time
 
 import msgspec
 
+from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.cache import Cache
-from skyward_nb.providers.aws.calls import Cloud
-from skyward_nb.providers.aws.failures import AWSFault, spell_fault
+from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.market import Market
-from skyward_nb.providers.aws.offers import Stock, card_remarks, fitting, offers
-from skyward_nb.providers.aws.shipped import (
+from skyward_nb.providers.aws.offer_selection import RegionStock, card_remarks, fitting, offers
+from skyward_nb.providers.aws.price_table import (
     shipped_prices,
     shipped_regions,
     shipped_types,
     usual_prices,
 )
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, NothingFits
 from skyward_nb.words.offers import Arch, InstanceType, Quote
 from skyward_nb.words.spec import PoolSpec
@@ -58,7 +58,7 @@ def offline_quote(spec: PoolSpec, region: str) -> Quote:
     """The same by what ships with this package alone: no zones, and list prices of its date."""
     fit = fitting(spec, shipped_types(), usual_prices(), _arch())
     regions = _regions(spec.aws or AWSAccess(), region)
-    stocks = [Stock(region=r, zones=None, listed=shipped_prices(r), spot={}) for r in regions]
+    stocks = [RegionStock(region=r, zones=None, listed=shipped_prices(r), spot={}) for r in regions]
     return Quote(nodes=spec.nodes, offers=offers(spec, fit.types, stocks), remarks=fit.remarks)
 
 
@@ -71,7 +71,7 @@ def region_of(access: AWSAccess) -> str:
     """The region that is asked for, or else that of AWS's own configuration; raises `AccountError`."""
     if access.region is not None:
         return access.region
-    found = _configured(Cloud.of(access))
+    found = _configured(AWSClient.of(access))
     if found is None:
         raise AccountError(
             "no region is named: region=us-east-1, or `aws configure` sets one for all"
@@ -81,7 +81,7 @@ def region_of(access: AWSAccess) -> str:
 
 async def _asked(spec: PoolSpec) -> Quote:
     access = spec.aws or AWSAccess()
-    cloud = Cloud.of(access)
+    cloud = AWSClient.of(access)
     region = await asyncio.to_thread(region_of, access)
     profile = access.profile or os.environ.get("AWS_PROFILE", "")
     endpoint = access.endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
@@ -130,8 +130,8 @@ def _arch() -> Arch:
     return "arm64" if platform.machine().lower() in ("arm64", "aarch64") else "x86_64"
 
 
-def _configured(cloud: Cloud) -> str | None:
+def _configured(cloud: AWSClient) -> str | None:
     try:
         return cloud.region()
-    except AWSFault as fault:
+    except AWSError as fault:
         raise AccountError(spell_fault(fault)) from fault

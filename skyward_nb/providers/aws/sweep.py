@@ -14,10 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from skyward_nb.providers.aws import ending, ledger, tags
-from skyward_nb.providers.aws.calls import Cloud
-from skyward_nb.providers.aws.failures import AWSFault, spell_fault
-from skyward_nb.providers.aws.ledger import Entry, Made, Record, Used
+from skyward_nb.providers.aws import rental_records, tags, termination
+from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.rental_records import (
+    CreatedResource,
+    RentalFolder,
+    RentalRecord,
+    UsedRegion,
+)
 from skyward_nb.providers.folders import far_root
 
 _LATE = 300.0
@@ -27,11 +32,11 @@ _ABROAD = 86400.0
 _UNSEEN = 3600.0
 """Seconds in which EC2 tells of machines that have ended."""
 
-Clouds = dict[tuple[str | None, str | None], Cloud]
+Clouds = dict[tuple[str | None, str | None], AWSClient]
 
 
 @dataclass
-class Found:
+class SweepReport:
     """What a sweep found and ended, and what it left: in words, with why."""
 
     machines: list[str] = field(default_factory=list[str])
@@ -62,18 +67,18 @@ class Found:
         return "; ".join(said)
 
 
-async def sweep(told: Callable[[str], None] = lambda _: None) -> Found:
+async def sweep(told: Callable[[str], None] = lambda _: None) -> SweepReport:
     """Look in all regions where something was ever made, and end what nobody has; never raises a fault."""
-    found = Found()
+    found = SweepReport()
     clouds: Clouds = {}
-    for entry in ledger.entries():
+    for entry in rental_records.entries():
         cloud = _cloud(clouds, *_view(entry))
         told(f"looking after pool {entry.record.pool_id}")
         try:
             await _look_after(cloud, entry, found)
-        except AWSFault as fault:
+        except AWSError as fault:
             found.left.append(f"pool {entry.record.pool_id} ({spell_fault(fault)})")
-    places = ledger.used()
+    places = rental_records.used()
     told("looking for machines that no record has")
     await asyncio.gather(
         *(_look_in(_cloud(clouds, each.profile, each.endpoint), each, found) for each in places)
@@ -81,30 +86,30 @@ async def sweep(told: Callable[[str], None] = lambda _: None) -> Found:
     return found
 
 
-def _cloud(clouds: Clouds, profile: str | None, endpoint: str | None) -> Cloud:
+def _cloud(clouds: Clouds, profile: str | None, endpoint: str | None) -> AWSClient:
     """That of these credentials; which there are, a launch beside may have noted just now."""
-    return clouds.setdefault((profile, endpoint), Cloud(profile, endpoint))
+    return clouds.setdefault((profile, endpoint), AWSClient(profile, endpoint))
 
 
-async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
-    """End what a record has, where it was to end, or nobody brings it up any more. Raises `AWSFault`."""
+async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport) -> None:
+    """End what a record has, where it was to end, or nobody brings it up any more. Raises `AWSError`."""
     record = entry.record
     if record.state == "launching" and record.maker.may_live and not _is_forgotten(entry):
         return
     # Another account sees none of its machines, which is no sign that they have ended.
-    is_elsewhere = bool(await ending.other_account(cloud, record))
+    is_elsewhere = bool(await termination.other_account(cloud, record))
     states: dict[str, str] = {}
     for region in record.regions:
-        states |= await ending.states_of(cloud, region, record.pool_id)
-    alive = [name for name, state in states.items() if ending.is_alive(state)]
+        states |= await termination.states_of(cloud, region, record.pool_id)
+    alive = [name for name, state in states.items() if termination.is_alive(state)]
     if record.state == "up" and not _is_late(entry):
         unseen = {each.instance for each in record.machines} - states.keys()
         may_be_used = record.maker.may_live or _is_listed(record)
         if ((alive or is_elsewhere) and may_be_used) or (
-            unseen and ledger.age_of(record) < _UNSEEN
+            unseen and rental_records.age_of(record) < _UNSEEN
         ):
             return
-    left = await ending.end(cloud, entry)
+    left = await termination.end(cloud, entry)
     if left:
         found.left.append(f"{left} of pool {record.pool_id}")
     found.machines += [name for name in alive if name not in left.machines]
@@ -112,50 +117,50 @@ async def _look_after(cloud: Cloud, entry: Entry, found: Found) -> None:
         found.records.append(record.pool_id)
 
 
-def _is_listed(record: Record) -> bool:
+def _is_listed(record: RentalRecord) -> bool:
     """Whether somebody may attach to a pool: it is listed as long as its agents are there."""
     return Path(record.listing or far_root() / f"{record.pool_id}.json").exists()
 
 
-def _is_forgotten(entry: Entry) -> bool:
+def _is_forgotten(entry: RentalFolder) -> bool:
     """Whether another machine began it, so long ago that it will not go on."""
-    return not entry.record.maker.is_here and ledger.age_of(entry.record) > _ABROAD
+    return not entry.record.maker.is_here and rental_records.age_of(entry.record) > _ABROAD
 
 
-def _is_late(entry: Entry) -> bool:
+def _is_late(entry: RentalFolder) -> bool:
     """Whether its machines should have ended; a clock that was set is not to end what is in use."""
     deadline = entry.record.deadline
     is_over = deadline is not None and time.time() > deadline + _LATE
     return is_over and not entry.record.maker.may_live
 
 
-def _view(entry: Entry) -> tuple[str | None, str | None]:
+def _view(entry: RentalFolder) -> tuple[str | None, str | None]:
     return entry.record.profile, entry.record.endpoint
 
 
 # ── what no record has ──────────────────────────────────────────────────────────────────
 
 
-async def _look_in(cloud: Cloud, place: Used, found: Found) -> None:
+async def _look_in(cloud: AWSClient, place: UsedRegion, found: SweepReport) -> None:
     """End what is marked as ours in a region, and has no record."""
     try:
         await _end_machines(cloud, place.region, found)
         await _end_groups(cloud, place.region, found)
-    except AWSFault as fault:
+    except AWSError as fault:
         found.left.append(f"what may be in {place.region} ({spell_fault(fault)})")
 
 
-async def _end_machines(cloud: Cloud, region: str, found: Found) -> None:
-    """End machines of ours that no record has. Raises `AWSFault`."""
+async def _end_machines(cloud: AWSClient, region: str, found: SweepReport) -> None:
+    """End machines of ours that no record has. Raises `AWSError`."""
     only = [
         tags.of_anybody(),
         {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
     ]
     said = await cloud.ask_all("DescribeInstances", region, Filters=only)
     # Read after that: a record is there before its machines are.
-    mine, known = ledger.owner(), ledger.pool_ids()
+    mine, known = rental_records.owner(), rental_records.pool_ids()
     lost: list[str] = []
-    for each in ending.instances_in(said):
+    for each in termination.instances_in(said):
         marks = tags.tags_in(each)
         name = str(each["InstanceId"])
         if marks.get(tags.OWNER) != mine:
@@ -167,23 +172,25 @@ async def _end_machines(cloud: Cloud, region: str, found: Found) -> None:
         found.machines += lost
 
 
-async def _end_groups(cloud: Cloud, region: str, found: Found) -> None:
-    """Remove groups of ours that no record has. Raises `AWSFault`."""
-    only = [{"Name": f"tag:{tags.OWNER}", "Values": [ledger.owner()]}]
+async def _end_groups(cloud: AWSClient, region: str, found: SweepReport) -> None:
+    """Remove groups of ours that no record has. Raises `AWSError`."""
+    only = [{"Name": f"tag:{tags.OWNER}", "Values": [rental_records.owner()]}]
     groups = await cloud.ask("DescribeSecurityGroups", region, Filters=only)
     there = [("group", each) for each in groups["SecurityGroups"]]
-    with contextlib.suppress(AWSFault):  # who may not use them has none
+    with contextlib.suppress(AWSError):  # who may not use them has none
         placed = await cloud.ask("DescribePlacementGroups", region, Filters=only)
         there += [("placement", each) for each in placed["PlacementGroups"]]
-    known = ledger.pool_ids()
+    known = rental_records.pool_ids()
     for kind, each in there:
         if tags.tags_in(each).get(tags.POOL) not in known:
             made = _made(kind, region, each)
-            if await ending.remove(cloud, made):
+            if await termination.remove(cloud, made):
                 found.others.append(made.name)
             else:
                 found.left.append(f"{made.kind} {made.name} ({region})")
 
 
-def _made(kind: str, region: str, said: dict[str, Any]) -> Made:
-    return Made("placement" if kind == "placement" else "group", region, str(said["GroupName"]))
+def _made(kind: str, region: str, said: dict[str, Any]) -> CreatedResource:
+    return CreatedResource(
+        "placement" if kind == "placement" else "group", region, str(said["GroupName"])
+    )

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from skyward_nb.providers.aws.ledger import Record
+from skyward_nb.providers.aws.rental_records import RentalRecord
 
 POOL = "skyward:pool"
 OWNER = "skyward:owner"
@@ -15,7 +15,7 @@ EXPIRES = "skyward:expires"
 _MOST = 256
 
 
-def tags_of(record: Record) -> list[dict[str, str]]:
+def tags_of(record: RentalRecord) -> list[dict[str, str]]:
     """The tags of what belongs to a pool, as EC2 takes them."""
     expires = spell_time(record.deadline) if record.deadline else "when nobody needs it"
     words = {
@@ -28,7 +28,7 @@ def tags_of(record: Record) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value[:_MOST]} for key, value in words.items()]
 
 
-def tagged(kinds: Sequence[str], record: Record) -> list[dict[str, Any]]:
+def tagged(kinds: Sequence[str], record: RentalRecord) -> list[dict[str, Any]]:
     """A `TagSpecifications` for these kinds of resources."""
     tags = tags_of(record)
     return [{"ResourceType": kind, "Tags": tags} for kind in kinds]

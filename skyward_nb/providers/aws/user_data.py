@@ -78,7 +78,7 @@ systemctl restart ssh 2> /dev/null || systemctl restart sshd
 
 
 @dataclass(frozen=True)
-class Lease:
+class LeaseTerms:
     """When a machine ends by itself, in seconds.
 
     `boot` for the first renewal, `idle` since the last one, `deadline` of its whole life (0: none),
@@ -97,7 +97,7 @@ class Lease:
         return LEASE, *(str(round(each)) for each in times), str(max(1, round(self.every)))
 
 
-def script_for(user: str, lease: Lease, *, authorized: str, private: str, public: str) -> str:
+def script_for(user: str, lease: LeaseTerms, *, authorized: str, private: str, public: str) -> str:
     """The script; keys are as OpenSSH writes them."""
     return _SCRIPT.format(
         user=shlex.quote(user),

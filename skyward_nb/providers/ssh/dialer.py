@@ -10,14 +10,14 @@ from typing import Any
 
 import asyncssh
 
-from skyward_nb.providers.ssh.faults import Unreachable
-from skyward_nb.providers.ssh.keys import keys_for
-from skyward_nb.providers.ssh.meaning import fault_of
-from skyward_nb.providers.ssh.proxy import Proxy, open_proxy
-from skyward_nb.providers.ssh.settings import Settings, settings_for
-from skyward_nb.providers.ssh.trust import HostKeys, algorithms, pin_file, read_known
+from skyward_nb.providers.ssh.error_translation import fault_of
+from skyward_nb.providers.ssh.host_keys import HostKeys, algorithms, pin_file, read_known
+from skyward_nb.providers.ssh.login_errors import Unreachable
+from skyward_nb.providers.ssh.private_keys import keys_for
+from skyward_nb.providers.ssh.proxy_command import ProxyCommand, open_proxy
+from skyward_nb.providers.ssh.settings import HostSettings, settings_for
 from skyward_nb.words.hosts import Host
-from skyward_nb.words.ssh import SSHAccess
+from skyward_nb.words.ssh_access import SSHAccess
 
 _AT_ONCE = 16
 LOGIN_LIMIT = 20.0
@@ -143,7 +143,7 @@ class Dialer:
     # ── one login ───────────────────────────────────────────────────────────────────────
 
     async def _login_in_turn(
-        self, settings: Settings, tunnel: asyncssh.SSHClientConnection | None, limit: float
+        self, settings: HostSettings, tunnel: asyncssh.SSHClientConnection | None, limit: float
     ) -> asyncssh.SSHClientConnection:
         """Log in; one that takes long holds up no others."""
         async with self._turn:
@@ -158,7 +158,7 @@ class Dialer:
         return await login
 
     async def _login(
-        self, settings: Settings, tunnel: asyncssh.SSHClientConnection | None, limit: float
+        self, settings: HostSettings, tunnel: asyncssh.SSHClientConnection | None, limit: float
     ) -> asyncssh.SSHClientConnection:
         if tunnel is not None or not settings.proxy:
             return await self._logged_in(settings, {"tunnel": tunnel}, limit)
@@ -182,7 +182,7 @@ class Dialer:
         return connection
 
     async def _logged_in(
-        self, settings: Settings, way: dict[str, Any], limit: float
+        self, settings: HostSettings, way: dict[str, Any], limit: float
     ) -> asyncssh.SSHClientConnection:
         loop = asyncio.get_running_loop()
         trust = self._access.trust
@@ -227,7 +227,7 @@ class Dialer:
         return connection
 
 
-async def _closed(proxy: Proxy, connection: asyncssh.SSHClientConnection) -> None:
+async def _closed(proxy: ProxyCommand, connection: asyncssh.SSHClientConnection) -> None:
     """Once a connection is over, nobody needs the command that opened its way."""
     await connection.wait_closed()
     await proxy.close()

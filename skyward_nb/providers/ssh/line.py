@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import asyncssh
 
-from skyward_nb.bootstrap.shell import (
+from skyward_nb.bootstrap.remote_shell import (
     LINE,
     NotOffered,
-    Ran,
+    ScriptResult,
     Serve,
     ShellGone,
     spoken,
@@ -28,11 +28,11 @@ from skyward_nb.bootstrap.shell import (
     untold,
 )
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
-from skyward_nb.providers.ssh.direct import Direct, direct
-from skyward_nb.providers.ssh.faults import LoginRefused, UnknownKey, Unreachable
-from skyward_nb.providers.ssh.lanes import Lanes
-from skyward_nb.providers.ssh.offer import offered_at
-from skyward_nb.providers.ssh.stream import Gate, forward, whole
+from skyward_nb.providers.ssh.extra_connections import ExtraConnections
+from skyward_nb.providers.ssh.login_errors import LoginRefused, UnknownKey, Unreachable
+from skyward_nb.providers.ssh.remote_forward import offered_at
+from skyward_nb.providers.ssh.stream import BulkGate, forward, whole
+from skyward_nb.providers.ssh.value_channel import ValueChannel, direct
 from skyward_nb.words.hosts import Host
 
 T = TypeVar("T")
@@ -48,15 +48,15 @@ _MOST_FREED = 3.0
 
 
 class HostLine:
-    """A `bootstrap.shell.Shell` of a host, and streams to sockets there."""
+    """A `bootstrap.remote_shell.Shell` of a host, and streams to sockets there."""
 
     def __init__(self, host: Host, dialer: Dialer) -> None:
         self.host = host
         self.name: str = str(host)
         self._dialer = dialer
         self._connection: asyncssh.SSHClientConnection | None = None
-        self._gate: Gate | None = None
-        self._lanes: Lanes | None = None
+        self._gate: BulkGate | None = None
+        self._lanes: ExtraConnections | None = None
         self._dialing = asyncio.Lock()
         self._session = asyncio.Lock()
         self._is_closed = False
@@ -93,17 +93,17 @@ class HostLine:
                 raise Unreachable(self.name, "it was let go")
             self._connection, took = await self._dialed(again=again)
             self.number += 1
-            self._gate = Gate(self._connection)
+            self._gate = BulkGate(self._connection)
             # Where the way leads over another host it is as long and as wide as that one's. A login
             # that takes long may want a person: a touch, say.
             is_alone = took > _QUICK or self._gate.is_tunnelled
             before = self._lanes
-            self._lanes = Lanes(self._gate, None if is_alone else self._dialed_beside)
+            self._lanes = ExtraConnections(self._gate, None if is_alone else self._dialed_beside)
             if before is not None:
                 await before.close()
             return self._connection
 
-    async def _dialed_beside(self, path: str) -> Gate:
+    async def _dialed_beside(self, path: str) -> BulkGate:
         """One more connection, if it leads to the folder of that path; raises `Unreachable`.
 
         Behind one name may be several machines.
@@ -115,7 +115,7 @@ class HostLine:
                     self.run(_mark(path)), self._ran_on(connection, _mark(path))
                 )
             if first.out == found.out and not first.code:
-                return Gate(connection)
+                return BulkGate(connection)
             why = "another machine answers there now and then"
         except (asyncssh.Error, OSError, ShellGone, AttributeError) as error:
             # OSError, as of a time that is over; without the attribute it has hung up at once.
@@ -126,7 +126,7 @@ class HostLine:
         connection.abort()
         raise Unreachable(self.name, why)
 
-    async def _ran_on(self, connection: asyncssh.SSHClientConnection, script: str) -> Ran:
+    async def _ran_on(self, connection: asyncssh.SSHClientConnection, script: str) -> ScriptResult:
         process = await connection.create_process(
             LINE, encoding=None, request_pty=False, x11_forwarding=False
         )
@@ -197,7 +197,7 @@ class HostLine:
         lanes = await self._there(over)
         return await self._opened(lanes.first, lambda gate: forward(gate, path))
 
-    async def way(self, path: str, *, over: int | None = None) -> Direct:
+    async def way(self, path: str, *, over: int | None = None) -> ValueChannel:
         """A way for values to a unix socket there; otherwise as `stream`.
 
         Where the host is far, several ways go over connections of their own.
@@ -214,7 +214,7 @@ class HostLine:
         lanes.answered(time.monotonic() - began)
         return way
 
-    async def _there(self, over: int | None) -> Lanes:
+    async def _there(self, over: int | None) -> ExtraConnections:
         """The connections that there are, made anew if the first was lost; raises OSError."""
         await self._reached()
         if over is not None and over != self.number:
@@ -222,7 +222,9 @@ class HostLine:
         assert self._lanes is not None
         return self._lanes
 
-    async def _opened(self, gate: Gate, opening: Callable[[Gate], Coroutine[Any, Any, T]]) -> T:
+    async def _opened(
+        self, gate: BulkGate, opening: Callable[[BulkGate], Coroutine[Any, Any, T]]
+    ) -> T:
         try:
             return await gate.patiently(opening(gate))
         except TimeoutError as late:
@@ -269,7 +271,7 @@ class HostLine:
         data: bytes = b"",
         limit: float = 60.0,
         heard: Callable[[str], None] = unheard,
-    ) -> Ran:
+    ) -> ScriptResult:
         """Run a script of /bin/sh under umask 077, with `data` as its stdin.
 
         `heard` gets each line of stderr as it comes, without its end. Raises `ShellGone` when the
@@ -312,7 +314,7 @@ class HostLine:
         limit: float | None,
         heard: Callable[[str], None],
         told: Callable[[int], None],
-    ) -> Ran:
+    ) -> ScriptResult:
         connection = await self._ready()
         async with asyncio.timeout(limit), self._session:
             if connection is not self._connection:
@@ -391,7 +393,7 @@ async def _talk(
     parts: Iterable[bytes],
     heard: Callable[[str], None],
     told: Callable[[int], None],
-) -> Ran:
+) -> ScriptResult:
     lines: list[str] = []
 
     async def say() -> None:
@@ -424,7 +426,7 @@ async def _talk(
             await saying
     if process.returncode is None:
         raise ShellGone(f"{name}: the line was lost while a script ran")
-    return Ran(process.returncode, out, "".join(lines))
+    return ScriptResult(process.returncode, out, "".join(lines))
 
 
 def _failed(path: str, said: str) -> OSError:

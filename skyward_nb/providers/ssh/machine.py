@@ -15,13 +15,13 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from skyward_nb.bootstrap.environment import Environment
-from skyward_nb.bootstrap.shell import Ran, ShellGone
+from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
 from skyward_nb.providers.base import AgentGone
-from skyward_nb.providers.host import GONE, NOTE, Failed, Note, Started
-from skyward_nb.providers.ssh.direct import Direct
+from skyward_nb.providers.host import GONE, NOTE, AgentFailed, AgentStarted, PoolNote
 from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.value_channel import ValueChannel
 from skyward_nb.store.remote_store import RemoteStore
-from skyward_nb.system import logins
+from skyward_nb.system import login_environment
 from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")
@@ -114,12 +114,12 @@ class SSHMachine:
                 self._pool, f"no agent was started on {self.name}: {_why(error)}"
             ) from error
         try:
-            answer = msgspec.json.decode(_said(ran)[0], type=Started | Failed)
+            answer = msgspec.json.decode(_said(ran)[0], type=AgentStarted | AgentFailed)
         except msgspec.MsgspecError:
             detail = ran.err.strip() or ran.out.decode(errors="replace")
             why = f"no agent was started on {self.name}: its Python ended with status {ran.code}"
             raise StartError(self._pool, why, detail[-_LAST_WORDS:]) from None
-        if isinstance(answer, Failed):
+        if isinstance(answer, AgentFailed):
             raise StartError(self._pool, f"{self.name}: {answer.message}", answer.detail)
         self._runtime = answer.runtime
         self._found_over = self._line.number
@@ -202,13 +202,13 @@ class SSHMachine:
             raise ConnectionError(f"it did not say where the pool is: {ran.err.strip()}")
         if self._environment is None:
             try:
-                note = msgspec.json.decode(text, type=Note)
+                note = msgspec.json.decode(text, type=PoolNote)
             except msgspec.MsgspecError:
                 raise AgentGone from None
             self._environment = Environment(note.python, note.package, "")
         self._runtime = folder.decode()
 
-    def values(self) -> Direct:
+    def values(self) -> ValueChannel:
         """A way to the agent's service of values; from any thread but the loop's.
 
         Raises `AgentGone`, and OSError where the host cannot be reached now.
@@ -277,13 +277,13 @@ class SSHMachine:
             stacklevel=2,
         )
 
-    async def _host(self, words: list[str], limit: float) -> Ran:
+    async def _host(self, words: list[str], limit: float) -> ScriptResult:
         """Have the host's Python do something."""
         assert self._environment is not None
         # Of the folder that one logs in to, in which ranks are, nothing is imported.
         command = [self._environment.python, "-P", "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
-        login = f'{logins.FOLDER}="$HOME" {logins.UMASK}="$login_umask"'
+        login = f'{login_environment.FOLDER}="$HOME" {login_environment.UMASK}="$login_umask"'
         own = "".join(f"{key}={shlex.quote(value)} " for key, value in self.variables.items())
         # In a folder of which nothing is imported.
         script = f"cd /; {own}{login} PYTHONPATH={path} exec {shlex.join(command)}"
@@ -298,7 +298,7 @@ def _why(error: Exception) -> str:
     return str(error) or "it did not answer in time"
 
 
-def _said(ran: Ran) -> tuple[bytes, bytes]:
+def _said(ran: ScriptResult) -> tuple[bytes, bytes]:
     """The line of JSON in what a host said, and the one before.
 
     Files of its login shell may say something before, and what these started, after that.

@@ -19,18 +19,18 @@ class SSHProvider:
 
     def check(self, spec: PoolSpec) -> None:
         """Raise `OptionError` for an image that no host could have."""
-        from skyward_nb.bootstrap.needs import check_minor
+        from skyward_nb.bootstrap.requirements import check_minor
 
         check_minor(spec.image)
 
     async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine, ...]:
         """Log in to hosts and make them ready; raises `HostError` with what hinders each."""
-        from skyward_nb.providers.ssh.readying import acquire
+        from skyward_nb.providers.ssh.host_setup import acquire
 
         return await acquire(spec, pool_id, tell)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[SSHMachine, ...]:
         """The machines of a pool that was made before; whether they are there, reaching them tells."""
-        from skyward_nb.providers.ssh.readying import find
+        from skyward_nb.providers.ssh.host_setup import find
 
         return find(spec, pool_id)

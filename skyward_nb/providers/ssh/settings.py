@@ -12,11 +12,11 @@ from typing import Any, cast
 from asyncssh import ConfigParseError
 
 from skyward_nb.compat.asyncssh_private import Config, read_config
-from skyward_nb.providers.ssh.faults import Unreachable
-from skyward_nb.providers.ssh.trust import Place, known_files
+from skyward_nb.providers.ssh.host_keys import HostKeyAddress, known_files
+from skyward_nb.providers.ssh.login_errors import Unreachable
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import Host, parse_host
-from skyward_nb.words.ssh import SSHAccess
+from skyward_nb.words.ssh_access import SSHAccess
 
 _USER_CONFIG = "~/.ssh/config"
 _GLOBAL_CONFIG = "/etc/ssh/ssh_config"
@@ -24,7 +24,7 @@ _STANDARD_PORT = 22
 
 
 @dataclass(frozen=True)
-class Settings:
+class HostSettings:
     """How one host is logged in to; `jumps` are the hosts on the way, the first one first.
 
     `files` are those of config that say so, `identities` the private keys that are named;
@@ -33,7 +33,7 @@ class Settings:
 
     host: Host
     files: tuple[str, ...]
-    place: Place
+    place: HostKeyAddress
     user: str
     jumps: tuple[Host, ...] = ()
     known: tuple[Path, ...] = ()
@@ -48,7 +48,7 @@ class Settings:
     """Words of config that have a value."""
 
 
-def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Settings:
+def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> HostSettings:
     """Read what there is to know of a host; raises `Unreachable` for config that cannot be read.
 
     What the spec says counts for its hosts, and not for those on the way there.
@@ -73,7 +73,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Set
     if paths:
         # asyncssh would give up at the first one that is not there; ssh goes on.
         named["client_keys"] = [path for path in paths if Path(path).is_file()]
-    return Settings(
+    return HostSettings(
         host=host,
         files=files,
         place=_place(access, config, host, user, port, key),
@@ -115,13 +115,13 @@ def _place(
     user: str | None,
     port: int | None,
     key: str | None,
-) -> Place:
+) -> HostKeyAddress:
     words = ["ssh"]
     words += ["-F", access.config] if access.config else []
     words += ["-i", key] if key else []
     words += ["-p", str(port)] if port else []
     words += [f"{user}@{host.name}" if user else host.name]
-    return Place(
+    return HostKeyAddress(
         host=str(host),
         name=str(config.get("HostKeyAlias") or config.get("Hostname", host.name)),
         port=int(cast(int, config.get("Port", _STANDARD_PORT))),

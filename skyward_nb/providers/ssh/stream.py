@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import asyncssh
 
 from skyward_nb.compat.asyncssh_private import heed_transport, is_tunnelled, transport_of
-from skyward_nb.protocol.commands import Beat
+from skyward_nb.protocol.commands import Heartbeat
 from skyward_nb.protocol.frames import frame
 from skyward_nb.providers.ssh.packets import Packets, Viewer, packets_of
 
@@ -34,14 +34,14 @@ _HEAD = 4
 _BEAT = 5.0
 _SOON = 0.5
 _MISSED = 4
-_BEAT_FRAME = frame(Beat(_MISSED * _BEAT))
+_BEAT_FRAME = frame(Heartbeat(_MISSED * _BEAT))
 
 
 def _left(_opened: object) -> None:
     """Leave what was opened to itself."""
 
 
-class Waiting(Protocol):
+class GateWaiter(Protocol):
     """What waits for a gate to be open."""
 
     def go_on(self) -> None:
@@ -49,7 +49,7 @@ class Waiting(Protocol):
         ...
 
 
-class Gate:
+class BulkGate:
     """Whether a connection takes bulk in now: shut while more than a little waits to be sent.
 
     `heard` is when something last came over it, by the loop's clock.
@@ -60,7 +60,7 @@ class Gate:
         self.is_open: bool = True
         self._clock = asyncio.get_running_loop().time
         self.heard: float = self._clock()
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[GateWaiter] = deque()
         self._take = heed_transport(connection, full=self._shut, room=self._reopen, came=self._hear)
         transport_of(connection).set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
         self.is_tunnelled: bool = is_tunnelled(connection)
@@ -68,7 +68,7 @@ class Gate:
         if self.packets is not None:
             self.packets.begin()
 
-    def wait(self, stream: Waiting) -> None:
+    def wait(self, stream: GateWaiter) -> None:
         """Have a stream go on when there is room again."""
         self._waiting.append(stream)
 
@@ -105,10 +105,10 @@ class Gate:
             self._waiting.popleft().go_on()
 
 
-class Stream(Viewer):
+class ChannelRelay(Viewer):
     """Moves bytes between a channel of an SSH connection and `end`; what is `bulk` waits at the gate."""
 
-    def __init__(self, end: socket.socket, gate: Gate, *, bulk: bool = True) -> None:
+    def __init__(self, end: socket.socket, gate: BulkGate, *, bulk: bool = True) -> None:
         super().__init__(gate.packets)
         self._end = end
         self._gate = gate if bulk else None
@@ -265,13 +265,13 @@ class Stream(Viewer):
         self._end.close()
 
 
-class Beating(Stream):
+class HeartbeatRelay(ChannelRelay):
     """A stream of frames on which the host's end hears a beat now and then, between two of them.
 
     So it knows when this end cannot be reached any more, which sshd would find out after hours.
     """
 
-    def __init__(self, end: socket.socket, gate: Gate) -> None:
+    def __init__(self, end: socket.socket, gate: BulkGate) -> None:
         super().__init__(end, gate, bulk=False)
         self._head = b""
         self._rest = 0
@@ -324,7 +324,7 @@ async def whole(opening: Awaitable[T], undo: Callable[[T], object] = _left) -> T
         raise
 
 
-async def forward(gate: Gate, path: str) -> socket.socket:
+async def forward(gate: BulkGate, path: str) -> socket.socket:
     """A stream of frames to the unix socket at `path` on the host.
 
     Raises `asyncssh.ChannelOpenError` where nobody takes it there.
@@ -333,7 +333,7 @@ async def forward(gate: Gate, path: str) -> socket.socket:
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
     theirs.setblocking(False)
-    stream = Beating(theirs, gate)
+    stream = HeartbeatRelay(theirs, gate)
 
     async def opened() -> None:
         try:

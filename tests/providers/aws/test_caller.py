@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from skyward_nb.providers.aws import network
-from skyward_nb.providers.aws.failures import AWSFault
+from skyward_nb.providers.aws.api_errors import AWSError
 
 
 def callers():
@@ -55,7 +55,7 @@ def test_a_variable_says_it(monkeypatch, said, networks):
 @pytest.mark.parametrize("said", ["", "me", "198.51.100.7/8", "198.51.100.7,"])
 def test_a_variable_that_says_nothing_is_told(monkeypatch, said):
     monkeypatch.setenv("SKYWARD_CALLER", said)
-    with pytest.raises(AWSFault, match="is no address of this machine") as caught:
+    with pytest.raises(AWSError, match="is no address of this machine") as caught:
         callers()
     assert caught.value.code == "NoCallerAddress" and repr(said) in caught.value.message
 
@@ -91,7 +91,7 @@ def test_a_service_says_it(asked, said, network):
 def test_a_service_that_answers_something_else_lets_nobody_in(asked, said, status):
     with service(said, status) as url:
         asked(url)
-        with pytest.raises(AWSFault, match=r"SKYWARD_CALLER=1\.2\.3\.4 does") as caught:
+        with pytest.raises(AWSError, match=r"SKYWARD_CALLER=1\.2\.3\.4 does") as caught:
             callers()
     assert caught.value.code == "NoCallerAddress"
 
@@ -101,11 +101,11 @@ def test_a_service_that_is_not_there_is_told(asked):
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}/"
         asked(url)
-        with pytest.raises(AWSFault, match=r"does not say .* SKYWARD_CALLER=1\.2\.3\.4 does"):
+        with pytest.raises(AWSError, match=r"does not say .* SKYWARD_CALLER=1\.2\.3\.4 does"):
             callers()
 
 
 def test_who_could_change_the_answer_is_not_asked(asked):
     asked("http://checkip.example.com/")
-    with pytest.raises(AWSFault, match="it is not asked over https"):
+    with pytest.raises(AWSError, match="it is not asked over https"):
         callers()

@@ -10,8 +10,8 @@ import pytest
 from waiting import until
 
 from skyward_nb.providers.aws import user_data
-from skyward_nb.providers.aws.keys import new_pair
-from skyward_nb.providers.aws.user_data import Lease, script_for
+from skyward_nb.providers.aws.key_pairs import new_pair
+from skyward_nb.providers.aws.user_data import LeaseTerms, script_for
 
 SCRIPT = Path(user_data.__file__).with_name("deadman.sh")
 
@@ -101,7 +101,7 @@ def test_a_timer_that_is_started_again_goes_on(timer):
 
 
 def test_what_a_machine_is_told_has_room():
-    script = told(Lease(1800, 600, 14400))
+    script = told(LeaseTerms(1800, 600, 14400))
     assert len(script) < user_data.MOST / 2
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)
     unit = script[script.index("[Unit]") : script.index("[Service]")]
@@ -122,13 +122,13 @@ def told(lease):
 def test_each_shell_can_read_what_a_machine_is_told(shell):
     if not shutil.which(shell):
         pytest.skip(f"there is no {shell} here")
-    for script in (told(Lease(1800, 600)), SCRIPT.read_text()):
+    for script in (told(LeaseTerms(1800, 600)), SCRIPT.read_text()):
         subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze here")
 def test_systemd_takes_the_service_of_the_timer(tmp_path):
-    script = told(Lease(1800, 600, 14400))
+    script = told(LeaseTerms(1800, 600, 14400))
     head, _, rest = script.partition("skyward-deadman.service <<'END_OF_UNIT'\n")
     assert head.rstrip().endswith("cat > /etc/systemd/system/"), "it is written for systemd alone"
     unit = tmp_path / "skyward-deadman.service"
@@ -145,7 +145,7 @@ def test_systemd_takes_the_service_of_the_timer(tmp_path):
     assert "Unknown key" in str(verified()), "it would be seen"
     words = unit.read_text().partition("ExecStart=")[2].splitlines()[0].split()
     assert words[:2] == ["/bin/sh", f"{user_data.STATE}/deadman.sh"]
-    assert tuple(words[2:]) == Lease(1800, 600, 14400).words
+    assert tuple(words[2:]) == LeaseTerms(1800, 600, 14400).words
 
 
 def test_the_timer_that_is_sent_is_the_timer(timer, tmp_path):

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from skyward_nb.providers.aws.failures import AWSFault, NextStep, spell_fault, way_on
+from skyward_nb.providers.aws.api_errors import AWSError, NextStep, spell_fault, way_on
 from skyward_nb.providers.aws.images import image_for
-from skyward_nb.words.aws import AWSAccess
+from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType
 
 KIND = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)
@@ -49,14 +49,14 @@ def test_who_logs_in_is_known_by_the_name(name, user):
 def test_an_image_of_another_architecture_is_said_to_be():
     assert found(Architecture="x86_64").ami == "ami-1"
     with pytest.raises(
-        AWSFault, match=r"ami=ami-1 is for arm64, and c6i.large is x86_64"
+        AWSError, match=r"ami=ami-1 is for arm64, and c6i.large is x86_64"
     ) as caught:
         found(Architecture="arm64")
     assert way_on(caught.value) is NextStep.TYPE
 
 
 def test_windows_is_refused_before_anything_is_launched():
-    with pytest.raises(AWSFault) as caught:
+    with pytest.raises(AWSError) as caught:
         found(Platform="windows")
     assert way_on(caught.value) is NextStep.STOP
     assert spell_fault(caught.value) == (

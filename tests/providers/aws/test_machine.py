@@ -5,10 +5,16 @@ import time
 
 import pytest
 
-from skyward_nb.providers.aws import ledger, network
-from skyward_nb.providers.aws.failures import AWSFault
-from skyward_nb.providers.aws.ledger import Attempt, Entry, Made, Maker, Record
+from skyward_nb.providers.aws import network, rental_records
+from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.machine import AWSMachine, Rental
+from skyward_nb.providers.aws.rental_records import (
+    CreatedResource,
+    LaunchAttempt,
+    MakerProcess,
+    RentalFolder,
+    RentalRecord,
+)
 from skyward_nb.providers.ssh.machine import SSHMachine
 
 
@@ -36,7 +42,7 @@ class Groups:
         assert (rule["FromPort"], rule["ToPort"]) == (22, 22)
         (address,) = [each["CidrIp"] for each in rule["IpRanges"]]
         if address in self.lets_in:
-            raise AWSFault("InvalidPermission.Duplicate", "", operation)
+            raise AWSError("InvalidPermission.Duplicate", "", operation)
         self.lets_in.add(address)
         return {}
 
@@ -45,14 +51,14 @@ class Groups:
 def pool(tmp_path, monkeypatch):
     """A machine of a pool that is up: whoever comes from an address that is not let in gets nowhere."""
     monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path / "state"))
-    entry = Entry.begin(
-        Record(
-            pool_id="default-abc", name="default", owner=ledger.owner(), maker=Maker.this(),
+    entry = RentalFolder.begin(
+        RentalRecord(
+            pool_id="default-abc", name="default", owner=rental_records.owner(), maker=MakerProcess.this(),
             created=time.time(), state="up",
         )
     )  # fmt: skip
-    entry.attempt(Attempt(token="t", region="us-east-1", zone="us-east-1a", type="c6i.large"))
-    entry.make(Made("group", "us-east-1", "sky-default-abc"))
+    entry.attempt(LaunchAttempt(token="t", region="us-east-1", zone="us-east-1a", type="c6i.large"))
+    entry.make(CreatedResource("group", "us-east-1", "sky-default-abc"))
     cloud = Groups("198.51.100.1/32")
 
     async def opened(self, name, opening):

@@ -5,9 +5,14 @@ import json
 from datetime import UTC, datetime
 
 from skyward_nb.providers.aws.cache import Cache
-from skyward_nb.providers.aws.described import list_prices_of, spot_prices_of, types_of, zones_of
 from skyward_nb.providers.aws.market import Market
-from skyward_nb.providers.aws.shipped import shipped_types
+from skyward_nb.providers.aws.price_table import shipped_types
+from skyward_nb.providers.aws.responses import (
+    list_prices_of,
+    spot_prices_of,
+    types_of,
+    zones_of,
+)
 
 TYPES = [each for each in shipped_types() if each.name in ("g6.xlarge", "g6.2xlarge")]
 

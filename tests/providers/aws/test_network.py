@@ -3,7 +3,7 @@
 import pytest
 
 from skyward_nb.providers.aws.network import cards_for
-from skyward_nb.providers.aws.shipped import shipped_types
+from skyward_nb.providers.aws.price_table import shipped_types
 
 KINDS = {each.name: each for each in shipped_types()}
 

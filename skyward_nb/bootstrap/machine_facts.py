@@ -1,0 +1,214 @@
+"""What a machine is, asked in one round trip: a script of any /bin/sh, and its answer read.
+
+It changes nothing there but for the folder that environments will lie in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from skyward_nb.bootstrap.remote_shell import Shell
+from skyward_nb.words.errors import HostNotReady, spell_size
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program of a machine: its version, and where it lies."""
+
+    version: str
+    path: str
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What a machine said of itself; sizes in bytes.
+
+    `libc` is such as `glibc 2.36`; `cache` a folder of the user's own, which may not exist where it
+    could not be made; `pythons` are CPythons and `uvs` are uv, those first that a person would get;
+    `gpus` are NVIDIA's names, `driver` the version of theirs.
+    """
+
+    system: str
+    machine: str
+    libc: str
+    user: str
+    uid: int
+    home: str
+    cache: str
+    shell: str
+    pythons: tuple[Tool, ...]
+    uvs: tuple[Tool, ...]
+    gpus: tuple[str, ...]
+    driver: str
+    cores: int
+    memory: int
+    shm_free: int
+    disk_free: int
+    lacks: tuple[str, ...]
+
+
+PROBE = r"""
+say() { printf '%s=%s\n' "$1" "$2"; }
+printf '\nsky=facts\n'
+if command -v nvidia-smi >/dev/null 2>&1; then
+  limit=$(command -v timeout) && limit="$limit 20"
+  ($limit nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null |
+    sed 's/^/gpu=/') &
+fi
+say system "$(uname -s)"
+say machine "$(uname -m)"
+libc=$(getconf GNU_LIBC_VERSION 2>/dev/null)
+[ -n "$libc" ] || libc=$(ldd --version 2>&1 | tr '\n' ' ' | sed -n 's/.*\(musl\).*Version \([0-9.]*\).*/\1 \2/p')
+say libc "$libc"
+say user "$(id -un 2>/dev/null)"
+say uid "$(id -u)"
+say home "$HOME"
+say shell "${SHELL:-}"
+cache=${SKYWARD_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/skyward_nb}
+say cache "$cache"
+mkdir -p "$cache" 2>/dev/null
+[ -d "$cache" ] && [ -w "$cache" ] && [ -O "$cache" ] || say lacks cache
+for tool in tar gzip mkdir mv rm df; do
+  command -v $tool >/dev/null 2>&1 || say lacks $tool
+done
+say cores "$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null)"
+say memory "$(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo 2>/dev/null)"
+room() { df -Pk "$1" 2>/dev/null | sed -n '2s/.* \([0-9][0-9]*\)  *[0-9]*%.*/\1/p'; }
+say shm "$(room /dev/shm)"
+at=$cache
+while [ ! -d "$at" ] && [ "$at" != / ] && [ -n "$at" ]; do at=$(dirname "$at"); done
+say disk "$(room "$at")"
+seen=:
+python() {
+  [ -x "$1" ] || return
+  real=$(readlink -f "$1" 2>/dev/null) || real=$1
+  case $seen in *":$real:"*) return ;; esac
+  seen=$seen$real:
+  found=$("$1" -S -E -c 'import sys
+if sys.implementation.name == "cpython" and not sys.abiflags and sys.maxsize > 2**32:
+    print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null </dev/null) || return
+  [ -n "$found" ] && say python "$found $1"
+}
+uv() {
+  [ -x "$1" ] || return
+  found=$("$1" --version 2>/dev/null </dev/null) || return
+  found=${found#uv }
+  say uv "${found%% *} $1"
+}
+for each in "$cache"/uv/*/uv; do uv "$each"; done
+places=$PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin:/usr/bin
+old=$IFS
+IFS=:
+set -f
+for folder in $places; do
+  IFS=$old
+  set +f
+  case $folder in '' | */shims) continue ;; esac
+  uv "$folder/uv"
+  for each in "$folder"/python3.[0-9] "$folder"/python3.[0-9][0-9] "$folder"/python3; do
+    python "$each"
+  done
+done
+IFS=$old
+set +f
+for folder in "$HOME"/.local/share/uv/python/cpython-3* "$HOME"/.pyenv/versions/3.* \
+  "$HOME"/miniforge3 "$HOME"/mambaforge "$HOME"/miniconda3 "$HOME"/anaconda3 /opt/conda; do
+  python "$folder/bin/python3"
+done
+wait
+say end facts
+"""
+
+_LIMIT = 60.0
+
+
+async def probe(shell: Shell) -> MachineFacts:
+    """Ask a machine what it is; raises `HostNotReady` for an answer that is none, and `ShellGone`."""
+    try:
+        ran = await shell.run(PROBE, limit=_LIMIT)
+    except TimeoutError:
+        raise HostNotReady(
+            shell.name,
+            f"it did not say within {_LIMIT:.0f} s what machine it is: a driver (nvidia-smi) or a disk "
+            "there may hang. Log in and see.",
+        ) from None
+    facts = read_facts(ran.out)
+    if facts is None:
+        raise HostNotReady(
+            shell.name,
+            "its /bin/sh did not say what machine it is. Logging in must give a shell that runs "
+            f"commands: see `ssh {shell.name} uname -a`.",
+            "\n".join([ran.out.decode(errors="replace").strip(), ran.err.strip()]).strip(),
+        )
+    return facts
+
+
+def read_facts(out: bytes) -> MachineFacts | None:
+    """The facts in an answer, whatever a login shell said before them; None where they are not whole."""
+    lines = out.decode(errors="replace").splitlines()
+    if "sky=facts" not in lines or "end=facts" not in lines:
+        return None
+    said: dict[str, list[str]] = {}
+    for line in lines[lines.index("sky=facts") + 1 : lines.index("end=facts")]:
+        name, _, value = line.partition("=")
+        said.setdefault(name, []).append(value)
+
+    def word(name: str) -> str:
+        return said.get(name, [""])[0]
+
+    gpus = [line.split(", ", 1) for line in said.get("gpu", ()) if ", " in line]
+    return MachineFacts(
+        system=word("system"),
+        machine=word("machine"),
+        libc=word("libc"),
+        user=word("user"),
+        uid=_number(word("uid")),
+        home=word("home"),
+        cache=word("cache"),
+        shell=word("shell"),
+        pythons=_tools(said.get("python", ())),
+        uvs=_tools(said.get("uv", ())),
+        gpus=tuple(name.strip() for _, name in gpus),
+        driver=gpus[0][0].strip() if gpus else "",
+        cores=_number(word("cores")) or 1,
+        memory=_number(word("memory")) * 1024,
+        shm_free=_number(word("shm")) * 1024,
+        disk_free=_number(word("disk")) * 1024,
+        lacks=tuple(said.get("lacks", ())),
+    )
+
+
+def described(facts: MachineFacts) -> Iterator[str]:
+    """What a machine is, in a few lines."""
+    yield (
+        f"{facts.system} {facts.machine}, {facts.libc or 'an unknown C library'}, {facts.cores} cores, "
+        f"{spell_size(facts.memory)} of memory"
+    )
+    yield f"user {facts.user} ({facts.uid}), shell {facts.shell or 'unknown'}, home {facts.home}"
+    for name, tools in (("Python", facts.pythons), ("uv", facts.uvs)):
+        found = ", ".join(f"{tool.version} ({tool.path})" for tool in tools)
+        yield f"{name} {found}" if found else f"no {name}"
+    driver = f", driver {facts.driver}" if facts.driver else ""
+    yield f"{spell_gpus(facts.gpus)}{driver}"
+    yield (
+        f"free: {spell_size(facts.disk_free)} for {facts.cache}, "
+        f"{spell_size(facts.shm_free)} in /dev/shm"
+    )
+    if facts.lacks:
+        yield f"it lacks {', '.join(facts.lacks)}"
+
+
+def spell_gpus(gpus: tuple[str, ...]) -> str:
+    """`2 × NVIDIA L4`."""
+    kinds = {gpu: gpus.count(gpu) for gpu in gpus}
+    return ", ".join(f"{count} × {gpu}" for gpu, count in kinds.items()) or "no GPU"
+
+
+def _tools(lines: Sequence[str]) -> tuple[Tool, ...]:
+    parts = (line.partition(" ") for line in lines)
+    return tuple(dict.fromkeys(Tool(version, path) for version, _, path in parts))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,114 @@
+"""What a machine could not do, as an error that says what to do next: its last words read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from skyward_nb.bootstrap.machine_facts import MachineFacts
+from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
+from skyward_nb.words.errors import HostNotReady, spell_size
+from skyward_nb.words.masking import masked_address
+
+_FULL = re.compile(
+    r"No space left on device|Disk quota exceeded|os error (28|122)\b", re.IGNORECASE
+)
+_UNREACHED = re.compile(
+    r"error sending request|dns error|tcp connect error|connection (refused|reset)|"
+    r"operation timed out|request failed after|network is unreachable|certificate",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(r"https?://[^\s)`'\"]+")
+_WRITTEN = re.compile(rb"^written=(\d+)", re.MULTILINE)
+_LINES = 12
+
+_SPACE = """
+df -Pk "$cache" | sed -n '2s/.* \\([0-9][0-9]*\\)  *[0-9]*%.*/free=\\1/p'
+du -sk "$cache" 2>/dev/null | sed 's/^\\([0-9]*\\).*/used=\\1/'
+"""
+
+
+_LEAST = 32 << 20
+"""Bytes that any environment takes, and more, also where its packages are there and only linked."""
+
+
+def check_room(host: str, facts: MachineFacts) -> None:
+    """Raise `HostNotReady` where no environment can be made, before any of it is sent or got."""
+    if 0 < facts.disk_free < _LEAST:
+        raise HostNotReady(
+            host,
+            f"there is no room for an environment: {spell_size(facts.disk_free)} is free for "
+            f"{facts.cache}. Make room, or name a folder on a larger disk there by the variable "
+            "SKYWARD_CACHE_DIR.",
+        )
+
+
+async def failure(
+    shell: Shell, facts: MachineFacts, ran: ScriptResult, what: str, no_way: str = ""
+) -> HostNotReady:
+    """The error for a script that failed; `what` is what did not come to be.
+
+    `no_way` says why what it does not reach cannot come over the line to it.
+    """
+    detail = last_words(ran.err)
+    if is_full(ran.err):
+        return HostNotReady(shell.name, await _full(shell, facts, ran, what), detail)
+    if address := unreached_address(ran.err):
+        return HostNotReady(shell.name, unreached(address, what, no_way), detail)
+    if is_unsolved(ran.err):
+        text = f"{what}: no versions of its packages fit together. Change Image(pip=[...])"
+        return HostNotReady(shell.name, text, detail)
+    return HostNotReady(shell.name, what, detail or f"exit status {ran.code}")
+
+
+def unreached_address(err: str) -> str:
+    """The address that was not reached, in what an installer said; "" where that is not what failed."""
+    found = _ADDRESS.search(err) if _UNREACHED.search(err) else None
+    return found.group() if found else ""
+
+
+def host_of(address: str) -> str:
+    """The host of an address."""
+    return address.split("/")[2].rpartition("@")[2]
+
+
+def unreached(address: str, what: str, no_way: str = "") -> str:
+    """What to do where a machine does not get to an address."""
+    nor = f", and nothing comes over this line: {no_way}" if no_way else ""
+    return (
+        f"{what}: it does not reach {host_of(address)}{nor}. Ways on: a mirror that it reaches, by "
+        'Image(env={"UV_DEFAULT_INDEX": "https://..."}), for Python itself UV_PYTHON_INSTALL_MIRROR; '
+        'a proxy, by Image(env={"HTTPS_PROXY": ...}); an environment that is there, by '
+        'Image(interpreter="/path/to/python").'
+    )
+
+
+def last_words(err: str) -> str:
+    """The end of what a script said, its addresses without passwords."""
+    lines = [line for line in masked_address(err).splitlines() if line.strip()]
+    return "\n".join(lines[-_LINES:])
+
+
+def is_full(err: str) -> bool:
+    """Whether a disk, or the part of it that this user may have, was full."""
+    return bool(_FULL.search(err))
+
+
+def is_unsolved(err: str) -> bool:
+    """Whether versions that fit together were looked for in vain."""
+    return "No solution found" in err
+
+
+async def _full(shell: Shell, facts: MachineFacts, ran: ScriptResult, what: str) -> str:
+    space = await shell.run(f"cache={shlex.quote(facts.cache)}\n{_SPACE}")
+    said = dict(line.split("=", 1) for line in space.out.decode().splitlines() if "=" in line)
+    free, used = (int(said.get(key) or 0) * 1024 for key in ("free", "used"))
+    written = _WRITTEN.search(ran.out)
+    size = int(written[1]) * 1024 if written else 0
+    took = f", and it takes more than the {spell_size(size)} that fitted" if size else ""
+    return (
+        f"{what}: the disk is full. {spell_size(free)} is free for {facts.cache} there{took}; what was "
+        f"begun is removed. Make room (earlier environments take {spell_size(used)}: rm -r "
+        f"{shlex.quote(facts.cache)}; `uv cache clean`), or put {facts.cache} on a larger disk by a "
+        "symbolic link."
+    )

@@ -1,0 +1,301 @@
+"""What each command does: a call of `reports`, and its answer printed, as lines or as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skyward_nb.cli.phrases import at_terminal
+from skyward_nb.options.option_table import ParsedOptions
+from skyward_nb.reports.found_pools import (
+    FoundPool,
+    choose,
+    forget,
+    forgotten,
+    others,
+    unanswered,
+)
+from skyward_nb.words.errors import OptionError, PoolError, spell_size
+from skyward_nb.words.offers import spell_dollars
+from skyward_nb.words.ranks import parse_ranks
+
+if TYPE_CHECKING:
+    from skyward_nb.logs.log_files import StoredRun
+
+_ANY_WORLD = 1 << 16
+
+
+def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
+    """Show the pools that are alive."""
+    from skyward_nb.reports.status import row_lines, row_of
+
+    name = _named(asked)
+    there = [
+        left for left in others(()) if name in (None, left.entry.spec.name, left.entry.pool_id)
+    ]
+    if name is not None and not there:
+        raise PoolError(name, f"no pool {name!r} is up")
+    rows = tuple(map(row_of, there))
+    if as_json:
+        from skyward_nb.cli.documents import Status, show
+
+        show(Status(rows))
+        return 0
+    for left, row in zip(there, rows, strict=True):
+        first, *rest = row_lines(row)
+        print(
+            first if left.handle(there) == row.name else f"{first} · pool={row.id}", *rest, sep="\n"
+        )
+    if not rows:
+        print("no pool is up")
+    return 0
+
+
+def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
+    """Show what ranks printed in a run, save it, or list the runs there are."""
+    from skyward_nb.reports.run_logs import (
+        find_run,
+        log_json,
+        print_log,
+        runs_of,
+        save_log,
+        spell_run,
+    )
+
+    options = asked.cell
+    pool = asked.pool.get("pool")
+    word = next(iter(asked.rest), "")
+    if "save" in options and as_json:
+        raise OptionError("save", "save= writes lines of text, and --json prints: take one of them")
+    if "node" in options:
+        return _nodes({**options, **({"run": word} if word else {})}, pool, as_json=as_json)
+    if word == "runs":
+        return _runs(runs_of(pool), as_json=as_json)
+    if word and "run" in options:
+        raise OptionError("run", f"{word} and run={options['run']}: name one run")
+    run = word or options.get("run", "")
+    ranks = parse_ranks("rank", options["rank"], _ANY_WORLD) if "rank" in options else None
+    kept = find_run(run, pool)
+    if "save" in options:
+        print(save_log(kept, ranks, Path(options["save"])))
+    elif as_json:
+        sys.stdout.writelines(log_json(kept, ranks, options.get("lines")))
+        print()
+    else:
+        if not run:
+            print(spell_run(kept, time.time()), file=sys.stderr)
+        print_log(kept, ranks, options.get("lines"), most=None)
+    return 0
+
+
+def _nodes(options: Mapping[str, Any], pool: str | None, *, as_json: bool) -> int:
+    """Show what was said of machines, or save it."""
+    from skyward_nb.reports import node_logs
+
+    node_logs.check_alone(options)
+    pool_id = node_logs.which_pool(pool)
+    fetch = functools.partial(node_logs.logs_elsewhere, pool_id)
+    found = node_logs.node_logs(pool_id, options["node"], fetch)
+    if "save" in options:
+        print(node_logs.save_nodes(found, Path(options["save"])))
+    elif as_json:
+        from skyward_nb.cli.documents import Nodes, show
+        from skyward_nb.reports.run_logs import last_lines
+
+        lines, left_out = last_lines(found.words, options.get("lines"), None)
+        show(Nodes(pool_id, dict(found.hosts), left_out, tuple(lines)))
+    else:
+        if found.words and pool != pool_id:
+            print(found.heading(time.time()), file=sys.stderr)
+        node_logs.print_nodes(found, options.get("lines"), most=None)
+    return 0
+
+
+def _runs(there: list[StoredRun], *, as_json: bool) -> int:
+    from skyward_nb.reports.run_logs import row_of, spell_run
+
+    if as_json:
+        from skyward_nb.cli.documents import Runs, show
+
+        show(Runs(tuple(map(row_of, there))))
+        return 0
+    now = time.time()
+    for kept in there:
+        print(f"{spell_run(kept, now)}, {spell_size(kept.size)}")
+    if not there:
+        print("there is no output of any run")
+    return 0
+
+
+def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
+    """Take pools down that nobody conducts; those that somebody does are told, and stay."""
+    from skyward_nb.cli.documents import Down, EndedPool, KeptPool, show
+    from skyward_nb.cli.pool_client import take_down
+
+    ended: list[EndedPool] = []
+    kept: list[KeptPool] = []
+    there = others(())
+    names = [*asked.rest, *([asked.pool["pool"]] if "pool" in asked.pool else [])]
+    for pool in filter(None, [forget(name, there) for name in names]):
+        entry = pool.entry
+        name, ranks = entry.spec.name, entry.spec.world_size
+        ended.append(EndedPool(name, entry.pool_id, ranks, may_run=pool.may_run))
+        names = [each for each in names if each not in (name, entry.pool_id)]
+        print(forgotten(pool), file=sys.stderr if as_json else sys.stdout)
+    for left in [] if ended and not names else _meant(names, there):
+        spec, pool_id = left.entry.spec, left.entry.pool_id
+        try:
+            if not left.is_free:
+                raise PoolError(spec.name, f"pool {spec.name!r} is {left.where()}: end it there")
+            pool = take_down(left, "skyward-nb down")
+        except PoolError as error:
+            kept.append(KeptPool(spec.name, pool_id, error.message))
+            print(f"skyward-nb: {error.message}", file=sys.stderr)
+            continue
+        bill = left.entry.bill
+        spent = bill.spent(time.time()) if bill is not None else None
+        ended.append(EndedPool(spec.name, pool_id, spec.world_size, spent, pool.closing.may_run))
+        if not as_json:
+            costs = f"; it has cost {spell_dollars(spent)}" if spent is not None else ""
+            print(f"pool {spec.name} is down: {pool.closing.spell_end()}{costs}")
+    if as_json:
+        show(Down(tuple(ended), tuple(kept)))
+    elif not ended and not kept:
+        print("no pool is up")
+    return 1 if kept or any(each.may_run for each in ended) else 0
+
+
+def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
+    """The pools to take down: those that are named, all, or the only one that is free."""
+    if names == ["all"]:
+        return there
+    if not names:
+        return [choose(None, "", there)] if there else []
+    chosen = [choose(name, "", there) for name in names]
+    return list({left.entry.pool_id: left for left in chosen}.values())
+
+
+def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
+    """Remove what pools that are gone have left."""
+    from skyward_nb.reports.cleanup import clean_up
+
+    swept = clean_up()
+    here, rented = swept.here, swept.rented
+    if as_json:
+        from skyward_nb.cli.documents import Sweep, show
+
+        found = (
+            (rented.machines, rented.others, rented.left, rented.foreign) if rented else [()] * 4
+        )
+        show(Sweep(here.folders, here.values, here.processes, *map(tuple, found)))
+    else:
+        print(swept)
+    for said in unanswered(others(())):
+        print(at_terminal(said), file=sys.stderr)
+    return 0
+
+
+def check(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
+    """Tell what a pool's ranks are and how they reach one another, or where those of runs are."""
+    from skyward_nb.cli.documents import Check, show
+
+    if asked.rest:
+        return _hang(asked, as_json=as_json)
+    from skyward_nb.cli.pool_client import no_frameworks, open_pool
+    from skyward_nb.options.defaults import defaults
+    from skyward_nb.reports.pool_check import survey, survey_lines
+    from skyward_nb.show.display import RunDisplay
+    from skyward_nb.show.log import LogCanvas
+
+    known = defaults(Path.cwd(), os.environ, {})
+    display = RunDisplay(LogCanvas(), "")
+    with open_pool(asked.pool, known, display, "skyward-nb check", no_frameworks) as there:
+        found = survey(there.pool.spec, there.ask)
+        if as_json:
+            *_, last = found
+            show(Check(there.pool.spec.name, last))
+        else:
+            for said in survey_lines(found):
+                print(at_terminal(said), flush=True)
+    return 0
+
+
+def _hang(asked: ParsedOptions, *, as_json: bool) -> int:
+    from skyward_nb.cli.documents import Hang, show
+    from skyward_nb.reports.hang_check import standing, standing_lines, subjects
+
+    if shaping := next((option for option in asked.pool if option != "pool"), ""):
+        raise OptionError(shaping, f"{shaping}= has no place here, only pool=")
+    found = [standing(None, each) for each in subjects((), asked.pool.get("pool"))]
+    if as_json:
+        show(Hang(tuple(found)))
+    else:
+        for said in standing_lines(found):
+            print(at_terminal(said))
+    return 0
+
+
+def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
+    """Run a script on every rank; the exit code is the script's."""
+    from skyward_nb.cli.pool_client import open_pool
+    from skyward_nb.cli.script import Script, run_script
+    from skyward_nb.options.cell_options import CellOptions
+    from skyward_nb.options.defaults import defaults, with_defaults
+    from skyward_nb.show.display import RunDisplay
+    from skyward_nb.show.log import LogCanvas
+
+    if not rest:
+        raise OptionError("script", "a script is missing: skyward-nb run [option ...] SCRIPT")
+    script = Script(Path(rest[0]), tuple(rest[1:]))
+    try:
+        script.check()
+    except SyntaxError as error:
+        sys.stderr.writelines(traceback.format_exception_only(error))
+        return 1
+    known = defaults(Path.cwd(), os.environ, {})
+    options = CellOptions.of(with_defaults(asked, known).cell)
+    # What ranks print goes to stderr beside a document: that alone is on stdout.
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        display = RunDisplay(LogCanvas(), "", quiet=options.quiet)
+
+        def frameworks() -> tuple[str, ...]:
+            chosen = script.frameworks()
+            display.change(notes=(str(chosen),))
+            return chosen.words
+
+        program = f"skyward-nb run {script.path.name}"
+        with open_pool(asked.pool, known, display, program, frameworks) as there:
+            end = run_script(there, script, options, display)
+    if end.traceback:
+        print(*end.traceback, sep="\n", file=sys.stderr)
+    if as_json:
+        from skyward_nb.cli.documents import show
+
+        show(end)
+    return end.exit_code
+
+
+def _named(asked: ParsedOptions) -> str | None:
+    """The pool that is named, by a word or by `pool=`."""
+    names = [*asked.rest, *([asked.pool["pool"]] if "pool" in asked.pool else [])]
+    if len(names) > 1:
+        raise OptionError("pool", f"{' and '.join(names)}: name one pool")
+    return names[0] if names else None
+
+
+DO: dict[str, Callable[[ParsedOptions, list[str], bool], int]] = {
+    "status": status,
+    "logs": logs,
+    "down": down,
+    "sweep": sweep,
+    "check": check,
+    "run": run,
+}
+"""By name, what does a command's work and returns its exit code."""

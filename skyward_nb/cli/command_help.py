@@ -1,0 +1,135 @@
+"""Help for the commands, made of the table of options and of the types of what `--json` prints."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from msgspec import inspect as types
+
+from skyward_nb.cli.command_table import COMMANDS, POOL
+from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Runs, Status, Sweep
+from skyward_nb.cli.script import ScriptEnd
+from skyward_nb.options.option_help import rows, usage
+from skyward_nb.options.option_table import BY_NAME
+from skyward_nb.words.errors import OptionError
+
+_WIDTH = 100
+_USAGE = """\
+usage: skyward-nb COMMAND [--json] [option ...]
+
+The pools of ranks that this user has on this machine, whoever made them: notebooks, scripts, this.
+"""
+_ENDS = """\
+`key=value` and `--key value` mean the same; flags stand alone. Defaults come from the user's file,
+from [tool.skyward] of the nearest pyproject.toml and from SKYWARD_* variables.
+
+With --json a command that could not do its work prints {"error": {"type": ..., "message": ...}}.
+
+exit codes: 0 done; 1 it failed; 2 the line is not understood; 130 interrupted. `run` ends with that
+of the script: what the rank that failed first gave to sys.exit, or 1 for an exception or a process
+that died."""
+_MORE = {
+    "run": """\
+The script runs as __main__ on every rank, with ARGs as its own, in this folder and with its own
+folder on sys.path. RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the rest are as
+torchrun sets them. What follows SCRIPT is the script's; `--` before it ends our options.
+
+With pool=NAME of a pool that is up the script runs there, in processes of its own, and the pool
+stays; else a pool is made and taken down after, or kept for `idle` with `keep`. An interrupt (also
+SIGTERM and SIGHUP) stops the script; a second one ends it at once.
+
+What ranks print goes to stdout and stderr, what is said of them to stderr; with --json all of that
+goes to stderr.""",
+    "check": """\
+With pool=NAME of a pool that is up and free that one is checked; else one of these options is made,
+checked and taken down. `check hang` looks at runs of all pools, or of pool=NAME, and disturbs none.""",
+    "down": """\
+NAME is a pool's name, or its id where several have that name. One that a kernel or a script uses
+just now stays: end it there. Without a name it is the only one that is free. Where machines may
+run on all the same, the exit code is 1.""",
+    "logs": """\
+RUN is a number as pictures and logs say it, or with its pool: default-3fa2b1/7. Without it, it is
+the run that printed last.
+
+node= is about machines instead: logins, what each is, every step of readying it, what uv and apt
+said, its agent. It is kept also where a pool did not come up; of a pool that is up the end of
+agent.log is fetched from each. They are named by the numbers of nodes or as hosts= had them; pool=
+takes a name or an id, else it is the newest pool.""",
+}
+_DOCUMENTS: dict[str, tuple[type, ...]] = {
+    "status": (Status,),
+    "logs": (Log, Nodes, Runs),
+    "down": (Down,),
+    "sweep": (Sweep,),
+    "check": (Check, Hang),
+    "run": (ScriptEnd,),
+}
+
+
+def help_text(command: str) -> str:
+    """The help of all, or of one command; raises `OptionError` for no command."""
+    if not command:
+        table = ((f"{name} {row.form}".strip(), row.help) for name, row in COMMANDS.items())
+        more = "skyward-nb COMMAND --help tells of its options, and of what --json prints."
+        return "\n".join([_USAGE, *rows(table), "", more, "", _ENDS])
+    if command not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        raise OptionError(command, f"there is no command {command!r}: there is {known}")
+    row = COMMANDS[command]
+    blocks = [
+        f"usage: skyward-nb {command} [--json] {row.form}".rstrip(),
+        f"{row.help[0].upper()}{row.help[1:]}.",
+    ]
+    blocks += [_MORE[command]] if command in _MORE else []
+    shapes = [name for name in row.takes if name in POOL and name != "pool"]
+    own = [name for name in row.takes if name not in shapes]
+    blocks += ["\n".join(["options", *_options(own)])] if own else []
+    blocks += ["\n".join(["options of a pool that is made", *_options(shapes)])] if shapes else []
+    documents = map(_told, _DOCUMENTS[command])
+    blocks.append("\n".join(["--json prints one document", *itertools.chain(*documents)]))
+    return "\n\n".join([*blocks, _ENDS])
+
+
+def _options(names: Iterable[str]) -> list[str]:
+    return rows((usage(BY_NAME[name]), BY_NAME[name].help) for name in names)
+
+
+def _told(document: type) -> Iterator[str]:
+    """What a document is, and its keys; those of what is in it stand below, by where they are."""
+    yield from _wrapped(_sentence(document), 2)
+    for path, keys, sentence in _keys(types.type_info(document), ""):
+        yield from _wrapped(f"{path}: {keys}" if path else keys, 4, 2)
+        if path:
+            yield from _wrapped(sentence, 8)
+
+
+def _keys(of: types.Type, path: str) -> Iterator[tuple[str, str, str]]:
+    """Where an object is in a document, its keys, and what it is; then those within it."""
+    match of:
+        case types.StructType(fields=fields) | types.DataclassType(fields=fields):
+            yield path, ", ".join(field.encode_name for field in fields), _sentence(of.cls)
+            for field in fields:
+                inner = f"{path}.{field.encode_name}" if path else field.encode_name
+                yield from _keys(field.type, inner)
+        case types.VarTupleType(item_type=item):
+            yield from _keys(item, f"{path}[]")
+        case types.DictType(value_type=value):
+            yield from _keys(value, f"{path}{{}}")
+        case types.UnionType(types=several):
+            for each in several:
+                yield from _keys(each, path)
+        case _:
+            return
+
+
+def _wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
+    first, rest = " " * indent, " " * (indent + hanging)
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=rest)
+
+
+def _sentence(document: type) -> str:
+    """A type's docstring in one line, as it stands for people who read JSON."""
+    return " ".join((inspect.getdoc(document) or "").replace("`", "").split())

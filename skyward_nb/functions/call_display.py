@@ -1,0 +1,209 @@
+"""Where what a pool's functions show goes: under the cell in a notebook, else as lines of text.
+
+In a notebook only its main thread draws. What runs in other threads there is drawn by the main
+thread when it waits for a future, or by the kernel's own loop between cells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+
+from IPython.core.getipython import get_ipython
+from IPython.core.interactiveshell import InteractiveShell
+
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Display, Event, Output
+from skyward_nb.show.canvas import Canvas
+from skyward_nb.show.canvas_choice import canvas_of
+from skyward_nb.show.display import RunDisplay
+from skyward_nb.show.pool_displays import PoolDisplays
+from skyward_nb.view.run_view import RunView
+
+
+class LaterCanvas:
+    """Draws on another canvas, from the main thread alone, and only the last view of those that came."""
+
+    waits = False
+
+    def __init__(self, canvas: Canvas, wake: Callable[[LaterCanvas], None]) -> None:
+        self.period: float = canvas.period
+        self._canvas = canvas
+        self._wake = wake
+        self._waiting: RunView | None = None
+        self._lock = threading.Lock()
+
+    def draw(self, view: RunView) -> None:
+        """Have a view drawn soon."""
+        with self._lock:
+            is_first, self._waiting = self._waiting is None, view
+        if is_first:
+            self._wake(self)
+
+    def output(self, event: Output | Display) -> None:
+        """Nothing: the view holds it."""
+
+    def draw_now(self) -> None:
+        """Draw what waits; in the main thread."""
+        with self._lock:
+            view, self._waiting = self._waiting, None
+        if view is not None:
+            self._canvas.draw(view)
+
+
+class CallDisplay:
+    """Shows the runs of one pool; from any thread."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._shell: InteractiveShell | None = get_ipython()
+        self._quiet = quiet
+        self._lock = threading.RLock()
+        self._pictures: PoolDisplays | None = None
+        self._about = ""
+        self._nodes: dict[int, int] = {}
+        self._later: deque[LaterCanvas] = deque()
+        """Those that have something to draw."""
+        self._behind = 0
+        self._loop = _kernel_loop(self._shell)
+
+    @property
+    def number(self) -> int:
+        """The number of the cell that runs, or 0."""
+        return self._shell.execution_count if self._shell is not None else 0
+
+    def open(self, pool: Pool) -> None:
+        """The pool is up."""
+        with self._lock:
+            self._pictures = PoolDisplays(pool, listens=self._loop is not None)
+            self.describe(pool)
+
+    def describe(self, pool: Pool) -> None:
+        """This is what the pool is now."""
+        self._about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
+        self._nodes = {info.rank: info.node for info in pool.infos}
+
+    def display(self, title: str) -> RunDisplay:
+        """A display for what begins now in this thread."""
+        canvas = canvas_of(self._shell)
+        if self._loop is not None and not _is_main():
+            canvas = LaterCanvas(canvas, self._draw_soon)
+        return RunDisplay(canvas, title, quiet=self._quiet, sparing=True)
+
+    def begin(
+        self,
+        pool: Pool,
+        display: RunDisplay,
+        ranks: tuple[int, ...],
+        title: str,
+        among: tuple[int, ...] = (),
+    ) -> Watch:
+        """A run is about to begin that this display shows; what is to hear its events.
+
+        It may be one of several `among` these ranks.
+        """
+        number = pool.next_run
+        with self._lock:
+            pictures = self._pictures
+            assert pictures is not None
+            if among and display.first_run:
+                display.again(ranks)
+            else:
+                run = f"{pool.pool_id}/{number}"
+                shown = among or ranks
+                display.running(
+                    shown,
+                    title,
+                    self._about,
+                    run=run,
+                    number=number,
+                    nodes=self._nodes,
+                    bill=pool.bill,
+                )
+                pictures.begin(display)
+
+        def watch(event: Event | None) -> None:
+            with self._lock:
+                pictures.give(display, event)
+
+        return watch
+
+    def end(self, display: RunDisplay, run: int | None = None) -> None:
+        """A run is over: what it printed, and what those before it did, is on disk."""
+        with self._lock:
+            if self._pictures is not None and (trouble := self._pictures.end(run)):
+                display.change(notes=(*display.view.notes, trouble))
+
+    @contextlib.contextmanager
+    def locked(self) -> Generator[None]:
+        """While inside, nothing else is shown."""
+        with self._lock:
+            yield
+
+    # ── a notebook's other threads ──────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def behind(self) -> Generator[None]:
+        """While inside, another thread than the kernel's listens to the pool."""
+        if self._loop is None or _is_main():
+            yield
+            return
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._behind += more
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the kernel is going
+                self._loop.call_soon_threadsafe(self._listen_or_rest)
+
+    def _listen_or_rest(self) -> None:
+        with self._lock:
+            if self._pictures is not None:
+                self._pictures.rest() if self._behind else self._pictures.listen()
+
+    def _draw_soon(self, canvas: LaterCanvas) -> None:
+        self._later.append(canvas)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.draw_later)
+
+    def draw_later(self) -> None:
+        """Draw what other threads have to show; in the main thread."""
+        if not _is_main():
+            return
+        with self._lock:
+            while self._later:
+                self._later.popleft().draw_now()
+
+    def look(self) -> None:
+        """Take notice of what came between runs; raises `PoolError` when the pool is gone.
+
+        Whoever listens to the pool may wait to show something: so this lock is not held meanwhile.
+        """
+        if self._pictures is not None:
+            self._pictures.look(self._lock)
+
+    def close(self) -> None:
+        """Nothing is shown any more."""
+        self.draw_later()
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _kernel_loop(shell: InteractiveShell | None) -> asyncio.AbstractEventLoop | None:
+    """The loop of the kernel that this is, if it is one."""
+    if shell is None or getattr(shell, "kernel", None) is None:
+        return None
+    with contextlib.suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return None

@@ -1,0 +1,87 @@
+"""Calls that go on side by side, for one thread: those that have ended wait until they are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from skyward_nb.functions.rank_slots import RankSlots
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.outcome import RunOutcome
+from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.run import ActiveRun
+from skyward_nb.words.errors import PoolError
+
+if TYPE_CHECKING:
+    from skyward_nb.functions.runner import Job
+
+Ended = tuple[int, "Job", RunOutcome]
+
+
+class ConcurrentCalls:
+    """The calls of one `run_each`; `going` on, or `ended` and not told of yet, by their numbers."""
+
+    def __init__(self, pool: Pool, slots: RankSlots, name: str) -> None:
+        self.name = name
+        self.ended: deque[Ended] = deque()
+        self._pool = pool
+        self._slots = slots
+        self._going: dict[ActiveRun, tuple[int, Job, Watch]] = {}
+
+    @property
+    def going(self) -> bool:
+        """Whether some still run."""
+        return bool(self._going)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that they are on."""
+        return tuple(rank for run in self._going for rank in run.state.ranks)
+
+    def begin(
+        self,
+        number: int,
+        job: Job,
+        ranks: tuple[int, ...],
+        begin: Callable[[contextlib.ExitStack], tuple[ActiveRun, Watch]],
+    ) -> None:
+        """Have a job begin on ranks that are taken for it."""
+        with contextlib.ExitStack() as calm:
+            try:
+                run, watch = begin(calm)
+            except BaseException:
+                self._slots.release(ranks)
+                raise
+            self._going[run] = number, job, watch
+        self.owned()
+
+    def owned(self) -> None:
+        """This thread alone goes on with them from now on."""
+        self._slots.held_by_this_thread(self.ranks)
+
+    def settle(self, _: float = 0) -> bool:
+        """Wait until one has ended, whose rank is free then; whether there was one."""
+        if not self._going:
+            return False
+        self._pool.runs.await_any(self._going, lambda run, event: self._going[run][2](event))
+        for run in [each for each in self._going if each.is_over]:
+            part = self._going.pop(run)
+            self.ended.append((part[0], part[1], self._finish(run, part)))
+        return True
+
+    def stop(self) -> None:
+        """End those that still run."""
+        for run in self._going:
+            if not (run.is_over or run.state.interrupts):
+                self._pool.interrupt(run.number)
+        while self._going:
+            with contextlib.suppress(PoolError):
+                self._finish(*self._going.popitem())
+
+    def _finish(self, run: ActiveRun, part: tuple[int, Job, Watch]) -> RunOutcome:
+        try:
+            return self._pool.finish(run, part[2])
+        finally:
+            self._slots.release(run.state.ranks)

@@ -1,0 +1,192 @@
+"""What decorators below `@sky.function` leave on a function: plugins that it uses, output that is shown.
+
+They change nothing of the function itself. Where it runs, `marks_of` tells of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from types import FunctionType
+from typing import Any, Literal, Never, TypeVar, cast, overload
+
+from skyward_nb.options.plugin_fields import fields_of
+from skyward_nb.plugins.choices import PluginChoice
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.info import InstanceInfo, as_seen
+from skyward_nb.words.units import near_words
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Only = Literal["all", "head", "none"] | int | Iterable[int] | Callable[[InstanceInfo], bool]
+"""Ranks whose output is shown: by a word, by number, or those for whose place a function says so."""
+
+_WORDS = ("all", "head", "none")
+_MARKS = "__sky_marks__"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Plugins that a function uses, and which ranks' output is shown: those that all of a stream name."""
+
+    uses: tuple[PluginChoice, ...] = ()
+    stdout: tuple[Only, ...] = ()
+    stderr: tuple[Only, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # They are for who sends the function: ranks get none, no token, and no predicate of them.
+        return tuple, ()
+
+
+def marks_of(fn: object) -> Marks:
+    """The marks of a function, as its decorators left them; empty where there are none."""
+    while isinstance(fn, functools.partial):  # a method, and the object it is called on
+        fn = fn.func
+    found = getattr(fn, _MARKS, None)
+    return found if isinstance(found, Marks) else Marks()
+
+
+def stdout(*bare: Never, only: Only) -> Callable[[F], F]:
+    """Show the standard output of some ranks alone: `only` of "head", of ranks, or of a predicate.
+
+    The predicate gets each rank's `InstanceInfo`. Stands below `@sky.function`, else raises TypeError;
+    `OptionError` for what names no ranks.
+    """
+    return _showing("stdout", bare, only)
+
+
+def stderr(*bare: Never, only: Only) -> Callable[[F], F]:
+    """Show the standard error of some ranks alone, as `stdout` does it for standard output."""
+    return _showing("stderr", bare, only)
+
+
+@overload
+def silent(fn: F, /) -> F: ...
+@overload
+def silent() -> Callable[[F], F]: ...
+def silent(fn: Any = None, /) -> Any:
+    """Show no output of a function; what it returns and raises comes as ever.
+
+    Stands below `@sky.function`, else raises TypeError.
+    """
+
+    def mark(fn: F) -> F:
+        marks = _marks_for("silent", fn)
+        return _put(
+            fn, replace(marks, stdout=(*marks.stdout, "none"), stderr=(*marks.stderr, "none"))
+        )
+
+    return mark if fn is None else mark(fn)
+
+
+def used_by(fn: F, name: str, choice: PluginChoice) -> F:
+    """Mark a function as using a plugin, for the decorator of this name.
+
+    Raises TypeError for what is no plain function, `OptionError` where two plugins contradict one another.
+    """
+    marks = _marks_for(name, fn)
+    uses = (*marks.uses, choice)
+    fields_of(uses)
+    return _put(fn, replace(marks, uses=uses))
+
+
+def shown(marks: Marks, infos: Iterable[InstanceInfo]) -> tuple[frozenset[int], frozenset[int]]:
+    """Of ranks at these places, those whose standard output is shown, and whose standard error.
+
+    Raises `OptionError` for a rank that the pool has not, and what a predicate raises.
+    """
+    places = tuple(infos)
+    return _shown("stdout", marks.stdout, places), _shown("stderr", marks.stderr, places)
+
+
+def _showing(stream: str, bare: tuple[object, ...], only: Any) -> Callable[[F], F]:
+    if bare:
+        raise TypeError(f'@sky.{stream} needs to know which ranks: @sky.{stream}(only="head")')
+    chosen = _checked(only)
+
+    def mark(fn: F) -> F:
+        marks = _marks_for(stream, fn)
+        return _put(fn, replace(marks, **{stream: (*getattr(marks, stream), chosen)}))
+
+    return mark
+
+
+def _marks_for(name: str, fn: object) -> Marks:
+    """The marks that are there already; raises TypeError for what is no plain function."""
+    if getattr(fn, "__sky_function__", False) is True:
+        raise TypeError(
+            f"@sky.{name} stands below @sky.function, next to the function itself:\n\n"
+            f"    @sky.function\n    @sky.{name}\n    def {_name_of(fn)}(...):"
+        )
+    if not isinstance(fn, FunctionType):
+        what = f"the class {_name_of(fn)}" if isinstance(fn, type) else f"a {type(fn).__name__}"
+        raise TypeError(f"@sky.{name} stands on a function, written with def, and this is {what}")
+    return marks_of(fn)
+
+
+def _name_of(fn: object) -> str:
+    name = getattr(fn, "__name__", "f")
+    return name if isinstance(name, str) else "f"
+
+
+def _put(fn: F, marks: Marks) -> F:
+    setattr(fn, _MARKS, marks)
+    return fn
+
+
+def _checked(only: Any) -> Only:
+    if isinstance(only, str):
+        if only not in _WORDS:
+            near = near_words(only, _WORDS) or ", or ranks, or a function of sky.InstanceInfo"
+            raise OptionError("only", f"only={only!r}: there is {', '.join(_WORDS)}{near}")
+        return only
+    if callable(only):
+        return cast("Only", only)
+    if not isinstance(only, Iterable):
+        return _rank(only, only)
+    return tuple(_rank(rank, only) for rank in only)
+
+
+def _rank(rank: Any, only: Any) -> int:
+    """A rank's number, of what was written."""
+    if not isinstance(rank, bool):
+        try:
+            number = operator.index(rank)
+        except TypeError:
+            number = -1
+        if number >= 0:
+            return number
+    raise OptionError(
+        "only",
+        f"only={only!r}: write 'head', ranks as in [0, 2], or a function of sky.InstanceInfo",
+    )
+
+
+def _shown(stream: str, said: Iterable[Only], infos: tuple[InstanceInfo, ...]) -> frozenset[int]:
+    ranks = {info.rank for info in infos}
+    for only in said:
+        if callable(only):
+            ranks &= {info.rank for info in infos if _holds(stream, only, info)}
+        elif not isinstance(only, str):
+            ranks &= _existing(only, infos)
+        elif only != "all":
+            ranks &= {0} if only == "head" else set()
+    return frozenset(ranks)
+
+
+def _existing(only: int | Iterable[int], infos: tuple[InstanceInfo, ...]) -> set[int]:
+    wanted = {only} if isinstance(only, int) else set(only)
+    world = infos[0].world_size if infos else 0
+    if infos and (beyond := sorted(rank for rank in wanted if rank >= world)):
+        raise OptionError("only", f"only={beyond[0]}: the pool has ranks 0 to {world - 1}")
+    return wanted
+
+
+def _holds(stream: str, only: Callable[[InstanceInfo], bool], info: InstanceInfo) -> bool:
+    try:
+        return bool(only(as_seen(info)))
+    except Exception as error:
+        error.add_note(f"in only= of @sky.{stream}, for rank {info.rank}")
+        raise

@@ -1,0 +1,132 @@
+"""Which ranks of a pool are free, and who is next: first come, first served."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
+
+
+class SlotDeadlock(Exception):
+    """Who would wait holds what it would wait for; `ranks` are those."""
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        self.ranks: frozenset[int] = frozenset(ranks)
+        super().__init__(self.ranks)
+
+
+class SlotsClosed(Exception):
+    """Nobody gets a rank any more."""
+
+
+class RankSlots:
+    """The ranks of a pool, by the node each is on."""
+
+    def __init__(self, nodes: Mapping[int, int]) -> None:
+        self._nodes = dict(nodes)
+        self._busy: dict[int, int | None] = {}
+        """Ranks that are taken, and the thread that alone can set them free, if it is one."""
+        self._resting: set[int] = set()
+        """Ranks that are taken by who waits until nothing runs."""
+        self._is_alone = False
+        self._is_closed = False
+        self._queue: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    def claim(self, ranks: Collection[int], *, all_of: bool = False) -> tuple[int, ...]:
+        """Take one of these ranks, the one on the least busy node, or all; waits for its turn.
+
+        Raises `SlotDeadlock` where this thread itself holds what it would wait for, and `SlotsClosed`.
+        """
+        ticket = object()
+        with self._changed:
+            self._queue.append(ticket)
+            try:
+                while True:
+                    self._check_open()
+                    if self._queue[0] is ticket and (found := self._choose(ranks, all_of)):
+                        self._busy.update(dict.fromkeys(found))
+                        return found
+                    self._check_not_stuck(ranks, all_of)
+                    self._changed.wait()
+            finally:
+                self._queue.remove(ticket)
+                self._changed.notify_all()
+
+    def try_claim(self, ranks: Collection[int]) -> tuple[int, ...]:
+        """Take one of these ranks if one is free and nobody waits before; none else."""
+        with self._changed:
+            found = () if self._queue else self._choose(ranks, False)
+            self._busy.update(dict.fromkeys(found))
+            return found
+
+    def release(self, ranks: Iterable[int]) -> None:
+        """Set ranks free."""
+        with self._changed:
+            for rank in ranks:
+                self._busy.pop(rank, None)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Send away who waits for ranks, and who comes for them from now on."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def held_by_this_thread(self, ranks: Iterable[int]) -> None:
+        """Only this thread will set these ranks free, by what it does next."""
+        with self._changed:
+            self._busy.update(dict.fromkeys(ranks, threading.get_ident()))
+            self._changed.notify_all()
+
+    @contextmanager
+    def alone(self, mine: Collection[int], is_needed: Callable[[], bool]) -> Generator[None]:
+        """While inside, nothing runs: whoever else has ranks waits for the same.
+
+        Waits for that as long as it `is_needed`. Raises what `claim` does.
+        """
+        if not is_needed():
+            yield
+            return
+        with self._changed:
+            self._resting |= set(mine)
+            self._changed.notify_all()
+            try:
+                while is_needed() and (self._is_alone or self._busy.keys() - self._resting):
+                    self._check_open()
+                    self._check_not_stuck(self._nodes.keys() - self._resting, True)
+                    self._changed.wait()
+                was_needed = is_needed()
+                self._is_alone |= was_needed
+            except BaseException:
+                self._resting -= set(mine)
+                raise
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._resting -= set(mine)
+                self._is_alone &= not was_needed
+                self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise SlotsClosed
+
+    def _choose(self, ranks: Collection[int], all_of: bool) -> tuple[int, ...]:
+        if all_of:
+            return () if self._busy.keys() & set(ranks) else tuple(sorted(ranks))
+        free = [rank for rank in ranks if rank not in self._busy]
+        if not free:
+            return ()
+        load: dict[int, int] = {}
+        for rank in self._busy:
+            load[self._nodes[rank]] = load.get(self._nodes[rank], 0) + 1
+        return (min(free, key=lambda rank: (load.get(self._nodes[rank], 0), rank)),)
+
+    def _check_not_stuck(self, ranks: Collection[int], all_of: bool) -> None:
+        me = threading.get_ident()
+        mine = [rank for rank in ranks if self._busy.get(rank) == me]
+        if mine and (all_of or len(mine) == len(set(ranks))):
+            raise SlotDeadlock(mine)

@@ -1,0 +1,253 @@
+"""Generators over the line: a rank's values as a generator here, and ours as one there."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from skyward_nb.functions.function import Function
+from skyward_nb.pickling.payload import Bundle, pack, unpack
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.run import ActiveRun
+from skyward_nb.protocol.commands import FeedValue, Resume
+from skyward_nb.protocol.events import Event, ValueWanted, Yielded
+from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.runtime.remote_generators import AHEAD, RemoteGenerator, heeds_what_is_sent
+from skyward_nb.words.errors import SkyError
+
+
+class Feeds:
+    """The generators among a call's arguments: they stay here, and ranks ask for their values."""
+
+    def __init__(self) -> None:
+        self._sources: list[Iterator[Any]] = []
+        self._for_rank: dict[int, list[Iterator[Any]]] = {}
+        self.error: BaseException | None = None
+        """What one of them raised."""
+        self._given: dict[tuple[int, int], str] = {}
+        """By rank and generator, what of it lies in the store: until the next one is asked for."""
+
+    def stand_in(self, value: object) -> object:
+        """What to send in the place of an argument."""
+        if not isinstance(value, Generator):
+            return value
+        self._sources.append(value)
+        return RemoteGenerator(len(self._sources) - 1)
+
+    def __bool__(self) -> bool:
+        return bool(self._sources)
+
+    def begin(self, ranks: Collection[int]) -> None:
+        """These ranks will ask; each gets all values."""
+        copies = [itertools.tee(source, len(ranks)) for source in self._sources]
+        self._for_rank = {
+            rank: [copy[place] for copy in copies] for place, rank in enumerate(ranks)
+        }
+
+    def feed(self, pool: Pool, event: ValueWanted) -> None:
+        """Give a rank the value that it wants; a generator that fails has the run stopped."""
+        before = self._given.pop((event.rank, event.stream), None)
+        if before is not None and before not in self._given.values():
+            pool.context.stores.of((event.rank,)).drop({before})
+        try:
+            with pool.lines.outside():
+                value = next(self._for_rank[event.rank][event.stream])
+            bundle = pack("a value of the generator", value)
+            packed = _stowed(pool, bundle, event.rank)
+            if packed.data is None:
+                self._given[event.rank, event.stream] = packed.digest
+        except StopIteration:
+            packed = None
+        except BaseException as error:  # noqa: BLE001 - a user's generator, or a person's interrupt
+            self.error = self.error or error
+            pool.interrupt(event.run)
+            return
+        pool.lines.send(FeedValue(event.run, (event.rank,), event.stream, packed))
+
+
+def _stowed(pool: Pool, what: Bundle, rank: int) -> Packed:
+    with pool.closing.reaching():
+        return what.stow(pool.context.stores.of((rank,)))
+
+
+class StreamRun:
+    """A run whose ranks yield values; each has its `RankStream`."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        run: ActiveRun,
+        watch: Watch,
+        function: Function[..., Any],
+        end: Callable[[], Mapping[int, Any]],
+        owned: Callable[[], None],
+    ) -> None:
+        self._pool = pool
+        self._run = run
+        self._watch = watch
+        self._end = end
+        self._ended: Mapping[int, Any] | None = None
+        self._error: BaseException | None = None
+        self._owned = owned
+        self.name: str = f"{function.name}()"
+        self.ranks: tuple[int, ...] = run.state.ranks
+        self.heeds: bool = _heeds(function.raw)
+        self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in run.state.ranks}
+        self.open: set[int] = set(run.state.ranks)
+
+    def next_of(self, rank: int) -> Any:
+        """The next value of a rank; StopIteration with what its generator returned, or what the run raised."""
+        queue = self.waiting[rank]
+        if not queue and not self._is_over:
+            self._owned()
+            self._pool.runs.await_any((self._run,), self._hear, lambda: self._is_there(rank))
+            self._end_if_over()
+        if queue:
+            return self._unpacked(rank, queue.popleft())
+        self.open.discard(rank)
+        if not self._run.is_over:
+            if self._ended_well(rank):  # the others go on
+                raise StopIteration(None)
+            self._pool.runs.await_any((self._run,), self._hear)
+        raise StopIteration(self.end().get(rank))
+
+    def settle(self, seconds: float) -> bool:
+        """Whether its ranks are free, or get free within so many seconds, without anybody taking values."""
+        if not self._is_over:
+            until = time.monotonic() + seconds
+            self._pool.runs.await_any((self._run,), self._hear, lambda: time.monotonic() > until)
+            self._end_if_over()
+        return self._is_over
+
+    def _end_if_over(self) -> None:
+        """Set its ranks free once all generators are at their end, whoever still takes their values."""
+        if self._run.is_over and not self._is_over:
+            with contextlib.suppress(BaseException):  # whoever comes to the end gets it
+                self.end()
+
+    def _ended_well(self, rank: int) -> bool:
+        """Whether a rank came to its generator's end; if it did not, the others are being stopped."""
+        end = self._run.state.done.get(rank)
+        return end is not None and end.failure is None and end.rejected is None
+
+    def _is_there(self, rank: int) -> bool:
+        return bool(self.waiting[rank]) or rank not in self._run.state.running
+
+    @property
+    def _is_over(self) -> bool:
+        return self._ended is not None or self._error is not None
+
+    def _hear(self, _: ActiveRun, event: Event | None) -> None:
+        if isinstance(event, Yielded):
+            self.waiting[event.rank].append(event.value)
+        else:
+            self._watch(event)
+
+    def _unpacked(self, rank: int, packed: Packed) -> Any:
+        store = self._pool.context.stores.of((rank,))
+        with self._pool.closing.reaching():
+            value = unpack(packed, store)
+        if packed.data is None:
+            store.drop({packed.digest})
+        return value
+
+    def stow(self, what: Bundle, rank: int) -> Packed:
+        """Put something where a rank finds it; raises `PoolError` where its machine has ended."""
+        return _stowed(self._pool, what, rank)
+
+    def end(self) -> Mapping[int, Any]:
+        """What the generators returned, once all are over; raises what the run raised."""
+        if self._error is not None:
+            raise self._error
+        if self._ended is None:
+            try:
+                self._ended = self._end()
+            except BaseException as error:
+                self._error = error
+                raise
+        return self._ended
+
+    def resume(self, rank: int, **what: Any) -> None:
+        """Have a rank's generator go on."""
+        if rank in self._run.state.running:
+            self._pool.lines.send(Resume(self._run.number, (rank,), **what))
+
+    def close(self, rank: int) -> None:
+        """Nobody wants more of a rank; once that is so of all, the run ends."""
+        if rank in self.open:
+            self.open.discard(rank)
+            with contextlib.suppress(SkyError):
+                self.resume(rank, count=0, closed=True)
+        if not self.open and not self._is_over:
+            self.end()
+
+
+def _heeds(function: Callable[..., Any]) -> bool:
+    if inspect.isasyncgenfunction(function):
+        return True
+    function = inspect.unwrap(getattr(function, "func", function))
+    return heeds_what_is_sent(function.__code__)
+
+
+class RankStream(Generator[Any, Any, Any]):
+    """The values of a rank's generator, as they come; `send`, `throw` and `close` reach it there."""
+
+    def __init__(self, run: StreamRun, rank: int) -> None:
+        self._run = run
+        self._rank = rank
+        self._taken = 0
+        self._begun = False
+        self._closed = False
+
+    def send(self, value: Any, /) -> Any:
+        """Go on with a value for its `yield`; the next value. TypeError where it heeds none."""
+        if value is not None and not self._run.heeds:
+            raise TypeError("this generator does nothing with what is sent to it")
+        if value is not None and not self._begun:
+            raise TypeError("can't send non-None value to a just-started generator")
+        sent = None
+        if value is not None:
+            sent = self._run.stow(pack("the value that is sent", value), self._rank)
+        return self._next(sent=sent)
+
+    def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None, /) -> Any:
+        """Raise an exception at its `yield`; the next value."""
+        error = (
+            kind if isinstance(kind, BaseException) else kind(*([] if value is None else [value]))
+        )
+        thrown = pack("the exception that is thrown", error.with_traceback(trace))
+        return self._next(thrown=self._run.stow(thrown, self._rank))
+
+    def _next(self, **what: Packed | None) -> Any:
+        if self._closed:
+            raise StopIteration
+        if self._begun and (self._run.heeds or what.get("thrown")):
+            self._run.resume(self._rank, count=1, **what)
+        elif self._taken >= AHEAD // 2:
+            self._run.resume(self._rank, count=self._taken)
+            self._taken = 0
+        self._begun = True
+        try:
+            value = self._run.next_of(self._rank)
+        except BaseException:
+            self._closed = True
+            raise
+        self._taken += 1
+        return value
+
+    def close(self) -> None:
+        """End it: the generator on the rank is closed, and its rank is free."""
+        if not self._closed:
+            self._closed = True
+            self._run.close(self._rank)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(BaseException):
+            self.close()

@@ -1,0 +1,195 @@
+"""A rank's second pair of hands: what must be done while its main thread is stuck in native code.
+
+A thread of its own waits on a socket of its own, one message a packet. It looks at where the main
+thread is, cuts its communication, and takes in the socket for the rendezvous of a new generation.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from skyward_nb.node.stack_pipe import OTHERS_END
+from skyward_nb.plugins.base import Plugin
+from skyward_nb.plugins.collectives import called_at, frames_of_thread, waits_in
+from skyward_nb.protocol.commands import (
+    Command,
+    CutCommunication,
+    Inspect,
+    MachineReclaimed,
+    Reserve,
+)
+from skyward_nb.protocol.events import CommunicationCut, Event
+from skyward_nb.protocol.frames import FrameError, command_frames
+from skyward_nb.runtime import preempt
+
+_LARGEST = 1 << 16
+_LOOKS = 4
+_BETWEEN_LOOKS = 0.01
+_MOST_FRAMES = 100
+_MOST_OF_THREADS = 7 << 15
+_FROM_ANYONE = {"work.wait", "store.get", "block_until_ready", "a computation of JAX"}
+"""What is known by a method's name alone, and so might be something else that is quick."""
+_STILL = 0.06
+_BUSY = 0.2
+_LISTENING = {"sleep", "acquire", "wait", "join", "select", "poll", "recv", "read", "waitpid"}
+"""What Python itself waits in, and an interrupt ends."""
+
+
+class ControlThread:
+    """Obeys `CutCommunication` and takes sockets, whatever the main thread does."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        stacks: int,
+        rank: int,
+        plugins: tuple[Plugin, ...],
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._socket = connection
+        self._stacks = stacks
+        self._rank = rank
+        self._plugins = plugins
+        self._emit = emit
+        self._main = threading.main_thread().ident or 0
+        self._arrived = threading.Condition()
+        self._rendezvous: tuple[int, int] | None = None
+        self._run: int | None = None
+        self._last = self._void = 0
+        self._cut_in: int | None = None
+        self._saw = ""
+        os.register_at_fork(after_in_child=connection.close)
+        threading.Thread(target=self._serve, name="skyward-rescue", daemon=True).start()
+
+    def begin(self, run: int) -> None:
+        """The main thread is in this run from now on."""
+        self._run = self._last = run
+
+    def end(self) -> None:
+        """The main thread is in no run."""
+        self._run = None
+
+    def begin_anew(self) -> None:
+        """There will be another group: what is to be cut for an earlier run is not that one."""
+        self._void = self._last
+
+    def was_cut(self, run: int) -> bool:
+        """Whether communication was cut while the main thread was in this run."""
+        return self._cut_in == run
+
+    def saw(self, run: int) -> str:
+        """The collective that the main thread waited in when it was cut in this run; or ""."""
+        return self._saw if self._cut_in == run else ""
+
+    def rendezvous(self, generation: int, patience: float) -> int:
+        """The socket that was sent for this generation, once it is here; TimeoutError without it."""
+        with self._arrived:
+            here = self._arrived.wait_for(
+                lambda: self._rendezvous is not None and self._rendezvous[0] == generation, patience
+            )
+            if not here or self._rendezvous is None:
+                raise TimeoutError("the socket for the rendezvous did not come")
+            descriptor = self._rendezvous[1]
+            self._rendezvous = None
+            return descriptor
+
+    def _serve(self) -> None:
+        # Signals are the main thread's, which sleeps on if another one takes them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(
+                    self._socket, _LARGEST, 1, socket.MSG_CMSG_CLOEXEC
+                )
+                if not data:
+                    return
+                for command in command_frames().feed(data):
+                    self._obey(command, descriptors)
+            except (OSError, FrameError):
+                return
+            for unused in descriptors:
+                os.close(unused)
+
+    def _obey(self, command: Command, descriptors: list[int]) -> None:
+        if isinstance(command, CutCommunication):
+            self._emit(self._answer(command))
+        elif isinstance(command, Inspect):
+            os.write(self._stacks, self._other_threads() + OTHERS_END)
+        elif isinstance(command, MachineReclaimed):
+            preempt.taken_back(command)
+        elif isinstance(command, Reserve) and descriptors:
+            with self._arrived:
+                if self._rendezvous is not None:
+                    os.close(self._rendezvous[1])
+                self._rendezvous = command.generation, descriptors.pop()
+                self._arrived.notify_all()
+
+    def _other_threads(self) -> bytes:
+        """Where the threads beside the main one are, in the words of `faulthandler`."""
+        frames = sys._current_frames()
+        blocks = [
+            _stack(ident, frame)
+            for ident, frame in frames.items()
+            if ident not in (self._main, threading.get_ident())
+        ]
+        return "".join(blocks).encode("ascii", "backslashreplace")[:_MOST_OF_THREADS]
+
+    def _answer(self, command: CutCommunication) -> CommunicationCut:
+        run = self._run
+        if run not in (None, command.run) or command.run <= self._void:
+            return CommunicationCut(command.run, self._rank)
+        waited_in = self._waits_in() or self._hidden_wait() if run is not None else ""
+        if run is not None and not waited_in:
+            return CommunicationCut(command.run, self._rank)
+        self._cut_in, self._saw = run, waited_in
+        cut = [plugin.cut() for plugin in self._plugins]
+        return CommunicationCut(command.run, self._rank, waited_in, any(cut))
+
+    def _waits_in(self) -> str:
+        """What the main thread waits in; what might be quick is looked at again."""
+        found = ""
+        seen: set[tuple[int, int]] = set()
+        for _ in range(_LOOKS):
+            frame = sys._current_frames().get(self._main)
+            found = waits_in(frames_of_thread(frame))
+            if found not in _FROM_ANYONE:
+                return found
+            seen.add(_where(frame))
+            if len(seen) > 1:
+                return ""
+            time.sleep(_BETWEEN_LOOKS)
+        return found
+
+    def _hidden_wait(self) -> str:
+        """What of a plugin the main thread may wait in unseen: it is interrupted, and stays.
+
+        It is at one place, in native code that does not listen, and nothing in this process computes.
+        """
+        hidden = next((plugin.hidden for plugin in self._plugins if plugin.hidden), "")
+        frame = sys._current_frames().get(self._main)
+        if not hidden or frame is None or called_at(frame.f_code, frame.f_lasti) in _LISTENING:
+            return ""
+        before, spent = _where(frame), time.process_time()
+        time.sleep(_STILL)
+        is_there = before == _where(sys._current_frames().get(self._main))
+        return hidden if is_there and time.process_time() - spent < _BUSY * _STILL else ""
+
+
+def _stack(ident: int, frame: FrameType | None) -> str:
+    lines = [f"Thread 0x{ident:016x} (most recent call first):"]
+    while frame is not None and len(lines) <= _MOST_FRAMES:
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}')
+        frame = frame.f_back
+    return "\n".join(lines) + "\n\n"
+
+
+def _where(frame: FrameType | None) -> tuple[int, int]:
+    return (id(frame), frame.f_lasti) if frame is not None else (0, 0)

@@ -1,0 +1,247 @@
+"""The agent's end of one rank: its socket, its two output pipes, its life as far as is known."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import fcntl
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import IO, Protocol
+
+from skyward_nb.node.stack_pipe import StackPipe
+from skyward_nb.node.unread_bytes import unread_here
+from skyward_nb.plugins.noise_filter import NoiseFilter
+from skyward_nb.protocol.commands import Inspect
+from skyward_nb.protocol.events import Output
+from skyward_nb.protocol.frames import Cutter, frame
+from skyward_nb.words.info import InstanceInfo
+
+_CHUNK = 1 << 16
+_PIPE_SIZE = 1 << 18
+_PAUSE = 0.02
+_PIPES = ("stdout", "stderr")
+_BUFFER = memoryview(bytearray(1 << 18))
+
+
+class RankListener(Protocol):
+    """Who is told what a rank says."""
+
+    def heard(self, frames: bytes) -> None:
+        """Whole frames of events of a rank, in order."""
+        ...
+
+    def hung_up(self, line: RankConnection) -> None:
+        """The rank's socket is closed and all it said was heard."""
+        ...
+
+
+class RankConnection(asyncio.BufferedProtocol):
+    """Reads what one rank says; what C code and children wrote comes before what it says."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, rank: int, generation: int, listener: RankListener
+    ) -> None:
+        self.rank = rank
+        self.place: InstanceInfo = InstanceInfo()
+        self.run: int = 0
+        self.generation = generation
+        self.pid: int | None = None
+        self.unborn_signal: int | None = None
+        self.asked_to_end = False
+        self.how: str | None = None
+        self._loop = loop
+        self._listener = listener
+        self._cutter = Cutter()
+        self._transport: asyncio.Transport | None = None
+        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in _PIPES}
+        self._chatter = {name: NoiseFilter() for name in _PIPES}
+        self._pipes: dict[str, int] = {}
+        self._ready = select.poll()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._rescue: socket.socket | None = None
+        self._stacks = StackPipe(loop)
+        self._held = False
+        self.closed: bool = False
+        self.silent: bool = False
+
+    async def open(self) -> list[IO[bytes] | socket.socket]:
+        """Connect, and give the ends that the rank's process shall have, in `ForkRank`'s order."""
+        ours, theirs = socket.socketpair()
+        ends: list[IO[bytes] | socket.socket] = [theirs]
+        for name in _PIPES:
+            read, write = os.pipe()
+            os.set_blocking(read, False)
+            _widen(read)
+            self._pipes[name] = read
+            self._ready.register(read, select.POLLIN)
+            self._loop.add_reader(read, self._on_pipe, name)
+            ends.append(os.fdopen(write, "wb", 0))
+        self._rescue, rescued = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._rescue.setblocking(False)
+        ends += [rescued, os.fdopen(self._stacks.open(), "wb", 0)]
+        ours.setblocking(False)
+        await self._loop.create_connection(lambda: self, sock=ours)
+        return ends
+
+    def begin(self, run: int) -> None:
+        """What is written from now on is this run's."""
+        found = self._drain()
+        for name, decoder in self._decoders.items():
+            # A letter begun in one run does not end in another.
+            if rest := decoder.decode(b"", final=True):
+                found += frame(Output(self.rank, name, rest, self.run))
+        self._listener.heard(found)
+        self.run = run
+
+    def send(self, data: bytes) -> None:
+        """Pass a frame on to the rank."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def rescue(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a frame, and descriptors, to where the rank hears it even if stuck in native code."""
+        if self._rescue is not None:
+            # Of one that does not even take this much, nothing can be hoped.
+            with contextlib.suppress(OSError):
+                socket.send_fds(self._rescue, [data], descriptors)
+
+    def inspect(self, signal: Callable[[], None], answer: Callable[[str], None]) -> None:
+        """Answer with where its threads are; `signal` has the main one write it."""
+        self._stacks.ask(lambda: self.rescue(frame(Inspect((self.rank,)))), signal, answer)
+
+    def last_words(self) -> str:
+        """How a rank whose process is gone said that it ends; "" if it did not."""
+        self._listener.heard(self._drain())
+        return next((each.ends for each in self._chatter.values() if each.ends), "")
+
+    def crash(self) -> str:
+        """Where its threads were when it crashed, as `faulthandler` writes it, if it did."""
+        return self._stacks.crash()
+
+    def hold(self, held: bool) -> None:
+        """Stop listening, so that the rank waits with what it says; or go on."""
+        if held == self._held or self.closed or self._transport is None:
+            return
+        self._held = held
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+        for name, pipe in self._pipes.items():
+            if held:
+                self._loop.remove_reader(pipe)
+            else:
+                self._loop.add_reader(pipe, self._on_pipe, name)
+
+    def close(self) -> None:
+        """Let go of everything; safe to call twice."""
+        if self.closed:
+            return
+        self.closed = True
+        for timer in self._timers:
+            timer.cancel()
+        for pipe in self._pipes.values():
+            self._ready.unregister(pipe)
+            self._loop.remove_reader(pipe)
+            os.close(pipe)
+        self._pipes.clear()
+        self._stacks.close()
+        if self._rescue is not None:
+            self._rescue.close()
+            self._rescue = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ── asyncio.Protocol ────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way down."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._socket = transport.get_extra_info("socket")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for what the rank has said until now, when what was written before that is heard.
+
+        The pipes are read between counting those bytes and taking them. What was written before
+        them is in the pipes by then; a rank that has flushed waits until they are taken, so what
+        it writes after them is not. One buffer for all: what is in it is taken out at once.
+        """
+        said = unread_here(self._socket)
+        if written := self._drain():
+            self._listener.heard(written)
+        return _BUFFER if said is None else _BUFFER[: max(said, 1)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what the rank said."""
+        self._listener.heard(self._cutter.feed(bytes(_BUFFER[:nbytes])))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The rank hung up: hear the rest of its pipes, then say so."""
+        if not self.closed:
+            self.silent = True
+            self._listener.heard(self._drain())
+            self._listener.hung_up(self)
+
+    # ── the pipes ───────────────────────────────────────────────────────────────────────
+
+    def _on_pipe(self, name: str) -> None:
+        """Read what there is, then rest a little: many small writes become few events."""
+        for _ in range(_PIPE_SIZE // _CHUNK):
+            text, more = self._read(name)
+            self._listener.heard(text)
+            if not more:
+                break
+        if name in self._pipes:
+            self._loop.remove_reader(self._pipes[name])
+            self._later(_PAUSE, lambda: self._listen_again(name))
+
+    def _listen_again(self, name: str) -> None:
+        if name in self._pipes and not self._held:
+            self._loop.add_reader(self._pipes[name], self._on_pipe, name)
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers.discard(timer)
+            call()
+
+        timer = self._loop.call_later(seconds, run)
+        self._timers.add(timer)
+
+    def _drain(self) -> bytes:
+        # Looked at first: a read of nothing is an exception, and there is seldom anything.
+        if not self._ready.poll(0):
+            return b""
+        found = b""
+        for name in _PIPES:
+            more = name in self._pipes
+            while more:
+                text, more = self._read(name)
+                found += text
+        return found
+
+    def _read(self, name: str) -> tuple[bytes, bool]:
+        """One read as a frame of output, and whether there may be more right now."""
+        pipe = self._pipes[name]
+        try:
+            data = os.read(pipe, _CHUNK)
+        except BlockingIOError:
+            return b"", False
+        if not data:
+            self._loop.remove_reader(pipe)
+            self._ready.unregister(pipe)
+            os.close(self._pipes.pop(name))
+            return b"", False
+        more = len(data) == _CHUNK
+        text = self._decoders[name].decode(self._chatter[name].left_out_of(data))
+        return frame(Output(self.rank, name, text, self.run)) if text else b"", more
+
+
+def _widen(pipe: int) -> None:
+    """Let more be written between two reads, where the system allows it: pipe(7)."""
+    with contextlib.suppress(AttributeError, OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)

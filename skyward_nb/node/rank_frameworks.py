@@ -1,0 +1,49 @@
+"""The frameworks of a rank: entered at its place, left, and entered anew at another one."""
+
+from __future__ import annotations
+
+import gc
+import os
+from contextlib import ExitStack
+
+from skyward_nb.plugins.base import Plugin, RankContext, find_plugin
+from skyward_nb.protocol.commands import PluginUse
+from skyward_nb.words.info import InstanceInfo, environment
+
+
+class RankFrameworks:
+    """What plugins have readied on this rank."""
+
+    def __init__(self, uses: tuple[PluginUse, ...]) -> None:
+        self._options = {use.name: use.options for use in uses}
+        self.plugins: tuple[Plugin, ...] = tuple(map(find_plugin, self._options))
+        self._entered = ExitStack()
+
+    def enter(self, place: RankContext) -> None:
+        """Ready them all; raises what a framework raises, and then has left those that were ready."""
+        try:
+            for plugin, options in zip(self.plugins, self._options.values(), strict=True):
+                self._entered.enter_context(plugin.enter(place, options))
+        except BaseException:
+            self._entered.close()
+            raise
+
+    def leave(self) -> None:
+        """Undo it; raises what a framework raises."""
+        self._entered.close()
+        # Tracebacks in circles keep a group, with its threads and connections.
+        gc.collect()
+
+    def move(self, before: InstanceInfo, now: InstanceInfo) -> None:
+        """Set the variables of a new place; those of plugins that somebody else has set stay."""
+        for plugin in self.plugins:
+            options = self._options[plugin.name]
+            was = plugin.env(before, options)
+            for name, value in plugin.env(now, options).items():
+                if os.environ.get(name) == was.get(name):
+                    os.environ[name] = value
+        os.environ.update(environment(now))
+
+    def steps(self, ended: str) -> dict[str, int]:
+        """How many collectives were issued on each group there is, after a cell that `ended` so."""
+        return {n: step for plugin in self.plugins for n, step in plugin.steps(ended).items()}

@@ -1,0 +1,363 @@
+"""IPython's shell as ranks use it: magics, `await`, rich display, tracebacks; no history.
+
+It is made once, in the forge, before the fork. It prints nothing by itself: a value, an
+exception and a display go to whoever runs the cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import importlib
+import inspect
+import io
+import linecache
+import marshal
+import sys
+import traceback
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any
+
+import IPython
+from IPython.core.async_helpers import get_asyncio_loop
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.profiledir import ProfileDir
+from traitlets import Type
+from traitlets.config import Config
+
+from skyward_nb.compat import ipython_private
+from skyward_nb.compat.ipython_private import cell_number
+from skyward_nb.node.uplink import encodable
+from skyward_nb.protocol.commands import Run, SourceFile
+from skyward_nb.protocol.events import Clear, CodeFrame, Display, Event, Frame
+from skyward_nb.runtime import event_sink
+from skyward_nb.runtime.remote_generators import send_all
+from skyward_nb.words.bounds import bounded_lines
+from skyward_nb.words.bundles import fitting
+from skyward_nb.words.source_code import is_library
+
+_LONGEST_LINE = 500
+_MOST_FRAMES = 60
+_NOT_THE_USERS = (
+    str(Path(__file__).parent.parent),
+    str(Path(IPython.__file__).parent),
+    str(Path(importlib.__file__).parent),
+    "<frozen importlib",
+    "<frozen runpy>",
+    "<%sky>",
+)
+
+
+# Files with more lines are not parsed to show a few of them: those of a process group take half a
+# second, on each rank.
+ipython_private.show_files_plainly(more_lines=2000)
+
+
+class _Values(DisplayHook):
+    """Prints nothing: the last expression's value goes home, not to the screen."""
+
+    def __call__(self, result: object = None) -> None:
+        if result is not None:
+            self.fill_exec_result(result)
+
+
+class _Displays(DisplayPublisher):
+    """Sends what is displayed as events of the rank."""
+
+    emit: Callable[[Event], None] | None = None
+    rank = 0
+
+    def publish(
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        source: object = None,
+        *,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **_: Any,
+    ) -> None:
+        """Send one MIME bundle; binary parts as base64, parts that are no text as JSON."""
+        if self.emit is not None:
+            name = (transient or {}).get("display_id")
+            name = None if name is None else encodable(str(name))
+            bundle = fitting({encodable(str(mime)): _as_text(part) for mime, part in data.items()})
+            self.emit(Display(self.rank, bundle, name, bool(update), event_sink.run()))
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Tell that the rank's output so far is to go."""
+        if self.emit is not None:
+            self.emit(Clear(self.rank, bool(wait), event_sink.run()))
+
+
+def _as_text(part: object) -> str:
+    if isinstance(part, bytes):
+        return base64.b64encode(part).decode()
+    if isinstance(part, str):
+        return encodable(part)
+    import json
+
+    return json.dumps(part, default=str)
+
+
+class RankShell(InteractiveShell):
+    """The shell of a rank; `run` executes one cell in its namespace."""
+
+    execution_count: int
+    displayhook_class: Any = Type(_Values)
+    display_pub_class: Any = Type(_Displays)
+    shown: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
+    """Files of the user's own, as a script is, that functions came from."""
+    listen: Callable[[int], None] = staticmethod(lambda _run: None)
+    """From now on an interrupt of this run raises."""
+    calm: Callable[[], None] = staticmethod(lambda: None)
+    """From now on none does: in what IPython calls before and after a cell it would be printed."""
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Print how an exception reads that ends no cell: one of an object that cannot be shown."""
+        before = self.shown
+        self.keep_traceback(args[0] if args else None)
+        print("\n".join(self.shown), file=sys.stderr)
+        self.shown = before
+
+    def keep_traceback(self, info: Any = None) -> None:
+        """Keep how the exception reads, in IPython's words, without printing it."""
+        try:
+            kind, value, trace = ipython_private.exception_info(self, info)
+            own = self._from_the_cell(trace)
+            if value is not None and (_has_group(value) or not self._is_of_a_cell(trace)):
+                # IPython's own words for a group lack the exceptions in it; a script is no notebook.
+                lines = self._as_python_shows(kind, value, own)
+            elif isinstance(value, SyntaxError) and own is None:
+                lines = "".join(traceback.format_exception_only(value)).splitlines()
+            else:
+                lines = self.InteractiveTB.structured_traceback(kind, value, own, tb_offset=0)
+            self.shown = bounded_lines(encodable(line) for line in lines)
+        except Exception as error:  # noqa: BLE001 - a user's broken __str__ or __repr__
+            self.shown = (f"(the traceback could not be shown: {type(error).__name__})",)
+
+    def _as_python_shows(
+        self, kind: type[BaseException], value: BaseException, trace: TracebackType | None
+    ) -> list[str]:
+        """The traceback with all that hangs on the exception; cells by the names people know."""
+        whole = traceback.TracebackException(kind, value, trace)
+        waiting: list[traceback.TracebackException | None] = [whole]
+        while waiting:
+            each = waiting.pop()
+            if each is None:
+                continue
+            frames = [f for f in each.stack if not f.filename.startswith(_NOT_THE_USERS)]
+            for frame in frames:
+                number = cell_number(self, frame.filename)
+                frame.filename = frame.filename if number is None else f"Cell In[{number}]"
+            each.stack[:] = frames
+            waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
+        return "".join(whole.format()).splitlines()
+
+    def _is_of_a_cell(self, trace: TracebackType | None) -> bool:
+        """Whether a traceback goes through a cell, or nowhere."""
+        if trace is None:
+            return True
+        files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace))
+        return any(cell_number(self, file) for file in files)
+
+    def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
+        """The traceback without what lies between us and the cell's own first line, or without us."""
+        own = trace
+        while own is not None and not self._is_users(own.tb_frame.f_code.co_filename):
+            own = own.tb_next
+        if own is None:
+            own = trace
+            while own is not None and own.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+                own = own.tb_next
+        return _without_hidden(own)
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Nothing: a rank has no windows, and `%matplotlib inline` needs none."""
+
+    def ask_exit(self) -> None:
+        """`exit` and `quit` end the cell, as `sys.exit()` does."""
+        raise SystemExit(0)
+
+    def connect(self, rank: int, emit: Callable[[Event], None]) -> None:
+        """From now on displays are events of this rank."""
+        assert isinstance(self.display_pub, _Displays)
+        self.display_pub.rank = rank
+        self.display_pub.emit = emit
+        # For good, where IPython sets and unsets them around each cell.
+        self.builtin_trap.activate()
+        self.display_trap.set()
+
+    def learn(self, source: SourceFile) -> None:
+        """Know a cell's text by the file name its code carries, for tracebacks."""
+        # Not splitlines(), which also cuts where Python's own lines do not end.
+        lines = io.StringIO(source.text).readlines()
+        linecache.cache[source.filename] = len(source.text), None, lines, source.filename
+        if source.number:
+            ipython_private.learn_cell(self, source.filename, source.number)
+        else:
+            self.files |= {source.filename}
+
+    def run(self, command: Run, call: Callable[[], object] | None = None) -> object:
+        """Execute a cell, or a call; its last expression's value, or what it returns. Raises what it raises.
+
+        How that reads is for whoever called to `keep`, if anybody is going to read it.
+        """
+        if self.execution_count != command.number:
+            self.execution_count = command.number
+        self.shown = ()
+        self.events.trigger("pre_execute")
+        value: object = None
+        try:
+            parts = [
+                marshal.loads(part) if part is not None else None  # noqa: S302 - from our own kernel
+                for part in (command.body, command.last)
+            ]
+            self.listen(command.run)
+            value = self._execute(*parts) if call is None else _called(call)
+            if value is not None and not command.aside:
+                self.user_ns["_"] = value
+            self.calm()
+        except BaseException:
+            self.calm()
+            raise
+        finally:
+            self.events.trigger("post_execute")
+        return value
+
+    def _execute(self, body: CodeType | None, last: CodeType | None) -> object:
+        """Run the statements, then the expression; in one coroutine if either awaits."""
+        parts = [part for part in (body, last) if part is not None]
+        if any(part.co_flags & inspect.CO_COROUTINE for part in parts):
+            return _run_to_its_end(self._await(body, last))
+        if body is not None:
+            eval(body, self.user_ns)  # noqa: S307 - running code is the point
+        return eval(last, self.user_ns) if last is not None else None  # noqa: S307
+
+    async def _await(self, body: CodeType | None, last: CodeType | None) -> object:
+        value: Any = None
+        for part in (body, last):
+            if part is not None:
+                value = eval(part, self.user_ns)  # noqa: S307
+                if part.co_flags & inspect.CO_COROUTINE:
+                    value = await value
+        return value if last is not None else None
+
+    def frames_of(self, trace: TracebackType | None) -> tuple[CodeFrame, ...]:
+        """The frames of a traceback from the user's first on, the outermost and innermost of many."""
+        frames = [
+            CodeFrame(f.f_code.co_filename, line, f.f_code.co_name)
+            for f, line in traceback.walk_tb(self._from_the_cell(trace))
+        ]
+        half = _MOST_FRAMES // 2
+        return tuple(frames if len(frames) <= _MOST_FRAMES else [*frames[:half], *frames[-half:]])
+
+    def _is_users(self, filename: str) -> bool:
+        """Whether a file is a cell, or one of the user's that functions came from."""
+        return cell_number(self, filename) is not None or filename in self.files
+
+    def place_of(self, error: BaseException) -> Frame | None:
+        """The deepest place in the notebook's own text that a traceback goes through.
+
+        Where that is none, the one in files of the user's: a script's.
+        """
+        places = [
+            (f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)
+        ]
+        for file, line in reversed(places):
+            if number := cell_number(self, file):
+                return _frame(f"Cell In[{number}]", file, line)
+        for file, line in reversed(places):
+            if not (file.startswith(_NOT_THE_USERS) or is_library(file)):
+                return _frame(Path(file).name, file, line)
+        return None
+
+
+def _frame(where: str, file: str, line: int) -> Frame:
+    text = linecache.getline(file, line).strip()
+    return Frame(where, line, text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…")
+
+
+def _without_hidden(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without those frames of ours that stand in for another package's."""
+    frames: list[TracebackType] = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS[0]) or (
+            "__tracebackhide__" not in trace.tb_frame.f_code.co_varnames
+        ):
+            frames.append(trace)
+        trace = trace.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(frames):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept
+
+
+def _has_group(error: BaseException | None) -> bool:
+    """Whether a traceback of this exception tells of a group."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, BaseExceptionGroup):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
+
+
+def _called(call: Callable[[], object]) -> object:
+    """What a call returns: of a coroutine function once it is done, of a generator once all has gone home."""
+    value = call()
+    if inspect.iscoroutine(value):
+        return _run_to_its_end(value)
+    if not getattr(call, "streams", False):
+        return value
+    if inspect.isasyncgen(value):
+        value = _in_turn(value)
+    return send_all(value) if inspect.isgenerator(value) else value
+
+
+def _in_turn(values: AsyncGenerator[Any, Any]) -> Generator[Any, Any, None]:
+    """An asynchronous generator as a plain one."""
+    try:
+        step = anext(values)
+        while True:
+            step = values.asend((yield _run_to_its_end(_awaited(step))))
+    except StopAsyncIteration:
+        return
+    finally:
+        _run_to_its_end(values.aclose())
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+def _run_to_its_end(work: Coroutine[Any, Any, Any]) -> object:
+    """Run a cell's coroutine on the rank's loop; an interrupt cancels it, and waits for that."""
+    loop = get_asyncio_loop()
+    task = loop.create_task(work)
+    try:
+        return loop.run_until_complete(task)
+    except BaseException:
+        # One that is done gives its exception once with its traceback, and not again.
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                loop.run_until_complete(task)
+        raise
+
+
+def make_shell(folder: Path) -> RankShell:
+    """The process's one shell, keeping its few files in `folder` instead of the user's home."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.ipython_dir = str(folder)
+    profile = ProfileDir.create_profile_dir(str(folder / "profile"))
+    return RankShell.instance(config=config, profile_dir=profile)

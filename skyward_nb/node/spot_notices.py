@@ -1,0 +1,76 @@
+"""Whether EC2 is about to take the machine back: asked of its metadata, while the agent lives.
+
+Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from skyward_nb.protocol.commands import MachineReclaimed
+
+VARIABLE = "SKYWARD_NOTICES"
+_HOST = "169.254.169.254"
+_PORT = 80
+_OK = 200
+_NONE = 404
+_EVERY = 2.0
+_LIMIT = 2.0
+"""Seconds between looks, and those that a look may take, with a token if it needs one."""
+_TOKEN = "PUT /latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: 21600"
+_ACTION = "GET /latest/meta-data/spot/instance-action"
+_MOST = 1 << 16
+
+
+class _Action(msgspec.Struct, frozen=True):
+    action: str
+    time: str
+
+
+async def watch_notices(told: Callable[[MachineReclaimed], None]) -> None:
+    """Ask again and again; tells once, and returns then."""
+    token = ""
+    while True:
+        # An answer may be an error's page, or nothing at all.
+        with contextlib.suppress(
+            OSError, TimeoutError, ValueError, IndexError, msgspec.MsgspecError
+        ):
+            async with asyncio.timeout(_LIMIT):
+                if not token:
+                    code, text = await _asked(*_TOKEN)
+                    token = text if code == _OK else ""
+                if token:
+                    code, text = await _asked(_ACTION, f"X-aws-ec2-metadata-token: {token}")
+                    if code == _OK:
+                        found = msgspec.json.decode(text, type=_Action)
+                        told(MachineReclaimed(found.action, found.time))
+                        return
+                    if code != _NONE:
+                        token = ""
+        await asyncio.sleep(_EVERY)
+
+
+async def _asked(line: str, header: str) -> tuple[int, str]:
+    """(status, body) of one question."""
+    reader, writer = await asyncio.open_connection(_HOST, _PORT)
+    try:
+        writer.write(f"{line} HTTP/1.0\r\nHost: {_HOST}\r\n{header}\r\n\r\n".encode())
+        data = (await reader.read(_MOST)).decode()
+        while more := await reader.read(_MOST):
+            data += more.decode()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+    head, _, body = data.partition("\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def are_wanted() -> bool:
+    """Whether this machine may be taken back: who rents it says so."""
+    return bool(os.environ.get(VARIABLE))

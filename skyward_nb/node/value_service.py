@@ -1,0 +1,382 @@
+"""The agent's service for values: whoever may enter the pool's folder puts them, and has them given.
+
+It listens beside the agent's own socket and works in threads, one for each stream, so that no value
+keeps the agent's loop from anything. What arrives in ranges lies in a file of its own until all of it
+is there and has its digest; only then it has its name in the store. It knows nothing of pickles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+from skyward_nb.node.peer_agents import PeerAgents, ValueRelay
+from skyward_nb.store.blobs import BlobStore, CorruptValue
+from skyward_nb.store.reassembly import Reassembly
+from skyward_nb.store.value_messages import (
+    ASKS,
+    AdmitPeers,
+    Answer,
+    Ask,
+    BytesFollow,
+    BytesStored,
+    Done,
+    DropValues,
+    FetchBytes,
+    IdentifyMachine,
+    MissingQuery,
+    MissingRanges,
+    PeersAdmitted,
+    SpreadFailures,
+    SpreadValue,
+    StoreBytes,
+    TrimStore,
+    ValueRefused,
+    is_digest,
+)
+from skyward_nb.store.value_stream import StreamLost, ValueStream
+
+SOCKET = "values.sock"
+_STEP = 1 << 20
+_TICK = 0.1
+_SILENT = 300.0
+"""Seconds without a word after which whoever it was is taken for gone: nobody may tell."""
+_numbers = itertools.count(1)
+_ABANDONED = 600.0
+"""Seconds after which what has come of a value is given up, if nothing of it came any more."""
+
+
+class ValueService:
+    """Serves the streams to a socket in `folder`, from a loop that accepts them."""
+
+    def __init__(self, folder: Path, store: BlobStore) -> None:
+        self._path = folder / SOCKET
+        self._store = store
+        self._lock = threading.Lock()
+        self._arrivals: dict[str, IncomingValue] = {}
+        self._streams: set[socket.socket] = set()
+        self._listener: socket.socket | None = None
+        self._neighbours = PeerAgents(folder, self._serve_neighbour)
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take whoever comes from now on."""
+        self._listener = listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self._path))
+        listener.listen(64)
+        listener.setblocking(False)
+        loop.add_reader(listener, self._accept, listener)
+        self._neighbours.begin(loop)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            threading.Thread(
+                target=self._serve,
+                args=(connection, self._answer),
+                name="skyward-values",
+                daemon=True,
+            ).start()
+
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hang up on all, and take nobody any more."""
+        if self._listener is not None:
+            loop.remove_reader(self._listener)
+            self._listener.close()
+        self._neighbours.close()
+        for connection in list(self._streams):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    # ── one stream ──────────────────────────────────────────────────────────────────────
+
+    def _serve_neighbour(self, connection: socket.socket) -> None:
+        self._serve(connection, self._answer_neighbour)
+
+    def _serve(
+        self,
+        connection: socket.socket,
+        answer: Callable[[ValueStream[Ask], Ask, memoryview], None],
+    ) -> None:
+        self._streams.add(connection)
+        stream = ValueStream(connection, ASKS)
+        stream.patience = _SILENT
+        room = memoryview(bytearray(_STEP))
+        try:
+            while True:
+                answer(stream, stream.hear(), room)
+        except OSError:
+            """Whoever it was is gone."""
+        finally:
+            self._streams.discard(connection)
+            stream.close()
+
+    def _answer(self, stream: ValueStream[Ask], ask: Ask, room: memoryview) -> None:
+        match ask:
+            case StoreBytes():
+                stream.say(self._keep(stream, ask, room))
+            case FetchBytes():
+                self._give(stream, ask)
+            case MissingQuery():
+                stream.say(self._lack(ask))
+            case DropValues():
+                self._store.drop([digest for digest in ask.digests if is_digest(digest)])
+                stream.say(Done())
+            case TrimStore():
+                self._store.trim(ask.needed)
+                stream.say(Done())
+            case AdmitPeers():
+                stream.say(self._meet(ask))
+            case IdentifyMachine() | SpreadValue():
+                self._answer_neighbour(stream, ask, room)
+
+    def _answer_neighbour(self, stream: ValueStream[Ask], ask: Ask, room: memoryview) -> None:
+        """What another machine of the pool may say: it gives values, and takes none."""
+        match ask:
+            case StoreBytes():
+                stream.say(self._keep(stream, ask, room))
+            case MissingQuery():
+                stream.say(self._lack(ask))
+            case IdentifyMachine(name=name):
+                is_me = name == self._neighbours.name
+                stream.say(
+                    Done() if is_me else ValueRefused(errno.EHOSTUNREACH, "it is another one")
+                )
+            case SpreadValue():
+                stream.say(self._spread(stream, ask))
+            case _:
+                stream.say(ValueRefused(errno.EPERM, "this is not a neighbour's to ask for"))
+
+    def _meet(self, ask: AdmitPeers) -> Answer:
+        try:
+            return PeersAdmitted(self._neighbours.meet(ask))
+        except OSError as error:
+            return _refused(error)
+
+    def _spread(self, stream: ValueStream[Ask], ask: SpreadValue) -> Answer:
+        """Give a value on, until all have it or whoever asked hangs up."""
+
+        def tick() -> None:
+            if stream.has_more():
+                raise StreamLost("nobody waits for it any more")
+
+        try:
+            with self._passing(ask.digest, ask.size) as source:
+                return SpreadFailures(
+                    self._neighbours.spread(ask.digest, source, ask.branches, tick)
+                )
+        except StreamLost:
+            raise
+        except CorruptValue as error:
+            return ValueRefused(errno.EBADMSG, str(error))
+        except OSError as error:
+            return _refused(error)
+
+    @contextlib.contextmanager
+    def _passing(self, digest: str, size: int) -> Generator[ValueRelay]:
+        """A value as it is to be given on, whether it is there or comes just now."""
+        arrival = self._arrival(digest, size)
+        if arrival is not None:
+            handle, wait = arrival.opened(), arrival.wait
+        else:
+            with self._store.open(digest) as file:
+                handle, wait = os.dup(file.fileno()), _is_there
+        try:
+            yield ValueRelay(handle, size, wait)
+        finally:
+            os.close(handle)
+
+    def _give(self, stream: ValueStream[Ask], ask: FetchBytes) -> None:
+        try:
+            file = self._store.open(_checked(ask.digest))
+        except OSError as error:
+            stream.say(_refused(error))
+            return
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            length = max(0, min(ask.length, size - ask.offset))
+            stream.say(BytesFollow(size, length))
+            stream.send_file(file.fileno(), ask.offset, length)
+
+    def _lack(self, ask: MissingQuery) -> Answer:
+        try:
+            arrival = self._arrival(ask.digest, ask.size)
+        except OSError as error:
+            return _refused(error)
+        if arrival is None:
+            return MissingRanges((), self._store.on_disk(ask.digest))
+        with arrival.arriving.changed:
+            return MissingRanges(tuple(arrival.arriving.missing))
+
+    def _keep(self, stream: ValueStream[Ask], ask: StoreBytes, room: memoryview) -> Answer:
+        """Take what follows, wherever it goes; what to answer."""
+        trouble: OSError | None = None
+        arrival: IncomingValue | None = None
+        try:
+            arrival = self._arrival(ask.digest, ask.size)
+        except OSError as error:
+            trouble = error
+        for at, data in stream.pieces(ask.offset, ask.length, room):
+            if arrival is not None and trouble is None:
+                try:
+                    arrival.write(at, data)
+                except OSError as error:
+                    trouble = error
+                    self._give_up(arrival)
+        if trouble is not None:
+            return _refused(trouble)
+        if arrival is None:
+            return BytesStored(is_whole=True, on_disk=self._store.on_disk(ask.digest))
+        return self._settle(arrival)
+
+    # ── what arrives ────────────────────────────────────────────────────────────────────
+
+    def _arrival(self, digest: str, size: int) -> IncomingValue | None:
+        """The value of which some bytes are to come; None where all of it is there. Raises OSError."""
+        _checked(digest)
+        with self._lock:
+            if self._store.touch(digest, size):
+                return None
+            found = self._arrivals.get(digest)
+            if found is None or found.size != size:
+                self._give_up_the_abandoned()
+                coming = sum(each.left for each in self._arrivals.values())
+                found = IncomingValue(digest, size, self._store.folder_for(size, coming))
+                self._arrivals[digest] = found
+            found.touched = time.monotonic()
+            return found
+
+    def _give_up_the_abandoned(self) -> None:
+        now = time.monotonic()
+        for digest, each in list(self._arrivals.items()):
+            if now - each.touched > _ABANDONED:
+                del self._arrivals[digest]
+                each.remove()
+
+    def _give_up(self, arrival: IncomingValue) -> None:
+        with self._lock:
+            if self._arrivals.get(arrival.digest) is arrival:
+                del self._arrivals[arrival.digest]
+        arrival.remove()
+
+    def _settle(self, arrival: IncomingValue) -> Answer:
+        """Give a value its name once all of it is there."""
+        if not arrival.arriving.has_all():
+            return BytesStored(is_whole=False)
+        with arrival.lock:
+            if not arrival.is_settled:
+                arrival.is_settled = True
+                if arrival.arriving.digest() != arrival.digest:
+                    self._give_up(arrival)
+                    why = "what came are not the bytes that were packed"
+                    return ValueRefused(errno.EBADMSG, why)
+                arrival.path.rename(arrival.path.parent / arrival.digest)
+                self._give_up(arrival)
+                on_disk = self._store.on_disk(arrival.digest)
+                return BytesStored(is_whole=True, is_new=True, on_disk=on_disk)
+        if not self._store.touch(arrival.digest, arrival.size):
+            return ValueRefused(errno.EBADMSG, "what came are not the bytes that were packed")
+        return BytesStored(is_whole=True, on_disk=self._store.on_disk(arrival.digest))
+
+
+class IncomingValue:
+    """A value that comes into a file of its own; `arriving` is what has come."""
+
+    def __init__(self, digest: str, size: int, folder: Path) -> None:
+        self.digest = digest
+        self.size = size
+        self.path: Path = folder / f".part-{digest}-{next(_numbers)}"
+        self.lock: threading.RLock = threading.RLock()
+        self.is_settled = False
+        self.touched: float = 0.0
+        self.arriving: Reassembly = Reassembly(size, self._read)
+        self._users = 0
+        self._is_removed = False
+        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.ftruncate(self._handle, size)
+        except BaseException:
+            self.remove()
+            raise
+
+    @property
+    def left(self) -> int:
+        """Bytes that are to come."""
+        with self.arriving.changed:
+            return self.arriving.missing.size
+
+    def write(self, at: int, data: memoryview) -> None:
+        """These bytes have come. Raises OSError."""
+        start, whole = at, data
+        with self._using():
+            while data:
+                count = os.pwrite(self._handle, data, at)
+                data, at = data[count:], at + count
+            self.arriving.came(start, whole)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        return os.pread(self._handle, stop - start, start)
+
+    @contextlib.contextmanager
+    def _using(self) -> Generator[None]:
+        """Nobody closes the file meanwhile, whose number could be another's then."""
+        with self.lock:
+            if self._is_removed:
+                raise OSError(errno.ESTALE, "what had come of it was given up")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._users -= 1
+                self._close_if_removed()
+
+    def opened(self) -> int:
+        """One more descriptor of its file."""
+        with self._using():
+            return os.dup(self._handle)
+
+    def wait(self, start: int, stop: int, tick: Callable[[], None]) -> None:
+        """Wait until these bytes have come; raises OSError when they never will."""
+        while True:
+            with self.arriving.changed:
+                if not self.arriving.missing.has(start, stop):
+                    return
+                if self._is_removed:
+                    raise OSError(errno.ESTALE, "what had come of it was given up")
+                self.arriving.changed.wait(_TICK)
+            tick()
+
+    def remove(self) -> None:
+        """Nothing more comes; again, without harm."""
+        with self.lock:
+            if not self._is_removed:
+                self._is_removed = True
+                self.path.unlink(missing_ok=True)
+                self._close_if_removed()
+
+    def _close_if_removed(self) -> None:
+        if self._is_removed and not self._users:
+            os.close(self._handle)
+
+
+def _is_there(start: int, stop: int, tick: Callable[[], None]) -> None:
+    """All of it has come."""
+
+
+def _checked(digest: str) -> str:
+    """A digest that is one, and no way into another folder; raises OSError."""
+    if not is_digest(digest):
+        raise OSError(errno.EINVAL, "this is no digest")
+    return digest
+
+
+def _refused(error: OSError) -> ValueRefused:
+    return ValueRefused(error.errno or errno.EIO, error.strerror or str(error))

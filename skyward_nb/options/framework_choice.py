@@ -1,0 +1,235 @@
+"""`framework=auto`: the frameworks that a cell needs, by what it imports and reads. Pure.
+
+A cell that names any decides alone; else what the notebook has imported does. Nothing is imported
+for it, and no value is asked: its type says where it comes from.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dis
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, cast
+
+from skyward_nb.cell.cell_names import cell_names
+from skyward_nb.words.frameworks import FRAMEWORKS, WORDS
+
+_ROOTS = {
+    "torch": ("torch", "lightning", "pytorch_lightning"),
+    "jax": ("jax", "jaxlib", "flax", "optax", "equinox", "haiku"),
+    "tensorflow": ("tensorflow", "tf_keras"),
+    "keras": ("keras",),
+    "huggingface": (
+        "transformers",
+        "accelerate",
+        "datasets",
+        "peft",
+        "trl",
+        "diffusers",
+        "sentence_transformers",
+    ),
+}
+_FRAMEWORK_OF = {root: name for name, roots in _ROOTS.items() for root in roots}
+
+Found = dict[str, str]
+"""Frameworks, and why each is there."""
+
+
+@dataclass(frozen=True)
+class FrameworkChoice:
+    """The `words` of `WORDS` that were chosen, none or several, and why."""
+
+    words: tuple[str, ...]
+    why: str
+
+    @property
+    def told(self) -> str:
+        """`torch (the cell imports torch.nn)`."""
+        return f"{','.join(self.words) or 'none'} ({self.why})"
+
+    def __str__(self) -> str:
+        return f"framework=auto: {self.told}"
+
+
+@dataclass(frozen=True)
+class NotebookContext:
+    """What a choice goes by: the notebook's names, the sources of its cells, what is imported.
+
+    `is_own` tells whether a module of such a name is the user's: projects have a `datasets` of theirs.
+    """
+
+    names: Mapping[str, Any]
+    cells: Iterable[str]
+    modules: Mapping[str, ModuleType]
+    environ: Mapping[str, str]
+    is_own: Callable[[str], bool] = lambda _root: False
+
+
+def choose(
+    notebook: NotebookContext, imports: Iterable[str] = (), reads: Iterable[str] = ()
+) -> FrameworkChoice:
+    """What a cell with these imports and reads needs; without a cell, what the notebook does."""
+    found = _imported(imports, "the cell imports {}", notebook) | _read(reads, notebook)
+    if not found:
+        bound = [value.__name__ for value in notebook.names.values() if type(value) is ModuleType]
+        past = (name for source in notebook.cells for name in imports_of(source))
+        found = _imported([*bound, *past], "the notebook imports {}", notebook)
+    if not found:
+        return FrameworkChoice((), "neither the cell nor the notebook imports a framework")
+    return _settled(found, *_backend(notebook))
+
+
+def choose_for_script(
+    source: str, environ: Mapping[str, str], is_own: Callable[[str], bool]
+) -> FrameworkChoice:
+    """What a script needs, by what it imports itself."""
+    known = NotebookContext({}, (), {}, environ, is_own)
+    found = _imported(imports_of(source), "the script imports {}", known)
+    if not found:
+        return FrameworkChoice((), "the script imports no framework")
+    return _settled(found, *_backend(known))
+
+
+def _settled(found: Found, backend: str, known_by: str) -> FrameworkChoice:
+    """Without what others bring with them: Keras its backend, Hugging Face torch."""
+    needed = {each for name in FRAMEWORKS if name.name in found for each in name.needs}
+    words = {name: name for name in found if name not in needed}
+    why = dict(found)
+    if "keras" in words and f"keras:{backend}" in WORDS:
+        words.pop(backend, None)
+        words["keras"] = f"keras:{backend}"
+        why["keras"] += f", and {known_by}"
+    order = [each.name for each in FRAMEWORKS if each.name in words]
+    reasons = dict.fromkeys(why[name] for name in order)
+    return FrameworkChoice(tuple(words[name] for name in order), "; ".join(reasons))
+
+
+def _backend(notebook: NotebookContext) -> tuple[str, str]:
+    """What Keras runs on here, and how that is known; empty where it is not."""
+    config = getattr(notebook.modules.get("keras"), "config", None)
+    backend = getattr(config, "backend", None)
+    if callable(backend):
+        name = str(backend())
+        return name, f"the notebook's Keras runs on {name}"
+    name = notebook.environ.get("KERAS_BACKEND", "")
+    return name, f"KERAS_BACKEND={name}"
+
+
+# ── imports ─────────────────────────────────────────────────────────────────────────────
+
+
+def _imported(names: Iterable[str], words: str, notebook: NotebookContext) -> Found:
+    """Frameworks among modules, each with the shortest name it was imported by."""
+    found: Found = {}
+    for name in sorted(set(names), key=lambda name: (len(name), name)):
+        framework = _framework_of(name, notebook)
+        if framework:
+            found.setdefault(framework, words.format(name))
+    return found
+
+
+def _framework_of(module: str, notebook: NotebookContext) -> str | None:
+    root = module.partition(".")[0]
+    framework = _FRAMEWORK_OF.get(root)
+    return None if framework is None or notebook.is_own(root) else framework
+
+
+def imports_of(source: str) -> frozenset[str]:
+    """The modules that a cell of the past imports, `%%sky_remote` cells too; none if it is no Python."""
+    try:
+        tree = ast.parse(source)
+        found = cell_names(source).imports
+    except (SyntaxError, ValueError):
+        return frozenset()
+    match tree.body:
+        case [
+            ast.Expr(
+                ast.Call(
+                    ast.Attribute(attr="run_cell_magic"),
+                    [ast.Constant("sky_remote"), _, ast.Constant(str() as body)],
+                )
+            )
+        ]:
+            return found | imports_of(body)
+        case _:
+            return found
+
+
+# ── values ──────────────────────────────────────────────────────────────────────────────
+
+
+def _read(reads: Iterable[str], notebook: NotebookContext) -> Found:
+    """Frameworks that names a cell reads come from."""
+    found: Found = {}
+    seen: set[int] = set()
+    for name in sorted(set(reads)):
+        if name in notebook.names:
+            for module in _modules_of(notebook.names[name], notebook.names, seen):
+                if framework := _framework_of(module, notebook):
+                    found.setdefault(framework, f"the cell reads {name}")
+    return found
+
+
+def _modules_of(value: object, names: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
+    """The modules that a value comes from, and those that code of the notebook in it uses."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    # By its type alone: a proxy's `__class__` would run code.
+    kind = type(value)
+    if kind is ModuleType:
+        yield cast(ModuleType, value).__name__
+    elif kind is FunctionType:
+        yield from _of_function(cast(FunctionType, value), names, seen)
+    elif issubclass(kind, type):
+        yield from _of_class(cast(type, value), names, seen)
+    else:
+        yield from _of_class(kind, names, seen)
+
+
+def _of_class(kind: type, names: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
+    for each in kind.__mro__:
+        module = vars(each).get("__module__")
+        yield str(module)
+        if module == "__main__" and id(each) not in seen:
+            seen.add(id(each))
+            for member in vars(each).values():
+                if (function := _function_in(member)) is not None:
+                    yield from _of_function(function, names, seen)
+
+
+def _function_in(member: object) -> FunctionType | None:
+    """The function of a class's member, if it has one."""
+    kind = type(member)
+    if kind is property:
+        member = cast(property, member).fget
+    elif kind in (staticmethod, classmethod):
+        member = cast("staticmethod[..., Any]", member).__func__
+    return cast(FunctionType, member) if type(member) is FunctionType else None
+
+
+def _of_function(function: FunctionType, names: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            yield from _modules_of(cell.cell_contents, names, seen)
+    module = str(function.__globals__.get("__name__"))
+    if module != "__main__":
+        yield module
+        return
+    for operation, name in _names_of(function.__code__):
+        if operation == "IMPORT_NAME":
+            yield name
+        elif name in names:
+            yield from _modules_of(names[name], names, seen)
+
+
+def _names_of(code: CodeType) -> Iterator[tuple[str, str]]:
+    """(operation, name) of the modules and the global names that code uses, functions in it too."""
+    for each in dis.get_instructions(code):
+        if each.opname in ("IMPORT_NAME", "LOAD_GLOBAL", "LOAD_NAME"):
+            yield each.opname, str(each.argval)
+        elif isinstance(each.argval, CodeType):
+            yield from _names_of(each.argval)

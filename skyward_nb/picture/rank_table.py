@@ -1,0 +1,139 @@
+"""The table of ranks: their loops and figures, as HTML. Pure."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from skyward_nb.picture.style_sheet import LEFT, TONES
+from skyward_nb.picture.wording import BarRow, RankSummary, label, rank_rows, remarks
+from skyward_nb.view.run_view import RunView
+
+MOST_METRIC_COLUMNS = 12
+_PLAIN = 'style="text-align:left;font-weight:inherit"'
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of the table of ranks: its header, and what it says of a rank, as HTML."""
+
+    title: str
+    cell: Callable[[RankSummary], str]
+    css: str = ""
+
+
+def ranks(view: RunView) -> str:
+    """A table of ranks with loops and figures, and what is to be remarked of them."""
+    rows = rank_rows(view)
+    said = [*remarks(view)]
+    if not rows:
+        return _sentences(said)
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    more = len(metrics) - MOST_METRIC_COLUMNS
+    if more > 0:
+        said.insert(0, f"{more} more metric{'s are' if more > 1 else ' is'} not in this table")
+    columns = list(_columns(view, rows, metrics[:MOST_METRIC_COLUMNS]))
+    heads = "".join(
+        f'<th scope="col" {LEFT}>{html.escape(column.title)}</th>' for column in columns
+    )
+    body = "".join(_rank_row(row, columns) for row in rows)
+    return wide("ranks", f"<tr>{heads}</tr>{body}") + _sentences(said)
+
+
+def _sentences(said: Iterable[str]) -> str:
+    return "".join(f'<div class="sec small">{html.escape(each)}</div>' for each in said)
+
+
+def wide(what: str, rows: str) -> str:
+    """A table in a box that scrolls, by the keyboard, too."""
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{what}">'
+        f"<table>{rows}</table></div>"
+    )
+
+
+def _columns(
+    view: RunView, rows: Sequence[RankSummary], metrics: Iterable[str]
+) -> Iterator[_Column]:
+    yield _Column("rank", _who)
+    # With a node for each rank the numbers would stand there twice.
+    if any(view.nodes.get(rank, 0) != rank for rank in view.ranks):
+        yield from _figures(rows, "node")
+    if any(bar.part is not None for row in rows for bar in row.bars):
+        yield _Column("progress", lambda row: "".join(_bar(bar, row) for bar in row.bars))
+    if any(row.bars for row in rows):
+        yield _Column("loop", lambda row: "<br>".join(map(_bar_words, row.bars)), "w")
+    # What is remarked stands by the loop that it is about: what is to the right may be out of sight.
+    if any(row.remark for row in rows):
+        yield _Column("remark", _remark)
+    for name in metrics:
+        yield _Column(name, partial(_metric, name))
+    yield from _figures(rows, "cpu", "memory", "gpu")
+
+
+def _figures(rows: Sequence[RankSummary], *names: str) -> Iterator[_Column]:
+    """Columns of fields of rows, those that any row has."""
+    for name in names:
+        if any(getattr(row, name) for row in rows):
+            yield _Column(name, partial(_field, name))
+
+
+def _field(name: str, row: RankSummary) -> str:
+    return html.escape(getattr(row, name))
+
+
+def _metric(name: str, row: RankSummary) -> str:
+    return html.escape(row.metrics.get(name, ""))
+
+
+def _who(row: RankSummary) -> str:
+    head = ' <span class="m">· head</span>' if row.ranks == (0,) else ""
+    state = f" <i>{row.state}</i>" if row.state else ""
+    return f"{html.escape(label(row.ranks)[1:-1])}{head}{state}"
+
+
+def _remark(row: RankSummary) -> str:
+    return f'<span class="tag">{html.escape(row.remark)}</span>' if row.remark else ""
+
+
+def _rank_row(row: RankSummary, columns: Sequence[_Column]) -> str:
+    first, *others = columns
+    cells = [f'<th scope="row" {_PLAIN}>{first.cell(row)}</th>']
+    for column in others:
+        css = f'class="{column.css}" ' if column.css else ""
+        cells.append(f"<td {css}{LEFT}>{column.cell(row)}</td>")
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _bar_words(bar: BarRow) -> str:
+    words = html.escape(bar.words)
+    return f'<span class="m small">{words}</span>' if bar.level else words
+
+
+def _bar(bar: BarRow, row: RankSummary) -> str:
+    if bar.part is None:
+        return ""
+    return gauge(bar.part, TONES[_tone(bar, row)], 4 if bar.level else 8)
+
+
+def gauge(part: float, colour: str = TONES["running"], height: int = 8) -> str:
+    """A bar that is filled so far, from 0 to 1."""
+    percent = int(part * 100)
+    # Hidden from who listens: the words beside it say the same. Styled in place: so it is a bar
+    # also where a notebook is not trusted.
+    return (
+        '<div class="t" aria-hidden="true" '
+        f'style="width:140px;height:{height}px;background:rgba(128,128,128,.25)">'
+        f'<div style="width:{percent}%;height:{height}px;background:{colour}"></div></div>'
+    )
+
+
+def _tone(bar: BarRow, row: RankSummary) -> str:
+    """The state whose colour a loop has."""
+    if bar.part is not None and bar.part >= 1:
+        return "finished"
+    if row.state:
+        return "interrupted" if row.state == "stopped" else "failed"
+    return "interrupted" if row.is_late else "running"

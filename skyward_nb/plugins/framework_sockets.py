@@ -1,0 +1,159 @@
+"""A framework's connections in this process: known by when they were opened, and cut at once.
+
+Frameworks keep their sockets in native code, so they are found in `/proc/self/fd` (Linux; elsewhere
+there are none). What user code connected itself is another's, and is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+R = TypeVar("R")
+
+# As text: a path of each would take longer than the look.
+_DESCRIPTORS = "/proc/self/fd/"
+_SOCKET = "socket:["
+_PROXIES = "grpc_proxy", "https_proxy", "http_proxy"
+_DIRECT = "no_grpc_proxy"
+"""Hosts that gRPC asks no proxy for; that it reads this first is its own."""
+
+
+class FrameworkSockets:
+    """The sockets of one framework; `cut` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._own: set[int] = set()
+        self._before: set[int] | None = None
+        self._port = 0
+
+    def forget(self, port: int = 0) -> None:
+        """Begin anew, with a store that is reached, or listens, at `port`."""
+        self._own = set()
+        self._before = None
+        self._port = port
+
+    def during(self, make: Callable[[], R]) -> R:
+        """Call this: what is opened meanwhile is the framework's."""
+        if self._before is not None:
+            return make()
+        self._before = before = set(_sockets())
+        made = False
+        try:
+            result = make()
+            made = True
+        finally:
+            # Without a call that an interrupt could come upon: it has waited until here.
+            self._before = None
+            if made:
+                now = set(_sockets())
+                self._own = (self._own & now) | (now - before)
+        return result
+
+    def cut(self) -> bool:
+        """Shut the connections down, so that whoever waits on one is told; whether there were any.
+
+        A socket that listens is left as it is: frameworks abort the process when theirs fails.
+        """
+        before = self._before
+        found = _sockets()
+        own = self._own | (set(found) - before if before is not None else set())
+        ports = {self._port} - {0}
+        connected: list[tuple[bool, socket.socket]] = []
+        with contextlib.ExitStack() as opened:
+            for inode, descriptor in found.items():
+                with contextlib.suppress(OSError):
+                    each = opened.enter_context(_duplicate(inode, descriptor))
+                    if each.family not in (socket.AF_INET, socket.AF_INET6):
+                        continue
+                    if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        ports |= {each.getsockname()[1]} if inode in own else set()
+                    else:
+                        connected.append((inode in own, each))
+            return sum(_shut(each, ports, known=known) for known, each in connected) > 0
+
+
+def listening_at(port: int) -> list[socket.socket]:
+    """Sockets of this process that listen at a port, whoever opened them; duplicates, to be closed."""
+    found: list[socket.socket] = []
+    for inode, descriptor in _sockets().items():
+        with contextlib.suppress(OSError):
+            each = _duplicate(inode, descriptor)
+            if _listens(each) and each.getsockname()[1] == port:
+                found.append(each)
+            else:
+                each.close()
+    return found
+
+
+def _listens(each: socket.socket) -> bool:
+    inet = each.family in (socket.AF_INET, socket.AF_INET6)
+    return inet and bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def _duplicate(inode: int, descriptor: int) -> socket.socket:
+    """A socket through a descriptor of ours; OSError if that one is another's, or a file's, by now.
+
+    Native threads close theirs at any time, and the next that is opened takes the number.
+    """
+    duplicate = os.dup(descriptor)
+    try:
+        if os.fstat(duplicate).st_ino != inode:
+            raise OSError("the descriptor is another's by now")
+        return socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
+
+
+def _shut(each: socket.socket, ports: set[int], *, known: bool) -> bool:
+    """Shut a connection that is `known`, or has one of these ports at either end."""
+    with contextlib.suppress(OSError):
+        # First: one that is bound and not yet connected would be spoilt for listening.
+        peer = each.getpeername()[1]
+        if known or peer in ports or each.getsockname()[1] in ports:
+            each.shutdown(socket.SHUT_RDWR)
+            return True
+    return False
+
+
+def _sockets() -> dict[int, int]:
+    """This process's sockets: the number of each, and a descriptor of it."""
+    found: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - as text
+            with contextlib.suppress(OSError):
+                target = os.readlink(_DESCRIPTORS + name)  # noqa: PTH115 - as text
+                if target.startswith(_SOCKET):
+                    found[int(target[len(_SOCKET) : -1])] = int(name)
+    return found
+
+
+def past_proxies(peers: Iterable[str]) -> None:
+    """Have gRPC reach peers directly where there is a proxy, which it would ask for loopback, too.
+
+    For good: it connects again whenever a line is lost.
+    """
+    if any(os.environ.get(name) for name in _PROXIES):
+        direct = (os.environ.get(_DIRECT) or os.environ.get("no_proxy") or "").split(",")
+        os.environ[_DIRECT] = ",".join(dict.fromkeys(filter(None, (*direct, *peers))))
+
+
+def await_listener(address: str, port: int, seconds: float) -> None:
+    """Wait until somebody listens there: frameworks, when refused, rest for up to a second."""
+    until = time.monotonic() + seconds
+    pause = 0.001
+    while time.monotonic() < until:
+        try:
+            socket.create_connection((address, port), seconds).close()
+        except ConnectionRefusedError:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        except OSError:
+            return  # the framework says it better
+        else:
+            return

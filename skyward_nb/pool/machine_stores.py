@@ -1,0 +1,221 @@
+"""The content stores of a pool's machines, by the ranks that live there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+
+from skyward_nb.pickling.payload import Bundle
+from skyward_nb.protocol.events import Phase
+from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.providers.base import Machine
+from skyward_nb.store.broadcast import BroadcastStores, BroadcastTree
+from skyward_nb.store.content_store import ContentStore, no_tick
+from skyward_nb.store.private_memory import PrivateMemory
+from skyward_nb.store.remote_store import RemoteStore
+from skyward_nb.store.several_stores import SeveralStores
+from skyward_nb.system.concurrency import run_concurrently
+from skyward_nb.words.errors import spell_size
+
+TELL_FROM = 8_000_000
+"""Bytes from which on somebody waits for them."""
+_TELL = 0.5
+
+
+class MachineStores:
+    """What lies where; `is_here` says that machines see the memory of this one, so that nothing travels.
+
+    `homes` are the addresses at which machines reach one another, by name. For `patience` seconds
+    one is tried again that cannot be reached.
+    """
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        slots: int,
+        homes: Mapping[str, str],
+        patience: float,
+        *,
+        is_here: bool,
+    ) -> None:
+        self._slots = slots
+        self._is_here = is_here
+        self._patience = patience
+        self._where: tuple[Sequence[Machine], Mapping[str, str]] | None = None
+        self.are_on(machines, homes)
+        self._lock = threading.Lock()
+        self._kept: Counter[str] = Counter()
+        """Digests of calls that have not run yet, and how many of each."""
+        self._held: dict[str, PrivateMemory] = {}
+        """Of these, what waits here until it is known on which machine it is to run."""
+
+    def are_on(self, machines: Sequence[Machine], homes: Mapping[str, str]) -> None:
+        """Values lie on these machines from here on; what waits here still does."""
+        if (machines, homes) == self._where:
+            return
+        self._where = machines, homes
+        self._stores: list[ContentStore] = [machine.store() for machine in machines]
+        self._at = {node: at for at, machine in enumerate(machines) for node in machine.nodes}
+        self._remote = [store for store in self._stores if isinstance(store, RemoteStore)]
+        for store in self._remote:
+            store.patience = self._patience
+        self._fan = BroadcastTree(self._remote, homes)
+        self._views: dict[frozenset[int], ContentStore] = {}
+
+    @property
+    def all(self) -> ContentStore:
+        """The machines' stores as one."""
+        return self.of(None)
+
+    def of(self, ranks: Collection[int] | None) -> ContentStore:
+        """The store that these ranks find values in, and put theirs into; None: all ranks."""
+        every = range(len(self._stores))
+        some = every if ranks is None else {self._at[rank // self._slots] for rank in ranks}
+        which = frozenset(some)
+        if len(which) == 1:
+            return self._stores[min(which)]
+        if which not in self._views:
+            self._views[which] = self._together([self._stores[at] for at in sorted(which)])
+        return self._views[which]
+
+    def _together(self, stores: list[ContentStore]) -> ContentStore:
+        remote = [store for store in stores if isinstance(store, RemoteStore)]
+        return (
+            BroadcastStores(remote, self._fan)
+            if len(remote) == len(stores)
+            else SeveralStores(stores)
+        )
+
+    def fetch(self, values: Mapping[int, Packed], tick: Callable[[], None] = no_tick) -> None:
+        """Bring what ranks sent home near, from all machines side by side."""
+        by_store: dict[ContentStore, set[str]] = {}
+        seen: set[str] = set()
+        for rank, each in values.items():
+            if each.data is None and each.digest not in seen:
+                seen.add(each.digest)
+                by_store.setdefault(self.of((rank,)), set()).add(each.digest)
+        works = [
+            (lambda tick, store=store, digests=digests: store.fetch(digests, tick))
+            for store, digests in by_store.items()
+        ]
+        if works:
+            run_concurrently(works, tick)
+
+    @contextlib.contextmanager
+    def telling(
+        self, text: str, size: int, watch: Callable[[Phase | None], None]
+    ) -> Generator[Callable[[], None]]:
+        """A tick of `watch` while so many bytes go or come; it is told `text`, and how far that is.
+
+        So few that nobody waits for them are not told of.
+        """
+        if size <= TELL_FROM:
+            yield lambda: watch(None)
+            return
+        began = sum(store.moved for store in self._remote)
+        again = time.monotonic() + _TELL
+        watch(Phase(text))
+
+        def tick() -> None:
+            nonlocal again
+            if self._remote and time.monotonic() > again:
+                again = time.monotonic() + _TELL
+                moved = sum(store.moved for store in self._remote) - began
+                watch(
+                    Phase(
+                        f"{text}; {spell_size(moved)} went over the line so far" if moved else text
+                    )
+                )
+            watch(None)
+
+        yield tick
+        watch(Phase(""))
+
+    # ── calls that wait ─────────────────────────────────────────────────────────────────
+
+    @property
+    def kept(self) -> Counter[str]:
+        """Digests of calls that have not run yet."""
+        with self._lock:
+            return +self._kept
+
+    def hold(self, call: Bundle) -> Packed:
+        """Keep a call as it is now, until `let_go`; raises OSError where there is no room."""
+        if not call.is_stowed:
+            return call.stowed(self.all)
+        self._keep(call)
+        try:
+            if self._is_here:
+                return call.stow(self.all)
+            with self._lock:
+                if call.digest not in self._held:
+                    self._held[call.digest] = _copied(call)
+        except BaseException:
+            self.let_go(call)
+            raise
+        return Packed(call.digest, call.size)
+
+    def send(self, call: Bundle, ranks: Collection[int], tick: Callable[[], None]) -> Packed:
+        """Have a call where these ranks find it, as it was held if it was; raises OSError, `CorruptValue`."""
+        store = self.of(ranks)
+        with self._lock:
+            held = self._held.get(call.digest)
+        if held is None:
+            return call.stow(store, tick)
+        store.put(call.digest, [held.map()], tick)
+        return call.stowed(store)
+
+    def _keep(self, call: Bundle) -> None:
+        if call.is_stowed:
+            with self._lock:
+                self._kept[call.digest] += 1
+
+    @contextlib.contextmanager
+    def keeping(self, call: Bundle) -> Generator[None]:
+        """For this long, what lies in stores for a call is not taken for needless."""
+        self._keep(call)
+        try:
+            yield
+        finally:
+            self.let_go(call)
+
+    def let_go(self, call: Bundle) -> None:
+        """A call that was held has run, or never will."""
+        if not call.is_stowed:
+            return
+        with self._lock:
+            self._kept[call.digest] -= 1
+            held = None if self._kept[call.digest] > 0 else self._held.pop(call.digest, None)
+        if held is not None:
+            held.close()
+
+    # ── what is not needed any more ─────────────────────────────────────────────────────
+
+    def drop(self, found: Mapping[int, Collection[str]], needed: Collection[str]) -> None:
+        """Forget what these ranks sent home, unless it is needed."""
+        by_store: dict[ContentStore, set[str]] = {}
+        for rank, digests in found.items():
+            by_store.setdefault(self.of((rank,)), set()).update(digests)
+        for store, digests in by_store.items():
+            if gone := digests.difference(needed):
+                store.drop(gone)
+
+    def close(self) -> None:
+        """Let go of what is held here."""
+        with self._lock:
+            held, self._held = self._held, {}
+        for each in held.values():
+            each.close()
+
+
+def _copied(call: Bundle) -> PrivateMemory:
+    room = PrivateMemory(call.size)
+    at = 0
+    for part in call.parts:
+        view = memoryview(part).cast("B")
+        room.write(at, view)
+        at += view.nbytes
+    return room

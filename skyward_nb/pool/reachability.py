@@ -1,0 +1,80 @@
+"""Which address of each machine all the others reach. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+
+from skyward_nb.protocol.message_parts import Endpoint
+from skyward_nb.words.findings import ReachResult
+
+_MOST_TOLD = 4
+
+
+class MachinesUnreachable(Exception):
+    """Machines do not reach one another; the text says which, and where it was tried."""
+
+
+def shared_endpoints(
+    names: Sequence[str],
+    endpoints: Mapping[int, Sequence[Endpoint]],
+    reached: Mapping[int, Sequence[ReachResult]],
+) -> tuple[Endpoint, ...]:
+    """Of each machine, by number, the first endpoint at which all others reach it; of one family all.
+
+    `names` are the machines', for the words of `MachinesUnreachable`, which is raised where there is no such.
+    """
+    open_to = {
+        machine: {each.to for each in ways if not each.trouble} for machine, ways in reached.items()
+    }
+    everyone = range(len(names))
+    for family in (4, 6) if open_to.keys() == {*everyone} else ():
+        found = [_first(number, endpoints[number], open_to, family) for number in everyone]
+        if all(found):
+            return tuple(endpoint for endpoint in found if endpoint is not None)
+    raise MachinesUnreachable(_told(names, endpoints, reached))
+
+
+def _first(
+    machine: int, endpoints: Sequence[Endpoint], open_to: Mapping[int, set[int]], family: int
+) -> Endpoint | None:
+    others = [reached for other, reached in open_to.items() if other != machine]
+    for endpoint in endpoints:
+        if ipaddress.ip_address(endpoint.address).version == family and all(
+            endpoint.number in reached for reached in others
+        ):
+            return endpoint
+    return None
+
+
+def _told(
+    names: Sequence[str],
+    endpoints: Mapping[int, Sequence[Endpoint]],
+    reached: Mapping[int, Sequence[ReachResult]],
+) -> str:
+    """Who does not reach whom."""
+    said: list[str] = []
+    for number, name in enumerate(names):
+        there = endpoints.get(number)
+        if there is None or number not in reached:
+            said.append(f"{name} did not say whom it reaches")
+            continue
+        if not there:
+            said.append(f"{name} has no address of a private network")
+            continue
+        for other, ways in reached.items():
+            mine = [each for each in ways if each.to in {endpoint.number for endpoint in there}]
+            if other != number and all(each.trouble for each in mine):
+                tried = _tried(there, mine)
+                said.append(f"{names[other]} does not reach {name} ({tried})")
+    if not said:
+        return "no address of each machine is reached by all the others"
+    more = f"; and {len(said) - _MOST_TOLD} more pairs" * (len(said) > _MOST_TOLD)
+    return "; ".join(said[:_MOST_TOLD]) + more
+
+
+def _tried(endpoints: Sequence[Endpoint], ways: Sequence[ReachResult]) -> str:
+    trouble = {each.to: each.trouble for each in ways}
+    return ", ".join(
+        f"{endpoint.address}: {trouble.get(endpoint.number, 'not tried')}" for endpoint in endpoints
+    )

@@ -1,0 +1,277 @@
+"""Runs of a pool: begun, waited for, followed from their middle, finished."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from skyward_nb.names.ledger import Plan
+from skyward_nb.pool.context import PoolContext
+from skyward_nb.pool.driver import Driver, RunWatch
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.outcome import RunOutcome, RunRequest
+from skyward_nb.pool.renewal import Lost, Renewal
+from skyward_nb.pool.run import ActiveRun
+from skyward_nb.pool.run_state import RunState
+from skyward_nb.pool.sending import Sending, digests_in_store
+from skyward_nb.pool.state import Remedy, Send
+from skyward_nb.protocol.events import Phase, RankLost, RunBegan
+from skyward_nb.protocol.message_parts import RunCard
+from skyward_nb.words.errors import MachineLost
+
+_WRITING = 10.0
+"""Seconds that ranks have to write what they recorded of a run that is stopped."""
+_NOTICES, _NOTICE_LIMIT, _NOTICE_BEATS = 0.02, 60.0, 5
+"""Seconds between two looks at a line whose machine has ended, and how long it is looked at, at least so many beats."""
+_TOLD_AGAIN = 5.0
+"""Seconds in which all that the agent has kept of a run has come for sure."""
+
+Planned = Callable[[Plan], None]
+"""Hears what a run sends."""
+
+
+def unheard(_: Plan) -> None:
+    """For whom what is sent is no matter."""
+
+
+class RunExecutor:
+    """Runs what a pool is asked for: what is lost is put right before, and what was broken after."""
+
+    def __init__(
+        self, context: PoolContext, driver: Driver, sending: Sending, renewal: Renewal
+    ) -> None:
+        self._context = context
+        self._state = context.state
+        self._driver = driver
+        self._sending = sending
+        self._renewal = renewal
+        self._untold: Lost = {}, []
+        """What was lost before runs which then could not begin."""
+        self._warned_of_cost = False
+        self.instead_of: str = ""
+        """What became of the pool that this one stands for, in words: the next run tells it."""
+        self.unseen: RunBegan | None = None
+        """The run that went on, or whose end nobody had seen, when this pool was attached."""
+        self.never_begun: tuple[int, ...] = ()
+        """Ranks of that run which never heard of it."""
+
+    def run(self, request: RunRequest, watch: Watch, planned: Planned) -> RunOutcome:
+        """Begin a run, and wait for its end."""
+        outcome = self._run(request, watch, planned)
+        # Where ranks have dropped what it was to point at, it goes whole now.
+        return self._run(request, watch, planned) if outcome.ran_nothing else outcome
+
+    def _run(self, request: RunRequest, watch: Watch, planned: Planned) -> RunOutcome:
+        with contextlib.ExitStack() as calm:
+            return self.finish(self.begin(request, watch, planned, calm), watch)
+
+    # ── begun ───────────────────────────────────────────────────────────────────────────
+
+    def begin(
+        self,
+        request: RunRequest,
+        watch: Watch,
+        planned: Planned = unheard,
+        calm: contextlib.ExitStack | None = None,
+    ) -> ActiveRun:
+        """Send what a run needs and let it run; see `Pool.begin`."""
+        if request.is_work:  # names still move
+            self._context.check_budget()
+        losses, names_lost = self._untold
+        self._untold = {}, []
+        try:
+            while True:
+                before = self._state.generation
+                lost_now, names_lost_now = self._renewal.made_whole(request, watch)
+                losses |= lost_now
+                names_lost += names_lost_now
+                try:
+                    return self._begin(request, watch, planned, calm, (losses, names_lost))
+                except MachineLost as lost:
+                    # Nothing has begun: with another machine it goes as it would have.
+                    self._notice_end(lost, before, watch)
+                if request.call is not None:
+                    self._driver.busy()  # others may run beside it, which are to end before
+        except BaseException:
+            # Whoever begins next is told.
+            self._untold[0].update(losses)
+            self._untold[1].extend(names_lost)
+            raise
+
+    def _begin(
+        self,
+        request: RunRequest,
+        watch: Watch,
+        planned: Planned,
+        calm: contextlib.ExitStack | None,
+        lost: Lost,
+    ) -> ActiveRun:
+        context, sending, state = self._context, self._sending, self._state
+        losses, names_lost = lost
+        with contextlib.ExitStack() as shortly:
+            machines = context.generations.machines
+            # Without the lock: it may take long, and others have something to hear.
+            call = shortly.enter_context(sending.call_there(request, watch))
+            shortly.enter_context(context.lock)
+            sending.check_room(request)
+            losses |= state.losses
+            if not state.is_ready:
+                with context.lock.turn(), context.lines.interrupts():
+                    # Another thread may have seen to it while this one waited.
+                    sending.check_room(request)
+                    if not state.is_ready:
+                        names_lost += context.ledger.names_made_on_ranks()
+                        self._renewal.begin(watch)
+            if request.call is not None and machines is not context.generations.machines:
+                self._driver.busy()  # what was sent lies on one that is no more
+            plan, parcels = sending.pack(request, watch, planned)
+            (calm or shortly).enter_context(context.lines.interrupts())
+            state.last_run += 1
+            run = ActiveRun(
+                state=self._run_state(request, state.last_run),
+                plan=plan,
+                namespace=request.namespace,
+                lost_before=losses,
+                names_lost=names_lost,
+                limit=request.limit,
+                in_store=digests_in_store(request.call, plan),
+            )
+            context.lines.send(sending.command(request, plan, parcels, call))
+            context.ledger.sent(plan, request.ranks)
+            self._driver.add(run)
+        return run
+
+    def _run_state(self, request: RunRequest, number: int) -> RunState:
+        timeout, is_call = request.card.timeout, request.call is not None
+        return self._state_of(
+            number, request.ranks, self._state.generation, request.card, timeout, is_call=is_call
+        )
+
+    def _state_of(
+        self,
+        number: int,
+        ranks: tuple[int, ...],
+        generation: int,
+        card: RunCard,
+        timeout: float | None,
+        *,
+        is_call: bool = False,
+    ) -> RunState:
+        return RunState(
+            number,
+            ranks,
+            self._context.spec.grace + (_WRITING if card.profile else 0),
+            everyone=self._state.ranks,
+            generation=generation,
+            is_call=is_call,
+            waits=card.on_error == "wait",
+            timeout_due=None if timeout is None else self._context.pace.now() + timeout,
+        )
+
+    def _notice_end(self, lost: MachineLost, generation: int, watch: Watch) -> None:
+        """A machine has ended, as its store said: listen until its ranks are known to be gone, too.
+
+        Raises KeyboardInterrupt; and `lost` where nothing is heard of that for long.
+        """
+        replacing, state = self._renewal.replacing, self._state
+        assert replacing is not None
+        watch(Phase("a machine has ended: listening for which ranks went with it"))
+        is_front = threading.current_thread() is threading.main_thread()
+        beats = _NOTICE_BEATS * self._context.spec.heartbeat
+        until = time.monotonic() + max(_NOTICE_LIMIT, beats)
+        for anew in itertools.chain((True,), itertools.repeat(False)):
+            # Only for moments: whoever waits for runs goes on.
+            with self._context.lines.interrupts(anew=anew):
+                was_interrupted = self._driver.look_shortly(watch)
+            if was_interrupted and is_front:
+                raise KeyboardInterrupt
+            is_known = bool(replacing.lacking()) and not state.is_ready
+            if is_known or state.has_ended or state.generation != generation:
+                break
+            if time.monotonic() > until:
+                raise lost
+            time.sleep(_NOTICES)
+            watch(None)
+        watch(Phase(""))
+
+    def follow(self, watch: Watch) -> RunOutcome:
+        """Conduct the `unseen` run of a pool that was attached to its end."""
+        began = self.unseen
+        assert began is not None
+        card = began.card
+        left = None
+        if card.timeout is not None:
+            # It may have ended in time, which is told again first.
+            left = max(card.began + card.timeout - time.time(), _TOLD_AGAIN)
+        with self._context.lock:
+            self._driver.check_free()
+            # Who was here before may have begun another generation since, as after a death.
+            state = self._state_of(began.run, began.ranks, began.generation, card, left)
+            run = ActiveRun(state, limit=card.limit)
+            self._driver.add(run)
+            why = "never began: whoever began it elsewhere was gone before it was told"
+            lacking = [RankLost(began.generation, rank, why) for rank in self.never_begun]
+            # Of machines that had ended when it was attached nothing more comes, whatever began since.
+            for lost in [*lacking, *self._state.losses_of(state)]:
+                self._driver.carry_out(map(Send, state.died(lost, self._context.pace.now())))
+        with self._context.lines.interrupts():
+            """What was meant for something before is forgotten."""
+        return self.finish(run, watch)
+
+    # ── waited for ──────────────────────────────────────────────────────────────────────
+
+    def await_any(
+        self,
+        runs: Collection[ActiveRun],
+        watch: RunWatch,
+        until: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wait until one of these runs is over, or `until` says so; raises `PoolError`."""
+        with self._context.lines.interrupts(anew=False):
+            self._driver.conduct(runs, watch, until)
+
+    def finish(self, run: ActiveRun, watch: Watch) -> RunOutcome:
+        """Wait for the end of a run that was begun, however it ends; raises `PoolError`."""
+        try:
+            with self._context.lines.interrupts(anew=False):
+                return self._finish(run, watch)
+        finally:
+            self._driver.remove(run)
+
+    def _finish(self, run: ActiveRun, watch: Watch) -> RunOutcome:
+        context, state = self._context, self._state
+        is_on_reformed = context.generations.reformed_in == run.state.generation
+        self._driver.conduct((run,), lambda _, event: watch(event))
+        with context.lock:
+            is_last = state.is_last(run.number)
+            if is_last:
+                context.lines.arrived()
+            context.ledger.settle(run.state.done, run.namespace, run.plan)
+            state.is_over(run.number)
+        remedy, lost_beside = Remedy.NOTHING, frozenset[int]()
+        if is_last and state.is_unsettled:  # while others run, that is left to the last of them
+            with context.lock.turn():
+                lost_beside = state.lost_beside()
+                remedy = self._renewal.settle(watch)
+                if remedy is Remedy.BEGIN_ANEW:
+                    run.names_lost += context.ledger.names_made_on_ranks()
+                    self._renewal.begin(watch, stubborn=True)
+        return run.outcome(
+            on_reformed=run.state.generation if is_on_reformed else 0,
+            was_reformed=remedy is Remedy.REFORM,
+            began_anew=remedy is Remedy.BEGIN_ANEW,
+            lost_beside=lost_beside,
+            pool_lost=self.told_once(),
+        )
+
+    def told_once(self) -> tuple[str, ...]:
+        """What there is to tell of the pool that this one stands for, of its machines, and of its cost."""
+        words, self.instead_of = self.instead_of, ""
+        bill, replacing = self._context.bill, self._renewal.replacing
+        costs = "" if self._warned_of_cost or bill is None else bill.warning(time.time())
+        self._warned_of_cost = self._warned_of_cost or bool(costs)
+        of_machines = () if replacing is None else replacing.words()
+        return tuple(each for each in (words, *of_machines, costs) if each)

@@ -1,0 +1,242 @@
+"""What a refusal of EC2 means: where to go on, or what to do about it. Pure.
+
+Codes: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class NextStep(Enum):
+    """Where a launch goes on after a refusal."""
+
+    AGAIN = auto()
+    """The same call, a little later: it was not understood, or its answer was lost."""
+    ZONE = auto()
+    """Another zone of the same type."""
+    TYPE = auto()
+    """Another type, or another market: no zone of this region has it."""
+    QUOTA = auto()
+    """Another region or market, or types that another quota counts."""
+    REGION = auto()
+    """Another region: the account has nothing in this one."""
+    STOP = auto()
+    """Nowhere: a person has to do something."""
+
+
+class AWSError(Exception):
+    """AWS refused a call, or cannot be reached; with `is_unknown` it may still have done it."""
+
+    def __init__(
+        self, code: str, message: str, operation: str, *, is_unknown: bool = False
+    ) -> None:
+        super().__init__(f"{operation}: {message} ({code})" if message else f"{operation}: {code}")
+        self.code = code
+        self.message = message
+        self.operation = operation
+        self.is_unknown = is_unknown
+        self.profile = ""
+        """Of AWS's configuration, whose credentials were used; "" for what boto3 finds first."""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A limit of vCPUs of running machines, in each region: its code and what it is called."""
+
+    code: str
+    name: str
+
+
+_STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
+# Codes: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-quotas.html and
+# .../using-spot-limits.html; what is not named here counts as standard.
+_ON_DEMAND = {
+    "dl": ("DL", "L-6E869C2A"),
+    "f": ("F", "L-74FC7D96"),
+    "g": ("G and VT", "L-DB2E81BA"),
+    "gr": ("G and VT", "L-DB2E81BA"),
+    "vt": ("G and VT", "L-DB2E81BA"),
+    "hpc": ("HPC", "L-F7808C92"),
+    "inf": ("Inf", "L-1945791B"),
+    "p": ("P", "L-417A185B"),
+    "trn": ("Trn", "L-2C3B7624"),
+    "u": ("High Memory", "L-43DA4232"),
+    "x": ("X", "L-7295265B"),
+}
+# A generation may have one of its own; those pages name none for P6.
+_SPOT = {
+    "dl": ("DL", "L-85EED4F7"),
+    "f": ("F", "L-88CF9481"),
+    "g": ("G and VT", "L-3819A6DF"),
+    "gr": ("G and VT", "L-3819A6DF"),
+    "vt": ("G and VT", "L-3819A6DF"),
+    "inf": ("Inf", "L-B5D1601B"),
+    "p": ("P4, P3 and P2", "L-7212CCBC"),
+    "p5": ("P5", "L-C4BD4855"),
+    "trn": ("Trn", "L-6B0D517C"),
+    "x": ("X", "L-E3A00192"),
+}
+
+_THROTTLED = {
+    "RequestLimitExceeded",
+    "Throttling",
+    "ThrottlingException",
+    "RequestThrottled",
+    "TooManyRequestsException",
+}
+_WAYS = {
+    NextStep.ZONE: {
+        "InsufficientInstanceCapacity",
+        "InsufficientCapacity",
+        "InsufficientHostCapacity",
+        "InsufficientReservedInstanceCapacity",
+        "UnfulfillableCapacity",
+        "Unsupported",
+        "SpotMaxPriceTooLow",
+        "InsufficientFreeAddressesInSubnet",
+        "InvalidAvailabilityZone",
+        # What a machine says that was launched, and taken back before it ran.
+        "SpotInstanceTermination",
+        "SpotInstanceShutdown",
+    },
+    NextStep.TYPE: {"InvalidInstanceType", "UnsupportedInstanceType", "UnsupportedOperation"},
+    NextStep.QUOTA: {
+        "VcpuLimitExceeded",
+        "InstanceLimitExceeded",
+        "MaxSpotInstanceCountExceeded",
+        "MaxSpotFleetRequestCountExceeded",
+    },
+    NextStep.REGION: {"OptInRequired"},
+    NextStep.AGAIN: {
+        *_THROTTLED,
+        "InternalError",
+        "InternalFailure",
+        "ServiceUnavailable",
+        "Unavailable",
+        "RequestTimeout",
+        "Unreachable",
+        # What was made a moment ago is not seen everywhere yet.
+        "InvalidGroup.NotFound",
+        "InvalidPlacementGroup.Unknown",
+    },
+}
+_BY_CODE = {code: way for way, codes in _WAYS.items() for code in codes}
+
+_ADVICE = {
+    "NoCredentials": "no AWS credentials are found here: `aws configure sso`, or `aws configure`, "
+    "makes some; aws_profile=NAME takes those of a profile, in Python sky.AWS(profile=NAME)",
+    "NoProfile": "`aws configure list-profiles` names those that there are; aws_profile= takes one, in "
+    "Python sky.AWS(profile=)",
+    "BadConfiguration": "`aws configure list` shows what is found; see what ~/.aws/config and "
+    "~/.aws/credentials say of it",
+    "NotGiven": "`aws sts get-caller-identity` shows whether that is mended",
+    "NoMFA": "`aws sts get-session-token` gives some for a code of MFA",
+    "LoginOver": "`aws login`, then try again",
+    "AuthFailure": "AWS does not take these credentials: `aws sts get-caller-identity` says whose "
+    "they are; a wrong clock of this machine is another cause",
+    "UnauthorizedOperation": "these credentials may not do that: README has the policy that suffices",
+    "AccessDenied": "these credentials may not do that: README has the policy that suffices",
+    "AccessDeniedException": "these credentials may not do that: README has the policy that suffices",
+    "ExpiredToken": "the credentials are over: `aws sso login`, then try again",
+    "ExpiredTokenException": "the credentials are over: `aws sso login`, then try again",
+    "RequestExpired": "the credentials are over, or this machine's clock is wrong: `aws sso login`, "
+    "and see that its time is right",
+    "InvalidClientTokenId": "AWS does not know these credentials: `aws configure` makes others",
+    "SignatureDoesNotMatch": "the secret key is wrong, or this machine's clock is",
+    "InsufficientInstanceCapacity": "EC2 has not so many there now",
+    "OptInRequired": "the account has not subscribed to EC2 there, or the region is not enabled for it: its "
+    "owner can see to that in AWS's console, and region= names another",
+    "PendingVerification": "AWS still looks into the account; it will write to its owner",
+    "Blocked": "AWS has blocked the account; its support says why",
+    "InvalidAMIID.NotFound": "there is no such image in this region: ami= names another",
+    "InvalidAMIID.Malformed": "an image is written ami-0123456789abcdef0",
+    "NotLinux": "ranks are started by SSH and /bin/sh: ami= takes an image of Linux",
+    "InvalidSubnetID.NotFound": "there is no such subnet in this region: subnet= names another",
+    "VPCIdNotSpecified": "the account has no default VPC there: subnet=subnet-… says where to",
+    "MissingInput": "the account has no default VPC there: subnet=subnet-… says where to",
+    "VolumeLimitExceeded": "the account may have no more disks there: `%sky sweep`, or ask for more",
+    "Unreadable": "what answers is not AWS: is there a way to the internet, and no proxy that asks for "
+    "a login?",
+    "Unreachable": "is there a way to the internet, and is the region's name right?",
+}
+NOT_GIVEN = frozenset(
+    {"BadConfiguration", "LoginOver", "NoCredentials", "NoMFA", "NoProfile", "NotGiven"}
+)
+"""Refusals of boto3's own: where credentials were to come from, there are none."""
+_SAY_WHAT = {*NOT_GIVEN, "NotLinux", "Unreachable"} - {"NoCredentials"}
+"""Refusals whose own words say which: those of this side."""
+_ABOUT_KEYS = re.compile(
+    r"(?<=`)aws (?:sso login|login|sts get-caller-identity|sts get-session-token|configure sso|configure list"
+    r"|configure)(?=`)"
+)
+_LIMIT = re.compile(r"vCPU limit of (\d+)")
+
+
+def way_on(fault: AWSError) -> NextStep:
+    """Where a launch goes on after this refusal."""
+    if fault.is_unknown:
+        return NextStep.AGAIN
+    return _BY_CODE.get(fault.code, NextStep.STOP)
+
+
+def is_refusal(code: str) -> bool:
+    """Whether nothing was done for sure, whatever HTTP says: a lack of capacity is a 500 in EC2."""
+    return code in _THROTTLED or _BY_CODE.get(code, NextStep.AGAIN) is not NextStep.AGAIN
+
+
+def family_of(name: str) -> str:
+    """The letters that a type's name begins with: `p` of `p4d.24xlarge`, `trn` of `trn1.2xlarge`."""
+    found = re.match(r"[a-z]+(?=\d|-)", name)
+    return found.group() if found else ""
+
+
+def quota_of(name: str, *, spot: bool) -> Quota:
+    """Which quota counts machines of a type."""
+    table = _SPOT if spot else _ON_DEMAND
+    generation = re.match(r"[a-z]+\d", name)
+    standard = _STANDARD, "L-34B43A08" if spot else "L-1216C47A"
+    kind, code = table.get(
+        generation.group() if generation else "", table.get(family_of(name), standard)
+    )
+    words = f"All {kind} Spot Instance Requests" if spot else f"Running On-Demand {kind} instances"
+    return Quota(code, words)
+
+
+def limit_in(message: str) -> int | None:
+    """The limit of vCPUs that a refusal names."""
+    found = _LIMIT.search(message)
+    return int(found.group(1)) if found else None
+
+
+def spell_quota(quota: Quota, region: str, now: float | None, needed: int) -> str:
+    """What a quota lacks, and the command that asks for more."""
+    have = "" if now is None else f" is {now:g} vCPUs now, and"
+    return (
+        f"the quota {quota.name!r} ({quota.code}) of {region}{have} {needed} are needed beside what "
+        f"runs: `aws service-quotas request-service-quota-increase --service-code ec2 --quota-code "
+        f"{quota.code} --desired-value {max(needed, int(now or 0) + needed)} --region {region}`"
+    )
+
+
+def advice_for(fault: AWSError) -> str:
+    """What to do about a refusal, in words; "" where its own say it all."""
+    advice = _ADVICE.get(fault.code, "")
+    if not fault.profile:
+        return advice
+    profile = shlex.quote(fault.profile)
+    return _ABOUT_KEYS.sub(lambda found: f"{found[0]} --profile {profile}", advice)
+
+
+def spell_fault(fault: AWSError) -> str:
+    """A refusal, and what to do about it."""
+    advice = advice_for(fault)
+    said = " ".join(fault.message.split())
+    if not advice:
+        return f"{fault.operation}: {said or fault.code} ({fault.code})" if said else str(fault)
+    if fault.code in _SAY_WHAT:
+        advice = f"{said.rstrip('.:')}: {advice}"
+    return f"{advice} ({fault.operation}: {fault.code})"

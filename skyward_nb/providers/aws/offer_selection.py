@@ -1,0 +1,361 @@
+"""Which machines are what is asked for, and in which order they are tried. Pure.
+
+The zone, the type and the region that are tried next follow from the order of the offers; where a
+spot machine may be had, those stand before the ones on demand.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.aws_access import AWSAccess
+from skyward_nb.words.catalogue import kind_of
+from skyward_nb.words.errors import NothingFits
+from skyward_nb.words.offers import Arch, InstanceType, Need, Offer, Price
+from skyward_nb.words.spec import PoolSpec
+
+LEAST = {"cpus": Need(2, more=True), "memory": Need(4, more=True)}
+"""What a machine without accelerators has where nobody says what it needs."""
+
+_MOST = 12
+"""Offers of one region that are worth trying, of each kind."""
+_DEARER = 2.0
+"""Types that cost so many times as much as the cheapest are no equivalents of it."""
+_CONTINENT = 3
+"""Letters that regions have in common that are near one another: `eu-`."""
+_UNDRIVEN = ("g3", "g3s", "p2", "p3", "p3dn")
+"""Families whose GPUs the driver of AWS's images does not know any more: it knows those from Turing on."""
+_NO_DRIVER = "AWS has no image any more whose driver knows these GPUs: ami= names one that has"
+_SIZE = re.compile(r"-(\d+)GB$")
+_THROTTLED = re.compile(r"t\d|[a-z0-9]+-flex\.")
+"""Types whose processors are not theirs all the time."""
+
+
+class RegionStock(msgspec.Struct, frozen=True, kw_only=True):
+    """What a region has of some types: the zones that offer each, its list price, its prices as spot.
+
+    `zones` is None where nobody could be asked; then all of the region may have it.
+    """
+
+    region: str
+    zones: Mapping[str, tuple[str, ...]] | None
+    listed: Mapping[str, Price]
+    spot: Mapping[str, Mapping[str, Price]]
+
+
+class MatchingTypes(msgspec.Struct, frozen=True):
+    """Types that are what is asked for, and what is to be said of that."""
+
+    types: tuple[InstanceType, ...]
+    remarks: tuple[str, ...] = ()
+
+
+# ── types ───────────────────────────────────────────────────────────────────────────────
+
+
+def fitting(
+    spec: PoolSpec, types: Iterable[InstanceType], listed: Mapping[str, Price], arch: Arch
+) -> MatchingTypes:
+    """The types that a node of this pool may be; `arch` is that of machines without accelerators.
+
+    By `listed` the cheapest is known where there are many. Raises `NothingFits`, naming what comes near.
+    """
+    known = tuple(types)
+    access = spec.aws or AWSAccess()
+    wanted = None if spec.simulate else spec.accelerator
+    if access.instance_type is not None:
+        return MatchingTypes((_named(access.instance_type, wanted, known, spec),))
+    if wanted is not None:
+        return _with_accelerator(wanted, _of_needs(spec, known, Need(0, more=True)), known, spec)
+    plain = [each for each in known if each.gpu is None and each.arch == arch]
+    free = [each for each in plain if not _THROTTLED.match(each.name)]
+    found = _of_needs(spec, free, None)
+    if not found:
+        raise NothingFits(*_nearest(spec, free))
+    found.sort(key=lambda each: (_dollars(listed.get(each.name)), each.memory, each.name))
+    return MatchingTypes(tuple(_equivalents(found, listed)))
+
+
+def _named(
+    name: str, wanted: Accelerator | None, known: Sequence[InstanceType], spec: PoolSpec
+) -> InstanceType:
+    found = next((each for each in known if each.name == name), None)
+    if found is None:
+        near = difflib.get_close_matches(name, [each.name for each in known], n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise NothingFits(
+            f"instance_type={name}: there is no such type in EC2{hint}", nearest=tuple(near)
+        )
+    if not _has_driver(found, spec):
+        raise NothingFits(f"instance_type={name}: {_NO_DRIVER}")
+    if wanted is not None and not (_is(found, wanted) and found.gpus >= wanted.count):
+        has = f"{found.gpus} × {found.gpu}" if found.gpu else "no accelerator"
+        raise NothingFits(
+            f"instance_type={name} has {has}, and accelerator={wanted} is asked for: leave out one of "
+            "the two"
+        )
+    for field, has, need in (
+        ("cpus", found.cpus, spec.cpus),
+        ("memory", found.memory, spec.memory),
+    ):
+        if need is not None and not need.met_by(has):
+            raise NothingFits(
+                f"instance_type={name} has {field}={has:g}, and {field}={need} is asked for: leave out "
+                "one of the two"
+            )
+    return found
+
+
+def _with_accelerator(
+    wanted: Accelerator,
+    known: Sequence[InstanceType],
+    all_types: Sequence[InstanceType],
+    spec: PoolSpec,
+) -> MatchingTypes:
+    """The types that have just so many of it, or else those that have the fewest more."""
+    kind = kind_of(wanted.name)
+    if kind is not None and kind.maker != "NVIDIA":
+        raise NothingFits(
+            f"accelerator={wanted.name} cannot be rented: {kind.maker}'s need packages of their own, which "
+            f"no plugin here readies. Those of NVIDIA can: {_models(all_types)}"
+        )
+    having = [each for each in known if _is(each, wanted)]
+    if not having and any(_is(each, wanted) for each in all_types):
+        raise NothingFits(*_nearest(spec, [each for each in all_types if _is(each, wanted)]))
+    if not having:
+        near = difflib.get_close_matches(wanted.name, _names(all_types), n=2, cutoff=0.7)
+        hint = f"; did you mean {' or '.join(near)}?" if near else "."
+        raise NothingFits(
+            f"accelerator={wanted.name}: no type of EC2 has it{hint} There is {_models(all_types)}",
+            nearest=tuple(near),
+        )
+    types = tuple(each.name for each in having)
+    having = [each for each in having if _has_driver(each, spec)]
+    if not having:
+        raise NothingFits(f"accelerator={wanted} ({', '.join(types)}): {_NO_DRIVER}", nearest=types)
+    counts = sorted({each.gpus for each in having})
+    if wanted.count > counts[-1]:
+        most = counts[-1]
+        nodes = math.ceil(spec.nodes * wanted.count / most)
+        types = tuple(each.name for each in having if each.gpus == most)
+        raise NothingFits(
+            f"accelerator={wanted}: a machine has at most {most} of them ({', '.join(types)}): "
+            f"nodes={nodes} accelerator={wanted.name}:{most} has as many in all",
+            nearest=types,
+        )
+    count = next(each for each in counts if each >= wanted.count)
+    chosen = tuple(each for each in having if each.gpus == count)
+    if count == wanted.count:
+        return MatchingTypes(chosen)
+    idle = f"{count - wanted.count} would be idle"
+    return MatchingTypes(
+        chosen,
+        (
+            f"{wanted} is asked for, and the smallest machine with it has {count}: {idle}. "
+            f"accelerator={wanted.name}:{count} has a rank on each",
+        ),
+    )
+
+
+def _has_driver(each: InstanceType, spec: PoolSpec) -> bool:
+    """Whether the image that a type boots drives its GPUs, as far as is known."""
+    is_own = spec.aws is not None and spec.aws.ami is not None
+    return is_own or not each.gpus or each.name.partition(".")[0] not in _UNDRIVEN
+
+
+def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ...]:
+    """What is to be said of machines that could have more network cards than they are given."""
+    access = spec.aws or AWSAccess()
+    if spec.nodes == 1 or access.placement == "no" or access.subnet is not None:
+        return ()
+    several = [each for each in types if each.efa and each.network_cards > 1]
+    if not several:
+        return ()
+    counts = ", ".join(f"1 of {each.network_cards} of {each.name}" for each in several)
+    return (
+        f"machines with a public address have one of their network cards ({counts}): with the subnet= of a "
+        "private network they have all",
+    )
+
+
+def _is(each: InstanceType, wanted: Accelerator) -> bool:
+    """Whether a type's accelerators are those; a memory in the name is that of the device."""
+    if each.gpu is None:
+        return False
+    size = _SIZE.search(wanted.name)
+    name = wanted.name[: size.start()] if size else wanted.name
+    if size is None or each.gpu != name:
+        return each.gpu == name
+    kind = kind_of(name)  # drivers tell of a little less than makers do
+    sizes = kind.memory if kind is not None else (round(each.gpu_memory),)
+    return min(sizes, key=lambda gb: abs(gb - each.gpu_memory)) == int(size[1])
+
+
+def _of_needs(
+    spec: PoolSpec, types: Iterable[InstanceType], least: Need | None
+) -> list[InstanceType]:
+    cpus = spec.cpus or least or LEAST["cpus"]
+    memory = spec.memory or least or LEAST["memory"]
+    return [each for each in types if cpus.met_by(each.cpus) and memory.met_by(each.memory)]
+
+
+def _equivalents(found: list[InstanceType], listed: Mapping[str, Price]) -> list[InstanceType]:
+    """The first of them, and those that cost not much more, the cheapest first."""
+    limit = _dollars(listed.get(found[0].name)) * _DEARER
+    near = [each for each in found if _dollars(listed.get(each.name)) <= limit]
+    return (near or found)[:_MOST]
+
+
+def _nearest(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, tuple[str, ...]]:
+    """What to say where no type is as it should be, and the names of those that come near."""
+    needs = [(need, "cpus") for need in (spec.cpus,) if need]
+    needs += [(need, "memory") for need in (spec.memory,) if need]
+
+    def far(each: InstanceType) -> tuple[float, float, str]:
+        parts = [
+            abs(math.log(max(getattr(each, field), 0.5) / max(need.amount, 0.5)))
+            for need, field in needs
+            if not need.met_by(getattr(each, field))
+        ]
+        return sum(parts), each.memory, each.name
+
+    near = sorted(types, key=far)[:3]
+    asked = " ".join(f"{field}={need}" for need, field in needs)
+    of = f"accelerator={spec.accelerator} " if spec.accelerator and not spec.simulate else ""
+    shown = ", ".join(f"{each.name} ({each.cpus} cpus, {each.memory:g} GB)" for each in near)
+    exact = [f"{field}={need}+" for need, field in needs if not need.more]
+    more = f"; {' '.join(exact)} would take more, too" if exact else ""
+    said = f"{of}{asked}: no type of EC2 is that. The nearest are {shown or 'none'}{more}"
+    return said, tuple(each.name for each in near)
+
+
+def _names(types: Iterable[InstanceType]) -> list[str]:
+    return sorted({each.gpu for each in types if each.gpu})
+
+
+def _models(types: Iterable[InstanceType]) -> str:
+    return ", ".join(_names(types))
+
+
+# ── offers ──────────────────────────────────────────────────────────────────────────────
+
+
+def offers(
+    spec: PoolSpec,
+    types: Sequence[InstanceType],
+    stocks: Sequence[RegionStock],
+    elsewhere: Callable[[str], Sequence[str]] = lambda _: (),
+) -> tuple[Offer, ...]:
+    """What to try, one after the other: spot before on demand, region after region, the cheapest first.
+
+    Raises `NothingFits` where no zone that is allowed offers any of the types, and names regions that
+    do, as `elsewhere` tells by the name of a type.
+    """
+    zones = spec.aws.zones if spec.aws else ()
+    found: list[Offer] = []
+    if spec.spot != "no":
+        for stock in stocks:
+            found += _cheapest(_spot_offers(types, stock, zones))
+    if spec.spot != "yes":
+        for stock in stocks:
+            found += _cheapest(_plain_offers(types, stock, zones))
+    if not found:
+        raise _nowhere(types, stocks, zones, elsewhere)
+    return tuple(found)
+
+
+def _plain_offers(
+    types: Iterable[InstanceType], stock: RegionStock, zones: tuple[str, ...]
+) -> list[Offer]:
+    return [
+        Offer(type=each, region=stock.region, zones=there, price=stock.listed.get(each.name))
+        for each in types
+        if (there := _zones(each, stock, zones)) is not None
+    ]
+
+
+def _spot_offers(
+    types: Iterable[InstanceType], stock: RegionStock, zones: tuple[str, ...]
+) -> list[Offer]:
+    """An offer for each zone: their prices differ."""
+    found: list[Offer] = []
+    for each in types:
+        there = _zones(each, stock, zones)
+        if there is None:
+            continue
+        prices = stock.spot.get(each.name, {})
+        known = [zone for zone in there or prices if zone in prices]
+        found += [
+            Offer(type=each, region=stock.region, zones=(zone,), spot=True, price=prices[zone])
+            for zone in known
+        ]
+        if (
+            not known
+        ):  # no history: nobody has rented one as spot there of late, or nobody could be asked
+            found.append(Offer(type=each, region=stock.region, zones=there, spot=True))
+    return found
+
+
+def _zones(
+    each: InstanceType, stock: RegionStock, zones: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """The zones of a region where a type may be tried, None where there is none."""
+    of_region = tuple(zone for zone in zones if zone.startswith(stock.region))
+    if zones and not of_region:
+        return None
+    if stock.zones is None:
+        return of_region
+    offering = stock.zones.get(each.name, ())
+    there = tuple(zone for zone in of_region or sorted(offering) if zone in offering)
+    return there or None
+
+
+def _cheapest(found: list[Offer]) -> list[Offer]:
+    """Those that cost not much more than the cheapest."""
+    found.sort(key=lambda offer: (_dollars(offer.price), offer.type.memory, offer.type.name))
+    limit = _dollars(found[0].price) * _DEARER if found else 0.0
+    return [offer for offer in found[:_MOST] if _dollars(offer.price) <= limit]
+
+
+def _dollars(price: Price | None) -> float:
+    return math.inf if price is None else price.dollars
+
+
+def _nowhere(
+    types: Sequence[InstanceType],
+    stocks: Sequence[RegionStock],
+    zones: tuple[str, ...],
+    elsewhere: Callable[[str], Sequence[str]],
+) -> NothingFits:
+    names = ", ".join(each.name for each in types[:4])
+    regions = ", ".join(stock.region for stock in stocks)
+    offered = sorted(
+        {
+            zone
+            for stock in stocks
+            for each in types
+            for zone in (stock.zones or {}).get(each.name, ())
+        }
+    )
+    if offered:
+        return NothingFits(
+            f"zones={','.join(zones)}: {names} can be had in {', '.join(offered)}, and not in those",
+            nearest=tuple(offered),
+        )
+    others = sorted(
+        {region for each in types for region in elsewhere(each.name)},
+        key=lambda region: (not region.startswith(stocks[0].region[:_CONTINENT]), region),
+    )
+    if not others:
+        return NothingFits(f"{names} cannot be had in {regions}: region= names another")
+    return NothingFits(
+        f"{names} cannot be had in {regions}. Of other regions {', '.join(others[:5])} had it: "
+        f"region={others[0]}",
+        nearest=tuple(others),
+    )

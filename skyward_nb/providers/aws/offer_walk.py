@@ -1,0 +1,70 @@
+"""Which offer and zone is tried next, after what was refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from skyward_nb.providers.aws.api_errors import NextStep, quota_of
+from skyward_nb.words.offers import Offer
+
+
+@dataclass(frozen=True)
+class ZoneAttempt:
+    """One zone of one offer."""
+
+    offer: Offer
+    zone: str
+
+    def __str__(self) -> str:
+        spot = "spot " * self.offer.spot
+        return f"{spot}{self.offer.type.name} in {self.zone or self.offer.region}"
+
+
+class OfferWalk:
+    """Goes from zone to zone of an offer, then to the next one; what a refusal rules out, it leaves out."""
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        self._left = [ZoneAttempt(offer, zone) for offer in offers for zone in offer.zones or ("",)]
+        self.refused: list[tuple[ZoneAttempt, str]] = []
+        """What was tried, and why it could not be had."""
+
+    @property
+    def next(self) -> ZoneAttempt | None:
+        """What to try now; None when nothing is left."""
+        return self._left[0] if self._left else None
+
+    def refuse(self, way: NextStep, why: str) -> None:
+        """The one that was tried now could not be had."""
+        tried, *left = self._left
+        self.refused.append((tried, why))
+        if way is NextStep.STOP:
+            left = []
+        elif way is NextStep.TYPE:
+            left = [each for each in left if not _is_same_type(each.offer, tried.offer)]
+        elif way is NextStep.REGION:
+            left = [each for each in left if each.offer.region != tried.offer.region]
+        elif way is NextStep.QUOTA:
+            left = [each for each in left if not _is_same_quota(each.offer, tried.offer)]
+        self._left = left
+
+
+def _is_same_type(one: Offer, other: Offer) -> bool:
+    return (one.type.name, one.region, one.spot) == (other.type.name, other.region, other.spot)
+
+
+def _is_same_quota(one: Offer, other: Offer) -> bool:
+    return one.region == other.region and quota_of(one.type.name, spot=one.spot) == quota_of(
+        other.type.name, spot=other.spot
+    )
+
+
+def spell_way(before: ZoneAttempt, now: ZoneAttempt) -> str:
+    """How one try differs from the one before, in words: `next zone`."""
+    if before.offer.spot and not now.offer.spot:
+        return "on demand instead of spot"
+    if before.offer.region != now.offer.region:
+        return "next region"
+    if before.offer.type.name != now.offer.type.name:
+        return "next type"
+    return "next zone"

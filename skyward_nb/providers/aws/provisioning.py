@@ -1,0 +1,176 @@
+"""From a spec to machines of a pool that were rented for it: all that `AWSProvider` does when it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from skyward_nb.protocol.events import CostChanged, Phase, Remark
+from skyward_nb.providers.aws import boot, key_pairs, rental_records, termination
+from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.launch import SHORTEST, Launch
+from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, power_off
+from skyward_nb.providers.aws.offer_walk import ZoneAttempt
+from skyward_nb.providers.aws.rental_records import MakerProcess, RentalFolder, RentalRecord
+from skyward_nb.providers.aws.sweep import sweep
+from skyward_nb.providers.base import AgentGone, Tell
+from skyward_nb.providers.folders import far_root
+from skyward_nb.providers.ssh.host_setup import made_ready
+from skyward_nb.words.errors import AccountError, StartError
+from skyward_nb.words.offers import Bill, Offer
+from skyward_nb.words.spec import PoolSpec
+
+
+async def rent(
+    spec: PoolSpec, pool_id: str, offers: Sequence[Offer], tell: Tell
+) -> tuple[AWSMachine, ...]:
+    """The machines of a new pool, head first, or none; what was begun for them is ended again.
+
+    Raises `LaunchError`, `StartError`, `AccountError`.
+    """
+    assert spec.aws is not None
+    offers = affordable(spec, offers)
+    cloud = AWSClient.of(spec.aws)
+    sweeping = asyncio.ensure_future(_swept(tell))
+    entry: RentalFolder | None = None
+    try:
+        account = await _account(cloud, offers[0].region)
+        entry = RentalFolder.begin(
+            RentalRecord(
+                pool_id=pool_id,
+                name=spec.name,
+                owner=rental_records.owner(),
+                maker=MakerProcess.this(),
+                created=time.time(),
+                account=account,
+                profile=spec.aws.profile,
+                endpoint=spec.aws.endpoint,
+                listing=str((far_root() / f"{pool_id}.json").absolute()),
+            )
+        )
+        machines = await _rented(spec, cloud, entry, offers, tell)
+        await asyncio.wait([sweeping])
+    except BaseException:
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)
+        if entry is not None:
+            await asyncio.shield(_undone(cloud, entry, tell))
+        raise
+    entry.note(state="up")
+    if (error := sweeping.exception()) is not None:
+        # What others have left is no reason to give up what was just rented.
+        tell(Remark(f"what was left before could not be looked for: {error!r}"))
+    return machines
+
+
+async def _rented(
+    spec: PoolSpec, cloud: AWSClient, entry: RentalFolder, offers: Sequence[Offer], tell: Tell
+) -> tuple[AWSMachine, ...]:
+    pair, host = key_pairs.new_pair("skyward_nb"), key_pairs.new_pair("")
+    key_pairs.keep(entry.folder, pair)
+    launch = Launch(spec, cloud, entry, pair, host, tell)
+    try:
+        launched = await launch.run(offers)
+    except BaseException:
+        if cost := launch.cost(time.time()):
+            tell(CostChanged(_bill_of_nothing(spec, entry, cost)))
+        raise
+    entry.note(machines=launched, user=launch.user)
+    assert launch.chosen is not None
+    before = launch.cost(entry.record.attempts[-1].at)
+    tell(CostChanged(_bill(spec, entry, launch.chosen, before)))
+    lines, launched = await boot.log_in(cloud, entry, launched, tell)
+    entry.note(machines=launched)
+    rental = Rental(cloud, entry.record.pool_id)
+    async with boot.kept(entry, launched):
+        readied = await made_ready(spec, lines, tell)
+    spot = launched[0].spot
+    return machines_of(spec.name, entry.record.pool_id, rental, readied, spot=spot)
+
+
+def affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
+    """The offers that a budget can be kept with; raises `StartError` where there are none."""
+    if spec.max_cost is None:
+        return offers
+    seconds = [(offer, offer.lasts(spec.max_cost, spec.nodes)) for offer in offers]
+    known = [(offer, lasts) for offer, lasts in seconds if lasts is not None]
+    if not known:
+        why = "the price of no machine is known, so max_cost= cannot be kept: ttl= ends a pool after a time"
+        raise StartError(spec.name, why)
+    lasting = [offer for offer, lasts in known if lasts >= SHORTEST]
+    if not lasting:
+        best, most = max(known, key=lambda each: each[1])
+        machines = f"{spec.nodes} × {best.type.name}"
+        why = (
+            f"max_cost={spec.max_cost:g} is spent in {most:.0f} s by {machines}, the cheapest: before "
+            f"they are of any use. It takes more dollars{', or fewer nodes=' * (spec.nodes > 1)}"
+        )
+        raise StartError(spec.name, why)
+    return lasting
+
+
+def _bill(spec: PoolSpec, entry: RentalFolder, chosen: ZoneAttempt, before: float) -> Bill:
+    """What the machines cost since they were asked for, and others cost `before`."""
+    price = chosen.offer.price
+    return Bill(
+        dollars=chosen.offer.hourly(spec.nodes),
+        began=entry.record.attempts[-1].at,
+        what=f"{spec.nodes} × {chosen}",
+        source="" if price is None else price.source,
+        before=before,
+        max_cost=spec.max_cost,
+    )
+
+
+def _bill_of_nothing(spec: PoolSpec, entry: RentalFolder, cost: float) -> Bill:
+    """What machines have cost that ended before all of them ran."""
+    return Bill(
+        dollars=0.0,
+        began=time.time(),
+        first=entry.record.attempts[0].at,
+        what="machines that ended before all ran",
+        before=cost,
+        max_cost=spec.max_cost,
+    )
+
+
+def find(spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
+    """The machines of a pool that is up, as its record has them; raises `AgentGone` without one."""
+    entry = rental_records.find(pool_id)
+    if entry is None or entry.record.state != "up":
+        raise AgentGone
+    record = entry.record
+    rental = Rental(AWSClient(record.profile, record.endpoint), pool_id)
+    return machines_of(spec.name, pool_id, rental, [(line, None) for line in boot.lines_to(entry)])
+
+
+async def _account(cloud: AWSClient, region: str) -> str:
+    """Whose credentials these are; raises `AccountError` where they are nobody's."""
+    try:
+        return await cloud.account(region)
+    except AWSError as fault:
+        raise AccountError(spell_fault(fault)) from fault
+
+
+async def _undone(cloud: AWSClient, entry: RentalFolder, tell: Tell) -> None:
+    """End what was begun; what cannot be ended now, its record keeps for the next sweep."""
+    launched = [name for each in entry.record.attempts for name in each.instances]
+    left = await termination.end(cloud, entry, lambda text: tell(Phase(text)))
+    tell(Phase(""))
+    if launched and not left.machines:
+        count = f"{len(launched)} machine{'s' * (len(launched) != 1)}"
+        tell(Remark(f"{count} that had begun to run ended again ({', '.join(launched)})"))
+    if left.machines:
+        lines = boot.lines_to(entry)
+        await power_off(lines)
+        await asyncio.gather(*(line.close() for line in lines))
+        tell(Remark(f"{left}; they end by themselves, and `%sky sweep` looks again"))
+
+
+async def _swept(tell: Tell) -> None:
+    """Look for what was left by others before, beside the launch."""
+    found = await sweep()
+    if found or found.left:
+        tell(Remark(str(found)))

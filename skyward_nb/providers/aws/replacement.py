@@ -1,0 +1,224 @@
+"""Other machines for a pool in the place of those that EC2 took back: rented, readied, and then its own.
+
+Until they are, the pool's record has the old ones; so whoever is killed in between has lost nothing,
+and what was launched is found by the tokens of its attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from skyward_nb.protocol.events import CostChanged, Phase, Remark, Step
+from skyward_nb.providers.aws import boot, key_pairs, quoting, rental_records, termination
+from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.launch import BOOT, SHORTEST, Launch
+from skyward_nb.providers.aws.machine import AWSMachine, machines_of
+from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord
+from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
+from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told
+from skyward_nb.providers.ssh.host_setup import made_ready
+from skyward_nb.words.errors import LaunchError, PoolError, StartError
+from skyward_nb.words.node_log_entry import NodeLogEntry
+from skyward_nb.words.offers import Bill, Offer
+from skyward_nb.words.spec import PoolSpec
+
+
+async def replaced(
+    spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
+) -> tuple[AWSMachine, ...]:
+    """Machines in the place of those that are lost, all or none; see `base.Replaces`.
+
+    Raises `AgentGone` where somebody has ended the pool.
+    """
+    entry = rental_records.find(pool_id)
+    if entry is None or entry.record.state != "up":
+        raise AgentGone("its record is gone: somebody has ended it")
+    gone = [each for each in lack.lost if isinstance(each, AWSMachine)]
+    before, since = entry.record, len(entry.record.attempts)
+    cloud = AWSClient(before.profile, before.endpoint)
+    nodes = [machine.nodes[0] for machine in gone]
+    launch: Launch | None = None
+    try:
+        await _see_whose(spec, cloud, before)
+        wish = await _wish(spec, before, lack, nodes)
+        told = _numbered(tell, nodes)
+        launch = Launch(
+            wish.spec,
+            cloud,
+            entry,
+            key_pairs.kept(entry.folder),
+            key_pairs.new_pair(""),
+            told,
+            others=wish.others,
+        )
+        launched, machines = await _rented(launch, wish, cloud, entry, gone, told, nodes)
+        await readied(machines)
+    except BaseException as error:
+        await asyncio.shield(_undone(cloud, entry, before, since, tell))
+        if launch is not None and lack.bill is not None and (cost := launch.cost(time.time())):
+            tell(CostChanged(replace(lack.bill, before=lack.bill.before + cost)))
+        if isinstance(error, AWSError):
+            raise StartError(spec.name, spell_fault(error)) from error
+        raise
+    new = dict(zip(nodes, launched, strict=True))
+    entry.note(machines=_with(before, new))
+    key_pairs.access_to(entry.folder, entry.record.user, entry.record.machines)
+    if lack.bill is not None:
+        now = time.time()
+        bill = replace(lack.bill, before=lack.bill.before + launch.cost(now))
+        tell(CostChanged(bill_of(entry.record.machines, bill, now)))
+    await asyncio.shield(_ended(cloud, entry, gone, tell))
+    return machines
+
+
+async def _see_whose(spec: PoolSpec, cloud: AWSClient, record: RentalRecord) -> None:
+    """Raise `StartError` where these are not credentials of the account that the pool was rented in."""
+    if account := await termination.other_account(cloud, record):
+        why = (
+            f"another machine is to be rented with credentials of account {account}, and the pool was in "
+            f"{record.account}: sign in there, or `%sky down {spec.name}`"
+        )
+        raise StartError(spec.name, why)
+
+
+def cheaper(pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
+    """What a pool costs from now on without these machines."""
+    entry = rental_records.find(pool_id)
+    if entry is None:
+        return bill
+    names = {machine.name for machine in lost}
+    left = [each for each in entry.record.machines if each.instance not in names]
+    return bill_of(left, bill, time.time())
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """New machines by their `spec`, of these `offers`; `others` of the pool stay, and `refused` is what may not be."""
+
+    spec: PoolSpec
+    offers: Sequence[Offer]
+    others: Sequence[RunningInstance]
+    refused: list[tuple[str, str]]
+
+
+async def _wish(
+    spec: PoolSpec, record: RentalRecord, lack: ReplacementRequest, nodes: Sequence[int]
+) -> _Wish:
+    """What may be rented in the place of what is lost; raises `LaunchError` where that is nothing."""
+    lost = [record.machines[node] for node in nodes]
+    others = [each for node, each in enumerate(record.machines) if node not in nodes]
+    quote = await quoting.quote_of(spec)
+    offers, refused = offers_alike(spec, quote.offers, lost, others)
+    if not offers:
+        nothing = [(lost[0].type, f"there is none like it in {lost[0].region} now")]
+        raise LaunchError(spec.name, refused or nothing)
+    share = _share(spec, record, others, lack)
+    if share is not None:
+        offers, short = lasting(offers, len(nodes), share, SHORTEST)
+        refused += short
+        if not offers:
+            raise LaunchError(spec.name, refused)
+    wanted = replace(spec, nodes=len(nodes), ttl=lack.seconds, max_cost=share)
+    return _Wish(wanted, offers, others, refused)
+
+
+async def _rented(
+    launch: Launch,
+    wish: _Wish,
+    cloud: AWSClient,
+    entry: RentalFolder,
+    gone: Sequence[AWSMachine],
+    tell: Tell,
+    nodes: Sequence[int],
+) -> tuple[tuple[RunningInstance, ...], tuple[AWSMachine, ...]]:
+    """New machines, made ready for their agents."""
+    record, name = entry.record, wish.spec.name
+    try:
+        launched = await launch.run(wish.offers)
+    except LaunchError as error:
+        raise LaunchError(name, [*error.tried, *wish.refused]) from error
+    # The old ones are logged in to as well, as long as they are there.
+    lines, launched = await boot.log_in(cloud, entry, launched, tell, record.machines)
+    async with boot.kept(entry, launched):
+        readied = await made_ready(wish.spec, lines, tell)
+    rental, spot = gone[0].rental, launched[0].spot
+    made = machines_of(name, record.pool_id, rental, readied, nodes=nodes, spot=spot)
+    return launched, made
+
+
+def _share(
+    spec: PoolSpec,
+    record: RentalRecord,
+    others: Sequence[RunningInstance],
+    lack: ReplacementRequest,
+) -> float | None:
+    """What the new machines may cost; raises `PoolError` where that is nothing."""
+    if lack.bill is None or spec.max_cost is None:
+        return None
+    ends = None if record.deadline is None else record.deadline - BOOT
+    share = share_of(lack.bill, others, ends, time.time())
+    if share is not None and share <= 0:
+        why = f"nothing of max_cost={spec.max_cost:g} is left that another machine may cost"
+        raise PoolError(spec.name, why)
+    return share
+
+
+def _with(record: RentalRecord, new: dict[int, RunningInstance]) -> tuple[RunningInstance, ...]:
+    return tuple(new.get(node, each) for node, each in enumerate(record.machines))
+
+
+async def _ended(
+    cloud: AWSClient, entry: RentalFolder, gone: Sequence[AWSMachine], tell: Tell
+) -> None:
+    """See that the old machines end, and hang up on them; what EC2 does not say is told."""
+    names = [machine.name for machine in gone]
+    nodes = tuple(node for machine in gone for node in machine.nodes)
+    region = entry.record.machines[0].region
+    try:
+        left = await termination.end_some(cloud, entry, region, names)
+        why = ""
+    except AWSError as fault:
+        left, why = names, f" ({spell_fault(fault)})"
+    if left:
+        tell(Remark(f"{', '.join(left)} may still run{why}; it ends by itself, and with the pool"))
+    else:
+        text = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} ended, as EC2 says"
+        tell(Step(nodes, "ending", text, done=True))
+    await asyncio.gather(*(machine.let_go() for machine in gone))
+
+
+async def _undone(
+    cloud: AWSClient, entry: RentalFolder, before: RentalRecord, since: int, tell: Tell
+) -> None:
+    """End what was launched in vain, and nothing else; what cannot be ended now, goes with the pool."""
+    left: list[str] = []
+    # Another process may have come to the end of the pool, and forgotten it.
+    with contextlib.suppress(FileNotFoundError):
+        for region in {each.region for each in entry.record.attempts[since:]}:
+            try:
+                left += await termination.end_machines(cloud, entry, region, since=since)
+            except AWSError as fault:
+                left.append(f"what was begun in {region} ({spell_fault(fault)})")
+        key_pairs.access_to(entry.folder, before.user, before.machines)
+    tell(Phase(""))
+    if left:
+        tell(Remark(f"{', '.join(left)} may still run; it ends by itself, and with the pool"))
+
+
+def _numbered(tell: Tell, nodes: Sequence[int]) -> Tell:
+    """Has what is told of the first, second, ... of new machines be told of these nodes."""
+
+    def told(word: Told) -> None:
+        if isinstance(word, Step | NodeLogEntry):
+            word = replace(word, nodes=tuple(nodes[each] for each in word.nodes))
+        tell(word)
+
+    return told

@@ -1,0 +1,300 @@
+"""What a pool has with AWS comes to an end here: machines first, and it is seen that they end.
+
+It may be done any number of times, by any process that has the pool's record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.network import find_group
+from skyward_nb.providers.aws.rental_records import (
+    CreatedResource,
+    LaunchAttempt,
+    RentalFolder,
+    RentalRecord,
+    as_far_as_it_can,
+)
+from skyward_nb.providers.aws.tags import of_pool
+
+_SEEN_LATE = 120.0
+"""Seconds within which EC2 may not yet tell of a machine that it has launched."""
+_LOOKS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds between looks whether machines end."""
+_PAUSE = 1.0
+_MOST_PAUSE = 8.0
+_ENDING = ("shutting-down", "terminated")
+_ALIVE = ("pending", "running", "stopping", "stopped")
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What is not known to be gone, in words; `machines` are those that cost."""
+
+    machines: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    why: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.machines or self.others)
+
+    def __str__(self) -> str:
+        parts = [*self.machines, *self.others]
+        return f"{', '.join(parts)}{': ' * bool(self.why)}{self.why}"
+
+
+async def end(
+    cloud: AWSClient,
+    entry: RentalFolder,
+    told: Callable[[str], None] = lambda _: None,
+    *,
+    wait: float = 0.0,
+) -> Leftovers:
+    """End all that a pool has, and forget its record when nothing is left.
+
+    Groups cannot go before their machines have ended for good: that is waited for `wait` seconds, and
+    is a later call's to do. What AWS refuses, is in what is left; all is, where it was rented in another
+    account than that of these credentials, which sees nothing of it.
+    """
+    why = ""
+    try:
+        if others := await other_account(cloud, entry.record):
+            return _unseen(entry.record, others)
+    except AWSError as fault:
+        why = spell_fault(fault)
+    try:
+        return await _end(cloud, entry, told, wait, why)
+    except FileNotFoundError:
+        return Leftovers()  # another process has come to the end of it, and forgotten it
+
+
+async def other_account(cloud: AWSClient, record: RentalRecord) -> str:
+    """Whose credentials these are, where it is not who made the record; else "". Raises `AWSError`."""
+    if not record.account or not record.regions:
+        return ""
+    account = await cloud.account(record.regions[0])
+    return "" if account == record.account else account
+
+
+def _unseen(record: RentalRecord, account: str) -> Leftovers:
+    """All that a record names, and may be there: these credentials are of another account."""
+    machines = [name for region in record.regions for name in _known(record, region)]
+    others = tuple(f"{each.kind} {each.name} ({each.region})" for each in record.made)
+    profile = f", with aws_profile={record.profile}" if record.profile else ""
+    why = (
+        f"the credentials here are of account {account}, and it was rented in {record.account}{profile}: "
+        "`%sky sweep` with those of that one ends it"
+    )
+    return Leftovers(tuple(machines) or (f"what runs in account {record.account}",), others, why)
+
+
+async def _end(
+    cloud: AWSClient, entry: RentalFolder, told: Callable[[str], None], wait: float, unsure: str
+) -> Leftovers:
+    """End it; `unsure` is why it is not known whose credentials these are: the record stays then."""
+    if entry.record.state != "ending":
+        with as_far_as_it_can():
+            entry.note(state="ending")
+    until = time.monotonic() + wait
+    machines: list[str] = []
+    others: list[str] = []
+    whys: list[str] = []
+    for region in entry.record.regions:
+        try:
+            told(f"ending the machines of {region}")
+            machines += await end_machines(cloud, entry, region)
+            others += await _end_others(cloud, entry, region, until, told)
+        except AWSError as fault:
+            made = [
+                f"{each.kind} {each.name}" for each in entry.record.made if each.region == region
+            ]
+            tokens = [each.token for each in _unended(entry.record, region)]
+            alive = tokens or _known(entry.record, region)
+            machines += alive or (
+                [] if _is_over(entry.record, region) else [f"what runs in {region}"]
+            )
+            others += made
+            whys.append(spell_fault(fault))
+    if unsure and not (machines or others):
+        others.append(f"the record of {entry.record.pool_id}")
+        whys.append(unsure)
+    left = Leftovers(tuple(machines), tuple(others), "; ".join(dict.fromkeys(whys)))
+    if not left:
+        entry.forget()
+    return left
+
+
+async def end_machines(
+    cloud: AWSClient, entry: RentalFolder, region: str, *, since: int = 0
+) -> list[str]:
+    """End a pool's machines in a region; returns those that may still come to run. Raises `AWSError`.
+
+    When it returns, all others are shutting down, or gone. With `since`, only those of attempts from
+    this number on are meant.
+    """
+    record = replace(entry.record, attempts=entry.record.attempts[since:])
+    tokens = {each.token for each in record.attempts}
+    lacking = set(_known(record, region))
+    alive: list[str] = []
+    seen: dict[str, str] = {}
+    for pause in (*_LOOKS, 0.0):
+        told = await _asked(cloud, region, record.pool_id)
+        if since:
+            told = [each for each in told if each.get("ClientToken") in tokens]
+        found = _states(told)
+        seen |= {str(each["InstanceId"]): str(each.get("ClientToken")) for each in told}
+        lacking -= found.keys()
+        if alive := [name for name, state in found.items() if state not in _ENDING]:
+            await cloud.ask("TerminateInstances", region, InstanceIds=alive)
+        elif not (lacking and _may_appear(record, region)):
+            break
+        await asyncio.sleep(pause)
+    else:
+        return [*alive, *lacking]
+    counts = Counter(seen.values())
+    late = [each.token for each in _unended(record, region) if counts[each.token] < each.count]
+    for each in record.attempts:
+        if each.region == region and each.token not in late:
+            with as_far_as_it_can():
+                entry.attempt(replace(each, over=True))
+    return [f"what attempt {each} may have launched in {region}" for each in late]
+
+
+async def end_some(
+    cloud: AWSClient, entry: RentalFolder, region: str, names: Collection[str]
+) -> list[str]:
+    """End these machines of a pool and no others; returns those that do not end yet. Raises `AWSError`.
+
+    Of those that do, the record says nothing any more.
+    """
+    alive: list[str] = []
+    for pause in (*_LOOKS, 0.0):
+        states = await states_of(cloud, region, entry.record.pool_id)
+        if not (alive := [name for name in names if is_alive(states.get(name, ""))]):
+            break
+        await cloud.ask("TerminateInstances", region, InstanceIds=alive)
+        await asyncio.sleep(pause)
+    for attempt in entry.record.attempts:
+        left = tuple(each for each in attempt.instances if each not in names or each in alive)
+        if left != attempt.instances:
+            entry.attempt(replace(attempt, instances=left, over=attempt.over or not left))
+    return alive
+
+
+async def ends_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:
+    """The machines of a pool that have ended, or do so, and why, as EC2 says; raises `AWSError`."""
+    return {
+        str(each["InstanceId"]): _why_ended(each)
+        for each in await _asked(cloud, region, pool_id)
+        if not is_alive(str(each["State"]["Name"]))
+    }
+
+
+def _why_ended(instance: dict[str, Any]) -> str:
+    said = instance.get("StateReason", {}).get("Message") or instance.get("StateTransitionReason")
+    state = str(instance["State"]["Name"])
+    return f"EC2 says that it is {state}{f': {said}' if said else ''}"
+
+
+async def states_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:
+    """The machines of a pool that EC2 tells of, and how they are; raises `AWSError`."""
+    return _states(await _asked(cloud, region, pool_id))
+
+
+async def _asked(cloud: AWSClient, region: str, pool_id: str) -> list[dict[str, Any]]:
+    said = await cloud.ask_all("DescribeInstances", region, Filters=[of_pool(pool_id)])
+    return list(instances_in(said))
+
+
+def _states(told: Iterable[dict[str, Any]]) -> dict[str, str]:
+    return {str(each["InstanceId"]): str(each["State"]["Name"]) for each in told}
+
+
+def instances_in(said: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """The instances of an answer."""
+    for reservation in said.get("Reservations", []):
+        yield from reservation.get("Instances", [])
+
+
+def is_alive(state: str) -> bool:
+    """Whether a machine in this state costs, or will."""
+    return state in _ALIVE
+
+
+def _known(record: RentalRecord, region: str) -> list[str]:
+    """The machines that were launched there, as far as an answer told of them."""
+    attempts = [each for each in record.attempts if each.region == region and not each.over]
+    return [name for each in attempts for name in each.instances]
+
+
+def _unended(record: RentalRecord, region: str) -> list[LaunchAttempt]:
+    """Attempts whose answer nobody has heard, and so lately that machines of theirs may come."""
+    return [
+        each
+        for each in record.attempts
+        if each.region == region and not each.over and not each.instances and _is_late(each)
+    ]
+
+
+def _may_appear(record: RentalRecord, region: str) -> bool:
+    return any(_is_late(each) for each in record.attempts if each.region == region)
+
+
+def _is_late(attempt: LaunchAttempt) -> bool:
+    # A clock that was set back makes it young for longer, which does no harm.
+    return time.time() - attempt.at < _SEEN_LATE
+
+
+def _is_over(record: RentalRecord, region: str) -> bool:
+    return all(each.over for each in record.attempts if each.region == region)
+
+
+# ── groups ──────────────────────────────────────────────────────────────────────────────
+
+
+async def _end_others(
+    cloud: AWSClient, entry: RentalFolder, region: str, until: float, told: Callable[[str], None]
+) -> list[str]:
+    """Remove a pool's groups in a region; returns those that are still in use. Raises `AWSError`."""
+    pause = _PAUSE
+    while True:
+        left: list[CreatedResource] = []
+        for made in [each for each in entry.record.made if each.region == region]:
+            if await remove(cloud, made):
+                with as_far_as_it_can():
+                    entry.gone(made)
+            else:
+                left.append(made)
+        if not left or time.monotonic() + pause > until:
+            return [f"{each.kind} {each.name} ({region})" for each in left]
+        told("waiting until the machines have ended, to remove their security group")
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _MOST_PAUSE)
+
+
+async def remove(cloud: AWSClient, made: CreatedResource) -> bool:
+    """Remove a group; False while something is in it. Raises `AWSError`."""
+    try:
+        if made.kind == "placement":
+            await cloud.ask("DeletePlacementGroup", made.region, GroupName=made.name)
+        elif (group := await find_group(cloud, made.region, made.name)) is not None:
+            await cloud.ask("DeleteSecurityGroup", made.region, GroupId=group)
+    except AWSError as fault:
+        if fault.code in (
+            "DependencyViolation",
+            "InvalidPlacementGroup.InUse",
+            "InvalidGroup.InUse",
+        ):
+            return False
+        if fault.code not in ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown"):
+            raise
+    return True

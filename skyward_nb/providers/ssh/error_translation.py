@@ -1,0 +1,116 @@
+"""What errors of asyncssh and of the system mean to who wanted to log in, and what helps."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from pathlib import Path
+
+import asyncssh
+
+from skyward_nb.providers.ssh.login_errors import LoginRefused, Unreachable
+from skyward_nb.providers.ssh.settings import HostSettings
+
+_PLAIN_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
+
+
+async def fault_of(settings: HostSettings, error: Exception, limit: float) -> Unreachable:
+    """The fault behind an error that a login within `limit` seconds ended with."""
+    host = str(settings.host)
+    if isinstance(error, asyncssh.PermissionDenied):
+        agent = await _agent_keys(settings.agent)
+        loop = asyncio.get_running_loop()
+        return LoginRefused(host, await loop.run_in_executor(None, _refused, settings, agent))
+    if isinstance(error, asyncssh.ConnectionLost | ConnectionResetError | BrokenPipeError):
+        why = f"{_where(settings)} hung up before the login was over: {error}"
+        return Unreachable(host, why, passing=True)
+    said = _of_ssh(settings, error) if isinstance(error, asyncssh.Error) else ""
+    return Unreachable(host, said or _of_system(settings, error, limit))
+
+
+def _where(settings: HostSettings) -> str:
+    return f"{settings.place.name} port {settings.place.port}"
+
+
+def _of_ssh(settings: HostSettings, error: asyncssh.Error) -> str:
+    where = _where(settings)
+    match error:
+        case asyncssh.HostKeyNotVerifiable():
+            return f"its host key is not to be trusted: {error.reason}"
+        case asyncssh.ChannelOpenError():
+            return f"the host on the way cannot reach {where}: {error.reason}"
+        case asyncssh.KeyExchangeFailed() | asyncssh.ProtocolError():
+            return f"{where} and this side have no way of speaking in common: {error.reason}"
+        case _:
+            return f"the login failed: {error.reason or type(error).__name__}"
+
+
+def _of_system(settings: HostSettings, error: Exception, limit: float) -> str:
+    where = _where(settings)
+    match error:
+        case socket.gaierror():
+            return f"the name {settings.place.name} is not found: is it spelt right?"
+        case ConnectionRefusedError():
+            return f"nothing listens on {where}: is sshd up there, and the port right?"
+        case TimeoutError():
+            return f"{where} did not answer in {limit:g} s"
+        case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
+            return f"there is no way to {where}: {error.strerror}"
+        case OSError():
+            return f"{where}: {error.strerror or error}"
+        case _:
+            return f"the login failed: {error}"
+
+
+def _refused(settings: HostSettings, agent: int) -> str:
+    """What was tried in vain, and what would help."""
+    tried, locked = _keys(settings)
+    tried += [f"{agent} of ssh-agent"] if agent else []
+    missing = [path for path in settings.identities if not Path(path).is_file()]
+    why = f"it does not let {settings.user} in; tried: {', '.join(tried) or 'no key, as there is none'}"
+    if missing:
+        why += f"; there is no {', '.join(missing)}"
+    if locked:
+        return (
+            f"{why}. A passphrase locks {', '.join(locked)}, and nobody can be asked for it here: "
+            f"`ssh-add {locked[0]}` in a terminal unlocks it"
+        )
+    return (
+        f"{why}. What lets `{settings.place.login}` in without a question lets this in, too: a key "
+        "that the host knows (`ssh-copy-id`), named by key=FILE or OpenSSH's config, or in ssh-agent"
+    )
+
+
+def _keys(settings: HostSettings) -> tuple[list[str], list[str]]:
+    """Keys that could be tried, with their fingerprints, and those that are locked by a passphrase."""
+    folder = Path("~/.ssh").expanduser()
+    names = settings.identities or tuple(str(folder / name) for name in _PLAIN_KEYS)
+    tried: list[str] = []
+    locked: list[str] = []
+    for name in names:
+        try:
+            tried.append(f"{name} ({asyncssh.read_private_key(name).get_fingerprint()})")
+        except OSError:
+            continue
+        except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+            if "assphrase" in str(error):
+                locked.append(name)
+    return tried, locked
+
+
+async def _agent_keys(path: str) -> int:
+    """How many keys the person's agent has."""
+    if not path:
+        return 0
+    try:
+        agent = await asyncssh.connect_agent(path)
+    except (OSError, ValueError, asyncssh.Error):
+        return 0
+    try:
+        return len(list(await agent.get_keys()))
+    except (OSError, ValueError, asyncssh.Error):
+        return 0
+    finally:
+        agent.close()
+        await agent.wait_closed()

@@ -1,0 +1,155 @@
+"""Which hosts a pool lives on: those that can be logged in to and have what is asked for, found early.
+
+All are tried at once. As soon as there are enough, those that have not answered get a moment more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from skyward_nb.bootstrap.machine_facts import MachineFacts, described, probe, spell_gpus
+from skyward_nb.bootstrap.remote_shell import ShellGone
+from skyward_nb.protocol.events import Phase
+from skyward_nb.providers.base import Tell
+from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.login_errors import Unreachable
+from skyward_nb.words.errors import HostError, HostNotReady
+from skyward_nb.words.mig import is_called
+from skyward_nb.words.node_log_entry import node_log_entries
+from skyward_nb.words.spec import PoolSpec
+
+_GRACE = 1.0
+_SLOW = 2.0
+
+
+@dataclass(frozen=True)
+class HealthyHost:
+    """A host that was logged in to, and what it said of itself."""
+
+    line: HostLine
+    facts: MachineFacts
+
+
+async def choose(
+    spec: PoolSpec, lines: list[HostLine], tell: Tell
+) -> tuple[list[HealthyHost], dict[str, str]]:
+    """Healthy hosts, at least `nodes` of them, in the order they were written, and what hinders others.
+
+    Raises `HostError` as soon as too few are left.
+    """
+    loop = asyncio.get_running_loop()
+    asking = {loop.create_task(_healthy(spec, line, tell)): line for line in lines}
+    found: dict[HostLine, MachineFacts] = {}
+    faults: dict[str, str] = {}
+    waiting = set(asking)
+    spare = len(lines) - spec.nodes
+    try:
+        while waiting:
+            enough = len(found) >= spec.nodes
+            tell(Phase(_progress(found, faults, [asking[task] for task in waiting], spec)))
+            done, waiting = await asyncio.wait(
+                waiting,
+                timeout=_GRACE if enough else _SLOW,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for task in done:
+                _take(task, asking[task], found, faults)
+            if len(faults) > spare:
+                # Others may have answered in the same moment, and one error names all.
+                _, waiting = (
+                    await asyncio.wait(waiting, timeout=_GRACE) if waiting else ((), waiting)
+                )
+                for task in set(asking) - waiting:
+                    _take(task, asking[task], found, faults)
+                raise HostError(spec.name, faults, spec.nodes, len(lines))
+            if enough and not done:
+                break
+    finally:
+        for task in waiting:
+            task.cancel()
+        await _gone(waiting)
+    for task in waiting:
+        faults[asking[task].name] = slow = "it is slow to answer, and others were there"
+        note(tell, asking[task], "login", slow)
+    tell(Phase(""))
+    return [HealthyHost(line, found[line]) for line in lines if line in found], faults
+
+
+async def _gone(tasks: set[asyncio.Task[MachineFacts]]) -> None:
+    """Wait for tasks that were cancelled, if not for long; how they ended does not matter."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=_GRACE)
+    for task in tasks:
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+def _take(
+    task: asyncio.Task[MachineFacts],
+    line: HostLine,
+    found: dict[HostLine, MachineFacts],
+    faults: dict[str, str],
+) -> None:
+    try:
+        found[line] = task.result()
+    except Unreachable as fault:
+        faults[line.name] = fault.why
+    except HostNotReady as fault:
+        faults[line.name] = fault.message.removeprefix(f"{fault.host}: ")
+    except (ShellGone, TimeoutError) as fault:
+        faults[line.name] = str(fault) or "it did not answer"
+
+
+async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> MachineFacts:
+    """Log in to a host and see that it has what is asked for."""
+    began = time.monotonic()
+    try:
+        await line.connect()
+        note(tell, line, "login", f"{line.place}, after {time.monotonic() - began:.2f} s")
+        facts = await probe(line)
+        note(tell, line, "machine", "\n".join(described(facts)))
+        if lack := _lack(spec, facts):
+            raise HostNotReady(line.name, lack)
+    except Unreachable as fault:
+        note(tell, line, "login", f"failed after {time.monotonic() - began:.2f} s: {fault.why}")
+        raise
+    except HostNotReady as fault:
+        note(tell, line, "error", fault.message)
+        raise
+    except (ShellGone, TimeoutError) as fault:
+        note(tell, line, "error", str(fault) or "it did not answer")
+        raise
+    return facts
+
+
+def note(tell: Tell, line: HostLine, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
+    """Tell words on a host, to be kept: a line of them each, as of now."""
+    for word in node_log_entries(line.name, part, text, time.time(), nodes):
+        tell(word)
+
+
+def _lack(spec: PoolSpec, facts: MachineFacts) -> str:
+    """Which accelerators a host lacks; "" when none."""
+    asked = spec.accelerator
+    if asked is None or spec.simulate:
+        return ""
+    fitting = [gpu for gpu in facts.gpus if is_called(gpu, asked.name)]
+    if len(fitting) >= asked.count:
+        return ""
+    return f"accelerator={asked} was asked for, and it has {spell_gpus(facts.gpus)}"
+
+
+def _progress(
+    found: dict[HostLine, MachineFacts],
+    faults: dict[str, str],
+    waiting: list[HostLine],
+    spec: PoolSpec,
+) -> str:
+    text = f"logging in to hosts: {len(found)} of {spec.nodes} are there"
+    if waiting and (found or faults):
+        names = ", ".join(line.name for line in waiting[:4])
+        text += f", waiting for {names}{' and others' if len(waiting) > 4 else ''}"
+    for name, why in list(faults.items())[:2]:
+        text += f"; not {name}: {why.partition('. ')[0]}"
+    return text

@@ -1,0 +1,181 @@
+"""From hosts to machines of a pool: chosen, made ready side by side, all or none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+from skyward_nb.bootstrap.environment import Environment, ready
+from skyward_nb.bootstrap.machine_facts import spell_gpus
+from skyward_nb.bootstrap.package import Package
+from skyward_nb.bootstrap.remote_shell import ShellGone
+from skyward_nb.bootstrap.requirements import image_of
+from skyward_nb.protocol.events import Phase, Step
+from skyward_nb.providers.base import Tell
+from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.host_selection import HealthyHost, choose, note
+from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.login_errors import LoginRefused, UnknownKey, Unreachable
+from skyward_nb.providers.ssh.machine import SSHMachine
+from skyward_nb.words.errors import HostError, HostNotReady
+from skyward_nb.words.image import Image
+from skyward_nb.words.spec import PoolSpec
+
+_PATIENCE = 60.0
+_PAUSE = 1.0
+_MOST_LOST = 5
+
+
+async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine, ...]:
+    """The machines of a new pool, head first; raises `HostError` or `HostNotReady`."""
+    assert spec.ssh is not None
+    dialer = Dialer(spec.ssh)
+    lines = [HostLine(host, dialer) for host in spec.ssh.hosts]
+    return tuple(
+        SSHMachine(spec.name, folder_of(pool_id, node), node, line, environment)
+        for node, (line, environment) in enumerate(await made_ready(spec, lines, tell))
+    )
+
+
+async def made_ready(
+    spec: PoolSpec, lines: list[HostLine], tell: Tell
+) -> list[tuple[HostLine, Environment]]:
+    """Those of these hosts that a pool lives on, ready for its agents; the other lines are closed.
+
+    Raises `HostError` or `HostNotReady`.
+    """
+    kept: list[HostLine] = []
+    try:
+        healthy, faults = await choose(spec, lines, tell)
+        chosen = await _readied(spec, healthy, faults, len(lines), tell)
+        kept = [each.line for each, _ in chosen]
+    finally:
+        await asyncio.gather(*(line.close() for line in lines if line not in kept))
+    return [(each.line, environment) for each, environment in chosen]
+
+
+def find(spec: PoolSpec, pool_id: str) -> tuple[SSHMachine, ...]:
+    """The machines of a pool that is up, as far as is known: they are asked when they are reached."""
+    assert spec.ssh is not None
+    dialer = Dialer(spec.ssh)
+    hosts = spec.ssh.hosts[: spec.nodes]
+    return tuple(
+        SSHMachine(spec.name, folder_of(pool_id, node), node, HostLine(host, dialer))
+        for node, host in enumerate(hosts)
+    )
+
+
+def folder_of(pool_id: str, node: int) -> str:
+    """What a node's folders are called on its host; several nodes may turn out to be one machine."""
+    return f"{pool_id}.{node}"
+
+
+async def _readied(
+    spec: PoolSpec, healthy: list[HealthyHost], faults: dict[str, str], of: int, tell: Tell
+) -> list[tuple[HealthyHost, Environment]]:
+    """As many hosts as there are nodes, made ready side by side; for one that cannot be, another comes."""
+    chosen, spare = healthy[: spec.nodes], healthy[spec.nodes :]
+    tell(_told(chosen, faults))
+    image, ours = image_of(spec), Package()
+    going: dict[asyncio.Task[Environment], int] = {}
+    done: dict[int, Environment] = {}
+
+    def begin(node: int) -> None:
+        work = _ready(chosen[node], node, image, ours, tell)
+        going[asyncio.get_running_loop().create_task(work)] = node
+
+    for node in range(spec.nodes):
+        begin(node)
+    try:
+        while going:
+            ended, _ = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
+            failed: dict[int, HostNotReady] = {}
+            for task in ended:
+                try:
+                    done[going[task]] = task.result()
+                except HostNotReady as fault:
+                    failed[going[task]] = fault
+                del going[task]
+            for node, fault in failed.items():
+                host = chosen[node].line.name
+                faults[host] = fault.message.removeprefix(f"{host}: ")
+            for node, fault in failed.items():
+                if not spare:
+                    raise fault if of == 1 else HostError(spec.name, faults, spec.nodes, of)
+                chosen[node] = spare.pop(0)
+                tell(_told(chosen, faults))
+                begin(node)
+    finally:
+        for task in going:
+            task.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+    return [(chosen[node], done[node]) for node in range(spec.nodes)]
+
+
+async def _ready(
+    healthy: HealthyHost, node: int, image: Image, ours: Package, tell: Tell
+) -> Environment:
+    """Make one host ready; what goes on is told, and noted."""
+    line = healthy.line
+    began: dict[str, float] = {}
+    noted = partial(note, tell, line, nodes=(node,))
+
+    def told(phase: str, detail: str, done: bool) -> None:
+        tell(Step((node,), phase, detail, done=done))
+        now = time.monotonic()
+        words = [detail] if detail or phase in began else ["begun"]
+        begun = began.setdefault(phase, now)
+        if done:
+            words.append(f"done after {now - begun:.2f} s")
+            del began[phase]
+        noted(phase, ": ".join(word for word in words if word))
+
+    noted("login", f"it is to be node {node}")
+    lost = 0
+    while True:
+        try:
+            return await ready(line, healthy.facts, image, told, ours=ours)
+        except HostNotReady as fault:
+            noted("error", fault.message)
+            raise
+        except ShellGone as gone:
+            why = str(gone).removeprefix(f"{line.name}: ")
+            noted("error", why)
+            lost += 1
+            try:
+                if lost > _MOST_LOST:
+                    raise Unreachable(line.name, why)
+                tell(Phase(f"the line to {line.name} was lost; trying to reach it again"))
+                await _back(line)
+            except Unreachable as fault:
+                why = f"the line to it was lost as it was readied: {fault.why}"
+                raise HostNotReady(line.name, why) from gone
+            # What was begun there has its lock, and is waited for.
+            noted("login", f"{line.place}, again")
+            tell(Phase(""))
+
+
+async def _back(line: HostLine) -> None:
+    """Log in again to a host whose line was lost; raises `Unreachable` where that does not do for long."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return await line.connect()
+        except (UnknownKey, LoginRefused):
+            raise
+        except Unreachable:
+            if time.monotonic() > until:
+                raise
+        await asyncio.sleep(_PAUSE)
+
+
+def _told(chosen: list[HealthyHost], faults: dict[str, str]) -> Step:
+    words = [
+        f"{each.line.name} ({spell_gpus(each.facts.gpus)})" if each.facts.gpus else each.line.name
+        for each in chosen
+    ]
+    text = ", ".join(words)
+    for name, why in faults.items():
+        text += f"; not {name}: {why}"
+    return Step(tuple(range(len(chosen))), "login", text, done=True)

@@ -1,0 +1,196 @@
+"""What a pool of rented machines would cost: shown, and agreed to, before anything is rented."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from skyward_nb.picture.wording import clock, columns
+from skyward_nb.protocol.events import Phase
+from skyward_nb.providers.provider_table import PROVIDERS
+from skyward_nb.words.errors import AccountError, NotAgreed
+from skyward_nb.words.offers import Offer, Quote, spell_dollars
+
+if TYPE_CHECKING:
+    from skyward_nb.show.display import RunDisplay
+    from skyward_nb.words.spec import PoolSpec
+
+_MOST_ROWS = 8
+Ask = Callable[[list[str], str], str | None]
+"""Shows lines, asks a question, and gives the answer; None where nobody can answer."""
+
+
+def quote_for(spec: PoolSpec) -> Quote | None:
+    """What machines of this pool can be rented as; None where they cost nothing.
+
+    Raises `AccountError` where AWS cannot be asked, `NothingFits` where there are no such machines,
+    `StartError` where `max_cost` is too little for any.
+    """
+    if spec.provider != "aws":
+        return None
+    from skyward_nb.providers.aws.provisioning import affordable
+    from skyward_nb.providers.aws.quoting import quote_of
+    from skyward_nb.providers.loop_thread import LOOP
+
+    quote = LOOP.start(quote_of(spec)).future.result()
+    return replace(quote, offers=tuple(affordable(spec, quote.offers)))
+
+
+def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
+    """Have it agreed to what a pool costs that is about to be brought up, and the display tell it.
+
+    Raises `NotAgreed` where nobody does, and what `quote_for` raises, before anything is rented.
+    """
+    if spec.provider != "aws":
+        return
+    from skyward_nb.providers.aws.quoting import hold
+
+    def quoted() -> Quote:
+        display.watch(Phase("asking AWS what can be rented"))
+        try:
+            quote = quote_for(spec)
+        finally:
+            display.watch(Phase(""))
+        assert quote is not None
+        return quote
+
+    quote = agreed(spec, quoted, ask_person)
+    hold(spec, quote)
+    display.note(*quote.remarks)
+
+
+def agreed(spec: PoolSpec, quoted: Callable[[], Quote], ask: Ask) -> Quote:
+    """The quote that is agreed to; who takes so long to answer that it costs more is asked again.
+
+    Raises `NotAgreed`, and what `quoted` raises.
+    """
+    quote = quoted()
+    agree(spec, quote, ask)
+    while _is_dearer(now := quoted(), quote):
+        quote = now
+        agree(spec, quote, ask)
+    return now
+
+
+def _is_dearer(now: Quote, before: Quote) -> bool:
+    if now.most is None or before.most is None:
+        return now.most is None and before.most is not None
+    return now.most > before.most
+
+
+def agree(spec: PoolSpec, quote: Quote, ask: Ask) -> None:
+    """Ask where it costs more an hour than is agreed to without; raises `NotAgreed` for a no.
+
+    Where nobody can answer, `max_cost` is an agreement, if the price is known that it goes by.
+    """
+    most, limit = quote.most, spec.confirm_above
+    if limit is None or (most is not None and most <= limit):
+        return
+    words = hourly_words(quote)
+    answer = ask(quote_lines(spec, quote), f"Rent that, for {words}? [y/N] ")
+    if answer is None:
+        if spec.max_cost is not None and most is not None:
+            return
+        raise NotAgreed(most, _nobody(spec, words, is_known=most is not None))
+    if answer.strip().lower() not in ("y", "yes"):
+        raise NotAgreed(most, f"{words} was not agreed to: nothing was rented")
+
+
+def _nobody(spec: PoolSpec, words: str, *, is_known: bool) -> str:
+    """What to say where nobody is there to agree."""
+    why = f"over confirm_above={spec.confirm_above:g}" if is_known else "and nobody knows how much"
+    limits = "max_cost=20, which ends the pool when it has cost so many dollars, or `yes`"
+    ways = (
+        limits
+        if is_known
+        else "`yes` (without a price there is nothing that max_cost= could keep to)"
+    )
+    return (
+        f"{words}, {why}: nobody is here to be asked, and nothing was rented. The pool says what may be "
+        f"spent: {ways}. In Python: sky.Compute(..., max_cost=20), or yes=True"
+    )
+
+
+def ask_person(lines: list[str], question: str) -> str | None:
+    """Ask whoever sits before the notebook or terminal."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    from IPython.core.error import StdinNotImplementedError
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    has_kernel = getattr(shell, "kernel", None) is not None
+    if not has_kernel and not (sys.stdin is not None and sys.stdin.isatty()):
+        return None
+    print(*lines, sep="\n", flush=True)
+    try:
+        return input(question)
+    except (StdinNotImplementedError, EOFError):
+        return None
+
+
+# ── in words ────────────────────────────────────────────────────────────────────────────
+
+
+def dry_lines(spec: PoolSpec) -> list[str]:
+    """What bringing this pool up would cost; nothing where it would cost nothing.
+
+    Where AWS cannot be asked that is said, with what the prices that ship with us would make it, if
+    there are any. Raises what a start would raise at once for what the provider has not got.
+    """
+    PROVIDERS[spec.provider]().check(spec)
+    try:
+        quote = quote_for(spec)
+    except AccountError as error:
+        from skyward_nb.providers.aws.quoting import offline_quote
+
+        region = spec.aws.region if spec.aws else None
+        quote = offline_quote(spec, region) if region is not None else None
+        if quote is None or quote.first is None:
+            raise
+        return [error.message, *quote_lines(spec, quote)]
+    return quote_lines(spec, quote) if quote is not None else []
+
+
+def quote_lines(spec: PoolSpec, quote: Quote) -> list[str]:
+    """A quote as a table, and what is to be said of it."""
+    shown = quote.offers[:_MOST_ROWS]
+    heads = ("machines", "each has", "where", "kind", "price", "as says")
+    rows = [_row(quote.nodes, offer) for offer in shown]
+    lines = ["What can be rented, in the order in which it is tried:", *columns([heads, *rows])]
+    if (more := len(quote.offers) - len(shown)) > 0:
+        most = "" if quote.most is None else f", for at most {spell_dollars(quote.most)} an hour"
+        lines.append(f"and {more} more{most}")
+    lines += quote.remarks
+    lines.append("Prices are those of machines; their disks, addresses and traffic come on top.")
+    if spec.max_cost is not None and quote.first:
+        lasts = clock(3600 * spec.max_cost / quote.first)
+        lines.append(
+            f"max_cost={spec.max_cost:g} lasts for {lasts} of the first; then the pool ends"
+        )
+    return lines
+
+
+def hourly_words(quote: Quote) -> str:
+    """What all machines cost an hour, in words."""
+    first, most = quote.first, quote.most
+    if first is None:
+        return "a price that is not known"
+    if most is None or round(most, 3) == round(first, 3):
+        return f"{spell_dollars(first)} an hour"
+    return f"{spell_dollars(first)} to {spell_dollars(most)} an hour"
+
+
+def _row(nodes: int, offer: Offer) -> tuple[str, ...]:
+    kind, price = offer.type, offer.price
+    gpus = [f"{kind.gpus} × {kind.gpu} {kind.gpu_memory:.0f} GB"] if kind.gpu else []
+    has = ", ".join([*gpus, f"{kind.cpus} cpus", f"{kind.memory:g} GB"])
+    where = ", ".join(offer.zones[:2]) + ", …" * (len(offer.zones) > 2) or offer.region
+    rate = offer.hourly(nodes)
+    costs = "not known" if rate is None else f"{spell_dollars(rate)} / h"
+    how = "spot" if offer.spot else "on demand"
+    return f"{nodes} × {kind.name}", has, where, how, costs, price.source if price else ""

@@ -1,0 +1,204 @@
+"""Failures of ranks as one exception to raise: the user's own, with notes of where and on whom."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from skyward_nb.hangs.hang import StalledRun, report, sentence, spell_span
+from skyward_nb.hangs.stacks import ThreadStack
+from skyward_nb.pickling.payload import unpack
+from skyward_nb.protocol.events import Failure, Frame, RankDone, RankLost
+from skyward_nb.reports.tracebacks import traceback_of
+from skyward_nb.store.content_store import ContentStore
+from skyward_nb.words.bounds import MESSAGE, bounded
+from skyward_nb.words.errors import RankDied, RemoteError, RunTimeout
+from skyward_nb.words.ranks import count_ranks
+
+_OF_ONE_PROCESS = re.compile(r"\[[0-9a-fA-F.:]+\]:\d+|0x[0-9a-f]+")
+"""What differs from rank to rank in words that are the same: an address with its port, an object's."""
+_MOST_NOTES = 16
+_MOST_OF_OTHERS = 2000
+"""Most bytes that a note has of another message than the one that is raised."""
+
+
+@dataclass(frozen=True)
+class RankFailure:
+    """Ranks that raised the same exception, with the same message at the same place.
+
+    `where` is `Cell In[3]`, or a script's file, and `line` a line of that, whose source is `text`;
+    they are empty, and 0, for what was raised outside of the user's own code. `first` is the rank of
+    them that raised it first.
+    """
+
+    ranks: tuple[int, ...]
+    type_name: str
+    message: str
+    where: str
+    line: int
+    text: str
+    first: int
+
+
+def failures_of(failed: Iterable[RankDone]) -> tuple[RankFailure, ...]:
+    """What ranks raised, equal ones together, in the order in which they were raised."""
+    groups: dict[tuple[str, str, Frame], list[int]] = {}
+    messages: dict[tuple[str, str, Frame], str] = {}
+    for end in failed:
+        failure = end.failure
+        assert failure is not None
+        alike = same_on_all(failure.message)
+        key = (failure.type_name, alike, failure.at or Frame("", 0, ""))
+        groups.setdefault(key, []).append(end.rank)
+        messages.setdefault(key, failure.message)
+    return tuple(
+        RankFailure(
+            tuple(sorted(ranks)), key[0], messages[key], at.where, at.line, at.text, first=ranks[0]
+        )
+        for key, ranks in groups.items()
+        for at in (key[2],)
+    )
+
+
+def same_on_all(message: str) -> str:
+    """A message without addresses and ports, which differ from rank to rank."""
+    return _OF_ONE_PROCESS.sub("…", message)
+
+
+def exception_of(
+    failed: Sequence[RankDone],
+    world_size: int,
+    store: ContentStore,
+    run_notes: tuple[str, ...] = (),
+) -> BaseException:
+    """The exception of the first rank that failed, itself, noting all ranks that failed.
+
+    Its `failures` are those of all ranks. Each of these has a note, and so has each word of the
+    `run_notes`.
+    """
+    assert failed[0].failure is not None
+    leader = failed[0].failure
+    failures = failures_of(failed)
+    error = _rebuild(leader, store)
+    notes = [_note(each, world_size, whole=number > 0) for number, each in enumerate(failures)]
+    if (more := len(notes) - _MOST_NOTES) > 0:
+        notes[_MOST_NOTES:] = [f"{more} more failures: `error.failures` lists all"]
+    notes += run_notes
+    for note in notes:
+        with contextlib.suppress(Exception):  # not by the class's own add_note
+            BaseException.add_note(error, note)
+    # An exception with __slots__ has no room for them.
+    with contextlib.suppress(AttributeError):
+        error.failures = failures  # type: ignore[attr-defined]
+    show(error, [*leader.traceback, *notes])
+    return error.with_traceback(traceback_of(leader.frames))
+
+
+def died(
+    lost: Mapping[int, RankLost],
+    words: Mapping[int, str],
+    run_notes: str,
+    places: Mapping[int, str] = MappingProxyType({}),
+) -> RankDied:
+    """The error for ranks whose processes ended; `words` is what each last wrote.
+
+    `places` is where those were in the user's code of which that is known.
+    """
+    lines = how_died(lost, places)
+    lines += [
+        f"last words of rank {rank}:\n    " + bounded(words[rank]).replace("\n", "\n    ")
+        for rank in sorted(lost)
+        if words.get(rank)
+    ]
+    lines += [run_notes] if run_notes else []
+    return RankDied({rank: loss.how for rank, loss in lost.items()}, "\n".join(lines))
+
+
+def how_died(lost: Mapping[int, RankLost], places: Mapping[int, str]) -> list[str]:
+    """How ranks ended, in a line, and where they were in the user's code as far as is known."""
+    by_how: dict[str, list[int]] = {}
+    for rank, loss in sorted(lost.items()):
+        by_how.setdefault(loss.how, []).append(rank)
+    said = "; ".join(f"{count_ranks(ranks)} {how}" for how, ranks in by_how.items())
+    return [said, *_crashed(places)] if said else []
+
+
+def _crashed(places: Mapping[int, str]) -> list[str]:
+    """Where ranks crashed, those in the same place together."""
+    by_place: dict[str, list[int]] = {}
+    for rank, place in sorted(places.items()):
+        by_place.setdefault(place, []).append(rank)
+    return [
+        f"{count_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} in {place}"
+        for place, ranks in by_place.items()
+    ]
+
+
+def timed_out(
+    timeout: float,
+    halt: StalledRun,
+    stacks: Mapping[int, tuple[ThreadStack, ...]],
+    run_notes: tuple[str, ...] = (),
+) -> RunTimeout:
+    """The error for a run that was stopped after its `timeout`, and how it stood then."""
+    error = RunTimeout(timeout, tuple(sorted(halt.running)), stacks, why_stopped(timeout, halt))
+    for note in (report(halt), *run_notes):
+        if note:
+            error.add_note(note)
+    return error
+
+
+def why_stopped(timeout: float, halt: StalledRun) -> str:
+    """What was going on after so many seconds, in a sentence."""
+    words = sentence(halt) or "all ranks came to the cell's end"
+    return f"after {spell_span(timeout)} {words}"
+
+
+def show(error: BaseException, lines: list[str]) -> None:
+    """Let IPython render `error` by these lines: frames of this package say nothing to a user."""
+    render: Callable[[], list[str]] = lambda: lines  # noqa: E731 - an attribute, not a function of ours
+    try:
+        error._render_traceback_ = render  # type: ignore[attr-defined]
+    except AttributeError:
+        # A class with __slots__ takes none: IPython then shows the frames of the notebook.
+        return
+
+
+def _rebuild(failure: Failure, store: ContentStore) -> BaseException:
+    if failure.value is not None:
+        try:
+            error = unpack(failure.value, store)
+        except Exception:  # noqa: BLE001 - a user's exception that cannot be rebuilt
+            error = None
+        if isinstance(error, BaseException):
+            return _readable(error, failure)
+    return RemoteError(failure.type_name, failure.message)
+
+
+def _readable(error: BaseException, failure: Failure) -> BaseException:
+    """The exception, with the failure's message for a text of its own class's making that is huge.
+
+    A notebook keeps the text of an exception that ends a cell, whatever is shown of it.
+    """
+    with contextlib.suppress(Exception):  # a user's broken __str__
+        if len(str(error)) > 2 * MESSAGE:
+            kind = type(error)
+            names = {
+                "__slots__": (),
+                "__module__": kind.__module__,
+                "__str__": lambda _: failure.message,
+            }
+            error.__class__ = type(kind.__name__, (kind,), names)
+    return error
+
+
+def _note(failure: RankFailure, world_size: int, *, whole: bool) -> str:
+    message = bounded(failure.message, _MOST_OF_OTHERS)
+    what = f"{failure.type_name}: {message}" if whole else "raised"
+    text = f"{what} on {count_ranks(failure.ranks)} of {world_size}"
+    if failure.where:
+        text += f", {failure.where}, line {failure.line}: {failure.text}"
+    return text

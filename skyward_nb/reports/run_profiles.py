@@ -1,0 +1,117 @@
+"""What `profile=comm` recorded: traces in the notebook's folder, and a few lines on each rank."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from skyward_nb.picture.check_report import spell_time
+from skyward_nb.words.errors import spell_size
+from skyward_nb.words.profile import Collective, CommProfile
+from skyward_nb.words.ranks import count_ranks
+
+FOLDER = "sky-profile"
+MERGED = "all-ranks.trace.json.gz"
+"""Not `.pt.trace.json.gz`: TensorBoard would take it for a rank of its own."""
+_LEVEL = 2
+_MOST_LINES = 8
+_MOST_KINDS = 4
+_AS_GOOD_AS_ALL = 0.01
+"""Seconds of a run that nobody misses in a profile."""
+
+
+def told(profiles: Mapping[int, CommProfile], name: str, parent: Path) -> Iterator[str]:
+    """Write the traces below `parent`, in a folder of this name; lines on them and on the ranks."""
+    if not profiles:
+        return
+    yield from lines(profiles)
+    if not any(each.trace for each in profiles.values()):
+        return
+    try:
+        folder = write(profiles, name, parent)
+    except OSError as error:
+        yield f"the traces could not be written to {error.filename or parent}: {error.strerror}"
+    else:
+        yield f"traces: {_shown(folder / MERGED, parent)} (all ranks, for https://ui.perfetto.dev)"
+        yield f"and one for each rank: tensorboard --logdir {_shown(folder.parent, parent)}, or Perfetto"
+
+
+def _shown(path: Path, parent: Path) -> str:
+    return str(path.relative_to(parent))
+
+
+def write(profiles: Mapping[int, CommProfile], name: str, parent: Path) -> Path:
+    """The folder with a file for each rank and one of all; another's is never written to."""
+    folder = _new_folder(parent / FOLDER, name)
+    for rank, profile in profiles.items():
+        if profile.trace:
+            (folder / f"rank{rank}.pt.trace.json.gz").write_bytes(profile.trace)
+    with gzip.open(folder / MERGED, "wb", compresslevel=_LEVEL) as merged:
+        merged.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
+        for number, profile in enumerate(each for each in profiles.values() if each.events):
+            merged.write(b",\n" if number else b"\n")
+            with gzip.open(io.BytesIO(profile.events)) as events:
+                shutil.copyfileobj(events, merged, 1 << 20)
+        merged.write(b"]}")
+    return folder
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    parent.mkdir(exist_ok=True)
+    for number in itertools.count(1):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError
+
+
+def lines(profiles: Mapping[int, CommProfile]) -> Iterator[str]:
+    """A line for each rank; of many, for those that communicated least and most."""
+    good = {rank: each for rank, each in sorted(profiles.items()) if not each.trouble}
+    chosen = list(good)
+    if len(good) > _MOST_LINES:
+        by_time = sorted(good, key=lambda rank: good[rank].communicating)
+        chosen = [*by_time[:2], *by_time[-2:]]
+        yield f"in collectives, of {count_ranks(good)} those that were least and longest:"
+    for rank in chosen:
+        yield f"rank {rank}: {_line(good[rank])}"
+    troubles: dict[str, list[int]] = {}
+    for rank, each in sorted(profiles.items()):
+        if each.trouble:
+            troubles.setdefault(each.trouble, []).append(rank)
+    for trouble, ranks in troubles.items():
+        yield f"no profile of {count_ranks(ranks)}: {trouble}"
+
+
+def _line(profile: CommProfile) -> str:
+    seconds, rest = profile.recorded, ""
+    if profile.seconds - seconds > _AS_GOOD_AS_ALL:
+        rest = f"; what came after {spell_time(seconds)} is left out: it would have taken too much memory"
+    if not profile.collectives:
+        return f"no collective in {spell_time(seconds)}{rest}"
+    share = 100 * profile.communicating / seconds if seconds else 0.0
+    kinds = [_kind(each) for each in profile.collectives[:_MOST_KINDS]]
+    if (more := len(profile.collectives) - _MOST_KINDS) > 0:
+        kinds.append(f"{more} more kinds")
+    return (
+        f"{spell_time(profile.communicating)} in collectives, {share:.0f} % of "
+        f"{spell_time(seconds)} ({spell_time(profile.exposed)} while nothing else ran): "
+        + ", ".join(kinds)
+        + rest
+    )
+
+
+def _kind(each: Collective) -> str:
+    much = ""
+    if each.size:
+        much = f", {spell_size(each.size)}"
+    elif each.values:
+        much = f", {each.values:,} values"
+    return f"{each.count} {each.name} ({spell_time(each.seconds)}{much})"

@@ -1,0 +1,28 @@
+"""What the frameworks that a rank has been readied with can do for all ranks at once.
+
+Plugins enter theirs; `sky.barrier`, `sky.mesh` and others find them here. A rank knows no plugins.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from skyward_nb.words.mesh import Axes
+
+
+class ProcessGroup(Protocol):
+    """All ranks, as one framework joins them."""
+
+    name: str
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        ...
+
+    def mesh(self, axes: Axes) -> Any:
+        """All its devices, arranged; raises ValueError where their number does not fit."""
+        ...
+
+
+entered: dict[str, ProcessGroup] = {}
+"""By the framework's name, in the order they were readied."""

@@ -1,0 +1,50 @@
+"""What a pool does with the content store of a machine, wherever that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from skyward_nb.store.blobs import Buffer
+
+
+class AgentGone(Exception):
+    """A machine's agent has ended: there is nothing to connect to any more."""
+
+
+def no_tick() -> None:
+    """For who has nothing to do meanwhile."""
+
+
+class ContentStore(Protocol):
+    """Values of one machine, or of several, by their digests; safe from any thread.
+
+    `tick` is called now and then while something takes long; what it raises ends that.
+    """
+
+    def put(self, digest: str, parts: Sequence[Buffer], tick: Callable[[], None] = no_tick) -> bool:
+        """Have a value there, all or nothing; whether it was not there before.
+
+        Raises OSError (ENOSPC) where there is no room, and `CorruptValue` where its bytes are others.
+        """
+        ...
+
+    def on_disk(self, digest: str) -> bool:
+        """Whether a value that was put had to go to disk."""
+        ...
+
+    def fetch(self, digests: Collection[str], tick: Callable[[], None] = no_tick) -> None:
+        """Bring values so near that to `map` them takes no line; those that cannot be are left out."""
+        ...
+
+    def map(self, digest: str) -> memoryview:
+        """A value's bytes, private to the caller; raises `CorruptValue` where none has that digest."""
+        ...
+
+    def drop(self, digests: Collection[str]) -> None:
+        """Forget these values; memory already mapped stays valid."""
+        ...
+
+    def trim(self, needed: Collection[str]) -> object:
+        """Forget the least recently used of the values not `needed`, beyond the spare room."""
+        ...

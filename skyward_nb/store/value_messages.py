@@ -1,0 +1,226 @@
+"""What is said on a machine's second line, by which values come and go: messages, and who lacks what.
+
+A message is 4 bytes of length and msgpack. Behind `StoreBytes`, and behind `BytesFollow`, follow as many bytes of
+the value as it says. Each ask has one answer, in order. No IO here.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+LARGEST = 1 << 26
+HEAD = 4
+_DIGEST = re.compile(r"[0-9a-f]{16,128}")
+
+Span = tuple[int, int]
+"""From one byte of a value to before another one."""
+
+
+Address = tuple[str, int]
+"""A host and a port."""
+
+
+class PoolKey(msgspec.Struct, frozen=True):
+    """What agents of one pool know each other by, as PEM: a certificate, and the key that signed it."""
+
+    certificate: str
+    key: str
+
+    def __repr__(self) -> str:
+        return "PoolKey(…)"
+
+
+class SpreadBranch(msgspec.Struct, frozen=True):
+    """A machine that is to get a value from another one, and those that get it from there in turn."""
+
+    name: str
+    addresses: tuple[Address, ...]
+    branches: tuple[SpreadBranch, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """It and all those behind it."""
+        return (self.name, *(name for each in self.branches for name in each.names()))
+
+
+class StoreBytes(msgspec.Struct, frozen=True, tag=True):
+    """Keep these bytes of a value: `length` from `offset` on, which follow. Answered by `BytesStored`."""
+
+    digest: str
+    size: int
+    offset: int
+    length: int
+
+
+class MissingQuery(msgspec.Struct, frozen=True, tag=True):
+    """Which bytes of a value are not there, and is there room for it? Answered by `MissingRanges`."""
+
+    digest: str
+    size: int
+
+
+class FetchBytes(msgspec.Struct, frozen=True, tag=True):
+    """Give bytes of a value, as many as there are up to `length`. Answered by `BytesFollow`."""
+
+    digest: str
+    offset: int
+    length: int
+
+
+class DropValues(msgspec.Struct, frozen=True, tag=True):
+    """Forget these values. Answered by `Done`."""
+
+    digests: tuple[str, ...]
+
+
+class TrimStore(msgspec.Struct, frozen=True, tag=True):
+    """Forget what is not needed beyond the spare room. Answered by `Done`."""
+
+    needed: tuple[str, ...]
+
+
+class BytesStored(msgspec.Struct, frozen=True, tag=True):
+    """These bytes are there; with them, or without, the whole value is. `is_new`: it was not before."""
+
+    is_whole: bool
+    is_new: bool = False
+    on_disk: bool = False
+
+
+class MissingRanges(msgspec.Struct, frozen=True, tag=True):
+    """These bytes are not there; none: all of it is."""
+
+    spans: tuple[Span, ...]
+    on_disk: bool = False
+
+
+class BytesFollow(msgspec.Struct, frozen=True, tag=True):
+    """Of a value of `size` bytes, `length` follow."""
+
+    size: int
+    length: int
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """It is done."""
+
+
+class ValueRefused(msgspec.Struct, frozen=True, tag=True):
+    """It cannot be done: the number of an `errno`, and why in words."""
+
+    code: int
+    why: str
+
+
+class AdmitPeers(msgspec.Struct, frozen=True, tag=True):
+    """Take agents of the same pool that come with this key, at `hosts`; answered by `PeersAdmitted`.
+
+    Without `hosts`, at all private addresses of the machine. `name` is what the machine is called.
+    """
+
+    name: str
+    key: PoolKey
+    hosts: tuple[str, ...] = ()
+
+
+class PeersAdmitted(msgspec.Struct, frozen=True, tag=True):
+    """Where agents of the same pool are taken; nowhere: this machine has no private address."""
+
+    addresses: tuple[Address, ...]
+
+
+class IdentifyMachine(msgspec.Struct, frozen=True, tag=True):
+    """To an agent that was reached by another one: is it this machine? `Done`, or `ValueRefused`."""
+
+    name: str
+
+
+class SpreadValue(msgspec.Struct, frozen=True, tag=True):
+    """Give a value to these machines as it comes; answered by `SpreadFailures` when all have it, or never will."""
+
+    digest: str
+    size: int
+    branches: tuple[SpreadBranch, ...]
+
+
+class SpreadFailures(msgspec.Struct, frozen=True, tag=True):
+    """These machines did not get it: by name, why."""
+
+    machines: dict[str, str]
+
+
+Ask = (
+    StoreBytes
+    | MissingQuery
+    | FetchBytes
+    | DropValues
+    | TrimStore
+    | AdmitPeers
+    | IdentifyMachine
+    | SpreadValue
+)
+Answer = (
+    BytesStored | MissingRanges | BytesFollow | Done | ValueRefused | PeersAdmitted | SpreadFailures
+)
+
+ASKS: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
+ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def framed(message: Ask | Answer) -> bytes:
+    """A message as bytes on the wire."""
+    body = _encode(message)
+    return len(body).to_bytes(HEAD, "big") + body
+
+
+def is_digest(text: str) -> bool:
+    """Whether it can be the name of a value, and nothing else."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+class ByteGaps:
+    """The bytes of a value that are not there."""
+
+    def __init__(self, size: int) -> None:
+        self._edges: list[int] = [0, size] if size else []
+        # Where a gap begins, where it ends, and so on, ascending.
+
+    def __bool__(self) -> bool:
+        return bool(self._edges)
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(list(zip(self._edges[::2], self._edges[1::2], strict=True)))
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return sum(stop - start for start, stop in self)
+
+    def first(self, size: int) -> int:
+        """The first of them; where there is none, the `size` of the value."""
+        return self._edges[0] if self._edges else size
+
+    def has(self, start: int, stop: int) -> bool:
+        """Whether one of these bytes is missing."""
+        after = bisect_right(self._edges, start)
+        return after % 2 == 1 or (after < len(self._edges) and self._edges[after] < stop)
+
+    def fill(self, start: int, stop: int) -> None:
+        """These bytes are there now."""
+        if start >= stop:
+            return
+        first, last = bisect_left(self._edges, start), bisect_right(self._edges, stop)
+        # Within a gap, an edge of what is left of it comes in place of those in between.
+        new = [start] * (first % 2) + [stop] * (last % 2)
+        self._edges[first:last] = new
+
+
+def pieces(spans: Iterable[Span], most: int) -> Iterator[Span]:
+    """The same bytes in spans of at most so many."""
+    for start, stop in spans:
+        for at in range(start, stop, most):
+            yield at, min(stop, at + most)

@@ -1,0 +1,146 @@
+"""What a machine says of itself, by real shells and by their answers."""
+
+import asyncio
+import getpass
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+from bootstrap.homes import program, shell_at
+
+from skyward_nb.bootstrap import machine_facts
+from skyward_nb.bootstrap.machine_facts import PROBE, Tool, described, probe, read_facts
+from skyward_nb.words.errors import HostNotReady
+
+SHELLS = [["sh"], ["dash"], ["bash"], ["bash", "--posix"], ["busybox", "sh"], ["ksh"]]
+
+
+def test_this_machine(shell, tmp_path):
+    found = asyncio.run(probe(shell))
+    assert (found.system, found.machine) == (platform.system(), platform.machine())
+    assert (found.user, found.uid) == (getpass.getuser(), os.getuid())
+    assert found.libc == " ".join(platform.libc_ver())
+    assert found.home == str(tmp_path / "home")
+    assert found.cache == f"{found.home}/.cache/skyward_nb"
+    assert (tmp_path / "home/.cache/skyward_nb").stat().st_mode & 0o777 == 0o700
+    assert found.cores == len(os.sched_getaffinity(0))
+    assert found.memory > 1 << 28
+    assert 0 < found.disk_free <= shutil.disk_usage(tmp_path).free + (1 << 30)
+    assert found.shm_free > 0
+    assert found.lacks == ()
+    assert shell.rounds == 1
+
+
+@pytest.mark.parametrize("words", SHELLS, ids=" ".join)
+def test_any_shell_says_the_same(words, shell, tmp_path):
+    if not shutil.which(words[0]):
+        pytest.skip(f"no {words[0]} here")
+    env = {**os.environ, "HOME": str(tmp_path / "home")}
+    env.pop("XDG_CACHE_HOME", None)
+    answer = subprocess.run([*words, "-c", PROBE], env=env, capture_output=True, check=True)
+    told = read_facts(answer.stdout)
+    expected = asyncio.run(probe(shell))
+    for name in ("system", "machine", "libc", "user", "cache", "pythons", "uvs", "cores", "lacks"):
+        assert getattr(told, name) == getattr(expected, name), name
+
+
+def test_pythons_are_found_where_people_have_them(tmp_path):
+    say = 'case "$*" in *version_info*) echo {} ;; esac'
+    program(tmp_path / "home/.pyenv/versions/3.98.1/bin", "python3", say.format("3.98.1"))
+    program(tmp_path / "home/.local/bin", "python3.97", say.format("3.97.0"))
+    program(tmp_path / "path", "python3", say.format("3.96.2"))
+    program(tmp_path / "path", "python3.95", "exit 1")
+    program(tmp_path / "path/shims", "python3.94", say.format("3.94.0"))
+    path = f"{tmp_path}/path:{tmp_path}/path/shims:{os.environ['PATH']}"
+    found = asyncio.run(probe(shell_at(tmp_path / "home", PATH=path)))
+    own = [
+        tool for tool in found.pythons if tool.version.startswith("3.9") and len(tool.version) > 5
+    ]
+    assert own == [
+        Tool("3.96.2", f"{tmp_path}/path/python3"),
+        Tool("3.97.0", f"{tmp_path}/home/.local/bin/python3.97"),
+        Tool("3.98.1", f"{tmp_path}/home/.pyenv/versions/3.98.1/bin/python3"),
+    ]
+
+
+def test_uvs_and_gpus(tmp_path):
+    program(tmp_path / "path", "uv", "echo 'uv 0.9.1 (abc 2025)'")
+    program(tmp_path / "home/.cache/skyward_nb/uv/0.13.9", "uv", "echo uv 0.13.9")
+    program(
+        tmp_path / "path",
+        "nvidia-smi",
+        '[ "$1" = --query-gpu=driver_version,name ] && for i in 1 2; do echo "570.86.15, NVIDIA H200"; done',
+    )
+    path = f"{tmp_path}/path:{os.environ['PATH']}"
+    found = asyncio.run(probe(shell_at(tmp_path / "home", PATH=path)))
+    assert found.uvs[:2] == (
+        Tool("0.13.9", f"{tmp_path}/home/.cache/skyward_nb/uv/0.13.9/uv"),
+        Tool("0.9.1", f"{tmp_path}/path/uv"),
+    )
+    assert (found.gpus, found.driver) == (("NVIDIA H200", "NVIDIA H200"), "570.86.15")
+
+
+def test_a_driver_that_fails_is_no_gpu(tmp_path):
+    program(tmp_path / "path", "nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
+    path = f"{tmp_path}/path:{os.environ['PATH']}"
+    found = asyncio.run(probe(shell_at(tmp_path / "home", PATH=path)))
+    assert (found.gpus, found.driver) == ((), "")
+
+
+def test_another_cache_and_one_that_cannot_be(tmp_path):
+    home = shell_at(tmp_path / "home", SKYWARD_CACHE_DIR=str(tmp_path / "big disk"))
+    assert asyncio.run(probe(home)).cache == str(tmp_path / "big disk")
+    (tmp_path / "file").touch()
+    home = shell_at(tmp_path / "home", SKYWARD_CACHE_DIR=str(tmp_path / "file/cache"))
+    found = asyncio.run(probe(home))
+    assert found.lacks == ("cache",)
+    assert found.disk_free > 0
+
+
+def test_what_a_login_shell_says_before_is_passed_over():
+    noise = b"Welcome to gpu1!\nhome=/nowhere\nYou have mail\n"
+    found = read_facts(noise + b"\nsky=facts\nhome=/home/me\nlibc=musl 1.2.5\nend=facts\nbye\n")
+    assert (found.home, found.libc, found.cores, found.memory) == ("/home/me", "musl 1.2.5", 1, 0)
+
+
+@pytest.mark.parametrize("out", [b"", b"sky=facts\nhome=/x\n", b"This account is closed.\n"])
+def test_half_an_answer_is_none(out):
+    assert read_facts(out) is None
+
+
+def test_a_machine_that_hangs_is_named(shell, monkeypatch):
+    monkeypatch.setattr(machine_facts, "PROBE", "sleep 600")
+    monkeypatch.setattr(machine_facts, "_LIMIT", 0.2)
+    with pytest.raises(HostNotReady, match="here: it did not say within"):
+        asyncio.run(probe(shell))
+
+
+def test_a_machine_that_does_not_say_is_named_with_what_it_said(tmp_path):
+    class Closed:
+        name = "gpu1"
+
+        async def run(self, script, **_):
+            from skyward_nb.bootstrap.remote_shell import ScriptResult
+
+            return ScriptResult(1, b"This account is closed.\n", "")
+
+    with pytest.raises(HostNotReady, match=r"gpu1: its /bin/sh.*ssh gpu1 uname") as raised:
+        asyncio.run(probe(Closed()))
+    assert raised.value.host == "gpu1"
+    assert "This account is closed." in str(raised.value)
+
+
+def test_what_it_is_is_told_in_a_few_lines(shell):
+    found = asyncio.run(probe(shell))
+    said = "\n".join(described(found))
+    assert f"{found.system} {found.machine}, {found.libc}, {found.cores} cores, " in said
+    assert f"user {found.user} ({found.uid}), shell " in said
+    assert f"for {found.cache}, " in said
+    gpu = ("NVIDIA L4", "NVIDIA L4")
+    other = replace(found, gpus=gpu, driver="570.1", pythons=(), uvs=(), lacks=("tar",))
+    lines = [*described(other)]
+    for line in ("no Python", "no uv", "2 × NVIDIA L4, driver 570.1", "it lacks tar"):
+        assert line in lines

@@ -1,0 +1,75 @@
+"""What a rank says and what is written to its pipes keep their order, whenever the agent looks."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import pytest
+from leaks import leaves_nothing
+from node import speaker
+
+from skyward_nb.node.rank_connection import RankConnection
+from skyward_nb.protocol.events import Output
+from skyward_nb.protocol.frames import event_frames
+
+
+class Ear:
+    """Hears what one rank says."""
+
+    def __init__(self):
+        self.frames = event_frames()
+        self.said: list[Output] = []
+        self.ended = asyncio.Event()
+
+    def heard(self, frames):
+        self.said += self.frames.feed(frames)
+        if self.text.endswith("end\n"):
+            self.ended.set()
+
+    def hung_up(self, line):
+        pass
+
+    @property
+    def text(self):
+        return "".join(each.text for each in self.said)
+
+
+class Slow(RankConnection):
+    """An agent whose machine gives it no time between what it has read and what it looks at next."""
+
+    def get_buffer(self, sizehint):
+        time.sleep(0.002)
+        return super().get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes):
+        time.sleep(0.01)
+        super().buffer_updated(nbytes)
+
+
+async def spoken(way, times) -> str:
+    """What is heard of a process that speaks in this way so many times."""
+    ear = Ear()
+    line = Slow(asyncio.get_running_loop(), 0, 1, ear)
+    ends = await line.open()
+    given = [end.fileno() for end in ends[:2]]
+    words = [sys.executable, speaker.__file__, way, *map(str, (times, *given))]
+    process = await asyncio.create_subprocess_exec(*words, pass_fds=given)
+    try:
+        async with asyncio.timeout(60):
+            await ear.ended.wait()
+    finally:
+        await process.wait()
+        line.close()
+        for each in ends:
+            each.close()
+    return ear.text
+
+
+@pytest.mark.parametrize("way, times", [("flushes", 40), ("writes_first", 40), ("says_much", 8)])
+def test_what_is_said_and_what_is_written_keep_their_order(way, times):
+    with leaves_nothing():
+        lines = asyncio.run(spoken(way, times)).split("\n")
+    told = [f"{letter} {i}" for i in range(times) for letter in "AB"]
+    assert [line.rstrip() for line in lines] == [*told, "end", ""]

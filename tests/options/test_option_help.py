@@ -1,0 +1,50 @@
+"""Help and completion come from the table."""
+
+import pytest
+
+from skyward_nb.options.option_help import VERBS, complete, help_text
+from skyward_nb.options.option_table import OPTIONS
+from skyward_nb.words.errors import OptionError
+
+
+def test_help_has_every_option_and_verb():
+    text = help_text()
+    assert all(o.name in text and o.help in text for o in OPTIONS if o.scope != "verb")
+    assert all(verb in text for verb in VERBS)
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_help_of_one_verb():
+    assert help_text("up").startswith("%sky up")
+    assert "as=NAME" in help_text("pull")
+    with pytest.raises(OptionError, match="there is up"):
+        help_text("nope")
+
+
+@pytest.mark.parametrize(
+    ("line", "symbol", "found"),
+    [
+        ("%%sky_remote no", "no", ["nodes="]),
+        ("%%sky_remote nodes=4 acc", "acc", ["accelerator="]),
+        ("%%sky_remote --fr", "fr", ["--framework="]),
+        ("%%sky_remote qu", "qu", ["quiet"]),
+        ("%%sky_remote framework=t", "t", ["torch", "tensorflow"]),
+        ("%%sky_remote gather=", "", ["all", "head", "none"]),
+        ("%%sky_remote out=hi", "hi", ["history"]),
+        ("%%sky_remote nodes=4 no", "no", []),
+        ("%sky re", "re", ["restart"]),
+        ("%sky up no", "no", ["nodes="]),
+        ("%sky up ou", "ou", []),
+        ("%sky push ", "", ["history", "x"]),
+        ("%sky pull x ga", "ga", ["gather="]),
+        ("%sky pull hi", "hi", ["history"]),
+        ("%sky pull x as=hi", "hi", ["history"]),
+        ("%sky vars ra", "ra", ["ranks="]),
+        ("%sky check ", "", ["hang", "pool="]),
+        ("%sky check ha", "ha", ["hang"]),
+        ("%sky check hang ", "", ["pool="]),
+        ("%sky check hang po", "po", ["pool="]),
+    ],
+)
+def test_completion(line, symbol, found):
+    assert complete(line, symbol, ["history", "x"]) == found

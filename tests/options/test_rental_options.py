@@ -1,0 +1,158 @@
+"""Options of rented machines on the line, in files and in Python, as a pool's spec has them."""
+
+import pytest
+
+import skyward_nb as sky
+from skyward_nb.options.arguments import spec_for
+from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.option_table import parse
+from skyward_nb.options.specs import check_fits, spec_of
+from skyward_nb.words.errors import OptionError, PoolError
+from skyward_nb.words.offers import Need
+from skyward_nb.words.spec import PoolSpec
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def spec(line, *known):
+    return spec_of(PoolSpec(), with_defaults(parse(line), list(known)).pool)
+
+
+def test_a_line_of_all_of_them():
+    made = spec(
+        "nodes=4 accelerator=A100 provider=aws region=us-east-1,us-west-2 spot=auto cpus=8+ "
+        "memory=32GB+ zones=us-east-1b,us-east-1a ami=ami-0123456789abcdef0 user=ubuntu max_cost=$5 "
+        "subnet=subnet-0123456789abcdef0 security_group=sg-0123456789abcdef0 aws_profile=lab "
+        "confirm_above=20 on_preempt=replace"
+    )
+    assert (made.provider, made.nodes, made.spot) == ("aws", 4, "auto")
+    assert (made.cpus, made.memory) == (Need(8, more=True), Need(32, more=True))
+    assert (made.max_cost, made.confirm_above, made.on_preempt) == (5, 20, "replace")
+    access = made.aws
+    assert (access.region, access.regions) == ("us-east-1", ("us-west-2",))
+    assert access.zones == ("us-east-1b", "us-east-1a")
+    assert (access.ami, access.user) == ("ami-0123456789abcdef0", "ubuntu")
+    assert (access.subnet, access.security_group, access.profile) == (
+        "subnet-0123456789abcdef0",
+        "sg-0123456789abcdef0",
+        "lab",
+    )
+
+
+def test_yes_is_an_agreement_to_whatever_it_costs():
+    assert spec("provider=aws").confirm_above == 5
+    assert spec("provider=aws yes").confirm_above is None
+    assert spec("provider=aws yes=no").confirm_above == 5
+
+
+def test_a_zone_says_its_region():
+    assert spec("provider=aws zones=eu-west-1a,eu-west-1b").aws.region == "eu-west-1"
+    both = spec("provider=aws zones=eu-west-1a,us-east-1b").aws
+    assert (both.region, both.regions) == ("eu-west-1", ("us-east-1",))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("cpus=8", "it goes with provider=aws"),
+        ("region=us-east-1", "it goes with provider=aws"),
+        ("provider=local memory=32+", "it goes with provider=aws"),
+        ("spot=yes", "only rented machines are spot machines"),
+        ("on_preempt=replace", "it goes with provider=aws"),
+        ("provider=aws on_preempt=wait", "on_preempt=wait"),
+        ("yes", "it goes with provider=aws"),
+        ("hosts=a provider=aws", "provider=aws knows no hosts="),
+        ("provider=aws zones=us-east-1a region=us-west-2", "that is no zone of region=us-west-2"),
+        ("provider=aws region=useast1", "'useast1' is no such name as us-east-1"),
+        ("provider=aws zones=a", "'a' is no such name as us-east-1a"),
+        ("provider=aws instance_type=g6", "is no such name as g6.xlarge"),
+        ("provider=aws subnet=mine", "is no such name as subnet-"),
+        ("provider=aws user=me", "name it, ami="),
+        ("provider=aws max_cost=0", "max_cost=0: machines that cost nothing"),
+        ("provider=aws max_cost=much", "give a sum of dollars"),
+        ("provider=aws cpus=many", "write cpus=8+"),
+        ("provider=aws cpus=8GB", "write cpus=8+"),
+        ("provider=aws memory=0", "write memory=8+ for 8 GB or more"),
+        ("provider=aws spot=maybe", "there is no, yes, auto"),
+    ],
+)
+def test_what_is_refused(line, says):
+    with pytest.raises(OptionError) as raised:
+        spec(line)
+    assert says in raised.value.message
+
+
+def test_defaults_of_rented_machines_leave_other_pools_alone():
+    known = [Default("region", "eu-west-1", "file"), Default("spot", "yes", "file")]
+    plain = spec("nodes=2", *known)
+    assert (plain.provider, plain.aws, plain.spot) == ("local", None, "no")
+    rented = spec("provider=aws", *known)
+    assert (rented.aws.region, rented.spot) == ("eu-west-1", "yes")
+    of_file = spec("nodes=2", *known, Default("provider", "aws", "file"))
+    assert (of_file.provider, of_file.aws.region) == ("aws", "eu-west-1")
+
+
+def test_what_costs_nothing_keeps_to_any_sum():
+    for line in ("max_cost=5", "spot=auto", "confirm_above=1"):
+        made = spec(line)
+        assert (made.provider, made.max_cost, made.spot) == ("local", None, "no")
+
+
+def test_in_python():
+    aws = sky.AWS(
+        region="us-east-1",
+        regions=["us-west-2"],
+        zones=["us-east-1a"],
+        profile="lab",
+        disk=200,
+        placement="no",
+    )
+    made = spec_for(
+        {"provider": aws, "spot": True, "cpus": 8, "memory": "32+", "max_cost": 5, "yes": True},
+        (),
+        "x",
+    )
+    assert (made.provider, made.spot, made.confirm_above) == ("aws", "yes", None)
+    assert (made.cpus, made.memory, made.max_cost) == (Need(8), Need(32, more=True), 5)
+    access = made.aws
+    assert (access.region, access.regions, access.zones) == (
+        "us-east-1",
+        ("us-west-2",),
+        ("us-east-1a",),
+    )
+    assert (access.profile, access.disk, access.placement) == ("lab", 200, "no")
+    assert spec_for({"max_cost": 0, "spot": False}, (), "x").provider == "local"
+
+
+@pytest.mark.parametrize(
+    ("aws", "says"),
+    [
+        (sky.AWS(region="us-east-1,us-west-2"), "name one; others are regions="),
+        (sky.AWS(disk=3), "give GB of 30 or more"),
+        (sky.AWS(zones=("us-east-1",)), "is no such name as us-east-1a"),
+        (sky.AWS(region="us-east-1", zones="us-west-2a"), "is no zone of region=us-east-1"),
+        (sky.AWS(placement="close"), "there is 'auto' and 'no'"),
+        (sky.AWS(ami=7), "write it as text"),
+    ],
+)
+def test_what_is_refused_in_python(aws, says):
+    with pytest.raises(OptionError) as raised:
+        spec_for({"provider": aws}, (), "x")
+    assert says in raised.value.message
+
+
+def test_a_pool_that_is_up_is_used_as_it_is():
+    made = spec("provider=aws region=us-east-1 instance_type=g6.xlarge max_cost=5 aws_profile=lab")
+    check_fits(made, parse("region=us-east-1 yes confirm_above=9 aws_profile=lab max_cost=5").pool)
+    with pytest.raises(
+        PoolError, match=r"up with region=us-east-1, and region=us-west-2 was asked"
+    ):
+        check_fits(made, parse("region=us-west-2").pool)
+    with pytest.raises(PoolError, match=r"up with max_cost=5, and max_cost=7 was asked"):
+        check_fits(made, parse("max_cost=7").pool)
+    with pytest.raises(PoolError, match=r"up with aws_profile=lab"):
+        check_fits(made, parse("aws_profile=home").pool)

@@ -1,0 +1,166 @@
+"""Failures of ranks as one exception: the user's own, and who raised what where."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import skyward_nb as sky
+from skyward_nb.hangs.hang import StalledRun
+from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
+from skyward_nb.node.exceptions import pack_exception
+from skyward_nb.node.exit_causes import ENDED
+from skyward_nb.protocol.events import Failure, Frame, RankDone, RankLost
+from skyward_nb.reports.rank_failures import (
+    died,
+    exception_of,
+    failures_of,
+    how_died,
+    timed_out,
+)
+from skyward_nb.store.blobs import BlobStore
+from skyward_nb.words import errors
+from skyward_nb.words.bounds import MESSAGE
+
+HERE = Frame("Cell In[3]", 7, "raise ValueError(x)")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return BlobStore(tmp_path / "memory", tmp_path / "disk")
+
+
+def end(rank, error, store, *, at=HERE):
+    packed = pack_exception(error, store)
+    failure = Failure(
+        type_name=type(error).__qualname__, message=str(error)[:MESSAGE], value=packed, at=at,
+        traceback=("as it reads",),
+    )  # fmt: skip
+    return RankDone(run=1, rank=rank, failure=failure)
+
+
+def test_each_error_can_be_caught_by_its_name():
+    found = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, errors.SkyError)
+    ]
+    assert errors.TakenBack in found
+    for each in found:
+        assert getattr(sky, each.__name__) is each and each.__name__ in sky.__all__
+
+
+def test_equal_failures_are_one_and_the_first_in_time_is_first(store):
+    failed = [
+        end(3, ValueError("a"), store),
+        end(0, KeyError("b"), store),
+        end(1, ValueError("a"), store),
+        end(2, ValueError("a"), store, at=None),
+    ]
+    assert failures_of(failed) == (
+        sky.RankFailure((1, 3), "ValueError", "a", "Cell In[3]", 7, "raise ValueError(x)", first=3),
+        sky.RankFailure((0,), "KeyError", "'b'", "Cell In[3]", 7, "raise ValueError(x)", first=0),
+        sky.RankFailure((2,), "ValueError", "a", "", 0, "", first=2),
+    )
+    error = exception_of(failed, 4, store, ("ranks 4-5 were stopped",))
+    assert type(error) is ValueError
+    assert error.failures == failures_of(failed)
+    assert error.__notes__ == [
+        "raised on ranks 1,3 of 4, Cell In[3], line 7: raise ValueError(x)",
+        "KeyError: 'b' on rank 0 of 4, Cell In[3], line 7: raise ValueError(x)",
+        "ValueError: a on rank 2 of 4",
+        "ranks 4-5 were stopped",
+    ]
+    assert error._render_traceback_() == ["as it reads", *error.__notes__]
+
+
+def test_of_a_great_many_different_failures_some_have_notes(store):
+    error = exception_of([end(rank, ValueError(rank), store) for rank in range(100)], 100, store)
+    assert len(error.failures) == 100
+    assert error.__notes__[-1] == "84 more failures: `error.failures` lists all"
+    assert len(error.__notes__) == 17
+
+
+class Long(Exception):
+    def __str__(self):
+        return "long" * 100_000
+
+
+class Broken(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("x" * 500_000),
+        ValueError(["y" * 500_000], 3),
+        Long(3),
+        ExceptionGroup("g" * 500_000, [ValueError("z" * 500_000)]),
+    ],
+)
+def test_the_text_of_an_exception_is_bounded_and_its_type_stays(error, store):
+    found = exception_of([end(0, error, store)], 1, store)
+    assert isinstance(found, type(error))
+    assert type(found).__name__ == type(error).__name__
+    assert len(str(found)) < 3 * MESSAGE
+    assert sum(map(len, found.__notes__)) < 3 * MESSAGE
+
+
+def test_long_arguments_that_are_not_in_the_text_stay(store):
+    error = OSError(2, "no such file", "f")
+    error.output = b"o" * 500_000
+    found = exception_of([end(0, error, store)], 1, store)
+    assert (str(found), found.output) == (str(error), error.output)
+
+
+def test_what_has_no_text_at_all_is_still_raised(store):
+    failure = Failure(
+        type_name="Broken", message="(its text cannot be shown)", at=None, traceback=(),
+        value=pack_exception(Broken(), store),
+    )  # fmt: skip
+    found = exception_of([RankDone(run=1, rank=0, failure=failure)], 1, store)
+    assert type(found) is Broken
+
+
+def test_ranks_of_which_nobody_saw_the_end_are_told_in_one_line():
+    lost = {rank: RankLost(1, rank, ENDED) for rank in (0, 1)}
+    assert how_died(lost, {}) == ["ranks 0-1 ended earlier"]
+    assert how_died({1: lost[1]}, {}) == ["rank 1 ended earlier"]
+
+
+def test_last_words_of_the_dead_are_bounded():
+    error = died({1: RankLost(1, 1, "killed by SIGKILL")}, {1: "w" * 500_000}, "")
+    assert len(str(error)) < 2 * MESSAGE
+    assert error.ranks == {1: "killed by SIGKILL"}
+
+
+def test_a_timeout_says_who_waited_in_its_text_and_where_in_its_notes():
+    waits = RankLocation(
+        (SourceLocation("Cell In[3]", 2, "<module>", "meet()", is_users=True),), "barrier"
+    )
+    sleeps = RankLocation((SourceLocation("Cell In[3]", 1, "<module>", "sleep(9)", is_users=True),))
+    error = timed_out(600, StalledRun({0: waits, 1: sleeps}), {0: (), 1: ()}, ("names are kept",))
+    assert isinstance(error, sky.RunTimeout)
+    assert isinstance(error, sky.SkyError)
+    assert isinstance(error, TimeoutError)
+    assert str(error) == (
+        "after 10 min rank 0 waited in barrier for rank 1, which was in Cell In[3], line 1: sleep(9)"
+    )
+    assert error.__notes__ == [
+        "rank 0, in barrier:\n  Cell In[3], line 2: meet()\nrank 1:\n  Cell In[3], line 1: sleep(9)",
+        "names are kept",
+    ]
+    assert (error.timeout, error.running, error.stacks) == (600, (0, 1), {0: (), 1: ()})
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.running, again.__notes__) == (
+        str(error), error.running, error.__notes__,
+    )  # fmt: skip
+
+
+def test_a_timeout_of_ranks_that_all_ended_meanwhile_says_so():
+    assert str(timed_out(5, StalledRun({}, {0: "finished"}), {})) == (
+        "after 5 s all ranks came to the cell's end"
+    )
