@@ -68,6 +68,7 @@ from skyward_nb.protocol.events import (
     Event,
     Hello,
     Leaving,
+    NotKilled,
     PeerListening,
     PeersProbed,
     RankDone,
@@ -581,8 +582,12 @@ class Agent:
                 for rank in ranks:
                     if (line := self._lines.get(rank)) is not None:
                         line.rescue(data)
-            case Kill(ranks=ranks):
-                self._kill(ranks)
+            case Kill(ranks=ranks, run=run):
+                # What it said last may be on its way for as long as a line is slow.
+                ended = tuple(each for each in ranks if self._has_ended(each, run))
+                self._kill(tuple(each for each in ranks if each not in ended))
+                if ended:
+                    self._tell(NotKilled(run, ended))
             case Reform():
                 self._reform(command, data)
             case Sample():
@@ -606,6 +611,10 @@ class Agent:
                 self._leave("it was told to stop")
             case Attach() | Heartbeat() | QueryStatus() | Ping() | Inspect() | MachineReclaimed():
                 """What the line has seen to itself, and what nobody but an agent says."""
+
+    def _has_ended(self, rank: int, run: int) -> bool:
+        """Whether a rank that lives has come to the end of a run."""
+        return rank in self._lines and self._running.get(rank) != run
 
     def _here(self, ranks: tuple[int, ...]) -> list[int]:
         """Those of these ranks that are not another machine's."""

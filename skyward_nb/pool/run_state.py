@@ -16,6 +16,7 @@ interrupting   `grace` is over           ranks still running are killed: it begi
                                          machines say that they were told, as what ranks had
                                          said before may take long to come
 interrupting   the person, again         the same, at once
+killing        one had ended by then     it is not killed, and what it said counts
 any            no rank is left running   the run is over
 any            all that run said what    they gather it together, if it is the same on all ranks
                of theirs is spread       and none has ended; else they are told why not
@@ -33,6 +34,7 @@ from skyward_nb.protocol.commands import (
 )
 from skyward_nb.protocol.events import (
     CommunicationCut,
+    NotKilled,
     RankDone,
     RankLost,
     RunInterrupted,
@@ -86,6 +88,8 @@ class RunState:
         self._everyone = everyone or ranks
         self._waits = waits
         self._order: list[int] = []
+        self._ended_late: dict[int, RankDone] = {}
+        """What ranks said last that were to be killed."""
         self._spread: dict[int, tuple[str, ...]] = {}
         self._asked: set[int] = set()
         self._stopping = False
@@ -134,12 +138,32 @@ class RunState:
             return [end for end in raised if not end.waited_in]
         return raised
 
+    def hear(self, event: object, now: float) -> list[Command]:
+        """What ranks and machines say of runs; deaths are for `died`, as they may be of another generation."""
+        match event:
+            case RankDone():
+                return self.finished(event, now)
+            case NotKilled():
+                return self.not_killed(event, now)
+            case ShardedResult():
+                return self.spread(event)
+            case CommunicationCut():
+                return self.cut(event)
+            case RunInterrupted():
+                self.stopping(event, now)
+            case Stack():
+                self.told(event, now)
+            case _:
+                pass
+        return []
+
     def finished(self, event: RankDone, now: float) -> list[Command]:
         """A rank said that it is done."""
         if event.run != self.run or event.rank not in self.running:
             return []
         if event.rank in self.killed:
-            # It said so while the order to kill it was on its way: its death is yet to come.
+            # Its death is yet to come, or the word that it had ended before it could be killed.
+            self._ended_late[event.rank] = event
             return []
         self.running.discard(event.rank)
         self.done[event.rank] = event
@@ -152,6 +176,17 @@ class RunState:
         if event.waited_in and event.failure is not None:
             self.waited_in[event.rank] = event.waited_in
         return self._gather()
+
+    def not_killed(self, event: NotKilled, now: float) -> list[Command]:
+        """Ranks that were to be killed had ended in time; what they said was on its way."""
+        if event.run != self.run:
+            return []
+        commands: list[Command] = []
+        for rank in event.ranks:
+            self.killed.discard(rank)
+            if (late := self._ended_late.pop(rank, None)) is not None:
+                commands += self.finished(late, now)
+        return commands
 
     def spread(self, event: ShardedResult) -> list[Command]:
         """What a rank sends home is spread over ranks."""
@@ -289,4 +324,4 @@ class RunState:
         if not self._untold:
             self._cut_due = None
         self.killed |= told
-        return [Kill(tuple(sorted(told)))] if told else []
+        return [Kill(tuple(sorted(told)), self.run)] if told else []

@@ -27,11 +27,7 @@ from skyward_nb.protocol.events import (
     CommunicationCut,
     Event,
     Phase,
-    RankDone,
     RankLost,
-    RunInterrupted,
-    ShardedResult,
-    Stack,
 )
 from skyward_nb.words.ranks import count_ranks
 
@@ -244,16 +240,6 @@ class PoolState:
 
     def _commands(self, run: RunState, event: Incoming | None, now: float) -> list[Command]:
         match event:
-            case RankDone():
-                return run.finished(event, now)
-            case ShardedResult():
-                return run.spread(event)
-            case CommunicationCut():
-                return run.cut(event)
-            case RunInterrupted():
-                run.stopping(event, now)
-            case Stack():
-                run.told(event, now)
             case RankLost(generation=generation) if generation == run.generation:
                 if run.is_call and event.rank not in run.ranks:
                     self._miss(event)
@@ -263,9 +249,9 @@ class PoolState:
                 self._miss(event)
                 if event.rank in run.ranks and event.rank in self.ended_ranks:
                     return run.died(replace(event, generation=run.generation), now)
+                return []
             case _:
-                pass
-        return []
+                return run.hear(event, now)
 
     def _miss(self, event: RankLost) -> None:
         """A rank is gone that runs nothing, or what another waits for."""

@@ -201,9 +201,10 @@ class Gather(msgspec.Struct, frozen=True, tag=True):
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: end the processes of these ranks now."""
+    """To an agent: end the processes of these ranks now, but of those that have ended `run`: `NotKilled`."""
 
     ranks: tuple[int, ...]
+    run: int
 
 
 class Resume(msgspec.Struct, frozen=True, tag=True):

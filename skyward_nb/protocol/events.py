@@ -409,6 +409,13 @@ class RankLost(msgspec.Struct, frozen=True, tag=True):
     stack: str = ""
 
 
+class NotKilled(msgspec.Struct, frozen=True, tag=True):
+    """These ranks had come to the end of the run, as was said before, when they were to be killed; they live on."""
+
+    run: int
+    ranks: tuple[int, ...]
+
+
 class Leaving(msgspec.Struct, frozen=True, tag=True):
     """The agent ends itself; `why` in words. `by_machine` where its machine told it to, as when that ends."""
 
@@ -448,6 +455,7 @@ Event = (
     | RankDone
     | CommunicationCut
     | RankLost
+    | NotKilled
     | Leaving
     | ReclaimNotice
 )

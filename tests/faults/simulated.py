@@ -172,7 +172,7 @@ class Machines:
                     was_cut = CommunicationCut(run, rank, waited, cut=bool(waited))
                     self._later(self.now + AGENT, was_cut)
                 self._stop(waiting)
-            case Kill(ranks):
+            case Kill(ranks, _):
                 for rank in ranks:
                     self._dies(rank, "killed by SIGKILL", self.now + RANK, asked=True)
             case Inspect(ranks):

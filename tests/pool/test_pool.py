@@ -16,7 +16,8 @@ from waiting import until
 
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
-from skyward_nb.protocol.events import Output
+from skyward_nb.protocol.commands import Kill
+from skyward_nb.protocol.events import NotKilled, Output, RankDone
 from skyward_nb.words.errors import PoolError, StartError
 
 
@@ -183,3 +184,25 @@ def test_everything_of_a_pool_has_no_terminal_of_ours(lend):
     pool = lend()
     for pid in values(pool, "__import__('os').getpid()"):
         assert os.getsid(pid) == pid
+
+
+def test_a_rank_that_has_ended_a_run_is_not_killed_for_it(lend, tmp_path):
+    pool = lend()
+    pids = dict(pool.pids)
+    path = tmp_path / "end"
+    body = f"import os, time\nwhile os.environ['RANK'] == '0' and not os.path.exists({str(path)!r}):\n    time.sleep(0.01)"
+    run = pool.begin(request(pool, body), lambda _: None)
+    heard = []
+
+    def has_come(kind):
+        return lambda: any(isinstance(each, kind) for each in heard)
+
+    for kind, ranks in ((RankDone, (1,)), (NotKilled, ())):
+        pool.runs.await_any((run,), lambda _, event: heard.append(event), has_come(kind))
+        if ranks:
+            pool.lines.send(Kill(ranks, run.number))
+    path.touch()
+    outcome = pool.finish(run, heard.append)
+    assert not outcome.lost
+    assert sorted(outcome.done) == [0, 1]
+    assert pool.pids == pids

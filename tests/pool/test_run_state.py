@@ -8,6 +8,7 @@ from skyward_nb.protocol.commands import CutCommunication, Gather, Inspect, Inte
 from skyward_nb.protocol.events import (
     CommunicationCut,
     Failure,
+    NotKilled,
     RankDone,
     RankLost,
     RunInterrupted,
@@ -52,11 +53,27 @@ def test_one_fails_others_get_time_then_an_interrupt_then_are_killed():
     assert run.tick(11.8) == [CutCommunication(1, (2,))], (
         "it may have come to a collective meanwhile"
     )
-    assert run.tick(10 + SETTLE + 2) == [Kill((2,))]
+    assert run.tick(10 + SETTLE + 2) == [Kill((2,), 1)]
     run.died(RankLost(1, 2, "killed", asked=True), 12.4)
     assert run.over
     assert run.killed == {2}
     assert [end.rank for end in run.failed] == [1]
+
+
+def test_who_had_ended_when_it_was_to_be_killed_has_ended_in_time():
+    """What it said last may be on its way for as long as a line is slow."""
+    run = RunState(1, (0, 1), 2)
+    run.interrupt(0)
+    run.stopping(RunInterrupted(1, ranks=(0, 1)), 0)
+    assert run.tick(2) == [Kill((0, 1), 1)]
+    assert run.finished(done(0, interrupted=True), 2.1) == []
+    assert run.finished(done(1, interrupted=True), 2.1) == []
+    assert not run.over, "nobody knows yet whether they were killed all the same"
+    assert run.not_killed(NotKilled(1, (1,)), 2.2) == []
+    assert run.died(RankLost(1, 0, "killed", asked=True), 2.3) == []
+    assert run.over
+    assert run.killed == {0}
+    assert list(run.done) == [1]
 
 
 def test_all_fail_alike_and_none_is_interrupted():
@@ -83,7 +100,7 @@ def test_a_run_that_another_client_had_interrupted_is_told_as_that():
     run.finished(done(1, interrupted=True), 0.2)
     assert [end.rank for end in run.failed] == [0]
     assert run.next_due() == 0.1 + CUT_AFTER, "what the other one began goes on"
-    assert run.tick(0.1 + 2) == [Kill((2,))]
+    assert run.tick(0.1 + 2) == [Kill((2,), 1)]
     run = RunState(1, (0, 1), 2)
     run.stopping(RunInterrupted(1, by_person=True), 0)
     for rank in (0, 1):
@@ -103,12 +120,12 @@ def test_none_is_killed_before_its_machine_says_that_it_was_told():
     assert kills(run, 20) == []
     run.stopping(RunInterrupted(1, ranks=(1,)), 20)
     assert kills(run, 21.9) == []
-    assert kills(run, 22) == [Kill((1,))]
+    assert kills(run, 22) == [Kill((1,), 1)]
     run.died(RankLost(1, 1, "killed", asked=True), 22.1)
     assert kills(run, 29) == []
     run.stopping(RunInterrupted(1, ranks=(0,)), 30)
     assert kills(run, 31.9) == []
-    assert kills(run, 32) == [Kill((0,))]
+    assert kills(run, 32) == [Kill((0,), 1)]
     run.died(RankLost(1, 0, "killed", asked=True), 32.1)
     assert run.over
 
@@ -117,7 +134,7 @@ def test_a_second_interrupt_kills_at_once():
     run = RunState(1, (0, 1), 2)
     run.interrupt(5)
     run.finished(done(0, interrupted=True), 5.1)
-    assert run.interrupt(5.2) == [Kill((1,))]
+    assert run.interrupt(5.2) == [Kill((1,), 1)]
 
 
 def test_a_failure_while_interrupting_is_kept():
@@ -306,7 +323,7 @@ def test_the_first_word_on_a_death_says_how():
 def test_a_rank_that_ends_while_it_is_killed_is_waited_for():
     run = RunState(1, (0, 1), 2)
     run.interrupt(0)
-    assert run.interrupt(0.1) == [Kill((0, 1))]
+    assert run.interrupt(0.1) == [Kill((0, 1), 1)]
     run.finished(done(0), 0.2)
     run.died(RankLost(1, 1, "killed by SIGKILL", asked=True), 0.3)
     assert not run.over

@@ -35,7 +35,7 @@ def test_cut_at_every_byte():
 
 
 def test_a_frame_is_passed_on_as_it_came():
-    commands = [Interrupt(1, (0, 1)), Kill((2,)), Stop()]
+    commands = [Interrupt(1, (0, 1)), Kill((2,), 1), Stop()]
     both = list(command_frames().feed_both(b"".join(map(frame, commands))))
     assert [message for message, _ in both] == commands
     assert [whole for _, whole in both] == list(map(frame, commands))
