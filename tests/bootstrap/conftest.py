@@ -7,6 +7,7 @@ import pytest
 from bootstrap.homes import PYTHON, index_of_pip, shell_at
 from uv import find_uv_bin
 
+from skyward_nb.bootstrap import requirements as asked
 from skyward_nb.bootstrap.requirements import requirements
 from skyward_nb.words.image import Image
 
@@ -54,3 +55,9 @@ def shell(tmp_path):
 def host(tmp_path, index):
     """A machine at which nobody has been, that reaches an index of packages."""
     return shell_at(tmp_path / "home", **index)
+
+
+@pytest.fixture
+def few_needs(monkeypatch):
+    """Environments have what agents and ranks import, and no more: where the rest is not the subject."""
+    monkeypatch.setattr(asked, "BESIDE", ())

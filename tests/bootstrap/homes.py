@@ -23,7 +23,9 @@ from skyward_nb.bootstrap.environment import ready
 from skyward_nb.bootstrap.local_shell import LocalShell
 from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool, probe
 from skyward_nb.bootstrap.uv import version
+from skyward_nb.words.errors import HostNotReady
 
+MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 PYTHON = Tool(
     platform.python_version(),
     f"{sys.base_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}",
@@ -110,3 +112,39 @@ def package_index(address: str = "127.0.0.1") -> Iterator[str]:
 def shell_at(home: Path, **env: str) -> LocalShell:
     home.mkdir(exist_ok=True)
     return LocalShell(home, env)
+
+
+def envs(home):
+    return home / "home/.cache/skyward_nb/envs"
+
+
+def folders(path):
+    return sorted(each.name for each in path.iterdir() if each.is_dir()) if path.exists() else []
+
+
+def there(environment, code):
+    words = [environment.python, "-P", "-c", code]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": environment.package}
+    return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def refused(shell, image, facts=None):
+    with pytest.raises(HostNotReady) as raised:
+        make_ready(shell, image, facts)
+    assert raised.value.host == shell.name
+    return str(raised.value)
+
+
+def fake_uv(folder, body="") -> Tool:
+    """Makes folders in place of environments, and writes down how it was called."""
+    log = folder / "calls"
+    text = f"""
+{{ echo "argv: $*"; env | grep ^UV_; }} >>{log}
+{body}
+case "$1" in
+  venv) for last; do :; done; mkdir -p "$last/bin"; printf '#!/bin/sh\\n' >"$last/bin/python"
+        chmod 700 "$last/bin/python" ;;
+  pip) [ "$2" = install ] && sed 's/^/stdin: /' >>{log} ;;
+esac
+exit 0"""
+    return Tool(version(), str(program(folder / "fake", "uv", text)))

@@ -1,7 +1,6 @@
 """Environments, made by the real uv where an index of packages is reached."""
 
 import asyncio
-import getpass
 import os
 import shutil
 import subprocess
@@ -12,40 +11,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from bootstrap.homes import PYTHON, UV, Told, facts_of, make_ready, program, shell_at
+from bootstrap.homes import (
+    MINOR,
+    PYTHON,
+    UV,
+    Told,
+    envs,
+    facts_of,
+    fake_uv,
+    folders,
+    make_ready,
+    program,
+    shell_at,
+    there,
+)
 from pools import values
 
 from skyward_nb.bootstrap import requirements, version_locks
 from skyward_nb.bootstrap.environment import Environment, ready
 from skyward_nb.bootstrap.local_shell import LocalShell
-from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool, probe
+from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool
 from skyward_nb.bootstrap.scripts import LOCK
-from skyward_nb.bootstrap.uv import version as uv_version
-from skyward_nb.words.errors import HostNotReady, OptionError
 from skyward_nb.words.image import Image
-
-MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def envs(home):
-    return home / "home/.cache/skyward_nb/envs"
-
-
-def folders(path):
-    return sorted(each.name for each in path.iterdir() if each.is_dir()) if path.exists() else []
-
-
-def there(environment, code):
-    words = [environment.python, "-P", "-c", code]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": environment.package}
-    return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout.strip()
-
-
-@pytest.fixture
-def few_needs(monkeypatch):
-    """Environments have what agents and ranks import, and no more: where the rest is not the subject."""
-    monkeypatch.setattr(requirements, "BESIDE", ())
-
 
 # ── made, and found again ───────────────────────────────────────────────────────────────
 
@@ -290,221 +277,3 @@ def test_an_index_without_the_versions_that_run_here(host, monkeypatch):
     made, told = make_ready(host, Image(pip=["six"]))
     assert "not to be had at these versions: trying others" in told.text()
     assert there(made, "import msgspec, six; print('well')") == "well"
-
-
-# ── what cannot be made ─────────────────────────────────────────────────────────────────
-
-
-def refused(shell, image, facts=None):
-    with pytest.raises(HostNotReady) as raised:
-        make_ready(shell, image, facts)
-    assert raised.value.host == shell.name
-    return str(raised.value)
-
-
-@pytest.mark.usefixtures("few_needs")
-def test_versions_that_do_not_fit_together(host, tmp_path):
-    text = refused(host, Image(pip=["six>99"]))
-    assert "no versions of its packages fit together" in text
-    assert "six>99" in text
-    assert folders(envs(tmp_path)) == []
-
-
-def test_an_index_that_is_not_reached(tmp_path):
-    shell = shell_at(tmp_path / "home")
-    facts = facts_of(shell)
-    address = "https://me:hunter2@127.0.0.1:9/simple"
-    text = refused(shell, Image(env={"UV_DEFAULT_INDEX": address, "UV_HTTP_RETRIES": "0"}), facts)
-    assert "it does not reach 127.0.0.1:9" in text
-    for way in ("UV_DEFAULT_INDEX", "HTTPS_PROXY", "interpreter="):
-        assert way in text
-    assert "hunter2" not in text
-    assert folders(envs(tmp_path)) == []
-
-
-@pytest.mark.usefixtures("few_needs")
-def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(online, tmp_path):
-    cut = shell_at(tmp_path / "other", **online, HTTPS_PROXY="http://127.0.0.1:9")
-    image = Image(env={"UV_HTTP_RETRIES": "0"})
-    made, told = make_ready(cut, image, facts_of(cut))
-    assert there(made, "import msgspec; print('well')") == "well"
-    assert "is not reached: trying without it" in told.text()
-
-
-def test_no_python_and_none_to_be_had(tmp_path):
-    shell = shell_at(tmp_path / "home")
-    facts = facts_of(shell, pythons=(Tool("3.6.1", "/usr/bin/python3.6"),))
-    mirror = {"UV_PYTHON_INSTALL_MIRROR": "https://127.0.0.1:9", "UV_HTTP_RETRIES": "0"}
-    text = refused(shell, Image(env=mirror), facts)
-    assert f"there is no Python {MINOR} (it has 3.6.1)" in text
-    assert f"Install python{MINOR} there" in text
-    assert "UV_PYTHON_INSTALL_MIRROR" in text
-    assert folders(envs(tmp_path)) == []
-
-
-def test_another_system_and_no_place(shell):
-    facts = facts_of(shell)
-    assert "it runs Darwin; nodes are Linux" in refused(
-        shell, Image(), replace(facts, system="Darwin")
-    )
-    text = refused(shell, Image(), replace(facts, lacks=("cache",)))
-    assert f"{facts.cache} cannot be made or written by {getpass.getuser()}" in text
-    assert "SKYWARD_CACHE_DIR" in text
-    assert "it lacks tar, gzip" in refused(shell, Image(), replace(facts, lacks=("tar", "gzip")))
-
-
-def test_another_python_is_refused_before_anything_is_asked(shell):
-    facts = facts_of(shell)
-    with pytest.raises(OptionError, match=r"python=3\.1"):
-        make_ready(shell, Image(python="3.1"), facts)
-    assert shell.rounds == 1
-
-
-def test_a_disk_that_has_clearly_too_little_room_is_told_before_anything_is_sent(shell, tmp_path):
-    facts = replace(facts_of(shell), disk_free=20_000_000)
-    error = refused(shell, Image(), facts)
-    assert "20 MB is free for" in error and "SKYWARD_CACHE_DIR" in error
-    assert folders(envs(tmp_path).parent) == []
-    # One that is there needs none.
-    assert make_ready(shell, Image(interpreter=sys.executable), facts)[0].python == sys.executable
-
-
-@pytest.fixture
-def small(tmp_path):
-    """Makes disks of a few megabytes."""
-    made = []
-
-    def mount(path, size):
-        path.mkdir(parents=True)
-        words = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(path)]
-        if os.getuid() or subprocess.run(words, capture_output=True).returncode:
-            pytest.skip("a small disk takes root to mount")
-        made.append(path)
-
-    yield mount
-    for path in made:
-        subprocess.run(["umount", str(path)], check=True)
-
-
-@pytest.mark.parametrize("size", ["64k", "300k", "12m"])
-def test_a_full_disk_leaves_nothing_half_made(host, small, tmp_path, size):
-    cache = tmp_path / "home/.cache/skyward_nb"
-    small(cache, size)
-    # There was room as it was asked.
-    text = refused(host, Image(), facts_of(host, disk_free=10**9))
-    assert "the disk is full" in text
-    assert f"is free for {cache}" in text
-    assert "symbolic link" in text
-    assert [*cache.rglob("*/bin/python")] == []
-    assert list(cache.rglob(".new-*")) == []
-
-
-def test_a_disk_too_small_for_uv(host, small, tmp_path):
-    cache = tmp_path / "home/.cache/skyward_nb"
-    small(cache, "8m")
-    text = refused(host, Image(), facts_of(host, uvs=(), disk_free=10**9))
-    assert "uv, which makes its environment, did not get there: the disk is full" in text
-    assert [each for each in cache.rglob("*") if each.is_file() and each.stat().st_size] == []
-
-
-# ── uv itself ───────────────────────────────────────────────────────────────────────────
-
-
-def fake_uv(folder, body="") -> Tool:
-    """Makes folders in place of environments, and writes down how it was called."""
-    log = folder / "calls"
-    text = f"""
-{{ echo "argv: $*"; env | grep ^UV_; }} >>{log}
-{body}
-case "$1" in
-  venv) for last; do :; done; mkdir -p "$last/bin"; printf '#!/bin/sh\\n' >"$last/bin/python"
-        chmod 700 "$last/bin/python" ;;
-  pip) [ "$2" = install ] && sed 's/^/stdin: /' >>{log} ;;
-esac
-exit 0"""
-    return Tool(uv_version(), str(program(folder / "fake", "uv", text)))
-
-
-def test_passwords_are_in_no_argv(shell, tmp_path):
-    facts = facts_of(shell, uvs=(fake_uv(tmp_path),))
-    image = Image(
-        pip=["x @ https://me:hunter3@host/x.whl"],
-        env={"UV_DEFAULT_INDEX": "https://me:hunter2@host/simple", "TOKEN": "hunter4"},
-    )
-    make_ready(shell, image, facts)
-    lines = (tmp_path / "calls").read_text().splitlines()
-    argv = "\n".join(line for line in lines if line.startswith("argv:"))
-    assert "pip install" in argv
-    assert "hunter" not in argv
-    assert "UV_DEFAULT_INDEX=https://me:hunter2@host/simple" in lines
-    assert any(line.startswith("stdin: x") and "hunter3" in line for line in lines)
-    assert "hunter4" not in "\n".join(lines)
-    files = [each for each in (tmp_path / "home").rglob("*") if each.is_file()]
-    assert not [each for each in files if b"hunter" in each.read_bytes()]
-
-
-def test_where_packages_come_from_here_is_told_there(shell, tmp_path, monkeypatch):
-    monkeypatch.setenv("UV_EXTRA_INDEX_URL", "https://ours/simple")
-    monkeypatch.setenv("UV_CACHE_DIR", "/of/this/machine")
-    facts = facts_of(shell, uvs=(fake_uv(tmp_path),))
-    make_ready(shell, Image(env={"UV_HTTP_TIMEOUT": "5"}), facts)
-    lines = (tmp_path / "calls").read_text().splitlines()
-    assert {"UV_EXTRA_INDEX_URL=https://ours/simple", "UV_HTTP_TIMEOUT=5"} <= {*lines}
-
-
-def test_torch_is_taken_from_the_index_where_its_own_is_not_reached(shell, tmp_path):
-    body = (
-        'case "$*" in *--torch-backend=auto*) '
-        'echo "error sending request for url (https://download.pytorch.org/whl/cu128/torch/)" >&2; '
-        "exit 2 ;; esac"
-    )
-    facts = facts_of(shell, uvs=(fake_uv(tmp_path, body),))
-    _, told = make_ready(shell, Image(pip=["torch"]), facts)
-    assert "download.pytorch.org is not reached: trying without it" in told.text()
-    calls = [
-        line for line in (tmp_path / "calls").read_text().splitlines() if "pip install" in line
-    ]
-    assert ["--torch-backend" in line for line in calls] == [True, False]
-
-
-@pytest.mark.usefixtures("few_needs")
-def test_uv_goes_along_once_and_nobody_else_reads_it(host, tmp_path):
-    made, told = make_ready(host, Image(), facts_of(host, uvs=()))
-    path = tmp_path / f"home/.cache/skyward_nb/uv/{uv_version()}/uv"
-    assert path.stat().st_mode & 0o777 == 0o700
-    assert "sending uv" in told.text()
-    cache = tmp_path / "home/.cache/skyward_nb"
-    paths = [cache, *cache.iterdir(), *cache.glob("*/*")]
-    assert {cache, Path(made.python).parents[1], Path(made.package)} <= {*paths}
-    assert not [each for each in paths if each.stat().st_mode & 0o077], "nobody else reads it"
-    told = Told()
-    # Its own Python may be of another minor than this one.
-    facts = replace(asyncio.run(probe(host)), pythons=facts_of(host).pythons)
-    asyncio.run(ready(host, facts, Image(pip=["six"]), told))
-    assert "sending uv" not in told.text()
-
-
-@pytest.mark.usefixtures("few_needs")
-def test_uv_is_fetched_for_another_kind_of_machine(host, tmp_path):
-    facts = facts_of(host, libc="musl 1.2.5", uvs=())
-    made, told = make_ready(host, Image(), facts)
-    assert "fetching uv" in told.text()
-    path = tmp_path / f"home/.cache/skyward_nb/uv/{uv_version()}/uv"
-    assert subprocess.run([path, "--version"], capture_output=True).returncode == 0
-    assert folders(path.parent.parent) == [uv_version()]
-    assert there(made, "import msgspec; print('well')") == "well"
-
-
-def test_uv_that_cannot_be_had_is_told_with_what_to_do(tmp_path):
-    shell = shell_at(
-        tmp_path / "home",
-        HTTPS_PROXY="http://127.0.0.1:9",
-        PIP_INDEX_URL="https://127.0.0.1:9/simple",
-        PIP_CONFIG_FILE="/dev/null",
-        PIP_FIND_LINKS="",
-        PIP_RETRIES="0",
-    )
-    text = refused(shell, Image(), facts_of(shell, libc="musl 1.2.5", uvs=()))
-    assert f"uv {uv_version()}, which makes its environment, could not be fetched there" in text
-    assert "musl 1.2.5" in text
-    assert folders(tmp_path / "home/.cache/skyward_nb/uv") == []

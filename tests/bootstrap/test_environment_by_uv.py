@@ -1,0 +1,108 @@
+"""uv itself: how it is called, brought along, or fetched."""
+
+import asyncio
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bootstrap.homes import (
+    Told,
+    facts_of,
+    fake_uv,
+    folders,
+    make_ready,
+    refused,
+    shell_at,
+    there,
+)
+
+from skyward_nb.bootstrap.environment import ready
+from skyward_nb.bootstrap.machine_facts import probe
+from skyward_nb.bootstrap.uv import version as uv_version
+from skyward_nb.words.image import Image
+
+
+def test_passwords_are_in_no_argv(shell, tmp_path):
+    facts = facts_of(shell, uvs=(fake_uv(tmp_path),))
+    image = Image(
+        pip=["x @ https://me:hunter3@host/x.whl"],
+        env={"UV_DEFAULT_INDEX": "https://me:hunter2@host/simple", "TOKEN": "hunter4"},
+    )
+    make_ready(shell, image, facts)
+    lines = (tmp_path / "calls").read_text().splitlines()
+    argv = "\n".join(line for line in lines if line.startswith("argv:"))
+    assert "pip install" in argv
+    assert "hunter" not in argv
+    assert "UV_DEFAULT_INDEX=https://me:hunter2@host/simple" in lines
+    assert any(line.startswith("stdin: x") and "hunter3" in line for line in lines)
+    assert "hunter4" not in "\n".join(lines)
+    files = [each for each in (tmp_path / "home").rglob("*") if each.is_file()]
+    assert not [each for each in files if b"hunter" in each.read_bytes()]
+
+
+def test_where_packages_come_from_here_is_told_there(shell, tmp_path, monkeypatch):
+    monkeypatch.setenv("UV_EXTRA_INDEX_URL", "https://ours/simple")
+    monkeypatch.setenv("UV_CACHE_DIR", "/of/this/machine")
+    facts = facts_of(shell, uvs=(fake_uv(tmp_path),))
+    make_ready(shell, Image(env={"UV_HTTP_TIMEOUT": "5"}), facts)
+    lines = (tmp_path / "calls").read_text().splitlines()
+    assert {"UV_EXTRA_INDEX_URL=https://ours/simple", "UV_HTTP_TIMEOUT=5"} <= {*lines}
+
+
+def test_torch_is_taken_from_the_index_where_its_own_is_not_reached(shell, tmp_path):
+    body = (
+        'case "$*" in *--torch-backend=auto*) '
+        'echo "error sending request for url (https://download.pytorch.org/whl/cu128/torch/)" >&2; '
+        "exit 2 ;; esac"
+    )
+    facts = facts_of(shell, uvs=(fake_uv(tmp_path, body),))
+    _, told = make_ready(shell, Image(pip=["torch"]), facts)
+    assert "download.pytorch.org is not reached: trying without it" in told.text()
+    calls = [
+        line for line in (tmp_path / "calls").read_text().splitlines() if "pip install" in line
+    ]
+    assert ["--torch-backend" in line for line in calls] == [True, False]
+
+
+@pytest.mark.usefixtures("few_needs")
+def test_uv_goes_along_once_and_nobody_else_reads_it(host, tmp_path):
+    made, told = make_ready(host, Image(), facts_of(host, uvs=()))
+    path = tmp_path / f"home/.cache/skyward_nb/uv/{uv_version()}/uv"
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert "sending uv" in told.text()
+    cache = tmp_path / "home/.cache/skyward_nb"
+    paths = [cache, *cache.iterdir(), *cache.glob("*/*")]
+    assert {cache, Path(made.python).parents[1], Path(made.package)} <= {*paths}
+    assert not [each for each in paths if each.stat().st_mode & 0o077], "nobody else reads it"
+    told = Told()
+    # Its own Python may be of another minor than this one.
+    facts = replace(asyncio.run(probe(host)), pythons=facts_of(host).pythons)
+    asyncio.run(ready(host, facts, Image(pip=["six"]), told))
+    assert "sending uv" not in told.text()
+
+
+@pytest.mark.usefixtures("few_needs")
+def test_uv_is_fetched_for_another_kind_of_machine(host, tmp_path):
+    facts = facts_of(host, libc="musl 1.2.5", uvs=())
+    made, told = make_ready(host, Image(), facts)
+    assert "fetching uv" in told.text()
+    path = tmp_path / f"home/.cache/skyward_nb/uv/{uv_version()}/uv"
+    assert subprocess.run([path, "--version"], capture_output=True).returncode == 0
+    assert folders(path.parent.parent) == [uv_version()]
+    assert there(made, "import msgspec; print('well')") == "well"
+
+
+def test_uv_that_cannot_be_had_is_told_with_what_to_do(tmp_path):
+    shell = shell_at(
+        tmp_path / "home",
+        HTTPS_PROXY="http://127.0.0.1:9",
+        PIP_INDEX_URL="https://127.0.0.1:9/simple",
+        PIP_CONFIG_FILE="/dev/null",
+        PIP_FIND_LINKS="",
+        PIP_RETRIES="0",
+    )
+    text = refused(shell, Image(), facts_of(shell, libc="musl 1.2.5", uvs=()))
+    assert f"uv {uv_version()}, which makes its environment, could not be fetched there" in text
+    assert "musl 1.2.5" in text
+    assert folders(tmp_path / "home/.cache/skyward_nb/uv") == []
