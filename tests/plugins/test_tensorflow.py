@@ -10,7 +10,7 @@ import psutil
 import pytest
 from absent import BESIDE_KERAS, without
 from kernels import ready
-from plugins.test_gate import OUTSIDE, needs_outside, reaches
+from plugins.test_connection_gate import OUTSIDE, needs_outside, reaches
 
 from skyward_nb.plugins.tensorflow_plugin import PLUGIN, own_share
 from skyward_nb.words.info import InstanceInfo, Peer
