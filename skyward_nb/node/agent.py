@@ -613,8 +613,10 @@ class Agent:
                 """What the line has seen to itself, and what nobody but an agent says."""
 
     def _has_ended(self, rank: int, run: int) -> bool:
-        """Whether a rank that lives has come to the end of a run."""
-        return rank in self._lines and self._running.get(rank) != run
+        """Whether a rank that lives, and will, has come to the end of a run."""
+        line = self._lines.get(rank)
+        is_dying = line is None or line.asked_to_end or line.how is not None
+        return not is_dying and self._running.get(rank) != run
 
     def _here(self, ranks: tuple[int, ...]) -> list[int]:
         """Those of these ranks that are not another machine's."""

@@ -44,10 +44,10 @@ class Driver:
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
 
     def add(self, run: ActiveRun) -> None:
-        """A run was begun."""
+        """A run was begun: it goes on from when the state has it."""
         self._runs[run.number] = run
         self._state.runs[run.number] = run.state
-        if len(self._runs) == 1:
+        if len(self._state.runs) == 1:
             self._context.pace.begin()
         else:
             self._lines.nudge()
@@ -55,8 +55,8 @@ class Driver:
     def remove(self, run: ActiveRun) -> None:
         """A run is finished."""
         with self._lock:
-            self._runs.pop(run.number, None)
             self._state.runs.pop(run.number, None)
+            self._runs.pop(run.number, None)
             self._lock.notify()
 
     def interrupt(self, number: int | None = None) -> None:
@@ -74,7 +74,7 @@ class Driver:
 
     def check_free(self) -> None:
         """Raise `PoolBusy` while a run goes on."""
-        if self._runs:
+        if self._state.runs:
             self.busy()
 
     def busy(self) -> NoReturn:
@@ -114,6 +114,8 @@ class Driver:
                     self._lock.pass_on()
             else:
                 self._take_in(runs, watch)
+        with self._lock:
+            """What another thread heard that made it over is in its inbox by now."""
         self._take_in(runs, watch, ticks=False)
 
     def _listen(
@@ -127,19 +129,20 @@ class Driver:
             self._hear(self._lines.step(self._tell_all, due))
             self._take_in(runs, watch)
 
-    def _hear(self, event: Incoming | None) -> None:
-        """Do what follows from what came in, or from the time."""
+    def _hear(self, event: Incoming | None) -> bool:
+        """Do what follows from what came in, or from the time; whether a run was given it."""
         pace = self._context.pace
         now, until = pace.now(), self._lines.heard_until()
-        if self._runs and pace.is_sample_due():
+        if self._state.runs and pace.is_sample_due():
             self._lines.send(Sample())
         with self._lock:
             if self._state.is_interrupted_first(event):
                 self._leave_if_asked()
             actions = self._state.handle(event, now, None if until is None else pace.at(until))
             self.carry_out(actions)
-            if len(self._runs) > 1 or any(isinstance(each, Ended) for each in actions):
+            if len(self._state.runs) > 1 or any(isinstance(each, Ended) for each in actions):
                 self._lock.notify()
+        return any(isinstance(each, Deliver) for each in actions)
 
     def carry_out(self, actions: Iterable[Action]) -> None:
         """Do what the state says."""
@@ -188,7 +191,7 @@ class Driver:
         Raises `PoolError` when the pool is.
         """
         self._check_open()
-        if not self._runs:
+        if not self._state.runs:
             self.look_shortly(watch)
         return self._state.losses
 
@@ -206,12 +209,11 @@ class Driver:
         was_interrupted = False
         while (event := self._lines.next(0)) is not None:
             was_interrupted |= isinstance(event, SigInt)
-            is_idle = not self._runs  # else one was begun just now, by another thread
-            self._hear(event)
-            if is_idle and not isinstance(event, SigInt):
+            # One may have been begun just now, by another thread.
+            if not self._hear(event) and not isinstance(event, SigInt):
                 watch(event)
         self._lines.keep_up(watch)
-        if self._runs:
+        if self._state.runs:
             self._hear(None)
         return was_interrupted
 

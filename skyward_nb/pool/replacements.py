@@ -165,7 +165,7 @@ class Replacements:
         for (link, machine), connection in both:
             new.append(self._lines.exchange(link, machine, spec.slots, connection))
             self._taken.pop(link, None)
-        self._note_ended_ranks()
+            self._note_ended_ranks()
         self._generations.exchange(gone)
         for _ in self._lines.pump(watch, time.monotonic() + _GREET_LIMIT):
             if all(link.is_greeted for link in new):

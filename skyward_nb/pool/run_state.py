@@ -319,7 +319,7 @@ class RunState:
 
     def _kill(self) -> list[Command]:
         """Kill the ranks that were told to stop; of others their machines have yet to say so."""
-        told = self.running - self._untold
+        told = self.running - self._untold - self.killed
         self._kill_due = None
         if not self._untold:
             self._cut_due = None

@@ -137,16 +137,17 @@ class Sending:
     @contextlib.contextmanager
     def call_there(self, request: RunRequest, watch: Watch) -> Generator[Packed | None]:
         """The call of a request where its ranks find it, kept for this long; raises `PayloadError`."""
-        call, stores = request.call, self._context.stores
-        is_here = self._context.provider.shares_files
+        # Not before it is known on which machines: ranks may have to begin anew first.
+        call, is_here = request.call, self._context.provider.shares_files
         if call is None or (request.packed is not None and is_here):
             yield request.packed
             return
         if is_here and not call.is_stowed:
-            yield call.stowed(stores.all)
+            yield call.stowed(self._context.stores.all)
             return
         with self._context.lock:
             self.check_room(request)
+        stores = self._context.stores
         with contextlib.ExitStack() as kept:
             kept.enter_context(stores.keeping(call))
             there = self._sent(call, request.ranks, watch)

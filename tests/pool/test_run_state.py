@@ -76,6 +76,17 @@ def test_who_had_ended_when_it_was_to_be_killed_has_ended_in_time():
     assert list(run.done) == [1]
 
 
+def test_who_is_being_killed_is_not_to_be_killed_again():
+    """A second order might come when it has said its last word and is not dead yet."""
+    run = RunState(1, (0, 1), 2)
+    run.interrupt(0)
+    run.stopping(RunInterrupted(1, ranks=(1,)), 0)
+    assert run.tick(2) == [Kill((1,), 1)]
+    run.stopping(RunInterrupted(1, ranks=(0,)), 2.1)
+    assert run.tick(4.1) == [Kill((0,), 1)]
+    assert run.interrupt(4.2) == []
+
+
 def test_all_fail_alike_and_none_is_interrupted():
     run = RunState(1, (0, 1), 2)
     run.finished(done(1, failed=True), 0)
