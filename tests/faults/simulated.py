@@ -20,6 +20,7 @@ from skyward_nb.protocol.commands import CutCommunication, Inspect, Interrupt, K
 from skyward_nb.protocol.events import (
     CommunicationCut,
     Failure,
+    NotKilled,
     RankDone,
     RankLost,
     RunInterrupted,
@@ -48,8 +49,11 @@ STUCK = (Fault.FROZEN, Fault.DEAF)
 class Machines:
     """The ranks of a case, and the clock: `play` it, then ask the `state` and the `run`."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, last_words_take: float = 0.0) -> None:
         self.case = case
+        self._last_words_take = last_words_take
+        """Seconds by which a slow line holds back what a rank says last."""
+        self._has_ended: set[int] = set()
         self.now = 0.0
         self.ended: float | None = None
         """When the run was over."""
@@ -172,8 +176,11 @@ class Machines:
                     was_cut = CommunicationCut(run, rank, waited, cut=bool(waited))
                     self._later(self.now + AGENT, was_cut)
                 self._stop(waiting)
-            case Kill(ranks, _):
-                for rank in ranks:
+            case Kill(ranks, run):
+                if ended := self._has_ended.intersection(ranks):
+                    # In the order in which the machine says it.
+                    self._later(self.now + self._last_words_take, NotKilled(run, tuple(ended)))
+                for rank in set(ranks) - ended:
                     self._dies(rank, "killed by SIGKILL", self.now + RANK, asked=True)
             case Inspect(ranks):
                 for rank in set(ranks) - self._dead - self._stuck:
@@ -185,7 +192,9 @@ class Machines:
         """Have those come to their end that can."""
         for rank in ranks:
             if rank not in self._dead | self._stuck:
-                self._later(self.now + RANK, self._done(rank, interrupted=True))
+                self._has_ended |= {rank} if self._last_words_take else set()
+                late = self.now + RANK + self._last_words_take
+                self._later(late, self._done(rank, interrupted=True))
 
     def _waits(self, rank: int) -> bool:
         """Whether it waits in a collective for one that does not come."""

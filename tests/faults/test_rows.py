@@ -36,3 +36,15 @@ def _limit(case: Case) -> float:
     if case.fault is Fault.TIMEOUT:
         return LOOK + 2 * CUT_AFTER + A_MOMENT
     return max(SETTLE + 2 * CUT_AFTER, simulated.FROZEN_FOR) + A_MOMENT
+
+
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_ranks_that_end_in_time_live_on_however_late_that_is_heard(size):
+    case = Case(Fault.INTERRUPT, Moment.RUNNING, size)
+    machines = simulated.Machines(case, last_words_take=2 * grace_of(case))
+    machines.begin()
+    machines.strike()
+    machines.play(until=100)
+    assert simulated.end_of(machines) is End.INTERRUPTED
+    assert not machines.run.lost and not machines.run.killed
+    assert sorted(machines.run.done) == list(range(size))
