@@ -205,7 +205,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | Non
 def _is_extensive(text: str) -> bool:
     """Whether all tests of a file are for `--all` alone."""
     tests = re.findall(r"^((?:@.*\n|    .*\n|\)\n)*)def test_", text, re.MULTILINE)
-    return bool(tests) and all("mark.extensive" in marks for marks in tests)
+    return bool(tests) and all("@pytest.mark.extensive\n" in marks for marks in tests)
 
 
 def main() -> None:
