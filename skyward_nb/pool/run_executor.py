@@ -130,8 +130,16 @@ class RunExecutor:
             plan, parcels = sending.pack(request, watch, planned)
             (calm or shortly).enter_context(context.lines.interrupts())
             state.last_run += 1
+            card = request.card
             run = ActiveRun(
-                state=self._run_state(request, state.last_run),
+                state=self._state_of(
+                    state.last_run,
+                    request.ranks,
+                    state.generation,
+                    card,
+                    card.timeout,
+                    is_call=request.call is not None,
+                ),
                 plan=plan,
                 namespace=request.namespace,
                 lost_before=losses,
@@ -143,12 +151,6 @@ class RunExecutor:
             context.ledger.sent(plan, request.ranks)
             self._driver.add(run)
         return run
-
-    def _run_state(self, request: RunRequest, number: int) -> RunState:
-        timeout, is_call = request.card.timeout, request.call is not None
-        return self._state_of(
-            number, request.ranks, self._state.generation, request.card, timeout, is_call=is_call
-        )
 
     def _state_of(
         self,

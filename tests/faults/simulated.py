@@ -10,7 +10,9 @@ import heapq
 import itertools
 from collections.abc import Iterable
 
+from faults.hands import FROZEN_FOR
 from faults.matrix import Case, End, Fault, Moment
+from faults.play import HOWS
 from faults.stand import grace_of
 
 from skyward_nb.pool.run import ActiveRun
@@ -29,18 +31,10 @@ from skyward_nb.protocol.events import (
 
 AGENT, RANK = 0.002, 0.005
 """Seconds after which an agent, and a rank, answers."""
-FROZEN_FOR = 0.45
 STRIKES = 1.0
 """When the fault happens: the moment has come long before."""
 FAILURE = Failure(type_name="ValueError", message="on purpose", value=None, at=None, traceback=())
 INTERRUPTED = Failure(type_name="KeyboardInterrupt", message="", value=None, at=None, traceback=())
-HOWS = {
-    Fault.KILLED: "killed by SIGKILL",
-    Fault.SEGFAULT: "crashed: SIGSEGV",
-    Fault.EXITS: "exited with code 3",
-    Fault.HANGS_UP: "closed the connection",
-    Fault.CHILD: "killed by SIGKILL",
-}
 POOL_GONE = (Fault.AGENT_KILLED, Fault.AGENT_KILLED_CHILD, Fault.FORGE_KILLED, Fault.CLIENT_GONE)
 LATE = (Fault.AGENT_FROZEN, Fault.RESET, Fault.RESETS)
 STUCK = (Fault.FROZEN, Fault.DEAF)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from faults import simulated
+from faults.hands import FROZEN_FOR
 from faults.matrix import Case, End, Fault, Moment, all_cases
 from faults.stand import grace_of
 
@@ -35,7 +36,7 @@ def _limit(case: Case) -> float:
         return grace_of(case) + A_MOMENT
     if case.fault is Fault.TIMEOUT:
         return LOOK + 2 * CUT_AFTER + A_MOMENT
-    return max(SETTLE + 2 * CUT_AFTER, simulated.FROZEN_FOR) + A_MOMENT
+    return max(SETTLE + 2 * CUT_AFTER, FROZEN_FOR) + A_MOMENT
 
 
 @pytest.mark.parametrize("size", [1, 4, 16])

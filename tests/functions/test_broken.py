@@ -7,20 +7,10 @@ import threading
 import time
 
 import pytest
-from leaks import leaves_nothing
+from functions.examples import same, total
 
 import skyward_nb as sky
 from skyward_nb.words.errors import PoolError, RankDied
-
-
-@sky.function
-def same(value):
-    return value
-
-
-@sky.function
-def total(values):
-    return sum(values)
 
 
 @sky.function
@@ -32,19 +22,6 @@ def counting(ends_at, how):
             raise ValueError("in the middle")
         yield number
         time.sleep(0.001)
-
-
-@pytest.fixture(scope="module")
-def shared():
-    with leaves_nothing(), sky.Compute(nodes=2, quiet=True) as pool:
-        yield pool
-
-
-@pytest.fixture
-def pool(shared):
-    """A pool of two ranks, in which nothing runs."""
-    yield shared
-    assert same(1) @ shared == [1, 1]
 
 
 def test_who_waits_for_a_rank_is_told_when_the_pool_is_closed(no_leaks):

@@ -10,40 +10,15 @@ import time
 from concurrent.futures import CancelledError
 
 import pytest
+from functions.examples import place, slowly, twice, wait_for
 from leaks import leaves_nothing
 
 import skyward_nb as sky
-
-HEAD = "import os, signal, sys, threading, time\nimport skyward_nb as sky\n"
 
 
 @pytest.fixture(autouse=True)
 def _own_home(home_namespace):
     """What pools take for the script is not left to other tests."""
-
-
-@sky.function
-def place():
-    info = sky.instance_info()
-    return info.node, info.rank
-
-
-@sky.function
-def twice(x):
-    return 2 * x
-
-
-@sky.function
-def slowly(value, seconds=0.3):
-    time.sleep(seconds)
-    return value
-
-
-@sky.function
-def wait_for(path, value=None):
-    while not path.exists():
-        time.sleep(0.01)
-    return value
 
 
 @sky.function

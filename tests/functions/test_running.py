@@ -6,38 +6,15 @@ import signal
 import time
 
 import pytest
-from leaks import leaves_nothing
+from functions.examples import same, total
 
 import skyward_nb as sky
-
-
-@sky.function
-def same(value):
-    return value
-
-
-@sky.function
-def total(values):
-    return sum(values)
 
 
 @sky.function
 def nap(seconds):
     time.sleep(seconds)
     return "rested"
-
-
-@pytest.fixture(scope="module")
-def shared():
-    with leaves_nothing(), sky.Compute(nodes=2, quiet=True) as pool:
-        yield pool
-
-
-@pytest.fixture
-def pool(shared):
-    """A pool of two ranks, in which nothing runs."""
-    yield shared
-    assert same(1) @ shared == [1, 1]
 
 
 def test_a_generator_argument_that_fails_stops_its_own_call_alone(pool):
