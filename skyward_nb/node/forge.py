@@ -33,6 +33,7 @@ from skyward_nb.words.masking import masked_repr
 _DIE_WITH_PARENT = 1
 _ADOPT_ORPHANS = 36
 _UNTIL_SEEN = 5.0
+"""Seconds in which an agent sees that a rank has hung up, however busy the machine."""
 
 
 class ForkRank(msgspec.Struct, frozen=True, tag=True):

@@ -37,6 +37,7 @@ from skyward_nb.protocol.commands import Run, SourceFile
 from skyward_nb.protocol.events import Clear, CodeFrame, Display, Event, Frame
 from skyward_nb.runtime import event_sink
 from skyward_nb.runtime.remote_generators import send_all
+from skyward_nb.system.traceback_filter import without_frames
 from skyward_nb.words.bounds import bounded_lines
 from skyward_nb.words.bundles import fitting
 from skyward_nb.words.source_code import is_library
@@ -176,7 +177,7 @@ class RankShell(InteractiveShell):
             own = trace
             while own is not None and own.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
                 own = own.tb_next
-        return _without_hidden(own)
+        return without_frames(own, _is_hidden)
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Nothing: a rank has no windows, and `%matplotlib inline` needs none."""
@@ -284,19 +285,10 @@ def _frame(where: str, file: str, line: int) -> Frame:
     return Frame(where, line, text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…")
 
 
-def _without_hidden(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without those frames of ours that stand in for another package's."""
-    frames: list[TracebackType] = []
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS[0]) or (
-            "__tracebackhide__" not in trace.tb_frame.f_code.co_varnames
-        ):
-            frames.append(trace)
-        trace = trace.tb_next
-    kept: TracebackType | None = None
-    for each in reversed(frames):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return kept
+def _is_hidden(code: CodeType) -> bool:
+    """Whether it is ours and stands in for another package's."""
+    ours = code.co_filename.startswith(_NOT_THE_USERS[0])
+    return ours and "__tracebackhide__" in code.co_varnames
 
 
 def _has_group(error: BaseException | None) -> bool:

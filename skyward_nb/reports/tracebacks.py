@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import tblib
 
 from skyward_nb.protocol.events import CodeFrame
+from skyward_nb.system.traceback_filter import without_frames
 from skyward_nb.words.errors import SkyError
 
 P = ParamSpec("P")
@@ -38,20 +39,11 @@ def shortened(function: Callable[P, R]) -> Callable[P, R]:
         except BaseException as error:
             if isinstance(error, SkyError):  # which says all there is to say
                 error.__cause__, error.__suppress_context__ = None, True
-            error.__traceback__ = _without_ours(error.__traceback__)
+            error.__traceback__ = without_frames(error.__traceback__, _is_ours)
             raise
 
     return call
 
 
-def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of this package."""
-    frames: list[TracebackType] = []
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_HERE):
-            frames.append(trace)
-        trace = trace.tb_next
-    kept: TracebackType | None = None
-    for each in reversed(frames):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return kept
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(_HERE)
