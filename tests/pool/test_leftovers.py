@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from pools import values
+from waiting import until
 
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers import folders
@@ -257,7 +258,9 @@ def test_the_list_of_processes_names_those_there_are(lend):
     for _ in range(2):
         ranks = values(pool, "__import__('os').getpid()")
         forge = psutil.Process(ranks[0]).ppid()
-        assert {each.pid for each in processes.noted(folder)} == {*ranks, forge, agent_of(forge)}
+        started = {*ranks, forge, agent_of(forge)}
+        # The agent hears from the forge that a rank was forked; a rank may have answered before.
+        until(lambda pids=started: {each.pid for each in processes.noted(folder)} == pids)
         assert len((folder / "processes").read_text().splitlines()) == 5
         pool.restart(lambda _: None)
 
