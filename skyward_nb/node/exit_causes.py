@@ -79,8 +79,8 @@ class ExitCauses:
         self._find_groups([self._lives[rank]])
 
     def saw(self, rank: int, held: int) -> None:
-        """A rank holds so many bytes of memory."""
-        if (life := self._lives.get(rank)) is not None:
+        """Remember how many bytes of memory a rank holds; one that is ending holds none any more."""
+        if held and (life := self._lives.get(rank)) is not None:
             life.held = held
 
     def look(self) -> None:

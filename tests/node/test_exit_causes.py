@@ -227,6 +227,7 @@ def test_a_counter_that_rose_is_evidence_once(kernel):
     for rank in range(3):
         watch.born(rank, 1)
     watch.saw(0, 3_100_000_000)
+    watch.saw(0, 0)  # a sample taken while it was ending
     kernel.set(5, 6, 7)
     assert killed(watch, 0) == (
         "killed by SIGKILL: memory ran out (oom_kill of its control group rose by 1); it held 3.1 GB"
