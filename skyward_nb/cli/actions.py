@@ -263,7 +263,7 @@ def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
     options = CellOptions.of(with_defaults(asked, known).cell)
     # What ranks print goes to stderr beside a document: that alone is on stdout.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        display = RunDisplay(LogCanvas(), "", quiet=options.quiet)
+        display = RunDisplay(LogCanvas(), "", quiet=options.quiet, logs="skyward-nb logs {run}")
 
         def frameworks() -> tuple[str, ...]:
             chosen = script.frameworks()

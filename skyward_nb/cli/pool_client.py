@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, cast
 
-from skyward_nb.cell.source import own_cell
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.option_table import ParsedOptions
@@ -17,6 +16,7 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.cost_approval import make_sure
+from skyward_nb.reports.execution import concluding, execute
 from skyward_nb.reports.found_pools import FoundPool, choose, others
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.log import LogCanvas
@@ -32,7 +32,7 @@ class PoolClient:
     def __init__(self, pool: Pool, *, is_guest: bool) -> None:
         self.pool = pool
         self.is_guest = is_guest
-        self._pictures = PoolDisplays(pool)
+        self._displays = PoolDisplays(pool)
 
     @property
     def stays(self) -> bool:
@@ -44,49 +44,26 @@ class PoolClient:
         # What it imports is not needed to bring a pool up.
         from skyward_nb.reports.run_ending import RunEnding
 
-        pool, pictures = self.pool, self._pictures
-        number = pool.next_run
-        run = f"{pool.pool_id}/{number}"
-        nodes = {info.rank: info.node for info in pool.infos}
+        pool = self.pool
         title = title or f"Running on {spell_result(request.ranks, pool.spec.world_size)}"
-        about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
-        display.running(
-            request.ranks, title, about, run=run, number=number, nodes=nodes, bill=pool.bill
-        )
-        display.change(logs=f"skyward-nb logs {run}")
-        pictures.begin(display)
         try:
-            outcome = pool.run(request, pictures.watch, display.sending)
+            outcome = execute(self._displays, request, display, title)
         except SkyError as error:
             display.end("failed", error.message.partition("\n")[0])
             raise
-        finally:
-            if trouble := pictures.end():
-                display.change(notes=(*display.view.notes, trouble))
         options = CellOptions(timeout=request.card.timeout)
         try:
-            ending = RunEnding({}, pool, outcome, display, goes_on=False)
-            return ending.conclude(options, frozenset())
+            with concluding(pool, outcome):
+                ending = RunEnding({}, pool, outcome, display, goes_on=False)
+                return ending.conclude(options, frozenset())
         finally:
-            if not pool.closed:
-                pool.seen()
-            pool.clean(outcome)
-            pictures.renew()
+            self._displays.renew()
 
     def ask(self, module: str, call: str, ranks: tuple[int, ...] = ()) -> Mapping[int, Any]:
         """By rank, the value of a call of a module of the runtime; raises what a run raises."""
         ranks = ranks or self.pool.ranks
-        request = RunRequest(
-            cell=own_cell(f"__import__('skyward_nb.runtime.{module}', fromlist=['_']).{call}"),
-            number=0,
-            namespace={},
-            ranks=ranks,
-            value_from=ranks,
-            wants_value=True,
-            push=(),
-            aside=True,
-            card=RunCard(began=time.time(), name="skyward-nb check"),
-        )
+        card = RunCard(began=time.time(), name="skyward-nb check")
+        request = RunRequest.question(module, call, ranks, card)
         display = RunDisplay(LogCanvas(), quiet=True, title=f"Checking pool {self.pool.spec.name}")
         values = cast("Sequence[Any]", self.run(request, display, display.view.title) or ())
         return dict(zip(ranks, values, strict=False))
@@ -105,12 +82,12 @@ class PoolClient:
         """Leave the pool as it is, or take it down."""
         pool = self.pool
         with contextlib.suppress(PoolError):  # it is gone
-            self._pictures.look()
+            self._displays.look()
         if self.stays:
             pool.leave()
         else:
             pool.close()
-        self._pictures.renew()
+        self._displays.renew()
 
 
 @contextlib.contextmanager

@@ -15,9 +15,8 @@ from collections.abc import Callable, Generator
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.events import Display, Event, Output
+from skyward_nb.protocol.events import Display, Output
 from skyward_nb.show.canvas import Canvas
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay
@@ -61,13 +60,11 @@ class CallDisplay:
     def __init__(self, *, quiet: bool) -> None:
         self._shell: InteractiveShell | None = get_ipython()
         self._quiet = quiet
-        self._lock = threading.RLock()
-        self._pictures: PoolDisplays | None = None
-        self._about = ""
-        self._nodes: dict[int, int] = {}
+        self._displays: PoolDisplays | None = None
         self._later: deque[LaterCanvas] = deque()
         """Those that have something to draw."""
         self._behind = 0
+        self._counting = threading.Lock()
         self._loop = _kernel_loop(self._shell)
 
     @property
@@ -77,14 +74,13 @@ class CallDisplay:
 
     def open(self, pool: Pool) -> None:
         """The pool is up."""
-        with self._lock:
-            self._pictures = PoolDisplays(pool, listens=self._loop is not None)
-            self.describe(pool)
+        self._displays = PoolDisplays(pool, listens=self._loop is not None)
 
-    def describe(self, pool: Pool) -> None:
-        """This is what the pool is now."""
-        self._about = " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework])
-        self._nodes = {info.rank: info.node for info in pool.infos}
+    @property
+    def displays(self) -> PoolDisplays:
+        """The displays of the pool's runs; there are such once it is up."""
+        assert self._displays is not None, "the pool is not up"
+        return self._displays
 
     def display(self, title: str) -> RunDisplay:
         """A display for what begins now in this thread."""
@@ -92,56 +88,6 @@ class CallDisplay:
         if self._loop is not None and not _is_main():
             canvas = LaterCanvas(canvas, self._draw_soon)
         return RunDisplay(canvas, title, quiet=self._quiet, sparing=True)
-
-    def begin(
-        self,
-        pool: Pool,
-        display: RunDisplay,
-        ranks: tuple[int, ...],
-        title: str,
-        among: tuple[int, ...] = (),
-    ) -> Watch:
-        """A run is about to begin that this display shows; what is to hear its events.
-
-        It may be one of several `among` these ranks.
-        """
-        number = pool.next_run
-        with self._lock:
-            pictures = self._pictures
-            assert pictures is not None
-            if among and display.first_run:
-                display.again(ranks)
-            else:
-                run = f"{pool.pool_id}/{number}"
-                shown = among or ranks
-                display.running(
-                    shown,
-                    title,
-                    self._about,
-                    run=run,
-                    number=number,
-                    nodes=self._nodes,
-                    bill=pool.bill,
-                )
-                pictures.begin(display)
-
-        def watch(event: Event | None) -> None:
-            with self._lock:
-                pictures.give(display, event)
-
-        return watch
-
-    def end(self, display: RunDisplay, run: int | None = None) -> None:
-        """A run is over: what it printed, and what those before it did, is on disk."""
-        with self._lock:
-            if self._pictures is not None and (trouble := self._pictures.end(run)):
-                display.change(notes=(*display.view.notes, trouble))
-
-    @contextlib.contextmanager
-    def locked(self) -> Generator[None]:
-        """While inside, nothing else is shown."""
-        with self._lock:
-            yield
 
     # ── a notebook's other threads ──────────────────────────────────────────────────────
 
@@ -158,16 +104,16 @@ class CallDisplay:
             self._count(-1)
 
     def _count(self, more: int) -> None:
-        with self._lock:
+        with self._counting:
             self._behind += more
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the kernel is going
                 self._loop.call_soon_threadsafe(self._listen_or_rest)
 
     def _listen_or_rest(self) -> None:
-        with self._lock:
-            if self._pictures is not None:
-                self._pictures.rest() if self._behind else self._pictures.listen()
+        if self._displays is not None:
+            with self._displays.lock:
+                self._displays.rest() if self._behind else self._displays.listen()
 
     def _draw_soon(self, canvas: LaterCanvas) -> None:
         self._later.append(canvas)
@@ -179,17 +125,9 @@ class CallDisplay:
         """Draw what other threads have to show; in the main thread."""
         if not _is_main():
             return
-        with self._lock:
+        with self._displays.lock if self._displays else contextlib.nullcontext():
             while self._later:
                 self._later.popleft().draw_now()
-
-    def look(self) -> None:
-        """Take notice of what came between runs; raises `PoolError` when the pool is gone.
-
-        Whoever listens to the pool may wait to show something: so this lock is not held meanwhile.
-        """
-        if self._pictures is not None:
-            self._pictures.look(self._lock)
 
     def close(self) -> None:
         """Nothing is shown any more."""

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from skyward_nb.functions.rank_slots import RankSlots
-from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.run import ActiveRun
+from skyward_nb.reports.execution import Execution
 from skyward_nb.words.errors import PoolError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class ConcurrentCalls:
         self.ended: deque[Ended] = deque()
         self._pool = pool
         self._slots = slots
-        self._going: dict[ActiveRun, tuple[int, Job, Watch]] = {}
+        self._going: dict[ActiveRun, tuple[int, Job, Execution]] = {}
 
     @property
     def going(self) -> bool:
@@ -45,16 +45,17 @@ class ConcurrentCalls:
         number: int,
         job: Job,
         ranks: tuple[int, ...],
-        begin: Callable[[contextlib.ExitStack], tuple[ActiveRun, Watch]],
+        execution: Execution,
+        begin: Callable[[contextlib.ExitStack], None],
     ) -> None:
         """Have a job begin on ranks that are taken for it."""
         with contextlib.ExitStack() as calm:
             try:
-                run, watch = begin(calm)
+                begin(calm)
             except BaseException:
                 self._slots.release(ranks)
                 raise
-            self._going[run] = number, job, watch
+            self._going[execution.run] = number, job, execution
         self.owned()
 
     def owned(self) -> None:
@@ -65,10 +66,10 @@ class ConcurrentCalls:
         """Wait until one has ended, whose rank is free then; whether there was one."""
         if not self._going:
             return False
-        self._pool.runs.await_any(self._going, lambda run, event: self._going[run][2](event))
+        self._pool.runs.await_any(self._going, lambda run, event: self._going[run][2].watch(event))
         for run in [each for each in self._going if each.is_over]:
-            part = self._going.pop(run)
-            self.ended.append((part[0], part[1], self._finish(run, part)))
+            number, job, execution = self._going.pop(run)
+            self.ended.append((number, job, self._finish(execution)))
         return True
 
     def stop(self) -> None:
@@ -78,10 +79,10 @@ class ConcurrentCalls:
                 self._pool.interrupt(run.number)
         while self._going:
             with contextlib.suppress(PoolError):
-                self._finish(*self._going.popitem())
+                self._finish(self._going.popitem()[1][2])
 
-    def _finish(self, run: ActiveRun, part: tuple[int, Job, Watch]) -> RunOutcome:
+    def _finish(self, execution: Execution) -> RunOutcome:
         try:
-            return self._pool.finish(run, part[2])
+            return execution.finish()
         finally:
-            self._slots.release(run.state.ranks)
+            self._slots.release(execution.run.state.ranks)

@@ -13,12 +13,12 @@ from typing import Any
 
 from skyward_nb.functions.function import Function
 from skyward_nb.pickling.payload import Bundle, pack, unpack
-from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.run import ActiveRun
 from skyward_nb.protocol.commands import FeedValue, Resume
 from skyward_nb.protocol.events import Event, ValueWanted, Yielded
 from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.reports.execution import Execution
 from skyward_nb.runtime.remote_generators import AHEAD, RemoteGenerator, heeds_what_is_sent
 from skyward_nb.words.errors import SkyError
 
@@ -82,16 +82,14 @@ class StreamRun:
 
     def __init__(
         self,
-        pool: Pool,
-        run: ActiveRun,
-        watch: Watch,
+        execution: Execution,
         function: Function[..., Any],
         end: Callable[[], Mapping[int, Any]],
         owned: Callable[[], None],
     ) -> None:
-        self._pool = pool
-        self._run = run
-        self._watch = watch
+        self._pool = execution.pool
+        self._run = run = execution.run
+        self._watch = execution.watch
         self._end = end
         self._ended: Mapping[int, Any] | None = None
         self._error: BaseException | None = None
@@ -101,6 +99,7 @@ class StreamRun:
         self.heeds: bool = _heeds(function.raw)
         self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in run.state.ranks}
         self.open: set[int] = set(run.state.ranks)
+        execution.handlers[Yielded] = self._take
 
     def next_of(self, rank: int) -> Any:
         """The next value of a rank; StopIteration with what its generator returned, or what the run raised."""
@@ -145,10 +144,10 @@ class StreamRun:
         return self._ended is not None or self._error is not None
 
     def _hear(self, _: ActiveRun, event: Event | None) -> None:
-        if isinstance(event, Yielded):
-            self.waiting[event.rank].append(event.value)
-        else:
-            self._watch(event)
+        self._watch(event)
+
+    def _take(self, event: Yielded) -> None:
+        self.waiting[event.rank].append(event.value)
 
     def _unpacked(self, rank: int, packed: Packed) -> Any:
         store = self._pool.context.stores.of((rank,))

@@ -26,7 +26,6 @@ from skyward_nb.options.specs import readied_for
 from skyward_nb.pickling.definitions import is_definition
 from skyward_nb.pickling.payload import Bundle, pack
 from skyward_nb.plugins.choices import PluginChoice
-from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.run import ActiveRun
@@ -34,6 +33,7 @@ from skyward_nb.pool.sending import WARN_FROM
 from skyward_nb.protocol.events import Event, ValueWanted
 from skyward_nb.protocol.message_parts import Packed, RunCard
 from skyward_nb.providers.folders import store_root
+from skyward_nb.reports.execution import Execution, concluding
 from skyward_nb.reports.results import RankResults
 from skyward_nb.reports.run_ending import RunEnding
 from skyward_nb.runtime.function_calls import Batch, Call, raw_of
@@ -116,21 +116,14 @@ class Runner:
         """Run a job on one of these ranks, or on all; returns what it returned, or raises what it raised."""
         with self._claimed(ranks, all_of=all_of) as taken, self._stage.behind():
             display = self._stage.display(f"{job.name}()")
+            execution = self._execution(job, taken, display)
 
-            def once() -> RunOutcome:
-                with contextlib.ExitStack() as calm:
-                    run, watch = self._begin(job, taken, display, calm)
-                    begun(run)
-                    try:
-                        return self.pool.finish(run, watch)
-                    finally:
-                        self._stage.end(display, run.number)
+            def begin(calm: contextlib.ExitStack) -> None:
+                self._begin(job, execution, taken, calm)
+                begun(execution.run)
 
             with _shown_to_its_end(display, self.pool):
-                outcome = once()
-                # Where ranks have dropped what it was to point at, it goes whole now.
-                outcome = once() if outcome.ran_nothing else outcome
-                return self._conclude(job, outcome, display)
+                return self._conclude(job, execution.execute(begin), display)
 
     def stream(
         self, call: PendingFunction[Any], ranks: Sequence[int], *, all_of: bool
@@ -139,14 +132,14 @@ class Runner:
         job = self.job(call)
         taken = self._claim(ranks, all_of=all_of)
         display = self._stage.display(f"{job.name}()")
+        execution = self._execution(job, taken, display)
 
         def end() -> Mapping[int, Any]:
             try:
-                outcome = self.pool.finish(begun, watch)
+                outcome = execution.finish()
             finally:
                 self._held.discard(run)
                 self._slots.release(taken)
-                self._stage.end(display, begun.number)
             with _shown_to_its_end(display, self.pool):
                 found = self._conclude(job, outcome, display)
             return dict(zip(found.ranks, found, strict=True))
@@ -156,11 +149,11 @@ class Runner:
 
         with contextlib.ExitStack() as calm:
             try:
-                begun, watch = self._begin(job, taken, display, calm)
+                self._begin(job, execution, taken, calm)
             except BaseException:
                 self._slots.release(taken)
                 raise
-            run = StreamRun(self.pool, begun, watch, call.function, end, owned)
+            run = StreamRun(execution, call.function, end, owned)
             self._held.add(run)
             owned()
             return [RankStream(run, rank) for rank in taken]
@@ -198,42 +191,47 @@ class Runner:
         finally:
             self._slots.release(taken)
 
-    def _begin(
+    def _execution(
         self,
         job: Job,
         ranks: tuple[int, ...],
         display: RunDisplay,
-        calm: contextlib.ExitStack,
-        among: tuple[int, ...] = (),
         title: str = "",
-    ) -> tuple[ActiveRun, Watch]:
-        """Let a job run on ranks that are taken; what hears its events. `calm` as for `Pool.begin`.
+        among: tuple[int, ...] = (),
+    ) -> Execution:
+        """A run of a job on ranks that are taken, which asks for values of generators among its arguments."""
+        if job.marks.stdout or job.marks.stderr:
+            out, err = shown(job.marks, self.pool.infos)
+            display.show_only("stdout", out)
+            display.show_only("stderr", err)
+        title = title or f"{job.name}() on {spell_result(ranks, self.pool.spec.world_size)}"
+        execution = Execution(self._stage.displays, display, title, among=among)
+        execution.handlers[ValueWanted] = functools.partial(job.feeds.feed, self.pool)
+        return execution
+
+    def _begin(
+        self,
+        job: Job,
+        execution: Execution,
+        ranks: tuple[int, ...],
+        calm: contextlib.ExitStack,
+    ) -> None:
+        """Let a job run on ranks that are taken; `calm` as for `Pool.begin`.
 
         Where ranks were lost, all begin anew, once nothing runs any more.
         """
         pool = self.pool
-        self._show_only(job.marks, display)
-        title = title or f"{job.name}() on {spell_result(ranks, pool.spec.world_size)}"
         while True:
-            self._stage.look()
+            self._stage.displays.look()
             try:
                 with self._slots.alone(ranks, lambda: not pool.is_ready):
-                    shown = self._stage.begin(pool, display, ranks, title, among)
-                    watch = self._feeding(job, ranks, shown) if job.feeds else shown
+                    job.feeds.begin(ranks)
                     with contextlib.suppress(PoolBusy):  # it broke just now
-                        request = self._request(job, ranks)
-                        return pool.begin(request, watch, display.sending, calm), watch
+                        return execution.begin(self._request(job, ranks), calm)
             except SlotDeadlock as stuck:
                 self._settle(stuck)
             except SlotsClosed:
                 raise self.pool.context.closed_error() from None
-
-    def _show_only(self, marks: Marks, display: RunDisplay) -> None:
-        """Show of a function's output what it is marked to show."""
-        if marks.stdout or marks.stderr:
-            out, err = shown(marks, self.pool.infos)
-            display.show_only("stdout", out)
-            display.show_only("stderr", err)
 
     def ready(self, uses: tuple[PluginChoice, ...]) -> None:
         """Have the ranks readied for what a function uses, if they are not: a new generation then.
@@ -251,20 +249,7 @@ class Runner:
                 except BaseException as error:
                     display.end("failed", str(error).partition("\n")[0] or "Interrupted")
                     raise
-                self._stage.describe(self.pool)
                 display.end("finished", f"Ranks are ready for {','.join(spec.framework)}")
-
-    def _feeding(self, job: Job, ranks: tuple[int, ...], shown: Watch) -> Watch:
-        """What hears a run's events, and gives its ranks the values of generators that they want."""
-        job.feeds.begin(ranks)
-
-        def watch(event: Event | None) -> None:
-            if isinstance(event, ValueWanted):
-                job.feeds.feed(self.pool, event)
-            else:
-                shown(event)
-
-        return watch
 
     def _request(self, job: Job, ranks: tuple[int, ...]) -> RunRequest:
         number = self._stage.number
@@ -292,25 +277,21 @@ class Runner:
     def _conclude(
         self, job: Job, outcome: RunOutcome, display: RunDisplay, *, ends: bool = True
     ) -> RankResults[Any]:
-        try:
+        # Its end is not within the lock: a run that begins holds the pool, and may show that.
+        with concluding(self.pool, outcome):
             if job.feeds.error is None and not outcome.failed:
                 self._bring(outcome, display)
-            with self._stage.locked():
+            with self._stage.displays.lock:
                 if job.feeds.error is not None:
                     display.end("failed", f"a generator among the arguments of {job.name}() failed")
                     raise job.feeds.error
                 return RunEnding({}, self.pool, outcome, display).values(job.timeout, ends=ends)
-        finally:
-            # Not while nothing else is shown: a run that begins holds the pool, and may show that.
-            if not self.pool.closed:
-                self.pool.seen()
-            self.pool.clean(outcome)
 
     def _bring(self, outcome: RunOutcome, display: RunDisplay) -> None:
         """Have what ranks sent home here, while others show what they have."""
 
         def watch(event: Event | None) -> None:
-            with self._stage.locked():
+            with self._stage.displays.lock:
                 display.watch(event)
 
         values = {rank: end.value for rank, end in outcome.done.items() if end.value is not None}
@@ -348,10 +329,10 @@ class Runner:
             with self._stage.behind(), _shown_to_its_end(display, self.pool):
                 while waiting is not None or crowd.going or crowd.ended:
                     while waiting is not None and (taken := self._take(ranks, crowd)):
-                        begin = functools.partial(
-                            self._begin, waiting[1], taken, display, among=ranks, title=title
-                        )
-                        crowd.begin(*waiting, taken, begin)
+                        number, job = waiting
+                        execution = self._execution(job, taken, display, title, ranks)
+                        begin = functools.partial(self._begin, job, execution, taken)
+                        crowd.begin(number, job, taken, execution, begin)
                         waiting = next(numbered, None)
                     if not crowd.ended:
                         crowd.settle()
@@ -369,7 +350,6 @@ class Runner:
         finally:
             self._held.discard(crowd)
             crowd.stop()
-            self._stage.end(display)
 
     def _take(self, ranks: Sequence[int], crowd: ConcurrentCalls) -> tuple[int, ...]:
         """One of these ranks: one that is free, or, where there is nothing else to do, gets free."""

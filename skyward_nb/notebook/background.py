@@ -17,6 +17,7 @@ from skyward_nb.pool.event_selector import calm
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Event, Output
+from skyward_nb.reports.execution import Execution
 from skyward_nb.words.errors import PoolError, SkyError
 
 _PERIOD = 0.1
@@ -28,32 +29,26 @@ _SLOWLY = 0.5
 
 
 class Background:
-    """Conducts the run of this name in a thread; everything else here is for the main thread.
+    """Waits for a run in a thread; everything else here is for the main thread.
 
-    `show` takes its events, and `conclude` what came of it; that returns the value, or raises.
-    `closed` hears in words why there is nothing to conclude. `draw` shows the end again: front ends
-    that run notebooks by themselves take no notice of what is shown between cells.
+    `conclude` takes what came of the run, and returns its value, or raises. `closed` hears in words why
+    there is nothing to conclude.
     """
 
     def __init__(
         self,
-        name: str,
-        pool: Pool,
-        conduct: Callable[[Callable[[Event | None], None]], RunOutcome],
-        show: Callable[[Event | None], None],
+        execution: Execution,
         conclude: Callable[[RunOutcome], object],
         closed: Callable[[str], None],
-        draw: Callable[[], None],
     ) -> None:
-        self.name = name
-        self.pool = pool
+        self.name: str = execution.display.view.run
+        self.pool: Pool = execution.pool
         self.value: object = None
         self.error: BaseException | None = None
         self.is_over: bool = False
-        self._show = show
+        self._execution = execution
         self._conclude = conclude
         self._closed = closed
-        self._draw = draw
         self._ended_between = False
         self._taking = threading.Lock()
         self._events: deque[Event] = deque()
@@ -63,15 +58,13 @@ class Background:
         self._ended = threading.Event()
         self._loop = _running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._thread = threading.Thread(
-            target=self._run, args=(conduct,), name="skyward-run", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="skyward-run", daemon=True)
         self._thread.start()
         self._call_later()
 
-    def _run(self, conduct: Callable[[Callable[[Event | None], None]], RunOutcome]) -> None:
+    def _run(self) -> None:
         try:
-            self._outcome = conduct(self._hear)
+            self._outcome = self._execution.wait(self._hear)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the main thread raises it
             self._trouble = error
         finally:
@@ -110,7 +103,8 @@ class Background:
         if self.is_over:
             if self._ended_between:
                 self._ended_between = False
-                self._draw()
+                # Front ends that run notebooks by themselves miss what is shown between cells.
+                self._execution.display.draw_again()
             return
         self._take(None if self._ended.is_set() else _SLICE)
 
@@ -125,8 +119,8 @@ class Background:
                 event = self._events.popleft()
                 if isinstance(event, Output):
                     self._shown += len(event.text)
-                self._show(event)
-            self._show(None)
+                self._execution.watch(event)
+            self._execution.watch(None)
             if ended and not self._events and not self.is_over:
                 self._end()
         finally:
@@ -155,7 +149,7 @@ class Background:
         self.error = PoolError(self.pool.spec.name, why)
         if is_shown:
             while self._events:
-                self._show(self._events.popleft())
+                self._execution.watch(self._events.popleft())
             self._closed(why)
 
     def _end(self) -> None:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 from IPython.core.interactiveshell import InteractiveShell
 
-from skyward_nb.cell.source import Cell, own_cell
+from skyward_nb.cell.source import Cell
 from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.names.ledger import Ledger
 from skyward_nb.notebook.background import Background
@@ -33,7 +32,6 @@ from skyward_nb.options.framework_choice import choose as choose_frameworks
 from skyward_nb.options.option_table import ParsedOptions
 from skyward_nb.options.specs import check_choice, check_fits, check_profile, spec_of
 from skyward_nb.pickling.home_namespace import set_home
-from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunLeft, RunOutcome, RunRequest, plan_of
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.sending import WARN_FROM
@@ -42,6 +40,7 @@ from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.providers.folders import store_root
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.cost_approval import dry_lines
+from skyward_nb.reports.execution import Execution, concluding, execute
 from skyward_nb.reports.found_pools import choose, notebook_of
 from skyward_nb.reports.rank_failures import show
 from skyward_nb.reports.results import RankResults
@@ -49,7 +48,6 @@ from skyward_nb.reports.run_ending import RunEnding
 from skyward_nb.reports.source_lines import is_own
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.store.blobs import memory_room
 from skyward_nb.view.run_view import MOST_TEXT
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
@@ -203,7 +201,7 @@ class Session:
             ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
             if options.detach:
                 return self._detach(pool, request, display, options, cell.names.writes)
-            outcome = self._run_on(pool, request, display, ran_on)
+            outcome = self._execute(pool, request, display, ran_on)
         return self._conclude(pool, outcome, display, options, cell.names.writes)
 
     def move(self, pool: Pool, options: CellOptions, *, lists_names: bool = False) -> RunOutcome:
@@ -215,7 +213,7 @@ class Session:
         display = self._aside(f"Moving names, pool {pool.spec.name}")
         request = self._request(None, options, pool.spec)
         request = dataclasses.replace(request, lists_names=lists_names)
-        outcome = self._run_on(pool, request, display, display.view.title)
+        outcome = self._execute(pool, request, display, display.view.title)
         self._conclude(pool, outcome, display, options, frozenset())
         return outcome
 
@@ -229,55 +227,16 @@ class Session:
         self.check_free(pool)
         ranks = ranks or pool.ranks
         display = self._aside(f"Checking pool {pool.spec.name}")
-        code = f"__import__('skyward_nb.runtime.{module}', fromlist=['_']).{call}"
-        request = RunRequest(
-            cell=own_cell(code),
-            number=self.cells.present()[0],
-            namespace=NotebookNames(self.shell.user_ns),
-            ranks=ranks,
-            value_from=ranks,
-            wants_value=True,
-            push=(),
-            aside=True,
-            card=self._card(None, CellOptions()),
-        )
-        outcome = self._run_on(pool, request, display, display.view.title)
+        card, names = self._card(None, CellOptions()), NotebookNames(self.shell.user_ns)
+        request = RunRequest.question(module, call, ranks, card, names)
+        outcome = self._execute(pool, request, display, display.view.title)
         values = self._conclude(pool, outcome, display, CellOptions(), frozenset())
         return dict(zip(ranks, cast("RankResults[Any]", values or ()), strict=False))
 
-    def _run_on(
+    def _execute(
         self, pool: Pool, request: RunRequest, display: RunDisplay, title: str
     ) -> RunOutcome:
-        """Run under a display; what earlier runs still have to show goes to theirs."""
-        pictures = self._show_run(pool, request.ranks, display, title, pool.next_run)
-        try:
-            return pool.run(request, pictures.watch, display.sending)
-        finally:
-            self._end_log(pool, display)
-
-    def _show_run(
-        self,
-        pool: Pool,
-        ranks: tuple[int, ...],
-        display: RunDisplay,
-        title: str,
-        number: int,
-        *,
-        is_told_again: bool = False,
-    ) -> PoolDisplays:
-        """Have a display show a run."""
-        nodes = {info.rank: info.node for info in pool.infos}
-        run = f"{pool.pool_id}/{number}"
-        display.running(
-            ranks, title, _about(pool), run=run, number=number, nodes=nodes, bill=pool.bill
-        )
-        pictures = self.pools.pictures(pool)
-        pictures.begin(display, replayed=number if is_told_again else 0)
-        return pictures
-
-    def _end_log(self, pool: Pool, display: RunDisplay) -> None:
-        if trouble := self.pools.pictures(pool).end():
-            display.change(notes=(*display.view.notes, trouble))
+        return execute(self.pools.pictures(pool), request, display, title)
 
     def check_free(self, pool: Pool) -> None:
         """Raise `PoolError` while a run goes on there, before anything of its picture is touched."""
@@ -301,36 +260,28 @@ class Session:
     ) -> RunHandle:
         """Let a run go on in the background; its handle."""
         ran_on = f"Running in the background on {spell_result(request.ranks, pool.spec.world_size)}"
-        pictures = self._show_run(pool, request.ranks, display, ran_on, pool.next_run)
-        going = pool.begin(request, pictures.watch, display.sending)
-        inner = dataclasses.replace(options, out="")
-        handle = self._in_background(
-            pool, request.ranks, functools.partial(pool.finish, going), display, inner, writes
-        )
+        execution = Execution(self.pools.pictures(pool), display, ran_on)
+        execution.begin(request)
+        handle = self._in_background(execution, dataclasses.replace(options, out=""), writes)
         if options.out:
             self.shell.user_ns[options.out] = handle
         return handle
 
     def _in_background(
-        self,
-        pool: Pool,
-        ranks: tuple[int, ...],
-        conduct: Callable[[Watch], RunOutcome],
-        display: RunDisplay,
-        options: CellOptions,
-        writes: frozenset[str],
+        self, execution: Execution, options: CellOptions, writes: frozenset[str]
     ) -> RunHandle:
-        """A thread conducts a run from here on; the main thread shows it and ends it."""
-        pictures = self.pools.pictures(pool)
-        pictures.rest()
+        """Let a thread wait for a run from here on; the main thread shows it and ends it."""
+        pool, display = execution.pool, execution.display
+        displays = self.pools.pictures(pool)
+        displays.rest()
         name = pool.spec.name
 
         def over() -> None:
             if self.pools.background.get(name) is work:
                 del self.pools.background[name]
             if not pool.closed:
-                pictures.listen()  # before the log's end, which has the agent told of it
-            self._end_log(pool, display)
+                displays.listen()  # before the log's end, which has the agent told of it
+            execution.end_log()
 
         def conclude(outcome: RunOutcome) -> object:
             over()
@@ -341,16 +292,9 @@ class Session:
             display.end("failed", why)
 
         display.show()
-        work = Background(
-            display.view.run,
-            pool,
-            conduct,
-            pictures.watch,
-            conclude,
-            closed=closed,
-            draw=display.draw_again,
-        )
+        work = Background(execution, conclude, closed)
         self.pools.background[name] = work
+        ranks = execution.run.state.ranks
         return RunHandle(work.name, spell_result(ranks, pool.spec.world_size), work)
 
     def attach(self, name: str | None, *, detach: bool = False) -> object:
@@ -387,25 +331,21 @@ class Session:
         title = (
             f"Attached to {card.what.removeprefix('Cell ')} on {spell_result(began.ranks, world)}"
         )
-        pictures = self._show_run(pool, began.ranks, display, title, began.run, is_told_again=True)
-        display.began_before(max(0.0, time.time() - card.began))
         if card.filename:
             self.cells.learn(card)
         writes = frozenset(card.writes)
+        execution = Execution(self.pools.pictures(pool), display, title)
+        with _trouble_shown(display):
+            execution.follow(began)
         if detach:
             # In the background `out=` is the name of the handle.
             out = options.out if card.detached else ""
             inner = dataclasses.replace(options, out="" if out else options.out)
-            handle = self._in_background(
-                pool, began.ranks, pool.runs.follow, display, inner, writes
-            )
+            handle = self._in_background(execution, inner, writes)
             self.shell.user_ns.update({out: handle} if out else {})
             return handle
         with _trouble_shown(display):
-            try:
-                outcome = pool.runs.follow(pictures.watch)
-            finally:
-                self._end_log(pool, display)
+            outcome = execution.finish()
         return self._conclude(pool, outcome, display, options, writes)
 
     def _list_names(self, pool: Pool) -> tuple[str, ...]:
@@ -413,7 +353,7 @@ class Session:
         request = self._request(None, CellOptions(push=()), pool.spec)
         request = dataclasses.replace(request, lists_names=True)
         display = self._aside()
-        done = self._run_on(pool, request, display, "").done
+        done = self._execute(pool, request, display, "").done
         ranks: dict[str, list[int]] = {}
         for rank, end in done.items():
             for variable in end.variables:
@@ -432,11 +372,10 @@ class Session:
         writes: frozenset[str],
     ) -> object:
         try:
-            return RunEnding(self.shell.user_ns, pool, outcome, display).conclude(options, writes)
+            with concluding(pool, outcome):
+                ending = RunEnding(self.shell.user_ns, pool, outcome, display)
+                return ending.conclude(options, writes)
         finally:
-            if not pool.closed:
-                pool.seen()
-            pool.clean(outcome)
             self.pools.pictures(pool).renew()
 
     def _dry_run(
@@ -462,7 +401,7 @@ class Session:
             blind = ", ".join(request.cell.names.blind)
             notes.append(f"not followed, so names that only this reads would be missing: {blind}")
         notes += [f"project module {file.name} would travel as source" for file in plan.modules]
-        display.sending(plan)
+        display.show_plan(plan)
         display.end("finished", words, notes=tuple(notes), is_dry=True)
 
     def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
@@ -547,8 +486,3 @@ def _check_values_wanted(options: CellOptions, cell: Cell) -> None:
             f"out={out}: the cell does not end with an expression, so it has no value. "
             f"End it with one (no `;`), or bring names of the ranks with pull=...",
         )
-
-
-def _about(pool: Pool) -> str:
-    parts = [pool.spec.name, pool.spec.provider, *pool.spec.framework]
-    return " · ".join(parts)

@@ -353,7 +353,7 @@ def restart(session: Session, line: str) -> None:
     display = session.display(f"Restarting {pool.spec}")
     pictures = session.pools.pictures(pool)
     try:
-        pool.restart(functools.partial(pictures.beside, display))
+        pool.restart(functools.partial(pictures.give_aside, display))
     except (SkyError, KeyboardInterrupt) as error:
         display.end("failed", str(error).partition("\n")[0] or "Interrupted; no rank is ready")
         raise

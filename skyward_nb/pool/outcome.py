@@ -6,12 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyward_nb.cell.source import Cell
+from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.names.ledger import Ledger, Plan
 from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pickling.pickler import code_names
-from skyward_nb.protocol.events import RankDone, RankLost
+from skyward_nb.protocol.events import Event, RankDone, RankLost
 from skyward_nb.protocol.message_parts import Packed, RunCard
+
+RunEvent = Event | Plan
+"""What happens in a run; a `Plan` is what it is about to send."""
+RunObserver = Callable[[RunEvent | None], None]
+"""Hears the events of a run, and None when a tick of time has passed."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,29 @@ class RunRequest:
     """It is no cell of the person's, and leaves no trace in the namespaces of ranks."""
     card: RunCard = field(default_factory=RunCard)
     """What whoever attaches has to know of it, its `timeout` and `on_error` among that."""
+
+    @classmethod
+    def question(
+        cls,
+        module: str,
+        call: str,
+        ranks: tuple[int, ...],
+        card: RunCard,
+        namespace: Mapping[str, Any] | None = None,
+    ) -> RunRequest:
+        """Ask ranks for the value of a call of a module of the runtime; their names stay as they are."""
+        code = f"__import__('skyward_nb.runtime.{module}', fromlist=['_']).{call}"
+        return cls(
+            cell=own_cell(code),
+            number=card.number,
+            namespace=namespace or {},
+            ranks=ranks,
+            value_from=ranks,
+            wants_value=True,
+            push=(),
+            aside=True,
+            card=card,
+        )
 
     @property
     def is_work(self) -> bool:

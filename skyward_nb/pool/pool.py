@@ -13,11 +13,11 @@ from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
 from skyward_nb.pool.lifecycle import Lifecycle
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.outcome import RunOutcome, RunRequest
+from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest
 from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.pool.renewal import Renewal
 from skyward_nb.pool.run import ActiveRun
-from skyward_nb.pool.run_executor import Planned, RunExecutor, unheard
+from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.sending import Sending
 from skyward_nb.protocol.commands import RunSeen
 from skyward_nb.protocol.events import RankLost
@@ -152,19 +152,18 @@ class Pool:
         """Take notice of what happened between runs: the ranks that are gone. Raises `PoolError`."""
         return self.driver.look(watch)
 
-    def run(self, request: RunRequest, watch: Watch, planned: Planned = unheard) -> RunOutcome:
-        """Send what a run needs and have it run; returns however it ended. `planned` hears what is sent.
+    def run(self, request: RunRequest, watch: RunObserver) -> RunOutcome:
+        """Send what a run needs and have it run; returns however it ended.
 
         What `look` took notice of before is put right first. Raises `PayloadError` before anything
         is sent, `PoolError` when the pool itself is lost.
         """
-        return self.runs.run(request, watch, planned)
+        return self.runs.run(request, watch)
 
     def begin(
         self,
         request: RunRequest,
-        watch: Watch,
-        planned: Planned = unheard,
+        watch: RunObserver,
         calm: contextlib.ExitStack | None = None,
     ) -> ActiveRun:
         """Send what a run needs and let it run; `finish` is to be called, from any thread.
@@ -173,7 +172,7 @@ class Pool:
         Until it is finished nothing else runs on its ranks. Raises what `run` raises before anything is sent,
         and `PoolError` where something runs there, or anywhere if it is a cell, or where no money is left.
         """
-        return self.runs.begin(request, watch, planned, calm)
+        return self.runs.begin(request, watch, calm)
 
     def finish(self, run: ActiveRun, watch: Watch) -> RunOutcome:
         """Wait for the end of a run that was begun, however it ends; raises `PoolError`."""

@@ -8,11 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from skyward_nb.names.ledger import Plan
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver, RunWatch
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import RunOutcome, RunRequest
+from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest
 from skyward_nb.pool.renewal import Lost, Renewal
 from skyward_nb.pool.run import ActiveRun
 from skyward_nb.pool.run_state import RunState
@@ -28,13 +27,6 @@ _NOTICES, _NOTICE_LIMIT, _NOTICE_BEATS = 0.02, 60.0, 5
 """Seconds between two looks at a line whose machine has ended, and how long it is looked at, at least so many beats."""
 _TOLD_AGAIN = 5.0
 """Seconds in which all that the agent has kept of a run has come for sure."""
-
-Planned = Callable[[Plan], None]
-"""Hears what a run sends."""
-
-
-def unheard(_: Plan) -> None:
-    """For whom what is sent is no matter."""
 
 
 class RunExecutor:
@@ -58,23 +50,22 @@ class RunExecutor:
         self.never_begun: tuple[int, ...] = ()
         """Ranks of that run which never heard of it."""
 
-    def run(self, request: RunRequest, watch: Watch, planned: Planned) -> RunOutcome:
+    def run(self, request: RunRequest, watch: RunObserver) -> RunOutcome:
         """Begin a run, and wait for its end."""
-        outcome = self._run(request, watch, planned)
+        outcome = self._run(request, watch)
         # Where ranks have dropped what it was to point at, it goes whole now.
-        return self._run(request, watch, planned) if outcome.ran_nothing else outcome
+        return self._run(request, watch) if outcome.ran_nothing else outcome
 
-    def _run(self, request: RunRequest, watch: Watch, planned: Planned) -> RunOutcome:
+    def _run(self, request: RunRequest, watch: RunObserver) -> RunOutcome:
         with contextlib.ExitStack() as calm:
-            return self.finish(self.begin(request, watch, planned, calm), watch)
+            return self.finish(self.begin(request, watch, calm), watch)
 
     # ── begun ───────────────────────────────────────────────────────────────────────────
 
     def begin(
         self,
         request: RunRequest,
-        watch: Watch,
-        planned: Planned = unheard,
+        watch: RunObserver,
         calm: contextlib.ExitStack | None = None,
     ) -> ActiveRun:
         """Send what a run needs and let it run; see `Pool.begin`."""
@@ -89,7 +80,7 @@ class RunExecutor:
                 losses |= lost_now
                 names_lost += names_lost_now
                 try:
-                    return self._begin(request, watch, planned, calm, (losses, names_lost))
+                    return self._begin(request, watch, calm, (losses, names_lost))
                 except MachineLost as lost:
                     # Nothing has begun: with another machine it goes as it would have.
                     self._notice_end(lost, before, watch)
@@ -104,8 +95,7 @@ class RunExecutor:
     def _begin(
         self,
         request: RunRequest,
-        watch: Watch,
-        planned: Planned,
+        watch: RunObserver,
         calm: contextlib.ExitStack | None,
         lost: Lost,
     ) -> ActiveRun:
@@ -127,7 +117,7 @@ class RunExecutor:
                         self._renewal.begin(watch)
             if request.call is not None and machines is not context.generations.machines:
                 self._driver.busy()  # what was sent lies on one that is no more
-            plan, parcels = sending.pack(request, watch, planned)
+            plan, parcels = sending.pack(request, watch)
             (calm or shortly).enter_context(context.lines.interrupts())
             state.last_run += 1
             card = request.card
@@ -199,10 +189,8 @@ class RunExecutor:
             watch(None)
         watch(Phase(""))
 
-    def follow(self, watch: Watch) -> RunOutcome:
-        """Conduct the `unseen` run of a pool that was attached to its end."""
-        began = self.unseen
-        assert began is not None
+    def follow(self, began: RunBegan) -> ActiveRun:
+        """Go on with the `unseen` run of a pool that was attached; `finish` is to be called."""
         card = began.card
         left = None
         if card.timeout is not None:
@@ -221,7 +209,7 @@ class RunExecutor:
                 self._driver.carry_out(map(Send, state.died(lost, self._context.pace.now())))
         with self._context.lines.interrupts():
             """What was meant for something before is forgotten."""
-        return self.finish(run, watch)
+        return run
 
     # ── waited for ──────────────────────────────────────────────────────────────────────
 

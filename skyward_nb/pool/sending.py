@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import marshal
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 
 from skyward_nb.names.ledger import Plan, changed, no_room, results_in_store
 from skyward_nb.names.rank_versions import RankVersions
@@ -14,7 +14,7 @@ from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import RunOutcome, RunRequest, plan_of
+from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest, plan_of
 from skyward_nb.protocol import commands
 from skyward_nb.protocol.commands import Parcel, SourceFile
 from skyward_nb.protocol.events import Phase
@@ -45,9 +45,7 @@ class Sending:
 
     # ── names ───────────────────────────────────────────────────────────────────────────
 
-    def pack(
-        self, request: RunRequest, watch: Watch, planned: Callable[[Plan], None]
-    ) -> tuple[Plan, tuple[Parcel, ...]]:
+    def pack(self, request: RunRequest, watch: RunObserver) -> tuple[Plan, tuple[Parcel, ...]]:
         """What a run sends, stowed where the ranks find it; raises `PayloadError`."""
         stores, told = self._context.stores, list[str]()
 
@@ -59,7 +57,7 @@ class Sending:
             return stores.of(request.ranks if ranks is None else ranks)
 
         plan = plan_of(request, self._context.ledger, tell)
-        planned(plan)
+        watch(plan)
         which = ""
         if not self._context.provider.shares_files and plan.sent_bytes > WARN_FROM:
             which = f": {plan.largest()}"

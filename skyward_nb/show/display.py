@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from skyward_nb.names.ledger import Plan
 from skyward_nb.picture.wording import sent_words
+from skyward_nb.pool.outcome import RunEvent
 from skyward_nb.protocol.events import Display, Event, Output, Phase, Progress
 from skyward_nb.show.canvas import Canvas
 from skyward_nb.view.folding import fold, trimmed
@@ -28,7 +29,8 @@ _MANY = 1_000_000
 class RunDisplay:
     """Watches a pool's events for one cell, or a call.
 
-    A `sparing` one draws nothing of what ends well, within a moment, and shows nothing.
+    A `sparing` one draws nothing of a run that ends well within a moment and shows nothing. `logs` is
+    the command that prints the log of a run, with its `{run}` or its `{number}`.
     """
 
     def __init__(
@@ -39,9 +41,11 @@ class RunDisplay:
         *,
         quiet: bool = False,
         sparing: bool = False,
+        logs: str = "%sky logs run={number}",
     ) -> None:
         now = time.monotonic()
         self._canvas = canvas
+        self._logs_command = logs
         self._quiet = quiet
         self._sparing = sparing
         self._heard = False
@@ -108,7 +112,7 @@ class RunDisplay:
         self.change(
             state="running",
             run=run,
-            logs=f"%sky logs run={number}",
+            logs=self._logs_command.format(run=run, number=number),
             ranks={rank: RankView() for rank in ranks},
             nodes={rank: nodes.get(rank, 0) for rank in ranks},
             title=title,
@@ -117,13 +121,16 @@ class RunDisplay:
             ran_from=time.monotonic(),
         )
 
-    def sending(self, plan: Plan) -> None:
-        """This is what the run sends."""
+    def show_plan(self, plan: Plan) -> None:
+        """Show what the run sends."""
         if plan.rows:
             self.change(foot=sent_words(plan.rows, plan.sent_bytes), manifest=plan.rows)
 
-    def watch(self, event: Event | None) -> None:
+    def watch(self, event: RunEvent | None) -> None:
         """Take an event, or a tick of time, and draw if it is time to."""
+        if isinstance(event, Plan):
+            self.show_plan(event)
+            return
         if event is not None:
             self._take(event)
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the ranks of a pool show: to the picture of its own run, however late, and to the logbook."""
+"""What the ranks of a pool show: in the display of its own run, however late, and in the logbook."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from skyward_nb.logs.logbook import Logbook
+from skyward_nb.pool.outcome import RunEvent
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import (
     Clear,
@@ -26,7 +27,6 @@ from skyward_nb.show.display import RunDisplay
 from skyward_nb.view.run_view import RunView
 from skyward_nb.words.errors import PoolError, spell_size
 
-_NO_LOCK = contextlib.nullcontext()
 _KEPT = 8
 _IDLE_PERIOD = 0.25
 _LOOK_AFTER = 0.5
@@ -34,17 +34,20 @@ _LOST = (
     "{} of what ranks showed while nobody read is lost, also for %sky logs: the pool keeps 1 GB, "
     "or less where its disk is full"
 )
+RunOutput = Output | Display | Clear | Progress | Metric | Metrics | RankPhase
 _OF_A_RUN = (Output, Display, Clear, Progress, Metric, Metrics, RankPhase)
 
 
 class PoolDisplays:
-    """The displays of one pool's runs, the last few of which can still be drawn anew.
+    """The displays of one pool's runs, the last few of which can still be drawn anew; for any thread.
 
-    It `listens` between cells, where the thread has a loop of its own that goes on then.
+    It `listens` between cells, where the thread has a loop of its own that goes on then. While a
+    thread holds `lock`, no other shows anything of the pool.
     """
 
     def __init__(self, pool: Pool, *, listens: bool = True) -> None:
-        self._pool = pool
+        self.pool: Pool = pool
+        self.lock: threading.RLock = threading.RLock()
         self._displays: deque[RunDisplay] = deque(maxlen=_KEPT)
         self._book = Logbook(pool.pool_id)
         self._renewal: asyncio.TimerHandle | None = None
@@ -62,59 +65,85 @@ class PoolDisplays:
 
     # ── a run ───────────────────────────────────────────────────────────────────────────
 
-    def begin(self, display: RunDisplay, *, replayed: int = 0) -> None:
-        """A run begins, and has this display; of one that is told again the log is begun anew."""
-        if replayed:
-            self._book.begin_anew(replayed)
-        display.keep = self._book.write
-        self._displays.append(display)
+    def begin(
+        self,
+        display: RunDisplay,
+        ranks: tuple[int, ...],
+        title: str,
+        number: int,
+        *,
+        among: tuple[int, ...] = (),
+        is_told_again: bool = False,
+    ) -> None:
+        """Have a display show a run that begins, which may be one of several `among` these ranks.
 
-    def watch(self, event: Event | None) -> None:
-        """Give an event to the display of its run; of others, to the one of the run going on."""
-        self.give(self._displays[-1], event)
+        The log of a run that is told again is begun anew.
+        """
+        pool = self.pool
+        with self.lock:
+            if among and display.first_run:
+                display.again(ranks)
+                return
+            display.running(
+                among or ranks,
+                title,
+                " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework]),
+                run=f"{pool.pool_id}/{number}",
+                number=number,
+                nodes={info.rank: info.node for info in pool.infos},
+                bill=pool.bill,
+            )
+            if is_told_again:
+                self._book.begin_anew(number)
+            display.keep = self._book.write
+            self._displays.append(display)
 
-    def give(self, now: RunDisplay, event: Event | None) -> None:
+    def give(self, now: RunDisplay, event: RunEvent | None) -> None:
         """Give an event to `now`, the display of a run that goes on, or to that of an earlier run."""
-        if isinstance(event, LeftOut):
-            self._lost += event.size
-        if isinstance(event, Display) and event.update:
-            self._update(event, now)
-        if isinstance(event, _OF_A_RUN) and 0 < event.run < now.first_run:
-            self._late(event)
-        else:
-            now.watch(event)
+        with self.lock:
+            if isinstance(event, LeftOut):
+                self._lost += event.size
+            if isinstance(event, Display) and event.update:
+                self._update(event, now)
+            if isinstance(event, _OF_A_RUN) and 0 < event.run < now.first_run:
+                self._late(event)
+            else:
+                now.watch(event)
 
-    def beside(self, display: RunDisplay, event: Event | None) -> None:
+    def give_aside(self, display: RunDisplay, event: Event | None) -> None:
         """Give an event to a display that is no run's, unless it is one of a run."""
-        if isinstance(event, _OF_A_RUN) and event.run:
-            self._late(event)
-        else:
-            display.watch(event)
+        with self.lock:
+            if isinstance(event, _OF_A_RUN) and event.run:
+                self._late(event)
+            else:
+                display.watch(event)
 
-    def end(self, run: int | None = None) -> str:
-        """A run is over, or the last: what it printed is on disk; what went wrong with that, in words."""
-        self._book.end(self._pool.next_run - 1 if run is None else run)
-        trouble, self._book.trouble = self._book.trouble, ""
-        if self._lost:
-            trouble = f"{_LOST.format(spell_size(self._lost))}{'; ' if trouble else ''}{trouble}"
-            self._lost = 0
-        if self._loop is not None and not self._pool.closed:
-            if self._heard != self._pool.lines.sockets():
-                self.listen()  # a line was cut, and opened anew
-            if self._look_later is None:
-                self._look_later = self._loop.call_later(_LOOK_AFTER, self._look_after)
-        return trouble
+    def end(self, display: RunDisplay, run: int) -> None:
+        """A run is over: have on disk what it printed; its display notes what could not be written."""
+        with self.lock:
+            self._book.end(run)
+            words = [_LOST.format(spell_size(self._lost))] if self._lost else []
+            words += [self._book.trouble] if self._book.trouble else []
+            self._lost, self._book.trouble = 0, ""
+            if words:
+                display.note("; ".join(words))
+            if self._loop is not None and not self.pool.closed:
+                if self._heard != self.pool.lines.sockets():
+                    self.listen()  # a line was cut, and opened anew
+                if self._look_later is None:
+                    self._look_later = self._loop.call_later(_LOOK_AFTER, self._look_after)
 
     def _look_after(self) -> None:
         self._look_later = None
         if self._loop is not None:
             self._look_when_idle(self._loop)
-        self._pool.lines.flush()
+        self.pool.lines.flush()
 
     def renew(self) -> None:
         """Draw those to which something came late."""
-        for display in self._displays:
-            display.renew()
+        with self.lock:
+            for display in self._displays:
+                display.renew()
 
     def last(self) -> RunView | None:
         """The last run of a cell, as far as it is known."""
@@ -127,28 +156,25 @@ class PoolDisplays:
 
     # ── between runs ────────────────────────────────────────────────────────────────────
 
-    def look(
-        self, lock: contextlib.AbstractContextManager[object] = _NO_LOCK
-    ) -> Mapping[int, RankLost]:
+    def look(self) -> Mapping[int, RankLost]:
         """Take notice of what came between cells, which earlier runs show; the ranks that are gone.
 
-        The lock is held for each event that is shown. Raises `PoolError` when the pool is gone.
+        Raises `PoolError` when the pool is gone. The listener may wait to show something, so the lock
+        is held for each event alone.
         """
-
-        def late(event: Event | None) -> None:
-            with lock:
-                self._late(event)
-
         try:
-            return self._pool.look(late)
+            return self.pool.look(self._give_late)
         except PoolError as error:
-            self.untold = self._pool.context.gone or error.message
+            self.untold = self.pool.context.gone or error.message
             raise
 
-    def _late(self, event: Event | None) -> None:
+    def _give_late(self, event: Event | None) -> None:
+        with self.lock:
+            if isinstance(event, _OF_A_RUN):
+                self._late(event)
+
+    def _late(self, event: RunOutput) -> None:
         """Give what came after its run's end to the display of that run, if it is still known."""
-        if not isinstance(event, _OF_A_RUN):
-            return
         for display in reversed(self._displays):
             if 0 < display.first_run <= event.run:
                 display.late(event)
@@ -172,7 +198,7 @@ class PoolDisplays:
             return  # plain IPython: the next cell takes it
         self.rest()
         self._loop = loop
-        self._heard = descriptors = self._pool.lines.sockets()
+        self._heard = descriptors = self.pool.lines.sockets()
         for descriptor in descriptors:
             loop.add_reader(descriptor, self._look_when_idle, loop)
 
@@ -186,7 +212,7 @@ class PoolDisplays:
                 self._renewal = self._look_later = None
 
         self._leave = leave
-        self._pool.lines.before_cut = leave
+        self.pool.lines.before_cut = leave
 
     def _look_when_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(PoolError):  # the next cell tells it

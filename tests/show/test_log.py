@@ -410,9 +410,10 @@ import sys
 import pools
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.local import LocalProvider
+from skyward_nb.reports.execution import execute
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.log import LogCanvas
-from skyward_nb.show.pool_displays import PoolDisplays as Pictures
+from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.spec import PoolSpec
 
 BODY = '''
@@ -434,11 +435,8 @@ if __name__ == "__main__":
     try:
         pool.start(display.watch)
         display.end("finished", "The pool is up")
-        pictures = Pictures(pool)
         display = RunDisplay(LogCanvas(), "")
-        display.running(pool.ranks, "Running on 2 ranks", "", run="a/1", number=1, nodes={})
-        pictures.begin(display)
-        pool.run(pools.request(pool, BODY), pictures.watch, display.sending)
+        execute(PoolDisplays(pool), pools.request(pool, BODY), display, "Running on 2 ranks")
         display.end("finished", "2 ranks finished")
         print("the script goes on")
     finally:

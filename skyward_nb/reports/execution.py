@@ -1,0 +1,127 @@
+"""The one way to run something on a pool: shown while it goes on, its log kept, its end concluded.
+
+Cells, calls of functions, scripts, and runs in the background are all an `Execution`. Who asks makes a
+`RunRequest` of it before, and shapes the value that comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.outcome import RunEvent, RunOutcome, RunRequest
+from skyward_nb.pool.pool import Pool
+from skyward_nb.pool.run import ActiveRun
+from skyward_nb.protocol.events import RunBegan
+from skyward_nb.show.display import RunDisplay
+from skyward_nb.show.pool_displays import PoolDisplays
+
+
+class Execution:
+    """One run of a pool under a display: `begin` it, or `follow` one that goes on, then `finish` it.
+
+    It may be one of several runs `among` these ranks that share the display.
+    """
+
+    def __init__(
+        self,
+        displays: PoolDisplays,
+        display: RunDisplay,
+        title: str,
+        *,
+        among: tuple[int, ...] = (),
+    ) -> None:
+        self.display: RunDisplay = display
+        self.handlers: dict[type[RunEvent], Callable[[Any], None]] = {}
+        """Take events of these types, which are not shown then."""
+        self._displays = displays
+        self._title = title
+        self._among = among
+        self._run: ActiveRun | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """The pool it runs on."""
+        return self._displays.pool
+
+    @property
+    def run(self) -> ActiveRun:
+        """The run, once it has begun."""
+        assert self._run is not None, "it has not begun"
+        return self._run
+
+    def watch(self, event: RunEvent | None) -> None:
+        """Hand an event to its handler, else show it; None when a tick of time has passed."""
+        handler = None if event is None else self.handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+        else:
+            self._displays.give(self.display, event)
+
+    def begin(self, request: RunRequest, calm: contextlib.ExitStack | None = None) -> None:
+        """Send what the run needs and let it run; `calm` and errors as of `Pool.begin`."""
+        number = self.pool.next_run
+        self._displays.begin(self.display, request.ranks, self._title, number, among=self._among)
+        try:
+            self._run = self.pool.begin(request, self.watch, calm)
+        except BaseException:
+            self._displays.end(self.display, number)
+            raise
+
+    def follow(self, began: RunBegan) -> None:
+        """Go on with a run that an earlier client began; it is shown from its beginning."""
+        self._displays.begin(self.display, began.ranks, self._title, began.run, is_told_again=True)
+        self.display.began_before(max(0.0, time.time() - began.card.began))
+        self._run = self.pool.runs.follow(began)
+
+    def wait(self, watch: Watch) -> RunOutcome:
+        """Wait for its end, however it ends; its events go to `watch`. Raises `PoolError`."""
+        return self.pool.finish(self.run, watch)
+
+    def finish(self) -> RunOutcome:
+        """Show the run until it ends, however it ends; raises `PoolError`."""
+        try:
+            return self.wait(self.watch)
+        finally:
+            self.end_log()
+
+    def end_log(self) -> None:
+        """Have on disk what it printed."""
+        self._displays.end(self.display, self.run.number)
+
+    def execute(self, begin: Callable[[contextlib.ExitStack], None]) -> RunOutcome:
+        """Begin the run, show it, and wait for its end; returns however it ended.
+
+        Raises `PayloadError` before anything is sent, and `PoolError` when the pool itself is lost.
+        """
+        outcome = self._once(begin)
+        # Where ranks have dropped what the run was to point at, it goes whole now.
+        return self._once(begin) if outcome.ran_nothing else outcome
+
+    def _once(self, begin: Callable[[contextlib.ExitStack], None]) -> RunOutcome:
+        with contextlib.ExitStack() as calm:
+            begin(calm)
+            return self.finish()
+
+
+def execute(
+    displays: PoolDisplays, request: RunRequest, display: RunDisplay, title: str
+) -> RunOutcome:
+    """Run what is asked for under a display; returns however it ended. Errors as of `Execution`."""
+    execution = Execution(displays, display, title)
+    return execution.execute(functools.partial(execution.begin, request))
+
+
+@contextlib.contextmanager
+def concluding(pool: Pool, outcome: RunOutcome) -> Generator[None]:
+    """After this, all of a run has been seen, and what was brought home for it is dropped."""
+    try:
+        yield
+    finally:
+        if not pool.closed:
+            pool.seen()
+        pool.clean(outcome)
