@@ -7,7 +7,6 @@ one that cannot be reached for as long as it would wait for us, ends the pool.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import time
@@ -17,6 +16,7 @@ from concurrent.futures import wait
 from typing import Any, NoReturn, TypeVar
 
 from skyward_nb.pool.client_names import spell_client
+from skyward_nb.pool.connecting import CutLine, all_or_none, opened_or_ended
 from skyward_nb.pool.event_selector import EventSelector
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.state import Incoming, SigInt
@@ -33,7 +33,7 @@ from skyward_nb.protocol.events import (
 )
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import AgentGone, Machine, MachineEnded, MachinesEnded
-from skyward_nb.providers.loop_thread import LOOP, LoopTask
+from skyward_nb.providers.loop_thread import LOOP
 
 T = TypeVar("T")
 Watch = Callable[[Event | None], None]
@@ -76,7 +76,7 @@ class Lines:
         self._machines: dict[Link, Machine] = {}
         self.before_cut: Callable[[int], None] = lambda _: None
         """Hears of a descriptor that is about to be closed."""
-        self._cut: dict[Link, _Cut] = {}
+        self._cut: dict[Link, CutLine] = {}
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -89,7 +89,7 @@ class Lines:
         else raises `MachinesEnded`.
         """
         self.links += [self._link(machine, slots) for machine in machines]
-        connects = [_opened_or_ended(self._machines[link]) for link in self.links]
+        connects = [opened_or_ended(self._machines[link]) for link in self.links]
         opened = self.wait_for(all_or_none(connects), watch)
         there: dict[Link, socket.socket] = {}
         ended: dict[Link, MachineEnded] = {}
@@ -345,7 +345,7 @@ class Lines:
             link.close()
         now = time.monotonic()
         known = self._cut.get(link)
-        self._cut[link] = cut = _Cut(str(lost), known.since if known else now, now)
+        self._cut[link] = cut = CutLine(str(lost), known.since if known else now, now)
         cut.opening = known.opening if known else None
 
     def _mend(self, link: Link, now: float, watch: Watch) -> None:
@@ -383,44 +383,3 @@ class Lines:
 
 def _unheard(why: str) -> NoReturn:
     raise AssertionError(why)
-
-
-async def _opened_or_ended(machine: Machine) -> socket.socket | MachineEnded:
-    """A stream to a machine's agent, or why there is no such machine any more."""
-    try:
-        return await machine.connect()
-    except MachineEnded as ended:
-        return ended
-
-
-async def all_or_none(connects: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """What all of these open, side by side; when one fails, nothing is left open."""
-    tasks = [asyncio.ensure_future(each) for each in connects]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        for found in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(found, socket.socket):
-                found.close()
-        raise
-
-
-class _Cut:
-    """A line that is cut: why, since when, and when to try again."""
-
-    def __init__(self, why: str, since: float, due: float) -> None:
-        self.why = why
-        self.since = since
-        self.due = due
-        self.opening: LoopTask[socket.socket] | None = None
-        """The try that goes on."""
-
-    def give_up(self) -> None:
-        """Nobody waits for it to be opened any more."""
-        if self.opening is not None:
-            self.opening.give_up()
-            with contextlib.suppress(BaseException):
-                self.opening.future.result(timeout=0).close()
-            self.opening = None
