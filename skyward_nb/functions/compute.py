@@ -22,7 +22,9 @@ from skyward_nb.functions.call_display import CallDisplay
 from skyward_nb.functions.function import PendingFunction, streams
 from skyward_nb.functions.function_marks import marks_of
 from skyward_nb.functions.futures import PoolFuture, Workers, joined
+from skyward_nb.functions.mapping import run_map
 from skyward_nb.functions.notebook_names import namespace_of
+from skyward_nb.functions.packed_calls import pack_call
 from skyward_nb.functions.runner import Runner
 from skyward_nb.options.arguments import (
     AWS,
@@ -78,14 +80,14 @@ class RankSet(ABC):
         if call.function.is_stream:
             (stream,) = runner.stream(call, self.ranks, all_of=False)
             return cast("R", stream)
-        return runner.run(runner.job(call), self.ranks, all_of=False).head
+        return runner.run(pack_call(call), self.ranks, all_of=False).head
 
     def broadcast(self, call: PendingFunction[R]) -> list[R]:
         """What `call @ pool` does: run it on every rank; their values in rank order."""
         runner = self.compute._ready(call.function)
         if call.function.is_stream:
             return cast("list[R]", runner.stream(call, self.ranks, all_of=True))
-        return list(runner.run(runner.job(call), self.ranks, all_of=True))
+        return list(runner.run(pack_call(call), self.ranks, all_of=True))
 
     def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
         """What `call > pool` does: run it in the background, with the arguments as they are now."""
@@ -94,7 +96,8 @@ class RankSet(ABC):
     def _submit(self, call: PendingFunction[Any], *, all_of: bool = False) -> PoolFuture[Any]:
         runner = self.compute._ready(call.function)
         _check_returns(call)
-        job = runner.stow(runner.job(call))
+        job = pack_call(call)
+        job.packed = runner.pool.sending.stow(job.bundle)
         future: PoolFuture[Any] = PoolFuture(self.compute._stage.draw_later)
 
         def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
@@ -125,7 +128,7 @@ class RankSet(ABC):
         runner = self.compute._ready(*(call.function for call in calls))
         for call in calls:
             _check_returns(call)
-        jobs = [runner.job(call) for call in calls]
+        jobs = [pack_call(call) for call in calls]
         return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
 
     @overload
@@ -159,7 +162,7 @@ class RankSet(ABC):
         if streams(raw_of(function)):
             raise _gives_many(getattr(function, "__qualname__", "it"))
         runner = self.compute._ready(function)
-        return runner.map(function, list(zip(*items, strict=True)), self.ranks, timeout)
+        return run_map(runner, function, list(zip(*items, strict=True)), self.ranks, timeout)
 
 
 class Compute(RankSet):
@@ -338,7 +341,7 @@ class Compute(RankSet):
         display.end("finished", f"Pool {self.name} is up: {self.spec}")
         atexit.register(self.close)
         self._stage.open(pool)
-        return Runner(pool, self._stage, provider.shares_files)
+        return Runner(pool, self._stage)
 
     # ── where ───────────────────────────────────────────────────────────────────────────
 

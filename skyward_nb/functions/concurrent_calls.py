@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_slots import RankSlots
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
@@ -14,10 +14,7 @@ from skyward_nb.pool.run import ActiveRun
 from skyward_nb.reports.execution import Execution
 from skyward_nb.words.errors import PoolError
 
-if TYPE_CHECKING:
-    from skyward_nb.functions.runner import Job
-
-Ended = tuple[int, "Job", RunOutcome]
+Ended = tuple[int, PackedCall, RunOutcome]
 
 
 class ConcurrentCalls:
@@ -28,7 +25,7 @@ class ConcurrentCalls:
         self.ended: deque[Ended] = deque()
         self._pool = pool
         self._slots = slots
-        self._going: dict[ActiveRun, tuple[int, Job, Execution]] = {}
+        self._going: dict[ActiveRun, tuple[int, PackedCall, Execution]] = {}
 
     @property
     def going(self) -> bool:
@@ -43,7 +40,7 @@ class ConcurrentCalls:
     def begin(
         self,
         number: int,
-        job: Job,
+        job: PackedCall,
         ranks: tuple[int, ...],
         execution: Execution,
         begin: Callable[[contextlib.ExitStack], None],

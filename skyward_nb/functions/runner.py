@@ -4,110 +4,61 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import itertools
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from IPython.core.getipython import get_ipython
 
 from skyward_nb.functions.call_display import CallDisplay
 from skyward_nb.functions.concurrent_calls import ConcurrentCalls
-from skyward_nb.functions.function import Function, PendingFunction
-from skyward_nb.functions.function_marks import Marks, marks_of, shown
+from skyward_nb.functions.function import PendingFunction
+from skyward_nb.functions.function_marks import shown
 from skyward_nb.functions.notebook_names import namespace_of
+from skyward_nb.functions.packed_calls import PackedCall, pack_call
 from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock, SlotsClosed
-from skyward_nb.functions.rank_streams import Feeds, RankStream, StreamRun
+from skyward_nb.functions.rank_streams import RankStream, StreamRun
 from skyward_nb.options.plugin_fields import missing
 from skyward_nb.options.specs import readied_for
-from skyward_nb.pickling.definitions import is_definition
-from skyward_nb.pickling.payload import Bundle, pack
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.outcome import RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.run import ActiveRun
-from skyward_nb.pool.sending import WARN_FROM
 from skyward_nb.protocol.events import Event, ValueWanted
-from skyward_nb.protocol.message_parts import Packed, RunCard
-from skyward_nb.providers.folders import store_root
+from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.execution import Execution, concluding
 from skyward_nb.reports.results import RankResults
 from skyward_nb.reports.run_ending import RunEnding
-from skyward_nb.runtime.function_calls import Batch, Call, raw_of
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.store.blobs import memory_room
-from skyward_nb.words.errors import PayloadError, PoolBusy, PoolError
+from skyward_nb.words.errors import PoolBusy, PoolError
 from skyward_nb.words.ranks import count_ranks
 
-_ROOM_LASTS = 1.0
 _SETTLES = 0.5
-_FIRST_BATCH = 1
-_BATCH = 0.1
-"""Seconds that a batch of a map may take, after which there is something new to tell."""
-_LEAST = 0.002
-"""Seconds that it should take at least, so that little is lost by handing it out."""
-
-
-@dataclass
-class Job:
-    """A call that is ready to be sent: `packed` is it in the ranks' store, if it had to wait."""
-
-    name: str
-    bundle: Bundle
-    timeout: float | None = None
-    packed: Packed | None = None
-    feeds: Feeds = field(default_factory=Feeds)
-    """The generators among its arguments."""
-    marks: Marks = field(default_factory=Marks)
 
 
 class Runner:
     """Runs calls on the ranks of one pool that is up; from any thread."""
 
-    def __init__(self, pool: Pool, stage: CallDisplay, shares_files: bool) -> None:
+    def __init__(self, pool: Pool, stage: CallDisplay) -> None:
         self.pool = pool
         self._stage = stage
-        self._shares_files = shares_files
         self._slots = RankSlots({info.rank: info.node for info in pool.infos})
         pool.closing.before_close.append(self._slots.close)
         self._namespace = namespace_of(get_ipython())
-        self._room = (float("-inf"), 0)
-        self._speeds: weakref.WeakKeyDictionary[Callable[..., Any], float] = (
+        self.speeds: weakref.WeakKeyDictionary[Callable[..., Any], float] = (
             weakref.WeakKeyDictionary()
         )
         """Seconds that an item of an earlier map took, by the function."""
         self._held: set[StreamRun | ConcurrentCalls] = set()
         """What goes on only when the thread that has it asks for more."""
 
-    # ── packing ─────────────────────────────────────────────────────────────────────────
-
-    def job(self, call: PendingFunction[Any]) -> Job:
-        """Pack a call as it is now; raises `PayloadError` naming the argument that cannot travel."""
-        function = call.function
-        feeds = Feeds()
-        args = tuple(map(feeds.stand_in, call.args))
-        kwargs = {name: feeds.stand_in(value) for name, value in call.kwargs.items()}
-        made = Call(_lean(function), args, kwargs, function.is_stream)
-        try:
-            bundle = pack(f"{function.name}()", made, to_ranks=True)
-        except PayloadError:
-            _blame_argument(function.raw, call.args, call.kwargs)
-            raise
-        return Job(function.name, bundle, call.timeout, feeds=feeds, marks=marks_of(function.raw))
-
-    def stow(self, job: Job) -> Job:
-        """Keep a job as it is now, for later."""
-        job.packed = self.pool.sending.stow(job.bundle)
-        return job
-
     # ── one call ────────────────────────────────────────────────────────────────────────
 
     def run(
         self,
-        job: Job,
+        job: PackedCall,
         ranks: Sequence[int],
         *,
         all_of: bool,
@@ -129,7 +80,7 @@ class Runner:
         self, call: PendingFunction[Any], ranks: Sequence[int], *, all_of: bool
     ) -> list[RankStream]:
         """Begin a generator on one of these ranks, or on all; what each of them yields."""
-        job = self.job(call)
+        job = pack_call(call)
         taken = self._claim(ranks, all_of=all_of)
         display = self._stage.display(f"{job.name}()")
         execution = self._execution(job, taken, display)
@@ -193,7 +144,7 @@ class Runner:
 
     def _execution(
         self,
-        job: Job,
+        job: PackedCall,
         ranks: tuple[int, ...],
         display: RunDisplay,
         title: str = "",
@@ -211,7 +162,7 @@ class Runner:
 
     def _begin(
         self,
-        job: Job,
+        job: PackedCall,
         execution: Execution,
         ranks: tuple[int, ...],
         calm: contextlib.ExitStack,
@@ -251,7 +202,7 @@ class Runner:
                     raise
                 display.end("finished", f"Ranks are ready for {','.join(spec.framework)}")
 
-    def _request(self, job: Job, ranks: tuple[int, ...]) -> RunRequest:
+    def _request(self, job: PackedCall, ranks: tuple[int, ...]) -> RunRequest:
         number = self._stage.number
         return RunRequest(
             cell=None,
@@ -262,7 +213,6 @@ class Runner:
             packed=job.packed,
             value_from=ranks,
             wants_value=True,
-            limit=self._most_bytes(len(ranks)),
             aside=True,
             card=RunCard(
                 number=number,
@@ -275,7 +225,7 @@ class Runner:
         )
 
     def _conclude(
-        self, job: Job, outcome: RunOutcome, display: RunDisplay, *, ends: bool = True
+        self, job: PackedCall, outcome: RunOutcome, display: RunDisplay, *, ends: bool = True
     ) -> RankResults[Any]:
         # Its end is not within the lock: a run that begins holds the pool, and may show that.
         with concluding(self.pool, outcome):
@@ -298,20 +248,11 @@ class Runner:
         with contextlib.suppress(OSError):  # what hinders it is told of at the run's end
             self.pool.sending.bring(values, watch)
 
-    def _most_bytes(self, ranks: int) -> int:
-        """The most that a value may have to come back: over a network 256 MB, else what memory holds."""
-        if not self._shares_files:
-            return WARN_FROM
-        now = time.monotonic()
-        if now - self._room[0] > _ROOM_LASTS:
-            self._room = (now, memory_room(store_root()))
-        return max(WARN_FROM, self._room[1] // (2 * ranks))
-
     # ── many calls ──────────────────────────────────────────────────────────────────────
 
     def run_each(
         self,
-        jobs: Iterator[Job],
+        jobs: Iterator[PackedCall],
         ranks: tuple[int, ...],
         title: str,
         ended: Callable[[RunDisplay], None] = lambda _: None,
@@ -323,7 +264,7 @@ class Runner:
         display = self._stage.display(title)
         crowd = ConcurrentCalls(self.pool, self._slots, title)
         self._held.add(crowd)
-        numbered: Iterator[tuple[int, Job]] = enumerate(jobs)
+        numbered: Iterator[tuple[int, PackedCall]] = enumerate(jobs)
         waiting = next(numbered, None)
         try:
             with self._stage.behind(), _shown_to_its_end(display, self.pool):
@@ -357,56 +298,6 @@ class Runner:
             return self._slots.try_claim(ranks)
         return self._claim(ranks)
 
-    def map(
-        self,
-        function: Callable[..., Any],
-        items: Sequence[tuple[Any, ...]],
-        ranks: tuple[int, ...],
-        timeout: float | None,
-    ) -> list[Any]:
-        """The value of a function for each of these tuples of arguments, in order."""
-        began = time.monotonic()
-        values: list[Any] = [None] * len(items)
-        sizes = _Sizes(len(items), len(ranks), self._speed_of(function))
-        lean = _lean(function) if isinstance(function, Function) else function
-        name = getattr(function, "__qualname__", type(function).__name__)
-        starts: list[int] = []
-        marks = marks_of(raw_of(function))
-        done = 0
-
-        def jobs() -> Iterator[Job]:
-            at = 0
-            while at < len(items):
-                size = sizes.next(at)
-                batch = Batch(lean, list(items[at : at + size]), at)
-                try:
-                    bundle = pack(f"{name}()", batch, to_ranks=True)
-                except PayloadError:
-                    for number, args in enumerate(batch.items, at):
-                        _blame_argument(function, args, {}, f"item {number} of the map")
-                    raise
-                starts.append(at)
-                yield Job(name, bundle, timeout, marks=marks)
-                at += size
-
-        def ended(display: RunDisplay) -> None:
-            display.loop(done, len(items), time.monotonic() - began)
-
-        title = f"{name}() of {len(items):,} items"
-        for number, (each, seconds) in self.run_each(jobs(), ranks, title, ended):
-            values[starts[number] : starts[number] + len(each)] = each
-            done += len(each)
-            sizes.took(seconds / len(each))
-        if sizes.each is not None:
-            with contextlib.suppress(TypeError):  # it cannot be held weakly
-                self._speeds[function] = sizes.each
-        return values
-
-    def _speed_of(self, function: Callable[..., Any]) -> float | None:
-        with contextlib.suppress(TypeError):
-            return self._speeds.get(function)
-        return None
-
 
 @contextlib.contextmanager
 def _shown_to_its_end(display: RunDisplay, pool: Pool) -> Generator[None]:
@@ -420,50 +311,4 @@ def _shown_to_its_end(display: RunDisplay, pool: Pool) -> Generator[None]:
             if isinstance(error, PoolError) and pool.closed and not pool.context.gone:
                 stopped, words = True, "Stopped: the pool was closed"
             display.end("interrupted" if stopped else "failed", words)
-        raise
-
-
-class _Sizes:
-    """How many items go into a batch: few until it is known how long `each` takes, in seconds."""
-
-    def __init__(self, items: int, ranks: int, each: float | None = None) -> None:
-        self._items = items
-        self._ranks = ranks
-        self.each = each
-
-    def next(self, at: int) -> int:
-        """The number of items of the next batch."""
-        left = self._items - at
-        if self.each is None:
-            return min(left, _FIRST_BATCH)
-        rate = 1 / max(self.each, 1e-7)
-        # Less and less, so that nobody waits long for the last one; but not for next to nothing.
-        least = min(int(_LEAST * rate), -(-self._items // self._ranks))
-        share = max(-(-left // (2 * self._ranks)), least)
-        return max(1, min(left, share, int(_BATCH * rate)))
-
-    def took(self, seconds: float) -> None:
-        """So long an item of a batch took."""
-        self.each = seconds if self.each is None else (self.each + seconds) / 2
-
-
-def _lean(function: Function[..., Any]) -> Callable[..., Any]:
-    """What to send for a function: itself alone, where a label stands for it."""
-    return function.raw if is_definition(function.raw) else function
-
-
-def _blame_argument(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], note: str = ""
-) -> None:
-    """Raise `PayloadError` for the argument that cannot travel, by its own name, if it is one."""
-    try:
-        given = inspect.signature(raw_of(function)).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # some of C do not tell what they take
-        given = {f"argument {number}": value for number, value in enumerate(args, 1)} | dict(kwargs)
-    try:
-        for name, value in given.items():
-            pack(name, value, to_ranks=True)
-    except PayloadError as error:
-        if note:
-            error.add_note(note)
         raise

@@ -34,11 +34,8 @@ from skyward_nb.options.specs import check_choice, check_fits, check_profile, sp
 from skyward_nb.pickling.home_namespace import set_home
 from skyward_nb.pool.outcome import RunLeft, RunOutcome, RunRequest, plan_of
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.sending import WARN_FROM
 from skyward_nb.protocol.events import RunBegan
 from skyward_nb.protocol.message_parts import RunCard
-from skyward_nb.providers.folders import store_root
-from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.execution import Execution, concluding, execute
 from skyward_nb.reports.found_pools import choose, notebook_of
@@ -48,7 +45,6 @@ from skyward_nb.reports.run_ending import RunEnding
 from skyward_nb.reports.source_lines import is_own
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.store.blobs import memory_room
 from skyward_nb.view.run_view import MOST_TEXT
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
 from skyward_nb.words.frameworks import AUTO
@@ -57,7 +53,6 @@ from skyward_nb.words.ranks import parse_ranks, shown_ranks
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.words.units import near_words
 
-_ROOM_LASTS = 1.0
 _GOES_ON = "The kernel is restarted, and the cell goes on on its ranks: %sky attach shows it"
 _WENT_ON = (
     "went on with the pool of an earlier kernel of this notebook: ranks keep their names "
@@ -74,7 +69,6 @@ class Session:
         self.pools: Pools = Pools(shell, self.cells.source_of)
         self.settings: dict[str, str] = {}
         self._defaults: list[Default] | None = None
-        self._room = (float("-inf"), 0)
         set_home(shell.user_ns)
 
     # ── what is asked for ───────────────────────────────────────────────────────────────────────────
@@ -422,7 +416,7 @@ class Session:
             wants_value=wants_value,
             pull=options.pull,
             push=options.push,
-            limit=options.limit or self._most_bytes(spec, len(ranks)),
+            limit=options.limit,
             card=self._card(cell, options),
         )
 
@@ -438,18 +432,6 @@ class Session:
             values=cell is not None and cell.has_value,
             writes=tuple(cell.names.writes) if cell else (),
         )
-
-    def _most_bytes(self, spec: PoolSpec, ranks: int) -> int:
-        """The most that a rank's value may have to come back unless the line says otherwise.
-
-        Over a network 256 MB; on one machine what memory surely holds of every rank.
-        """
-        if not PROVIDERS[spec.provider].shares_files:
-            return WARN_FROM
-        now = time.monotonic()
-        if now - self._room[0] > _ROOM_LASTS:
-            self._room = (now, memory_room(store_root()))
-        return max(WARN_FROM, self._room[1] // (2 * ranks))
 
 
 @contextlib.contextmanager

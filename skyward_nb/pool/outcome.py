@@ -40,7 +40,7 @@ class RunRequest:
     push: tuple[str, ...] | None = None
     """Names to send; None: those that the cell needs."""
     limit: int | None = None
-    """Most bytes that a value may have to come back."""
+    """Most bytes that a value may have to come back; None: what the pool has room for."""
     lists_names: bool = False
     aside: bool = False
     """It is no cell of the person's, and leaves no trace in the namespaces of ranks."""

@@ -118,6 +118,7 @@ class RunExecutor:
             if request.call is not None and machines is not context.generations.machines:
                 self._driver.busy()  # what was sent lies on one that is no more
             plan, parcels = sending.pack(request, watch)
+            limit = request.limit or sending.result_limit(len(request.ranks))
             (calm or shortly).enter_context(context.lines.interrupts())
             state.last_run += 1
             card = request.card
@@ -134,10 +135,10 @@ class RunExecutor:
                 namespace=request.namespace,
                 lost_before=losses,
                 names_lost=names_lost,
-                limit=request.limit,
+                limit=limit,
                 in_store=digests_in_store(request.call, plan),
             )
-            context.lines.send(sending.command(request, plan, parcels, call))
+            context.lines.send(sending.command(request, plan, parcels, call, limit))
             context.ledger.sent(plan, request.ranks)
             self._driver.add(run)
         return run

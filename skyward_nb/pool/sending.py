@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import marshal
 import sys
+import time
 from collections.abc import Generator, Mapping
 
 from skyward_nb.names.ledger import Plan, changed, no_room, results_in_store
@@ -19,7 +20,8 @@ from skyward_nb.protocol import commands
 from skyward_nb.protocol.commands import Parcel, SourceFile
 from skyward_nb.protocol.events import Phase
 from skyward_nb.protocol.message_parts import Packed
-from skyward_nb.store.blobs import CorruptValue
+from skyward_nb.providers.folders import store_root
+from skyward_nb.store.blobs import CorruptValue, memory_room
 from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.ranks import count_ranks
@@ -27,6 +29,8 @@ from skyward_nb.words.ranks import count_ranks
 _PATH = "sys.path"
 WARN_FROM = 256_000_000
 """Bytes that may take a moment to move, so that it is told."""
+_ROOM_LASTS = 1.0
+"""Seconds for which the room in memory is taken to be as it was."""
 
 
 class Sending:
@@ -37,6 +41,7 @@ class Sending:
         self._closing = closing
         self._driver = driver
         self._path: RankVersions[tuple[str, ...]] = RankVersions()
+        self._room, self._room_seen = 0, float("-inf")
 
     def forget(self) -> None:
         """Ranks begin anew, and have nothing."""
@@ -69,7 +74,12 @@ class Sending:
         return plan, parcels
 
     def command(
-        self, request: RunRequest, plan: Plan, parcels: tuple[Parcel, ...], call: Packed | None
+        self,
+        request: RunRequest,
+        plan: Plan,
+        parcels: tuple[Parcel, ...],
+        call: Packed | None,
+        limit: int,
     ) -> commands.Run:
         """What machines are told of a run, which is the next one."""
         cell, ledger, state = request.cell, self._context.ledger, self._context.state
@@ -99,7 +109,7 @@ class Sending:
             sources=sources,
             value_from=request.value_from,
             pull=request.pull,
-            limit=request.limit,
+            limit=limit,
             lists_names=request.lists_names,
             card=request.card,
             parcels_from=ledger.parcels_from,
@@ -115,6 +125,18 @@ class Sending:
             return ()
         self._path.note({_PATH: path}, ranks)
         return path
+
+    def result_limit(self, ranks: int) -> int:
+        """Bytes that a value of one of so many ranks may have to come back, unless a run says otherwise.
+
+        Over a network 256 MB; on one machine what its memory surely holds of every rank.
+        """
+        if not self._context.provider.shares_files:
+            return WARN_FROM
+        now = time.monotonic()
+        if now - self._room_seen > _ROOM_LASTS:
+            self._room_seen, self._room = now, memory_room(store_root())
+        return max(WARN_FROM, self._room // (2 * ranks))
 
     # ── calls ───────────────────────────────────────────────────────────────────────────
 

@@ -1,6 +1,6 @@
 """How many items of a map go into one batch."""
 
-from skyward_nb.functions.runner import _Sizes
+from skyward_nb.functions.mapping import BatchSizes
 
 
 def taken(sizes, items, seconds=None):
@@ -15,20 +15,20 @@ def taken(sizes, items, seconds=None):
 
 
 def test_one_item_until_it_is_known_how_long_it_takes():
-    assert taken(_Sizes(3, 4), 3) == [1, 1, 1]
+    assert taken(BatchSizes(3, 4), 3) == [1, 1, 1]
 
 
 def test_quick_items_are_shared_out_once():
-    assert taken(_Sizes(1000, 4, 1e-7), 1000) == [250] * 4
-    assert taken(_Sizes(10, 4, 1e-7), 10) == [3, 3, 3, 1]
+    assert taken(BatchSizes(1000, 4, 1e-7), 1000) == [250] * 4
+    assert taken(BatchSizes(10, 4, 1e-7), 10) == [3, 3, 3, 1]
 
 
 def test_slow_items_go_one_by_one():
-    assert taken(_Sizes(8, 4), 8, seconds=1.0) == [1] * 8
+    assert taken(BatchSizes(8, 4), 8, seconds=1.0) == [1] * 8
 
 
 def test_batches_get_smaller_and_are_never_for_next_to_nothing():
-    batches = taken(_Sizes(10_000, 4, 1e-4), 10_000, seconds=1e-4)
+    batches = taken(BatchSizes(10_000, 4, 1e-4), 10_000, seconds=1e-4)
     assert sum(batches) == 10_000
     assert batches == sorted(batches, reverse=True)
     assert max(batches) <= 1000, "a tenth of a second"
@@ -36,7 +36,7 @@ def test_batches_get_smaller_and_are_never_for_next_to_nothing():
 
 
 def test_what_was_known_of_a_function_is_corrected():
-    sizes = _Sizes(1000, 4, 1e-6)
+    sizes = BatchSizes(1000, 4, 1e-6)
     assert sizes.next(0) == 250
     sizes.took(1.0)
     assert sizes.next(250) == 1
