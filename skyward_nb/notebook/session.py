@@ -19,9 +19,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from skyward_nb.cell.source import Cell
 from skyward_nb.functions.notebook_names import NotebookNames
-from skyward_nb.names.ledger import Ledger
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells
+from skyward_nb.notebook.dry_runs import dry_run
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.notebook.run_handle import RunHandle
 from skyward_nb.options.cell_options import CellOptions
@@ -32,11 +32,10 @@ from skyward_nb.options.framework_choice import choose as choose_frameworks
 from skyward_nb.options.option_table import ParsedOptions
 from skyward_nb.options.specs import check_choice, check_fits, check_profile, spec_of
 from skyward_nb.pickling.home_namespace import set_home
-from skyward_nb.pool.outcome import RunLeft, RunOutcome, RunRequest, plan_of
+from skyward_nb.pool.outcome import RunLeft, RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import RunBegan
 from skyward_nb.protocol.message_parts import RunCard
-from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.execution import Execution, concluding, execute
 from skyward_nb.reports.found_pools import choose, notebook_of
 from skyward_nb.reports.rank_failures import show
@@ -46,7 +45,7 @@ from skyward_nb.reports.source_lines import is_own
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.view.run_view import MOST_TEXT
-from skyward_nb.words.errors import OptionError, PoolError, SkyError, spell_size
+from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
 from skyward_nb.words.ranks import parse_ranks, shown_ranks
@@ -186,7 +185,7 @@ class Session:
             check_profile(spec, options.profile)
             request = self._request(cell, options, spec)
             if options.dry_run:
-                self._dry_run(request, pool, spec, display)
+                dry_run(request, pool, spec, display, self.cells.source_of)
                 return None
             _show_only(display, options, spec.world_size)
             if pool is None:
@@ -371,32 +370,6 @@ class Session:
                 return ending.conclude(options, writes)
         finally:
             self.pools.pictures(pool).renew()
-
-    def _dry_run(
-        self, request: RunRequest, pool: Pool | None, spec: PoolSpec, display: RunDisplay
-    ) -> None:
-        """Show what a run would send; nothing is started, sent or marked as sent."""
-        has_names = pool is not None and pool.is_ready
-        new = Ledger(spec.world_size, self.cells.source_of, spec.image.includes)
-        ledger = pool.ledger if pool and has_names else new
-        plan = plan_of(request, ledger)
-        going = [row for row in plan.rows if row.status == "sent"]
-        names = f"{len(going)} name{'s' * (len(going) != 1)} ({spell_size(plan.sent_bytes)})"
-        to = spell_result(request.ranks, spec.world_size)
-        words = f"Dry run: {names} would be sent to {to}; nothing was sent or run"
-        notes = list(plan.notes)
-        if plan.absent:
-            notes.append(f"neither the notebook nor the ranks have: {', '.join(plan.absent)}")
-        if pool is not None and not has_names:
-            notes.insert(0, "ranks are gone: all would be started anew first")
-        if pool is None:
-            notes[:0] = [f"a pool would be started first: {spec}", *dry_lines(spec)]
-        if request.cell is not None and request.cell.names.blind:
-            blind = ", ".join(request.cell.names.blind)
-            notes.append(f"not followed, so names that only this reads would be missing: {blind}")
-        notes += [f"project module {file.name} would travel as source" for file in plan.modules]
-        display.show_plan(plan)
-        display.end("finished", words, notes=tuple(notes), is_dry=True)
 
     def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)
