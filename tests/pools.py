@@ -44,6 +44,11 @@ def values(pool, body, namespace=None):
     return [unpack(end.value, pool.store) for _, end in sorted(outcome.done.items())]
 
 
+def follow(pool, watch):
+    """How the run ends that went on when this pool was attached."""
+    return pool.runs.finish(pool.runs.follow(pool.runs.unseen), watch)
+
+
 def start(**options):
     """A pool of two ranks unless it is said otherwise; who is slow to obey is not killed for it."""
     spec = PoolSpec(**{"nodes": 2, "grace": 20.0, **options})

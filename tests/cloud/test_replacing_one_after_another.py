@@ -19,7 +19,7 @@ from cloud.replaced import (
     taken_back,
     when_begun,
 )
-from pools import request, values
+from pools import follow, request, values
 from waiting import until
 
 from skyward_nb.pool import registry
@@ -156,7 +156,7 @@ def test_who_attaches_to_a_run_that_lost_a_machine_sees_how_it_ends(cloud, kept,
     (old,) = left_alone(cloud, pool, 1)
     kept.pool = again = attached(pool)
     assert again.runs.unseen.ranks == (0, 1)
-    outcome = again.runs.follow(lambda _: None)
+    outcome = follow(again, lambda _: None)
     assert outcome.lost[1].how.startswith(f"ended with {old} (EC2 says")
     assert outcome.done[0].interrupted
     places = [(0, 2, before + 1), (1, 2, before + 1)]

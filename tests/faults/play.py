@@ -17,7 +17,7 @@ from faults.hands import FROZEN_FOR, SOON, Hands, Left, agent_of, children, forg
 from faults.matrix import Case, End, Fault, Moment
 from faults.scenes import AFTER, CHECK, KEPT, Script
 from faults.stand import Stand
-from pools import found, request, values
+from pools import follow, found, request, values
 
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool.outcome import RunOutcome
@@ -191,7 +191,7 @@ def _left(case: Case, stand: Stand, script: Script, doer: Hands) -> Result:
         if isinstance(event, Output) and event.stream == "stdout":
             said[event.rank] = said.get(event.rank, "") + event.text
 
-    outcome = other.runs.follow(hear)
+    outcome = follow(other, hear)
     _is_whole(said, outcome, other, case)
     assert not outcome.lost
     assert sorted(said) == list(other.ranks)

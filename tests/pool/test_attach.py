@@ -10,7 +10,7 @@ import time
 
 import psutil
 import pytest
-from pools import found, request, start, values
+from pools import follow, found, request, start, values
 from waiting import until
 
 from skyward_nb.pickling.payload import unpack
@@ -47,7 +47,7 @@ def test_another_client_goes_on_with_a_run_from_its_beginning(make):
     second = found(first)
     second.attach(lambda _: None)
     heard = []
-    outcome = second.runs.follow(heard.append)
+    outcome = follow(second, heard.append)
     assert [unpack(end.value, second.store) for end in outcome.done.values()] == ["end", "end"]
     assert texts(heard) == {0: COUNTED, 1: COUNTED}
     assert values(second, "i") == [199, 199]
@@ -63,7 +63,7 @@ def test_all_of_a_flood_that_nobody_read_is_told(make):
     second = found(first)
     second.attach(lambda _: None)
     heard = []
-    second.runs.follow(heard.append)
+    follow(second, heard.append)
     said = "".join(f"{'x' * 99}\n" * 999 + f"{i}\n" for i in range(120))
     assert texts(heard) == {0: said, 1: said}
     second.close()
@@ -78,13 +78,13 @@ def test_a_run_that_ended_meanwhile_is_told_whole_until_it_is_seen(make):
         later = found(first)
         later.attach(lambda _: None)
         heard = []
-        outcome = later.runs.follow(heard.append)
+        outcome = follow(later, heard.append)
         assert len(outcome.done) == 2
         assert texts(heard) == {0: COUNTED, 1: COUNTED}
         later.leave()
     last = found(first)
     last.attach(lambda _: None)
-    last.runs.follow(lambda _: None)
+    follow(last, lambda _: None)
     last.seen()
     assert values(last, "2") == [2, 2]
     last.seen()
@@ -105,7 +105,7 @@ def test_a_run_whose_ranks_were_begun_anew_since_comes_to_its_end_for_another_cl
     assert (second.runs.unseen.generation, second.generation) == (1, 2)
     ended = []
     thread = threading.Thread(
-        target=lambda: ended.append(second.runs.follow(lambda _: None)), daemon=True
+        target=lambda: ended.append(follow(second, lambda _: None)), daemon=True
     )
     thread.start()
     thread.join(20)
@@ -122,7 +122,7 @@ def test_a_run_that_ended_in_time_is_not_late_for_who_comes_late(make):
     time.sleep(0.5)
     second = found(first)
     second.attach(lambda _: None)
-    outcome = second.runs.follow(lambda _: None)
+    outcome = follow(second, lambda _: None)
     assert (outcome.timed_out, len(outcome.done)) == (False, 2)
     second.close()
 
@@ -145,7 +145,7 @@ def test_who_was_cut_off_and_had_its_place_taken_does_not_say_again_what_it_said
     time.sleep(0.2)
     second = found(first)
     second.attach(lambda _: None)
-    second.runs.follow(lambda _: None)
+    follow(second, lambda _: None)
     second.leave()
     with pytest.raises(PoolError, match=r"was taken over by the kernel .*sky attach"):
         first.finish(going, lambda _: None)

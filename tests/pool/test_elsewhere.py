@@ -10,7 +10,7 @@ import threading
 
 import psutil
 import pytest
-from pools import found, request, values
+from pools import follow, found, request, values
 from waiting import until
 
 from skyward_nb.pickling.payload import unpack
@@ -296,7 +296,7 @@ def test_a_result_that_cannot_be_brought_is_there_for_whoever_attaches(fake):
     assert first.closed
     second = found(first)
     second.attach(lambda _: None)
-    outcome = second.runs.follow(lambda _: None)
+    outcome = follow(second, lambda _: None)
     second.sending.bring({rank: end.value for rank, end in outcome.done.items()}, lambda _: None)
     for rank, end in outcome.done.items():
         assert len(unpack(end.value, second.store)) == 3_000_000 + rank
@@ -336,7 +336,7 @@ def test_another_client_goes_on_with_a_run(fake):
     second = found(first)
     second.attach(lambda _: None)
     heard = []
-    outcome = second.runs.follow(heard.append)
+    outcome = follow(second, heard.append)
     assert [unpack(end.value, second.store) for _, end in sorted(outcome.done.items())] == [0, 1, 2]
     assert said(heard) == dict.fromkeys(range(3), "".join(f"{i}\n" for i in range(100)))
     assert values(second, "i") == [99] * 3
@@ -361,7 +361,7 @@ def test_a_run_that_some_machines_never_heard_of_ends(fake, monkeypatch):
     first.leave()
     second = found(first)
     second.attach(lambda _: None)
-    outcome = second.runs.follow(lambda _: None)
+    outcome = follow(second, lambda _: None)
     assert "never began" in outcome.lost[2].how
     assert values(second, "1") == [1, 1, 1]
     second.close()

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from pools import found, request, values
+from pools import follow, found, request, values
 from waiting import until
 
 from skyward_nb.pool.pool import Pool
@@ -238,7 +238,7 @@ def test_a_run_whose_ranks_were_begun_anew_before_a_machine_went_comes_to_its_en
     there[1].take_back()
     again.attach(lambda _: None)
     assert (again.runs.unseen.generation, again.generation) == (generation, generation + 1)
-    outcome = again.runs.follow(lambda _: None)
+    outcome = follow(again, lambda _: None)
     assert outcome.lost[1].how == f"ended with {was[1]} (it was taken back)"
     assert values(again, "2") == [2, 2]
     again.close()

@@ -11,7 +11,7 @@ from functools import partial
 
 import psutil
 import pytest
-from pools import found, request, values
+from pools import follow, found, request, values
 from providers.ssh_hosts import kept_of, names, parts
 from sshds import lacks
 
@@ -181,7 +181,7 @@ def test_a_pool_whose_host_cannot_be_reached_is_not_gone_and_its_runs_go_on_with
     other = found(again)
     events = []
     other.attach(events.append)
-    outcome = other.runs.follow(events.append)
+    outcome = follow(other, events.append)
     assert unpack(outcome.done[0].value, other.store) == "end"
     text = "".join(e.text for e in events if isinstance(e, Output))
     assert text.split() == [str(i) for i in range(10)]
