@@ -392,5 +392,5 @@ _STATEMENTS: dict[type, _Handler] = {
     **dict.fromkeys((ast.Try, ast.TryStar), StatementVisitor._try),
     **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), StatementVisitor._function),
 }
-if hasattr(ast, "TypeAlias"):  # a statement since Python 3.12
-    _STATEMENTS[ast.TypeAlias] = StatementVisitor._type_alias
+if (_type_alias := getattr(ast, "TypeAlias", None)) is not None:  # since Python 3.12
+    _STATEMENTS[_type_alias] = StatementVisitor._type_alias
