@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from skyward_nb.options.option_table import BY_NAME, OPTIONS, ParsedOptions, parse_words
+from skyward_nb.options.option_line import ParsedOptions, parse_words
+from skyward_nb.options.option_table import BY_NAME, OPTIONS, TAKES
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.units import near_words
 
@@ -36,7 +37,7 @@ COMMANDS = {
     "logs": Command(
         "[RUN]",
         "what ranks printed in a run; node=: of machines; runs: a list",
-        ("run", "rank", "node", "lines", "save", "pool"),
+        TAKES["logs"],
         most_words=1,
     ),
     "down": Command(
@@ -83,7 +84,7 @@ def read(command: str, words: list[str]) -> ParsedOptions:
             error.option,
             f"there is no option {error.option!r}{known or f'; skyward-nb {command} --help lists them'}",
         ) from None
-    for option in (*asked.pool, *asked.cell):
+    for option in asked.stated:
         if option not in row.takes:
             raise OptionError(
                 option,

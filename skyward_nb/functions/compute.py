@@ -28,6 +28,7 @@ from skyward_nb.options.arguments import (
     AcceleratorLike,
     Local,
     MeshLike,
+    PoolArguments,
     TimeLike,
     spec_for,
 )
@@ -88,33 +89,32 @@ class Compute(RankSet):
         simulate: bool | None = None,
         quiet: bool = False,
     ) -> None:
-        stated = {
-            "provider": provider,
-            "nodes": nodes,
-            "accelerator": accelerator,
-            "image": image,
-            "options": options,
-            "ranks_per_node": ranks_per_node,
-            "mesh": mesh,
-            "python": python,
-            "pip": pip,
-            "apt": apt,
-            "env": env,
-            "cpus": cpus,
-            "memory": memory,
-            "spot": spot,
-            "on_preempt": on_preempt,
-            "ttl": ttl,
-            "idle": idle,
-            "grace": grace,
-            "max_cost": max_cost,
-            "confirm_above": confirm_above,
-            "yes": yes,
-            "name": name,
-            "simulate": simulate,
-        }
-        given = {option: value for option, value in stated.items() if value is not None}
-        self._spec = spec_for(given, plugins, f"compute-{next(_numbers)}")
+        arguments = PoolArguments(
+            provider=provider,
+            nodes=nodes,
+            accelerator=accelerator,
+            image=image,
+            options=options,
+            ranks_per_node=ranks_per_node,
+            mesh=mesh,
+            python=python,
+            pip=pip,
+            apt=apt,
+            env=env,
+            cpus=cpus,
+            memory=memory,
+            spot=spot,
+            on_preempt=on_preempt,
+            ttl=ttl,
+            idle=idle,
+            grace=grace,
+            max_cost=max_cost,
+            confirm_above=confirm_above,
+            yes=yes,
+            name=name,
+            simulate=simulate,
+        )
+        self._spec = spec_for(arguments, plugins, f"compute-{next(_numbers)}")
         self.name: str = self._spec.name
         self._stage = CallDisplay(quiet=quiet)
         self._runner: Runner | None = None

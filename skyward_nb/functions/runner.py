@@ -21,7 +21,7 @@ from skyward_nb.functions.function_marks import Marks, marks_of, shown
 from skyward_nb.functions.notebook_names import namespace_of
 from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock, SlotsClosed
 from skyward_nb.functions.rank_streams import Feeds, RankStream, StreamRun
-from skyward_nb.options.plugin_fields import missing
+from skyward_nb.options.plugin_options import missing
 from skyward_nb.options.specs import readied_for
 from skyward_nb.pickling.definitions import is_definition
 from skyward_nb.pickling.payload import Bundle, pack

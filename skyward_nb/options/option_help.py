@@ -1,4 +1,4 @@
-"""Help and completion, generated from the table of options."""
+"""The help of the magics and the completions of their lines, from the table of options. Pure."""
 
 from __future__ import annotations
 
