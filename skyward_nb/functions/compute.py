@@ -28,7 +28,6 @@ from skyward_nb.options.arguments import (
     AcceleratorLike,
     Local,
     MeshLike,
-    PoolArguments,
     TimeLike,
     spec_for,
 )
@@ -89,7 +88,9 @@ class Compute(RankSet):
         simulate: bool | None = None,
         quiet: bool = False,
     ) -> None:
-        arguments = PoolArguments(
+        self._spec = spec_for(
+            f"compute-{next(_numbers)}",
+            plugins,
             provider=provider,
             nodes=nodes,
             accelerator=accelerator,
@@ -111,10 +112,9 @@ class Compute(RankSet):
             max_cost=max_cost,
             confirm_above=confirm_above,
             yes=yes,
-            name=name,
             simulate=simulate,
+            name=name,
         )
-        self._spec = spec_for(arguments, plugins, f"compute-{next(_numbers)}")
         self.name: str = self._spec.name
         self._stage = CallDisplay(quiet=quiet)
         self._runner: Runner | None = None

@@ -13,14 +13,8 @@ from skyward_nb.notebook.session import Session
 from skyward_nb.options.log_options import LogOptions
 from skyward_nb.options.option_help import CHECKS
 from skyward_nb.options.option_line import parse_verb
+from skyward_nb.reports import node_logs
 from skyward_nb.reports.hang_check import standing, standing_lines, subjects
-from skyward_nb.reports.node_logs import (
-    logs_elsewhere,
-    node_logs,
-    print_nodes,
-    save_nodes,
-    which_pool,
-)
 from skyward_nb.reports.pool_check import survey, survey_lines
 from skyward_nb.reports.run_logs import print_log, save_log, spell_run
 from skyward_nb.reports.status import balance, cost_row, cost_words, own_row, row_lines, row_of
@@ -106,18 +100,18 @@ def _node_logs(session: Session, options: LogOptions, name: str | None) -> None:
         raise OptionError(
             "node", "node=: this notebook has had no pool; pool= names one of another"
         )
-    pool_id = own[-1] if own else which_pool(name)
+    pool_id = own[-1] if own else node_logs.which_pool(name)
     pool = session.pools.with_id(pool_id)
-    fetch = functools.partial(logs_elsewhere, pool_id)
+    fetch = functools.partial(node_logs.logs_elsewhere, pool_id)
     if pool is not None:
         fetch = functools.partial(agent_logs, pool.context.generations.machines)
-    found = node_logs(pool_id, options.node, fetch)
+    found = node_logs.node_logs(pool_id, options.node, fetch)
     if options.save:
-        print(save_nodes(found, Path(options.save)))
+        print(node_logs.save_nodes(found, Path(options.save)))
         return
     if found.words and name != pool_id:
         print(found.heading(time.time()))
-    print_nodes(found, options.lines)
+    node_logs.print_nodes(found, options.lines)
 
 
 def check(session: Session, line: str) -> None:

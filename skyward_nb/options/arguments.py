@@ -79,51 +79,24 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     name = "aws"
 
 
-class PoolArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `sky.Compute` that shape its pool, unread; None where one is not given."""
-
-    provider: Local | SSH | AWS | str | None = None
-    nodes: int | None = None
-    accelerator: AcceleratorLike | None = None
-    image: Image | None = None
-    options: Options | None = None
-    ranks_per_node: int | Literal["auto"] | None = None
-    mesh: MeshLike | None = None
-    python: str | None = None
-    pip: str | Sequence[str] | None = None
-    apt: str | Sequence[str] | None = None
-    env: Mapping[str, str] | None = None
-    cpus: float | str | None = None
-    memory: float | str | None = None
-    spot: Literal["auto", "yes", "no"] | bool | None = None
-    on_preempt: Literal["tell", "replace"] | None = None
-    ttl: TimeLike | None = None
-    idle: TimeLike | None = None
-    grace: TimeLike | None = None
-    max_cost: float | None = None
-    confirm_above: float | None = None
-    yes: bool | None = None
-    name: str | None = None
-    simulate: bool | None = None
-
-
 def spec_for(
-    given: PoolArguments, plugins: Iterable[PluginChoice | Callable[[], PluginChoice]], name: str
+    default_name: str,
+    plugins: Iterable[PluginChoice | Callable[[], PluginChoice]] = (),
+    /,
+    **arguments: Any,
 ) -> PoolSpec:
-    """The pool that these arguments ask for, completed by defaults; raises `OptionError`.
+    """The pool that arguments of `sky.Compute` ask for, completed by defaults; raises `OptionError`.
 
-    `name` is that of a pool without one. Defaults are those of files and of `SKYWARD_*`.
+    An argument that is None is not given. Defaults are those of files and of `SKYWARD_*`.
     """
-    asked = options_of(plugins, given.accelerator)
-    for argument in given.__struct_fields__:
-        value = getattr(given, argument)
-        if value is not None and argument != "accelerator":
-            asked = _with_argument(asked, argument, value)
+    asked = options_of(plugins, arguments.pop("accelerator", None))
+    for argument, value in arguments.items():
+        asked = asked if value is None else _with_argument(asked, argument, value)
     known = [each for each in defaults(Path.cwd(), os.environ, {}) if each.option != "pool"]
     whole = with_defaults(ParsedOptions(pool=asked), known).pool
     if whole.framework == AUTO:
         whole = whole.without(["framework"])  # plugins and integrations name them
-    return spec_of(PoolSpec(), whole.changed(pool=whole.pool or name))
+    return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))
 
 
 def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
@@ -236,16 +209,8 @@ def _as_text(option: str, value: Any) -> str:
 
 
 _NUMBERS = {
-    "nodes",
-    "ranks_per_node",
-    "ttl",
-    "idle",
-    "grace",
-    "cpus",
-    "memory",
-    "max_cost",
-    "confirm_above",
-}
+    "nodes", "ranks_per_node", "ttl", "idle", "grace", "cpus", "memory", "max_cost", "confirm_above",
+}  # fmt: skip
 """Arguments that are numbers, or their texts."""
 
 

@@ -9,6 +9,9 @@ from typing import Any
 from skyward_nb.protocol.message_parts import RunCard
 
 _FIELDS = {"as": "target"}
+_OF_CARD = (
+    "out", "pull", "gather", "stdout", "stderr", "limit", "timeout", "on_error", "profile",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,30 +55,9 @@ class CellOptions:
     @classmethod
     def of_card(cls, card: RunCard) -> CellOptions:
         """As the client stated them that began the run."""
-        return cls(
-            out=card.out,
-            pull=card.pull,
-            gather=card.gather,
-            stdout=card.stdout,
-            stderr=card.stderr,
-            limit=card.limit,
-            timeout=card.timeout,
-            on_error=card.on_error,
-            profile=card.profile,
-        )
+        return cls(**{name: getattr(card, name) for name in _OF_CARD})
 
     def card(self) -> RunCard:
         """What another client needs of them; fields about the cell are empty."""
-        return RunCard(
-            out=self.out,
-            pull=self.pull,
-            gather=self.gather,
-            stdout=self.stdout,
-            stderr=self.stderr,
-            most_text=self.text,
-            limit=self.limit,
-            detached=self.detach,
-            timeout=self.timeout,
-            on_error=self.on_error,
-            profile=self.profile,
-        )
+        shared = {name: getattr(self, name) for name in _OF_CARD}
+        return RunCard(**shared, most_text=self.text, detached=self.detach)

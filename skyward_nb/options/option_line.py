@@ -15,7 +15,7 @@ import msgspec
 
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.log_options import LogOptions
-from skyward_nb.options.option_table import BY_NAME, TAKES, Scope, unknown_option
+from skyward_nb.options.option_table import BY_NAME, TAKES, Option, Scope, unknown_option
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 
@@ -83,14 +83,10 @@ def parse_words(
     found: dict[str, Any] = {}
     rest: list[str] = []
     for token, key, text in _pairs(tokens):
-        option = BY_NAME.get(key)
         if len(rest) < words and is_word(token):
             rest.append(token)  # a variable may have the name of an option
             continue
-        if option is None or option.scope not in scopes:
-            raise OptionError(key, unknown_option(key, scopes))
-        if text is None:
-            raise OptionError(key, f"{key} needs a value: {key}={option.form}")
+        option, text = _known(key, text, scopes)
         if not text:
             raise OptionError(key, f"{key}= has no value: {option.form}")
         if key in found:
@@ -106,14 +102,9 @@ def parse_settings(line: str) -> dict[str, str]:
     """
     settings: dict[str, str] = {}
     for _, key, text in _pairs(_split(line)):
-        option = BY_NAME.get(key)
-        if option is None or option.scope == "verb":
-            raise OptionError(key, unknown_option(key, ("pool", "cell")))
-        if text is None:
-            raise OptionError(key, f"{key} needs a value: {key}={option.form}")
+        option, settings[key] = _known(key, text, ("pool", "cell"))
         if text:
             option.value(text)
-        settings[key] = text
     return settings
 
 
@@ -141,6 +132,16 @@ def _split(line: str) -> list[str]:
         return shlex.split(line, comments=False)
     except ValueError as error:
         raise OptionError(line, f"the option line cannot be read: {error}") from None
+
+
+def _known(key: str, text: str | None, scopes: tuple[Scope, ...]) -> tuple[Option, str]:
+    """(option, text) of a key; raises `OptionError` where either is missing."""
+    option = BY_NAME.get(key)
+    if option is None or option.scope not in scopes:
+        raise OptionError(key, unknown_option(key, scopes))
+    if text is None:
+        raise OptionError(key, f"{key} needs a value: {key}={option.form}")
+    return option, text
 
 
 def _key_of(token: str) -> tuple[str, str, str]:

@@ -19,7 +19,7 @@ Reader = Callable[[str, str], Any]
 _BETWEEN = re.compile(r"\s+|,(?=[A-Za-z])(?![^\[]*\])")
 
 
-def read_text(_option: str, text: str) -> str:
+def plain(_option: str, text: str) -> str:
     """The text itself."""
     return text
 
@@ -29,7 +29,7 @@ def alone(parse: Callable[[str], Any]) -> Reader:
     return lambda _option, text: parse(text)
 
 
-def read_flag(option: str, text: str) -> bool:
+def flag(option: str, text: str) -> bool:
     """`yes` or `no`."""
     if text.lower() in ("yes", "true", "1"):
         return True
@@ -38,7 +38,7 @@ def read_flag(option: str, text: str) -> bool:
     raise OptionError(option, f"{option} is a flag: write it alone, or =no")
 
 
-def read_choice(choices: Sequence[str]) -> Reader:
+def choice(choices: Sequence[str]) -> Reader:
     """A reader of one of these words."""
 
     def read(option: str, text: str) -> str:
@@ -52,19 +52,19 @@ def read_choice(choices: Sequence[str]) -> Reader:
     return read
 
 
-def read_count(option: str, text: str) -> int:
+def count(option: str, text: str) -> int:
     """A whole number of 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise OptionError(option, f"{option}={text}: give a whole number of 1 or more")
     return int(text)
 
 
-def read_slots(option: str, text: str) -> int | None:
+def slots(option: str, text: str) -> int | None:
     """A count, or None for `auto`."""
-    return None if text == "auto" else read_count(option, text)
+    return None if text == "auto" else count(option, text)
 
 
-def read_dollars(option: str, text: str) -> float:
+def dollars(option: str, text: str) -> float:
     """A sum such as `5` or `$5`."""
     found = re.fullmatch(r"\$?(\d+(?:\.\d+)?)", text)
     if found is None:
@@ -72,7 +72,7 @@ def read_dollars(option: str, text: str) -> float:
     return float(found[1])
 
 
-def read_variables(option: str, text: str) -> tuple[str, ...]:
+def variables(option: str, text: str) -> tuple[str, ...]:
     """Names of variables, with commas between them."""
     names = _parts(text)
     wrong = [name for name in names if not name.isidentifier() or keyword.iskeyword(name)]
@@ -82,20 +82,20 @@ def read_variables(option: str, text: str) -> tuple[str, ...]:
     return names
 
 
-def read_variable(option: str, text: str) -> str:
+def variable(option: str, text: str) -> str:
     """The name of one variable."""
-    names = read_variables(option, text)
+    names = variables(option, text)
     if len(names) != 1:
         raise OptionError(option, f"{option}={text}: give one name")
     return names[0]
 
 
-def read_push(option: str, text: str) -> tuple[str, ...] | None:
+def push(option: str, text: str) -> tuple[str, ...] | None:
     """Names of variables, none for `none`; None for `auto`."""
-    return None if text == "auto" else () if text == "none" else read_variables(option, text)
+    return None if text == "auto" else () if text == "none" else variables(option, text)
 
 
-def read_frameworks(_option: str, text: str) -> tuple[str, ...]:
+def frameworks(_option: str, text: str) -> tuple[str, ...]:
     """Words of `frameworks.WORDS`, or `AUTO`."""
     try:
         return parse_frameworks(text)
@@ -104,7 +104,7 @@ def read_frameworks(_option: str, text: str) -> tuple[str, ...]:
         raise OptionError(error.option, f"{error.message}{near}") from None
 
 
-def read_env(option: str, text: str) -> dict[str, str]:
+def env(option: str, text: str) -> dict[str, str]:
     """`NAME=VALUE`, several with commas between them."""
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and equals for name, equals, _ in pairs):
@@ -113,12 +113,12 @@ def read_env(option: str, text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def read_packages(_option: str, text: str) -> tuple[str, ...]:
+def packages(_option: str, text: str) -> tuple[str, ...]:
     """Requirements, with spaces or commas between them: a comma in `numpy>=2,<3` is its own."""
     return tuple(part.strip(",") for part in _BETWEEN.split(text.strip()))
 
 
-def read_hosts(_option: str, text: str) -> tuple[str, ...]:
+def hosts(_option: str, text: str) -> tuple[str, ...]:
     """Hosts as they are written; a hostfile is read when a pool is made."""
     names = _parts(text)
     for name in names:
@@ -127,14 +127,14 @@ def read_hosts(_option: str, text: str) -> tuple[str, ...]:
     return names
 
 
-def read_user(option: str, text: str) -> str:
+def user(option: str, text: str) -> str:
     """The name of a user of a host."""
     if not re.fullmatch(r"[^\s@:/\-][^\s@:/]*", text):
         raise OptionError(option, f"{option}={text}: {text!r} is no name of a user")
     return text
 
 
-def read_pool_name(option: str, text: str) -> str:
+def pool_name(option: str, text: str) -> str:
     """The name of a pool, or its id."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}(-[0-9a-f]{6})?", text):
         raise OptionError(option, f"{option}={text}: use letters, digits, '-', '_' and '.'")

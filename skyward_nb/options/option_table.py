@@ -9,27 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from skyward_nb.options.option_readers import (
-    Reader,
-    alone,
-    aws_name,
-    aws_names,
-    read_choice,
-    read_count,
-    read_dollars,
-    read_env,
-    read_flag,
-    read_frameworks,
-    read_hosts,
-    read_packages,
-    read_pool_name,
-    read_push,
-    read_slots,
-    read_text,
-    read_user,
-    read_variable,
-    read_variables,
-)
+from skyward_nb.options import option_readers as readers
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.catalogue import KINDS
 from skyward_nb.words.frameworks import AUTO, WORDS
@@ -51,7 +31,7 @@ class Option:
     name: str
     form: str
     help: str
-    read: Reader = read_text
+    read: readers.Reader = readers.plain
     choices: tuple[str, ...] = ()
 
     @property
@@ -65,37 +45,37 @@ class Option:
 
 
 def _flag(scope: Scope, name: str, help_: str) -> Option:
-    return Option(scope, name, "", help_, read_flag)
+    return Option(scope, name, "", help_, readers.flag)
 
 
 def _choice(scope: Scope, name: str, form: str, help_: str) -> Option:
     choices = tuple(form.split("|"))
-    return Option(scope, name, form, help_, read_choice(choices), choices)
+    return Option(scope, name, form, help_, readers.choice(choices), choices)
 
 
 _pool, _cell, _verb = partial(Option, "pool"), partial(Option, "cell"), partial(Option, "verb")
 _MODELS = (*(kind.name for kind in KINDS), "none")
 _PROFILES = (*dict.fromkeys(profile for model in MODELS for profile in model.profiles), "none")
-_REGIONS = aws_names(r"[a-z]{2,3}(-[a-z]+)+-\d", "us-east-1")
-_ZONES = aws_names(r"[a-z]{2,3}(-[a-z0-9]+)+-\d[a-z]", "us-east-1a")
-_TYPE = aws_name(r"[a-z][a-z0-9\-]*\.[a-z0-9\-]+", "g6.xlarge")
-_AMI = aws_name(r"ami-[0-9a-f]{8,17}", "ami-0123456789abcdef0")
-_SUBNET = aws_name(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")
-_GROUP = aws_name(r"sg-[0-9a-f]{8,17}", "sg-0123456789abcdef0")
+_REGIONS = readers.aws_names(r"[a-z]{2,3}(-[a-z]+)+-\d", "us-east-1")
+_ZONES = readers.aws_names(r"[a-z]{2,3}(-[a-z0-9]+)+-\d[a-z]", "us-east-1a")
+_TYPE = readers.aws_name(r"[a-z][a-z0-9\-]*\.[a-z0-9\-]+", "g6.xlarge")
+_AMI = readers.aws_name(r"ami-[0-9a-f]{8,17}", "ami-0123456789abcdef0")
+_SUBNET = readers.aws_name(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")
+_GROUP = readers.aws_name(r"sg-[0-9a-f]{8,17}", "sg-0123456789abcdef0")
 
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
-    _pool("nodes", "N", "number of nodes (1)", read_count),
-    _pool("ranks_per_node", "auto|N", "ranks on each node (auto: one per accelerator, or 1)", read_slots),
+    _pool("nodes", "N", "number of nodes (1)", readers.count),
+    _pool("ranks_per_node", "auto|N", "ranks on each node (auto: one per accelerator, or 1)", readers.slots),
     _pool("accelerator", "A100|A100:8|none", "accelerators of each node (none)",
-          alone(parse_accelerator), _MODELS),
+          readers.alone(parse_accelerator), _MODELS),
     _pool("mig", "3g.40gb", "MIG profile: a rank for each slice of an accelerator (none)",
-          alone(parse_mig), _PROFILES),
+          readers.alone(parse_mig), _PROFILES),
     _flag("pool", "partition", "cut idle GPUs into these slices while the pool lives"),
     _flag("pool", "simulate", "the same ranks on CPU, where the accelerator is missing"),
     _choice("pool", "provider", "local|ssh|aws", "where nodes come from (ssh with hosts=, else local)"),
-    _pool("hosts", "a,me@b:22|@file", "hosts to log in to by SSH: the nodes", read_hosts),
-    _pool("user", "NAME", "user to log in as (OpenSSH's config)", read_user),
+    _pool("hosts", "a,me@b:22|@file", "hosts to log in to by SSH: the nodes", readers.hosts),
+    _pool("user", "NAME", "user to log in as (OpenSSH's config)", readers.user),
     _pool("port", "22", "port of the hosts' sshd (OpenSSH's config)", read_port),
     _pool("key", "FILE", "private key for the hosts (OpenSSH's keys)"),
     _pool("config", "FILE", "OpenSSH config to read instead of ~/.ssh/config"),
@@ -107,34 +87,34 @@ OPTIONS: tuple[Option, ...] = (
     _pool("instance_type", "g6.xlarge", "type of machines (the cheapest that fits)", _TYPE),
     _choice("pool", "spot", "no|yes|auto", "cheaper machines, which AWS may reclaim; auto: if any (no)"),
     _choice("pool", "on_preempt", "tell|replace", "whether the next run replaces reclaimed machines (tell)"),
-    _pool("max_cost", "5", "dollars after which the pool ends itself", read_dollars),
-    _pool("confirm_above", "5", "dollars an hour above which you are asked first (5)", read_dollars),
+    _pool("max_cost", "5", "dollars after which the pool ends itself", readers.dollars),
+    _pool("confirm_above", "5", "dollars an hour above which you are asked first (5)", readers.dollars),
     _flag("pool", "yes", "rent machines without asking"),
     _pool("ami", "ami-...", "image of the machines (Ubuntu; with GPUs for deep learning)", _AMI),
     _pool("subnet", "subnet-...", "subnet of the machines (AWS's default network)", _SUBNET),
     _pool("security_group", "sg-...", "security group of the machines (one for the pool)", _GROUP),
     _pool("aws_profile", "NAME", "profile of AWS's config (AWS_PROFILE)"),
     _pool("framework", "torch|keras:jax|auto|none", "framework of the ranks; auto: by imports (none)",
-          read_frameworks, (*WORDS, *AUTO, "none")),
+          readers.frameworks, (*WORDS, *AUTO, "none")),
     _choice("pool", "backend", "auto|gloo|nccl", "backend of the framework's process group (auto)"),
     _pool("collective_timeout", "30m", "longest time of a torch collective (torch's)", read_duration),
-    _pool("mesh", "fsdp:2,tp:2", "shape of the ranks for sky.mesh() and sky.parallelize()", alone(parse_mesh)),
-    _pool("image", "NAME", "what nodes have installed: an sky.Image of the notebook", read_variable),
-    _pool("python", "3.12", "Python of the ranks (the notebook's)", alone(read_python)),
-    _pool("pip", '"torch numpy>=2"', "packages of the ranks, as pip takes them", read_packages),
-    _pool("apt", '"ffmpeg git"', "Debian packages of the nodes", read_packages),
-    _pool("env", "K=V,...", "environment variables of the ranks", read_env),
+    _pool("mesh", "fsdp:2,tp:2", "shape of the ranks for sky.mesh() and sky.parallelize()", readers.alone(parse_mesh)),
+    _pool("image", "NAME", "what nodes have installed: an sky.Image of the notebook", readers.variable),
+    _pool("python", "3.12", "Python of the ranks (the notebook's)", readers.alone(read_python)),
+    _pool("pip", '"torch numpy>=2"', "packages of the ranks, as pip takes them", readers.packages),
+    _pool("apt", '"ffmpeg git"', "Debian packages of the nodes", readers.packages),
+    _pool("env", "K=V,...", "environment variables of the ranks", readers.env),
     _pool("idle", "10m", "lifetime without a client (10m; on other machines 30m)", read_duration),
     _pool("ttl", "4h", "maximum lifetime, even mid-run", read_duration),
     _flag("pool", "keep", "the pool survives its notebook or script, for `idle`"),
     _pool("heartbeat", "2s", "longest silence of a machine; after three it is cut off", read_duration),
     _pool("grace", "2s", "time for stopped ranks to end before they are killed", read_duration),
-    _pool("pool", "NAME", "name of the pool (default)", read_pool_name),
+    _pool("pool", "NAME", "name of the pool (default)", readers.pool_name),
     _cell("ranks", "all|head|0,2-3|::2", "ranks that run the cell (all)"),
-    _cell("out", "NAME", "name for the run's value", read_variable),
-    _cell("pull", "a,b", "names to bring from the ranks", read_variables),
+    _cell("out", "NAME", "name for the run's value", readers.variable),
+    _cell("pull", "a,b", "names to bring from the ranks", readers.variables),
     _choice("cell", "gather", "all|head|none", "ranks whose values come back (all)"),
-    _cell("push", "auto|none|a,b", "names to send (auto: those that the cell needs)", read_push),
+    _cell("push", "auto|none|a,b", "names to send (auto: those that the cell needs)", readers.push),
     _cell("stdout", "all|head|none|0,1", "ranks whose standard output is shown (all)"),
     _cell("stderr", "all|head|none|0,1", "ranks whose standard error is shown (all)"),
     _cell("text", "256kB", "most text of a run that the notebook keeps", read_size),
@@ -145,11 +125,11 @@ OPTIONS: tuple[Option, ...] = (
     _flag("cell", "dry_run", "show what would be sent; send and run nothing"),
     _choice("cell", "profile", "comm", "time in collectives per rank, with traces (framework=torch)"),
     _flag("cell", "quiet", "show no picture unless something fails"),
-    _verb("as", "NAME", "name of what is brought, in the notebook", read_variable),
+    _verb("as", "NAME", "name of what is brought, in the notebook", readers.variable),
     _verb("run", "7", "number of the run, as its picture shows it (the last)"),
     _verb("rank", "all|head|0,2-3", "ranks whose output is shown (all)"),
     _verb("node", "all|0,2-3|gpu1", "machines whose setup and agent logs are shown"),
-    _verb("lines", "N", "at most this many of the last lines", read_count),
+    _verb("lines", "N", "at most this many of the last lines", readers.count),
     _verb("save", "FILE", "file to write to instead"),
 )
 # fmt: on

@@ -15,13 +15,8 @@ from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 _BARE = (
-    known.torch,
-    known.jax,
-    known.keras,
-    known.tensorflow,
-    known.huggingface,
-    known.transformers,
-)
+    known.torch, known.jax, known.keras, known.tensorflow, known.huggingface, known.transformers,
+)  # fmt: skip
 """Plugins that may be written without brackets."""
 _Place = tuple[str, str]
 """(option, variable of it): where two plugins may state different values."""

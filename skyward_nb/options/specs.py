@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,45 +175,34 @@ def _fields(asked: PoolOptions) -> dict[str, object]:
 
 def check_fits(spec: PoolSpec, asked: PoolOptions) -> None:
     """Raise `PoolError` where a pool that is up has other options than are asked for."""
+    for option, have, wanted in _compared(spec, asked):
+        if have != wanted:
+            raise _differs(spec, option, have, f"{option}={_spell(wanted, option)} was asked for")
+    if {*_OF_IMAGES} & {*asked.stated}:
+        image = image_of(Image(), asked)
+        if spec.image.lacks(image) or (asked.image is not UNSET and image != spec.image):
+            raise _differs(spec, "image", spec.image, f"image={_spell(image)} was asked for")
+
+
+def _compared(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, object, object]]:
+    """(option, value of the pool, value that is asked for) of each option that may differ."""
     for field, wanted in _fields(asked).items():
-        if field == "confirm_above":
-            continue  # it costs what it costs
         have = getattr(spec, field)
-        if have != wanted and not (field == "framework" and meant(asked.framework or (), have)):
-            option = "pool" if field == "name" else field
-            said = f"{option}={_spell(wanted, option)} was asked for"
-            raise _differs(spec, option, have, said)
-    _check_access(spec, asked)
-    _check_rented(spec, asked)
-    if not {*_OF_IMAGES} & {*asked.stated}:
-        return
-    wanted = image_of(Image(), asked)
-    if spec.image.lacks(wanted) or (asked.image is not UNSET and wanted != spec.image):
-        raise _differs(spec, "image", spec.image, f"image={_spell(wanted)} was asked for")
-
-
-def _check_access(spec: PoolSpec, asked: PoolOptions) -> None:
-    if not {*OF_ACCESS} & {*asked.stated} or spec.aws is not None:
-        return
-    access = access_of(spec.ssh, asked)
-    for option in OF_ACCESS:
-        have, wanted = getattr(spec.ssh, option, None), getattr(access, option, None)
-        if option == "hosts" and have and wanted and {*have} == {*wanted}:
-            continue  # the order is that of the nodes
-        if have != wanted:
-            raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
-
-
-def _check_rented(spec: PoolSpec, asked: PoolOptions) -> None:
-    given = [option for option in (*OF_AWS, "user") if option in asked.stated]
-    if not given or (spec.aws is None and given == ["user"]):
-        return
-    access = aws_of(spec.aws, asked)
-    for option in given:
-        field = "profile" if option == "aws_profile" else option
-        have, wanted = getattr(spec.aws, field, None), getattr(access, field)
-        if have != wanted:
-            raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
+        is_meant = field == "framework" and meant(asked.framework or (), have)
+        if field != "confirm_above" and not is_meant:  # a pool that is up needs no consent
+            yield "pool" if field == "name" else field, have, wanted
+    if spec.aws is None and {*OF_ACCESS} & {*asked.stated}:
+        access = access_of(spec.ssh, asked)
+        for option in OF_ACCESS:
+            have, wanted = getattr(spec.ssh, option, None), getattr(access, option, None)
+            if option != "hosts" or {*(have or ())} != {*(wanted or ())}:  # nodes order them
+                yield option, have, wanted
+    rented = [option for option in (*OF_AWS, "user") if option in asked.stated]
+    if rented and not (spec.aws is None and rented == ["user"]):
+        access = aws_of(spec.aws, asked)
+        for option in rented:
+            field = "profile" if option == "aws_profile" else option
+            yield option, getattr(spec.aws, field, None), getattr(access, field)
 
 
 def check_choice(spec: PoolSpec, choice: FrameworkChoice) -> str:

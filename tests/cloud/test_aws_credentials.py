@@ -9,7 +9,7 @@ import pytest
 from cloud.sky import Cloud
 
 import skyward_nb as sky
-from skyward_nb.options.arguments import PoolArguments, spec_for
+from skyward_nb.options.arguments import spec_for
 from skyward_nb.providers.aws import client
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 
@@ -50,7 +50,7 @@ def without_keys(monkeypatch):
 
 def account(**named: str) -> str:
     """Whose credentials those are that a pool of these arguments is rented with."""
-    spec = spec_for(PoolArguments(provider=sky.AWS(region="us-east-1", **named)), (), "default")
+    spec = spec_for("default", provider=sky.AWS(region="us-east-1", **named))
     return asyncio.run(client.AWSClient.of(spec.aws).account("us-east-1"))
 
 

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 import skyward_nb as sky
 from skyward_nb.options.accelerator_choices import AcceleratorChoice, chosen
-from skyward_nb.options.arguments import PoolArguments, spec_for
+from skyward_nb.options.arguments import spec_for
 from skyward_nb.options.plugin_options import options_of
 from skyward_nb.options.specs import spec_of
 from skyward_nb.words.accelerators import Accelerator
@@ -121,13 +121,13 @@ def test_what_is_known_of_a_model():
 
 
 def test_a_pool_of_the_api_takes_them():
-    given = PoolArguments(accelerator=sky.NVIDIA.A100(count=2, mig="3g.40gb"), simulate=True)
-    spec = spec_for(given, (), "name")
+    gpus = sky.NVIDIA.A100(count=2, mig="3g.40gb")
+    spec = spec_for("name", accelerator=gpus, simulate=True)
     assert (spec.accelerator, spec.mig, spec.world_size) == (Accelerator("A100", 2), "3g.40gb", 4)
-    spec = spec_for(PoolArguments(accelerator="nvidia.a100:2", simulate=True), (), "name")
+    spec = spec_for("name", accelerator="nvidia.a100:2", simulate=True)
     assert (spec.accelerator, spec.world_size) == (Accelerator("A100", 2), 2)
     with pytest.raises(OptionError, match="say different things"):
-        spec_for(given, [sky.plugins.mig("1g.10gb")], "name")
+        spec_for("name", [sky.plugins.mig("1g.10gb")], accelerator=gpus)
 
 
 def test_slices_are_asked_for_in_one_way():
