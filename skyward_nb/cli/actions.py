@@ -1,4 +1,4 @@
-"""What each command does: a call of `reports`, and its answer printed, as lines or as JSON."""
+"""The actions of the commands: each calls `reports`, and prints the answer as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ANY_WORLD = 1 << 16
 
 
 def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Show the pools that are alive."""
+    """Print the pools that are up."""
     from skyward_nb.reports.status import row_lines, row_of
 
     name = _named(asked)
@@ -62,7 +62,7 @@ def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
 
 def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Show what ranks printed in a run, save it, or list the runs there are."""
+    """Print the output of a run, save it, or list the runs."""
     from skyward_nb.reports.run_logs import (
         find_run,
         log_json,
@@ -98,7 +98,7 @@ def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
 
 def _nodes(options: LogOptions, pool: str | None, *, as_json: bool) -> int:
-    """Show what was said of machines, or save it."""
+    """Print the logs of machines, or save them."""
     from skyward_nb.reports import node_logs
 
     pool_id = node_logs.which_pool(pool)
@@ -136,7 +136,7 @@ def _runs(there: list[StoredRun], *, as_json: bool) -> int:
 
 
 def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Take pools down that nobody conducts; those that somebody does are told, and stay."""
+    """Take down pools without a client; pools with one are named, and stay."""
     from skyward_nb.cli.documents import Down, EndedPool, KeptPool, show
     from skyward_nb.cli.pool_client import take_down
 
@@ -174,7 +174,7 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
 
 def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
-    """The pools to take down: those that are named, all, or the only one that is free."""
+    """The pools to take down: the named ones, all, or the only one without a client."""
     if names == ["all"]:
         return there
     if not names:
@@ -184,7 +184,7 @@ def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
 
 
 def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Remove what pools that are gone have left."""
+    """Remove what dead pools have left."""
     from skyward_nb.reports.cleanup import clean_up
 
     swept = clean_up()
@@ -204,7 +204,7 @@ def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
 
 def check(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Tell what a pool's ranks are and how they reach one another, or where those of runs are."""
+    """Print what a pool's ranks are and how they reach one another, or where ranks of runs are."""
     from skyward_nb.cli.documents import Check, show
 
     if asked.rest:
@@ -244,7 +244,7 @@ def _hang(asked: ParsedOptions, *, as_json: bool) -> int:
 
 
 def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
-    """Run a script on every rank; the exit code is the script's."""
+    """Run a script on every rank; returns the script's exit code."""
     from skyward_nb.cli.pool_client import open_pool
     from skyward_nb.cli.script import Script, run_script
     from skyward_nb.options.defaults import defaults, with_defaults
@@ -261,7 +261,7 @@ def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
         return 1
     known = defaults(Path.cwd(), os.environ, {})
     options = with_defaults(asked, known).cell
-    # What ranks print goes to stderr beside a document: that alone is on stdout.
+    # With --json, stdout has the document alone: the output of ranks goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         display = RunDisplay(LogCanvas(), "", quiet=options.quiet)
 
@@ -283,7 +283,7 @@ def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
 
 
 def _named(asked: ParsedOptions) -> str | None:
-    """The pool that is named, by a word or by `pool=`."""
+    """The name of a pool, given as a word or by `pool=`."""
     names = [*asked.rest, *filter(None, [asked.pool.name])]
     if len(names) > 1:
         raise OptionError("pool", f"{' and '.join(names)}: name one pool")
@@ -298,4 +298,4 @@ DO: dict[str, Callable[[ParsedOptions, list[str], bool], int]] = {
     "check": check,
     "run": run,
 }
-"""By name, what does a command's work and returns its exit code."""
+"""The actions by the names of commands; each returns the exit code."""

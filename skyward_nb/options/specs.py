@@ -146,7 +146,7 @@ def readied_for(spec: PoolSpec, choices: Iterable[PluginChoice]) -> PoolSpec:
             raise OptionError(
                 name,
                 f"{choices[0]!r} on the function asks for {name}={_spell(wanted)}, and the pool is made "
-                f"with {name}={_spell(have)}: have them say the same",
+                f"with {name}={_spell(have)}: use the same value for both",
             )
     framework = tuple(dict.fromkeys((*spec.framework, *(asked.framework or ()))))
     return spec_of(spec, asked.changed(framework=framework, env={**spec.env, **(asked.env or {})}))
