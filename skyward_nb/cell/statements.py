@@ -1,14 +1,15 @@
-"""Statements followed in the order they run: branches, loops, `try`, definitions. Pure.
+"""Statements in the order in which they run: branches, loops, `try`, definitions. Pure.
 
-Where ways meet, only what is known on all of them is known. What a loop or a `try` may have left
-half done counts as not done.
+Where branches join, only what all of them establish is known. A loop or a `try` may end anywhere: what it
+does not surely do counts as not done.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.cell import scopes
@@ -40,8 +41,27 @@ _KEEP = {
 _DEEPEST_SECOND_TURN = 3
 
 
+@dataclass(frozen=True)
+class _Stretch:
+    """Code that may end anywhere: the bodies that it defines, and the names that it deletes."""
+
+    log: list[tuple[str, Body]]
+    start: int
+    deleted: set[str]
+
+    def made(self) -> list[tuple[str, Body]]:
+        """The bodies defined so far."""
+        return list(dict.fromkeys(self.log[self.start :]))
+
+    def ended(self, state: NameState) -> NameState:
+        """`state`, weakened by what the code may have done since."""
+        state.may_run(self.made())
+        state.forget(self.deleted)
+        return state
+
+
 class StatementVisitor(ExpressionVisitor):
-    """Follows statements in the order they run."""
+    """Follows statements in the order in which they run."""
 
     state: NameState
     deleted: set[str]
@@ -52,7 +72,7 @@ class StatementVisitor(ExpressionVisitor):
         self._turns = 0
 
     def block(self, body: Iterable[ast.stmt]) -> None:
-        """Follow statements one after the other, as far as control comes."""
+        """Follow statements one after the other, up to one that control does not pass."""
         for statement in body:
             if self.state.dead:
                 break
@@ -63,7 +83,7 @@ class StatementVisitor(ExpressionVisitor):
                 handler(self, statement)
 
     def use_all(self) -> None:
-        """Take every body defined here as run at the end."""
+        """Count every body defined here as run at the end."""
         for bodies in self.state.later.values():
             self.run(bodies)
 
@@ -92,7 +112,7 @@ class StatementVisitor(ExpressionVisitor):
             self._later(self.annotation(node.annotation))
 
     def _later(self, names: frozenset[str]) -> None:
-        """What strings in annotations name: needed when the class around them is used."""
+        """Count the names in strings of annotations, which are needed when the class around them is used."""
         if not names:
             return
         if self.scopes and (prefix := self.scopes[-1].prefix):
@@ -197,88 +217,77 @@ class StatementVisitor(ExpressionVisitor):
     def _loop(self, turn: Callable[[], NameState], orelse: Sequence[ast.stmt]) -> None:
         """Follow one turn, which returns what is known where the loop ends by itself.
 
-        Later turns know no less of names than the first, but may run what it defined: then a second
-        one is followed.
+        A second turn knows no less of names than the first, but may run bodies that the first defined: it
+        is followed where there are any.
         """
-        before, mark = self.state.copy(), len(self.made)
-        outer, self.deleted = self.deleted, set[str]()
+        before = self.state.copy()
         self._breaks.append([])
-        over = turn()
-        if made := self._made_since(mark):
-            self.state = before
-            self.state.may_run(made)
-            if self._turns < _DEEPEST_SECOND_TURN:
-                self._turns += 1
-                over = turn()
-                self._turns -= 1
-            else:
-                self.run(body for _, body in made)
-                over.own &= before.own
-        ends = self._breaks.pop()
-        lost, self.deleted = self.deleted, outer | self.deleted
-        over.may_run(made)
-        over.forget(lost)
-        self.state = over
-        self.block(orelse)
+        with self._stretch() as stretch:
+            over = turn()
+            if made := stretch.made():
+                self.state = before
+                self.state.may_run(made)
+                if self._turns < _DEEPEST_SECOND_TURN:
+                    self._turns += 1
+                    over = turn()
+                    self._turns -= 1
+                else:
+                    self.run(body for _, body in made)
+                    over.own &= before.own
+        ends = [over, *self._breaks.pop()]
         for end in ends:
             end.may_run(made)
-            end.forget(lost)
-        self.state = join([*ends, self.state])
-
-    def _made_since(self, mark: int) -> list[tuple[str, Body]]:
-        return list(dict.fromkeys(self.made[mark:]))
+            end.forget(stretch.deleted)
+        self.state = over
+        self.block(orelse)
+        self.state = join([*ends[1:], self.state])
 
     # ── with, try ───────────────────────────────────────────────────────────────────────
 
+    @contextmanager
+    def _stretch(self) -> Generator[_Stretch]:
+        """Follow code that may end anywhere."""
+        around, self.deleted = self.deleted, set[str]()
+        yield _Stretch(self.made, len(self.made), self.deleted)
+        around |= self.deleted
+        self.deleted = around
+
     def _with(self, node: _With) -> None:
-        outer, self.deleted = self.deleted, set[str]()
-        mark = len(self.made)
         swallowed: NameState | None = None
         unknown: NameState | None = None
-        for item in node.items:
-            self.evaluate(item.context_expr)
-            name = last_name(item.context_expr)
-            if name in _SWALLOW and swallowed is None:
-                swallowed = self.state.copy()
-            if name not in _LET_THROUGH and unknown is None:
-                unknown = self.state.copy()
-            self.evaluate(item.optional_vars)
-        self.block(node.body)
-        lost, self.deleted = self.deleted, outer | self.deleted
-        for cut in (swallowed, unknown):
-            if cut is not None:
-                cut.may_run(self._made_since(mark))
-                cut.forget(lost)
-        end = self.state
-        if unknown is not None and end.dead:
+        with self._stretch() as stretch:
+            for item in node.items:
+                self.evaluate(item.context_expr)
+                name = last_name(item.context_expr)
+                if name in _SWALLOW and swallowed is None:
+                    swallowed = self.state.copy()
+                if name not in _LET_THROUGH and unknown is None:
+                    unknown = self.state.copy()
+                self.evaluate(item.optional_vars)
+            self.block(node.body)
+        for state in filter(None, (swallowed, unknown)):
+            stretch.ended(state)
+        if unknown is not None and self.state.dead:
             self.state = unknown
         elif swallowed is not None:
-            self.state = join([swallowed, end])
+            self.state = join([swallowed, self.state])
         if unknown is not None:
             self.state.bound &= unknown.bound
 
     def _try(self, node: Any) -> None:
-        outer, self.deleted = self.deleted, set[str]()
-        before, mark = self.state.copy(), len(self.made)
-        self.block(node.body)
-        torn = self._torn(before, mark)
-        self.block(node.orelse)
-        ends = [self.state]
-        for handler in node.handlers:
-            self.state = torn.copy()
-            self._handler(handler)
-            ends.append(self.state)
-        self.state = join(ends)
-        if node.finalbody:
-            self._finally(node.finalbody, self._torn(before, mark))
-        self.deleted |= outer
-
-    def _torn(self, before: NameState, mark: int) -> NameState:
-        """What is known wherever an exception may have come from since `before`."""
-        torn = before.copy()
-        torn.may_run(self._made_since(mark))
-        torn.forget(self.deleted)
-        return torn
+        before = self.state.copy()
+        with self._stretch() as stretch:
+            self.block(node.body)
+            raised = stretch.ended(before.copy())
+            self.block(node.orelse)
+            ends = [self.state]
+            for handler in node.handlers:
+                self.state = raised.copy()
+                self._handler(handler)
+                ends.append(self.state)
+            self.state = join(ends)
+            if node.finalbody:
+                self._finally(node.finalbody, stretch.ended(before))
 
     def _handler(self, handler: ast.ExceptHandler) -> None:
         self.evaluate(handler.type)
@@ -288,20 +297,16 @@ class StatementVisitor(ExpressionVisitor):
         if handler.name and (key := scopes.place(self.scopes, handler.name)) is not None:
             self.unbind(key)
 
-    def _finally(self, body: Sequence[ast.stmt], torn: NameState) -> None:
-        """Follow what runs from anywhere in the `try`, and let it go on from where that ended."""
-        end = self.state
-        outer, self.deleted = self.deleted, set[str]()
-        mark = len(self.made)
-        self.state = torn
-        self.block(body)
-        end.may_run(self._made_since(mark))
-        end.forget(self.deleted)
+    def _finally(self, body: Sequence[ast.stmt], raised: NameState) -> None:
+        """Follow what runs from anywhere in the `try`, and go on from where that ended."""
+        end, self.state = self.state, raised
+        with self._stretch() as stretch:
+            self.block(body)
+        stretch.ended(end)
         end.own |= self.state.own
         end.bound |= self.state.bound
         end.dead = end.dead or self.state.dead
         self.state = end
-        self.deleted |= outer
 
     # ── definitions ─────────────────────────────────────────────────────────────────────
 
@@ -335,7 +340,7 @@ class StatementVisitor(ExpressionVisitor):
         self._decorated(node, [body for _, body in made])
 
     def _decorated(self, node: _Def | ast.ClassDef, bodies: list[Body]) -> None:
-        """Bind what is defined; a decorator may run it at once, before it has its name."""
+        """Bind the name of a definition; a decorator may run the body before that."""
         whole = Body(
             frozenset[str]().union(*(body.reads for body in bodies)),
             frozenset[str]().union(*(body.writes for body in bodies)),
@@ -349,21 +354,17 @@ class StatementVisitor(ExpressionVisitor):
             body = self.body(node, lambda: scopes.Scope(frozenset()), [ast.Expr(node.value)])
         self.define(node.name.id, body)
 
-    def _types(self, node: ast.AST) -> Any:
+    @contextmanager
+    def _types(self, node: ast.AST) -> Generator[None]:
+        """Follow code in the scope of a definition's type parameters, if it has any."""
         parameters = scopes.type_parameters(node)
-        if not parameters:
-            return nullcontext()
-        return self._inside_types(parameters)
-
-    def _inside_types(self, parameters: list[ast.AST]) -> Any:
-        scope = scopes.types_scope(parameters)
-        with self.inside(scope):
+        with self.inside(*([scopes.types_scope(parameters)] if parameters else ())):
             self.evaluate(*parameters)
-        return self.inside(scope)
+            yield
 
 
 def _takes_all(pattern: ast.pattern) -> bool:
-    """Whether a pattern matches whatever comes."""
+    """Whether a pattern matches every value."""
     if isinstance(pattern, ast.MatchOr):
         return any(_takes_all(each) for each in pattern.patterns)
     return isinstance(pattern, ast.MatchAs) and (
@@ -379,27 +380,17 @@ _STATEMENTS: dict[type, _Handler] = {
     ast.Assert: StatementVisitor._assert,
     ast.Import: StatementVisitor._import,
     ast.ImportFrom: StatementVisitor._import_from,
-    ast.Return: StatementVisitor._leave,
-    ast.Raise: StatementVisitor._leave,
-    ast.Continue: StatementVisitor._leave,
     ast.Break: StatementVisitor._break,
-    ast.Global: StatementVisitor._nothing,
-    ast.Nonlocal: StatementVisitor._nothing,
     ast.If: StatementVisitor._if,
     ast.Match: StatementVisitor._match,
-    ast.For: StatementVisitor._for,
-    ast.AsyncFor: StatementVisitor._for,
     ast.While: StatementVisitor._while,
-    ast.With: StatementVisitor._with,
-    ast.AsyncWith: StatementVisitor._with,
-    ast.Try: StatementVisitor._try,
-    ast.TryStar: StatementVisitor._try,
-    ast.FunctionDef: StatementVisitor._function,
-    ast.AsyncFunctionDef: StatementVisitor._function,
     ast.ClassDef: StatementVisitor._class,
-    **(
-        {_type_alias: StatementVisitor._type_alias}
-        if (_type_alias := getattr(ast, "TypeAlias", None))
-        else {}
-    ),
+    **dict.fromkeys((ast.Return, ast.Raise, ast.Continue), StatementVisitor._leave),
+    **dict.fromkeys((ast.Global, ast.Nonlocal), StatementVisitor._nothing),
+    **dict.fromkeys((ast.For, ast.AsyncFor), StatementVisitor._for),
+    **dict.fromkeys((ast.With, ast.AsyncWith), StatementVisitor._with),
+    **dict.fromkeys((ast.Try, ast.TryStar), StatementVisitor._try),
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), StatementVisitor._function),
 }
+if (_type_alias := getattr(ast, "TypeAlias", None)) is not None:  # since Python 3.12
+    _STATEMENTS[_type_alias] = StatementVisitor._type_alias

@@ -47,7 +47,7 @@ def _split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
     command, *options = words or [""]
     if command != "run":
         return command, options, []
-    from skyward_nb.options.option_table import split_off
+    from skyward_nb.options.option_line import split_off
 
     return command, *split_off(options)
 

@@ -1,4 +1,4 @@
-"""What each command does: a call of `reports`, and its answer printed, as lines or as JSON."""
+"""The actions of the commands: each calls `reports`, and prints the answer as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from skyward_nb.cli.phrases import at_terminal
-from skyward_nb.options.option_table import ParsedOptions
+from skyward_nb.options.log_options import LogOptions
+from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.reports.found_pools import (
     FoundPool,
     choose,
@@ -33,7 +36,7 @@ _ANY_WORLD = 1 << 16
 
 
 def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Show the pools that are alive."""
+    """Print the pools that are up."""
     from skyward_nb.reports.status import row_lines, row_of
 
     name = _named(asked)
@@ -59,7 +62,7 @@ def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
 
 def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Show what ranks printed in a run, save it, or list the runs there are."""
+    """Print the output of a run, save it, or list the runs."""
     from skyward_nb.reports.run_logs import (
         find_run,
         log_json,
@@ -69,52 +72,50 @@ def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         spell_run,
     )
 
-    options = asked.cell
-    pool = asked.pool.get("pool")
+    options, pool = asked.logs, asked.pool.name
     word = next(iter(asked.rest), "")
-    if "save" in options and as_json:
+    if options.save and as_json:
         raise OptionError("save", "save= writes lines of text, and --json prints: take one of them")
-    if "node" in options:
-        return _nodes({**options, **({"run": word} if word else {})}, pool, as_json=as_json)
+    if options.node:
+        return _nodes(replace(options, run=word or options.run), pool, as_json=as_json)
     if word == "runs":
         return _runs(runs_of(pool), as_json=as_json)
-    if word and "run" in options:
-        raise OptionError("run", f"{word} and run={options['run']}: name one run")
-    run = word or options.get("run", "")
-    ranks = parse_ranks("rank", options["rank"], _ANY_WORLD) if "rank" in options else None
+    if word and options.run:
+        raise OptionError("run", f"{word} and run={options.run}: name one run")
+    run = word or options.run
+    ranks = parse_ranks("rank", options.rank, _ANY_WORLD) if options.rank else None
     kept = find_run(run, pool)
-    if "save" in options:
-        print(save_log(kept, ranks, Path(options["save"])))
+    if options.save:
+        print(save_log(kept, ranks, Path(options.save)))
     elif as_json:
-        sys.stdout.writelines(log_json(kept, ranks, options.get("lines")))
+        sys.stdout.writelines(log_json(kept, ranks, options.lines))
         print()
     else:
         if not run:
             print(spell_run(kept, time.time()), file=sys.stderr)
-        print_log(kept, ranks, options.get("lines"), most=None)
+        print_log(kept, ranks, options.lines, most=None)
     return 0
 
 
-def _nodes(options: Mapping[str, Any], pool: str | None, *, as_json: bool) -> int:
-    """Show what was said of machines, or save it."""
+def _nodes(options: LogOptions, pool: str | None, *, as_json: bool) -> int:
+    """Print the logs of machines, or save them."""
     from skyward_nb.reports import node_logs
 
-    node_logs.check_alone(options)
     pool_id = node_logs.which_pool(pool)
     fetch = functools.partial(node_logs.logs_elsewhere, pool_id)
-    found = node_logs.node_logs(pool_id, options["node"], fetch)
-    if "save" in options:
-        print(node_logs.save_nodes(found, Path(options["save"])))
+    found = node_logs.node_logs(pool_id, options.node, fetch)
+    if options.save:
+        print(node_logs.save_nodes(found, Path(options.save)))
     elif as_json:
         from skyward_nb.cli.documents import Nodes, show
         from skyward_nb.reports.run_logs import last_lines
 
-        lines, left_out = last_lines(found.words, options.get("lines"), None)
+        lines, left_out = last_lines(found.words, options.lines, None)
         show(Nodes(pool_id, dict(found.hosts), left_out, tuple(lines)))
     else:
         if found.words and pool != pool_id:
             print(found.heading(time.time()), file=sys.stderr)
-        node_logs.print_nodes(found, options.get("lines"), most=None)
+        node_logs.print_nodes(found, options.lines, most=None)
     return 0
 
 
@@ -135,14 +136,14 @@ def _runs(there: list[StoredRun], *, as_json: bool) -> int:
 
 
 def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Take pools down that nobody conducts; those that somebody does are told, and stay."""
+    """Take down pools without a client; pools with one are named, and stay."""
     from skyward_nb.cli.documents import Down, EndedPool, KeptPool, show
     from skyward_nb.cli.pool_client import take_down
 
     ended: list[EndedPool] = []
     kept: list[KeptPool] = []
     there = others(())
-    names = [*asked.rest, *([asked.pool["pool"]] if "pool" in asked.pool else [])]
+    names = [*asked.rest, *filter(None, [asked.pool.name])]
     for pool in filter(None, [forget(name, there) for name in names]):
         entry = pool.entry
         name, ranks = entry.spec.name, entry.spec.world_size
@@ -173,7 +174,7 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
 
 def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
-    """The pools to take down: those that are named, all, or the only one that is free."""
+    """The pools to take down: the named ones, all, or the only one without a client."""
     if names == ["all"]:
         return there
     if not names:
@@ -183,7 +184,7 @@ def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
 
 
 def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Remove what pools that are gone have left."""
+    """Remove what dead pools have left."""
     from skyward_nb.reports.cleanup import clean_up
 
     swept = clean_up()
@@ -203,7 +204,7 @@ def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
 
 def check(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Tell what a pool's ranks are and how they reach one another, or where those of runs are."""
+    """Print what a pool's ranks are and how they reach one another, or where ranks of runs are."""
     from skyward_nb.cli.documents import Check, show
 
     if asked.rest:
@@ -231,9 +232,9 @@ def _hang(asked: ParsedOptions, *, as_json: bool) -> int:
     from skyward_nb.cli.documents import Hang, show
     from skyward_nb.reports.hang_check import standing, standing_lines, subjects
 
-    if shaping := next((option for option in asked.pool if option != "pool"), ""):
+    if shaping := next((option for option in asked.pool.stated if option != "pool"), ""):
         raise OptionError(shaping, f"{shaping}= has no place here, only pool=")
-    found = [standing(None, each) for each in subjects((), asked.pool.get("pool"))]
+    found = [standing(None, each) for each in subjects((), asked.pool.name)]
     if as_json:
         show(Hang(tuple(found)))
     else:
@@ -243,10 +244,9 @@ def _hang(asked: ParsedOptions, *, as_json: bool) -> int:
 
 
 def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
-    """Run a script on every rank; the exit code is the script's."""
+    """Run a script on every rank; returns the script's exit code."""
     from skyward_nb.cli.pool_client import open_pool
     from skyward_nb.cli.script import Script, run_script
-    from skyward_nb.options.cell_options import CellOptions
     from skyward_nb.options.defaults import defaults, with_defaults
     from skyward_nb.show.display import RunDisplay
     from skyward_nb.show.log import LogCanvas
@@ -260,8 +260,8 @@ def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
         sys.stderr.writelines(traceback.format_exception_only(error))
         return 1
     known = defaults(Path.cwd(), os.environ, {})
-    options = CellOptions.of(with_defaults(asked, known).cell)
-    # What ranks print goes to stderr beside a document: that alone is on stdout.
+    options = with_defaults(asked, known).cell
+    # With --json, stdout has the document alone: the output of ranks goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         display = RunDisplay(LogCanvas(), "", quiet=options.quiet, logs="skyward-nb logs {run}")
 
@@ -283,8 +283,8 @@ def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
 
 
 def _named(asked: ParsedOptions) -> str | None:
-    """The pool that is named, by a word or by `pool=`."""
-    names = [*asked.rest, *([asked.pool["pool"]] if "pool" in asked.pool else [])]
+    """The name of a pool, given as a word or by `pool=`."""
+    names = [*asked.rest, *filter(None, [asked.pool.name])]
     if len(names) > 1:
         raise OptionError("pool", f"{' and '.join(names)}: name one pool")
     return names[0] if names else None
@@ -298,4 +298,4 @@ DO: dict[str, Callable[[ParsedOptions, list[str], bool], int]] = {
     "check": check,
     "run": run,
 }
-"""By name, what does a command's work and returns its exit code."""
+"""The actions by the names of commands; each returns the exit code."""

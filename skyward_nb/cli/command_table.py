@@ -1,11 +1,12 @@
-"""The commands there are, and what each takes: one table for reading and for help."""
+"""The table of commands of `skyward-nb` and of what each takes, for reading and for help."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 
-from skyward_nb.options.option_table import BY_NAME, OPTIONS, ParsedOptions, parse_words
+from skyward_nb.options.option_line import ParsedOptions, parse_words
+from skyward_nb.options.option_table import BY_NAME, OPTIONS, TAKES
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.units import near_words
 
@@ -14,9 +15,9 @@ POOL = tuple(option.name for option in OPTIONS if option.scope == "pool" and opt
 
 @dataclass(frozen=True)
 class Command:
-    """How a command is written, what it does, the options it takes, and how many bare words.
+    """How a command is written, what it does, its options, and how many bare words it takes.
 
-    Where it has `words` of its own, the bare ones are among these.
+    If it has `words`, the bare words are among these.
     """
 
     form: str
@@ -26,43 +27,23 @@ class Command:
     words: tuple[str, ...] = ()
 
 
+# fmt: off
 COMMANDS = {
-    "status": Command(
-        "[NAME]",
-        "pools that are alive: who has them, what they run, ranks",
-        ("pool",),
-        most_words=1,
-    ),
-    "logs": Command(
-        "[RUN]",
-        "what ranks printed in a run; node=: of machines; runs: a list",
-        ("run", "rank", "node", "lines", "save", "pool"),
-        most_words=1,
-    ),
-    "down": Command(
-        "[NAME ...] [all]",
-        "take pools down: ranks, values and files are gone after",
-        ("pool",),
-        most_words=sys.maxsize,
-    ),
+    "status": Command("[NAME]", "pools that are up: their clients, runs and ranks", ("pool",), 1),
+    "logs": Command("[RUN]", "output of a run; node=: logs of machines; runs: a list", TAKES["logs"], 1),
+    "down": Command("[NAME ...] [all]", "take pools down: their ranks, values and files are removed",
+                    ("pool",), sys.maxsize),
     "sweep": Command("", "remove what dead pools have left: processes, values, machines"),
-    "check": Command(
-        "[hang] [option ...]",
-        "devices, versions, reach, all-reduce; hang: where ranks are",
-        POOL,
-        most_words=1,
-        words=("hang",),
-    ),
-    "run": Command(
-        "[option ...] SCRIPT [ARG ...]",
-        "run a script on every rank of a pool, as torchrun does",
-        (*POOL, "stdout", "stderr", "timeout", "on_error", "profile", "quiet"),
-    ),
+    "check": Command("[hang] [option ...]", "devices, versions, network, all-reduce; hang: where ranks are",
+                     POOL, 1, ("hang",)),
+    "run": Command("[option ...] SCRIPT [ARG ...]", "run a script on every rank of a pool, as torchrun does",
+                   (*POOL, "stdout", "stderr", "timeout", "on_error", "profile", "quiet")),
 }
+# fmt: on
 
 
 def read(command: str, words: list[str]) -> ParsedOptions:
-    """What a line asks for; raises `OptionError` for what is no command, or no option of it."""
+    """The options of a command line; raises `OptionError` for an unknown command or option."""
     if command not in COMMANDS:
         known = near_words(command, COMMANDS) or f": there is {', '.join(COMMANDS)}"
         what = f"there is no command {command!r}" if command else "a command is missing"
@@ -83,7 +64,7 @@ def read(command: str, words: list[str]) -> ParsedOptions:
             error.option,
             f"there is no option {error.option!r}{known or f'; skyward-nb {command} --help lists them'}",
         ) from None
-    for option in (*asked.pool, *asked.cell):
+    for option in asked.stated:
         if option not in row.takes:
             raise OptionError(
                 option,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.defaults import Default, with_defaults
-from skyward_nb.options.option_table import ParsedOptions
+from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.specs import check_fits, spec_of
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
@@ -23,6 +23,7 @@ from skyward_nb.show.log import LogCanvas
 from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.frameworks import AUTO
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -92,7 +93,7 @@ class PoolClient:
 
 @contextlib.contextmanager
 def open_pool(
-    stated: Mapping[str, Any],
+    stated: PoolOptions,
     known: list[Default],
     display: RunDisplay,
     program: str,
@@ -103,7 +104,7 @@ def open_pool(
     That is the one of the name that is given, if it is up; else one is made. `frameworks` chooses
     those of `framework=auto`. Raises `OptionError` or `PoolError` before anything is started.
     """
-    options = with_defaults(ParsedOptions(pool=dict(stated)), known).pool
+    options = with_defaults(ParsedOptions(pool=stated), known).pool
     pool, left = _pool(options, stated, program, frameworks)
     there: PoolClient | None = None
     try:
@@ -141,22 +142,17 @@ def take_down(left: FoundPool, program: str) -> Pool:
 
 
 def _pool(
-    options: Mapping[str, Any],
-    stated: Mapping[str, Any],
+    options: PoolOptions,
+    stated: PoolOptions,
     program: str,
     frameworks: Callable[[], tuple[str, ...]],
 ) -> tuple[Pool, FoundPool | None]:
     """A pool that is not started or attached yet, and how it was found, if it was."""
-    if (name := options.get("pool")) and (left := _alive(name)) is not None:
-        asked = {
-            option: value
-            for option, value in stated.items()
-            if option not in ("pool", "keep") and value != AUTO
-        }
-        check_fits(left.entry.spec, asked)
+    if (name := options.pool) and (left := _alive(name)) is not None:
+        check_fits(left.entry.spec, stated.without_auto().without(("pool", "keep")))
         return _found(left, program), left
-    if options.get("framework") == AUTO:
-        options = {**options, "framework": frameworks()}
+    if options.framework == AUTO:
+        options = options.changed(framework=frameworks())
     spec = spec_of(PoolSpec(), options)
     return Pool(spec, PROVIDERS[spec.provider](), lambda _: None, program=program), None
 

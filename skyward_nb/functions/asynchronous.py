@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Seque
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar, overload
 
-from skyward_nb.functions.compute import RankSet
 from skyward_nb.functions.function import PendingFunction
 from skyward_nb.functions.futures import PoolFuture
+from skyward_nb.functions.rank_set import RankSet
 
 R = TypeVar("R")
 

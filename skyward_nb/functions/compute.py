@@ -1,4 +1,4 @@
-"""`sky.Compute`: a pool for functions, alive from its first use until it is closed."""
+"""`sky.Compute`: a pool for functions, from its start, or first use, until it is closed."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ import os
 import sys
 import threading
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from IPython.core.getipython import get_ipython
 
 from skyward_nb.functions.call_display import CallDisplay
-from skyward_nb.functions.function import PendingFunction, streams
 from skyward_nb.functions.function_marks import marks_of
-from skyward_nb.functions.futures import PoolFuture, Workers, joined
-from skyward_nb.functions.mapping import run_map
+from skyward_nb.functions.futures import Workers
 from skyward_nb.functions.notebook_names import namespace_of
-from skyward_nb.functions.packed_calls import pack_call
+from skyward_nb.functions.rank_set import RankSet, Target
 from skyward_nb.functions.runner import Runner
 from skyward_nb.options.arguments import (
     AWS,
@@ -37,7 +33,6 @@ from skyward_nb.options.arguments import (
 )
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.cost_approval import make_sure
 from skyward_nb.reports.source_lines import source_finder
@@ -51,124 +46,16 @@ from skyward_nb.words.spec import PoolSpec
 if TYPE_CHECKING:
     from skyward_nb.functions.asynchronous import AsyncCompute
 
-R = TypeVar("R")
-T = TypeVar("T")
 _numbers = itertools.count(1)
 _naming = threading.Lock()
 _here: weakref.WeakSet[Compute] = weakref.WeakSet()
-"""Pools that have begun to start."""
-
-
-class RankSet(ABC):
-    """Ranks that functions run on: a whole pool, or a part of it."""
-
-    __sky_pool__ = True
-
-    @property
-    @abstractmethod
-    def compute(self) -> Compute:
-        """The pool whose ranks these are."""
-
-    @property
-    @abstractmethod
-    def ranks(self) -> tuple[int, ...]:
-        """These ranks."""
-
-    def run(self, call: PendingFunction[R]) -> R:
-        """What `call >> pool` does: run it on one rank, of the least busy node; its value."""
-        runner = self.compute._ready(call.function)
-        if call.function.is_stream:
-            (stream,) = runner.stream(call, self.ranks, all_of=False)
-            return cast("R", stream)
-        return runner.run(pack_call(call), self.ranks, all_of=False).head
-
-    def broadcast(self, call: PendingFunction[R]) -> list[R]:
-        """What `call @ pool` does: run it on every rank; their values in rank order."""
-        runner = self.compute._ready(call.function)
-        if call.function.is_stream:
-            return cast("list[R]", runner.stream(call, self.ranks, all_of=True))
-        return list(runner.run(pack_call(call), self.ranks, all_of=True))
-
-    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
-        """What `call > pool` does: run it in the background, with the arguments as they are now."""
-        return self._submit(call)
-
-    def _submit(self, call: PendingFunction[Any], *, all_of: bool = False) -> PoolFuture[Any]:
-        runner = self.compute._ready(call.function)
-        _check_returns(call)
-        job = pack_call(call)
-        job.packed = runner.pool.sending.stow(job.bundle)
-        future: PoolFuture[Any] = PoolFuture(self.compute._stage.draw_later)
-
-        def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
-            def begun(run: ActiveRun) -> None:
-                stops_by(lambda: runner.pool.interrupt(run.number))
-
-            found = runner.run(job, self.ranks, all_of=all_of, begun=begun)
-            return list(found) if all_of else found.head
-
-        future.add_done_callback(lambda _: runner.pool.sending.let_go(job.bundle))
-        self.compute._workers.submit(future, work)
-        return future
-
-    def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
-        """What `(a & b) >> pool` does: run them side by side, each on one rank; their values."""
-        values: dict[int, Any] = dict(self._each(calls))
-        return tuple(values[number] for number in range(len(calls)))
-
-    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
-        """What `(a & b) > pool` does: the same in the background; cancelling it cancels all."""
-        return joined([self.submit(call) for call in calls])
-
-    def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
-        """The values of calls that run side by side, in the order in which they end."""
-        return (value for _, value in self._each(calls))
-
-    def _each(self, calls: Sequence[PendingFunction[Any]]) -> Iterator[tuple[int, Any]]:
-        runner = self.compute._ready(*(call.function for call in calls))
-        for call in calls:
-            _check_returns(call)
-        jobs = [pack_call(call) for call in calls]
-        return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
-
-    @overload
-    def map(
-        self,
-        function: Callable[..., PendingFunction[R]],
-        *items: Iterable[Any],
-        timeout: float | None = None,
-    ) -> list[R]: ...
-    @overload
-    def map(
-        self,
-        function: Callable[..., Coroutine[Any, Any, R]],
-        *items: Iterable[Any],
-        timeout: float | None = None,
-    ) -> list[R]: ...
-    @overload
-    def map(
-        self, function: Callable[..., R], *items: Iterable[Any], timeout: float | None = None
-    ) -> list[R]: ...
-    @shortened
-    def map(
-        self, function: Callable[..., Any], *items: Iterable[Any], timeout: float | None = None
-    ) -> list[Any]:
-        """The values of a function for each item, in order, with a bar of how many are done.
-
-        A `sky.function` or a plain one; several iterables give it several arguments, and are of one
-        length. Items go to free ranks, many at once where they are quick; `timeout` is seconds that
-        such a batch may take. What an item raises is raised, with a note of which it was.
-        """
-        if streams(raw_of(function)):
-            raise _gives_many(getattr(function, "__qualname__", "it"))
-        runner = self.compute._ready(function)
-        return run_map(runner, function, list(zip(*items, strict=True)), self.ranks, timeout)
+"""The pools of this process that were started."""
 
 
 class Compute(RankSet):
-    """A pool of ranks for functions; `with` starts it, and leaving that by any way ends it.
+    """A pool of ranks for functions; `with` starts it, and ends it however the block is left.
 
-    Raises `OptionError` for arguments that contradict one another, before anything is started.
+    Raises `OptionError` for arguments that contradict one another, before anything starts.
     """
 
     @shortened
@@ -201,33 +88,33 @@ class Compute(RankSet):
         simulate: bool | None = None,
         quiet: bool = False,
     ) -> None:
-        stated = {
-            "provider": provider,
-            "nodes": nodes,
-            "accelerator": accelerator,
-            "image": image,
-            "options": options,
-            "ranks_per_node": ranks_per_node,
-            "mesh": mesh,
-            "python": python,
-            "pip": pip,
-            "apt": apt,
-            "env": env,
-            "cpus": cpus,
-            "memory": memory,
-            "spot": spot,
-            "on_preempt": on_preempt,
-            "ttl": ttl,
-            "idle": idle,
-            "grace": grace,
-            "max_cost": max_cost,
-            "confirm_above": confirm_above,
-            "yes": yes,
-            "name": name,
-            "simulate": simulate,
-        }
-        given = {option: value for option, value in stated.items() if value is not None}
-        self._spec = spec_for(given, plugins, f"compute-{next(_numbers)}")
+        self._spec = spec_for(
+            f"compute-{next(_numbers)}",
+            plugins,
+            provider=provider,
+            nodes=nodes,
+            accelerator=accelerator,
+            image=image,
+            options=options,
+            ranks_per_node=ranks_per_node,
+            mesh=mesh,
+            python=python,
+            pip=pip,
+            apt=apt,
+            env=env,
+            cpus=cpus,
+            memory=memory,
+            spot=spot,
+            on_preempt=on_preempt,
+            ttl=ttl,
+            idle=idle,
+            grace=grace,
+            max_cost=max_cost,
+            confirm_above=confirm_above,
+            yes=yes,
+            simulate=simulate,
+            name=name,
+        )
         self.name: str = self._spec.name
         self._stage = CallDisplay(quiet=quiet)
         self._runner: Runner | None = None
@@ -238,19 +125,19 @@ class Compute(RankSet):
 
     @property
     def spec(self) -> PoolSpec:
-        """What the pool is; functions that use other frameworks add theirs to it."""
+        """The spec of the pool; functions add the frameworks that they use to it."""
         return self._spec if self._runner is None else self._runner.pool.spec
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
     @shortened
     def start(self) -> Self:
-        """Bring the ranks up, if they are not; raises `StartError` with nothing left behind."""
+        """Start the ranks, if they are not up; a `StartError` leaves nothing behind."""
         self._live()
         return self
 
     def close(self) -> None:
-        """End the ranks, and what runs on them; again, without harm. Nothing is left running."""
+        """End the ranks and everything that runs on them; may be called again."""
         if os.getpid() != self._pid:
             return
         with self._starting:
@@ -259,7 +146,7 @@ class Compute(RankSet):
         self._workers.cancel()
         if runner is not None:
             runner.pool.close()
-        self._runner = None  # not before: one that is interrupted here can be closed again
+        self._runner = None  # only now: if an interrupt comes above, the pool can be closed again
         self._workers.close()
         self._stage.close()
         atexit.unregister(self.close)
@@ -356,7 +243,7 @@ class Compute(RankSet):
         return self.rank(0)
 
     def node(self, number: int) -> Target:
-        """The ranks of one node: `call >> pool.node(2)` runs on one of them, `@` on all of them."""
+        """The ranks of one node: `call >> pool.node(2)` runs on one of them, `@` on all."""
         if not 0 <= number < self.spec.nodes:
             raise IndexError(
                 f"pool {self.name!r} has nodes 0-{self.spec.nodes - 1}, and no node {number}"
@@ -376,11 +263,11 @@ class Compute(RankSet):
 
     @property
     def compute(self) -> Compute:
-        """The pool itself, whose ranks these are."""
+        """The pool itself."""
         return self
 
     def _ready(self, *functions: Callable[..., Any]) -> Runner:
-        """The ranks, readied for what these functions use."""
+        """The runner of the pool, whose ranks are ready for the frameworks of these functions."""
         runner = self._live()
         runner.ready(tuple(use for each in functions for use in marks_of(raw_of(each)).uses))
         return runner
@@ -393,43 +280,8 @@ class Compute(RankSet):
         return f"<sky.Compute {self.name}: {self.spec}, {how}>"
 
 
-def _check_returns(call: PendingFunction[Any]) -> None:
-    """Raise TypeError for a generator where one value is waited for."""
-    if call.function.is_stream:
-        raise _gives_many(call.function.name)
-
-
-def _gives_many(name: str) -> TypeError:
-    return TypeError(
-        f"{name} is a generator: its values come one by one to `for x in {name}(...) >> pool`, "
-        "and not to a future, &, gather, map or await"
-    )
-
-
-class Target(RankSet):
-    """Some ranks of a pool, for `>>`, `@` and `>`."""
-
-    def __init__(self, compute: Compute, ranks: tuple[int, ...], name: str) -> None:
-        self._compute = compute
-        self._ranks = ranks
-        self._name = name
-
-    @property
-    def compute(self) -> Compute:
-        """The pool whose ranks these are."""
-        return self._compute
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """These ranks."""
-        return self._ranks
-
-    def __repr__(self) -> str:
-        return f"<{self._compute.name}.{self._name}>"
-
-
 class PoolElsewhere:
-    """Stands on a rank for a pool that its notebook or script has: nothing can run on it from there."""
+    """On a rank, stands for a pool of the notebook or script; calls cannot be sent to it from there."""
 
     __sky_pool__ = True
 
@@ -437,7 +289,7 @@ class PoolElsewhere:
         self._name = name
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):  # asked for by Python, as when it is made of a pickle
+        if name.startswith("_"):  # Python looks it up, as unpickling does
             raise AttributeError(name)
         raise PoolError(
             self._name,

@@ -38,7 +38,7 @@ from skyward_nb.reports.tracebacks import shortened
 
 if TYPE_CHECKING:
     from skyward_nb.functions.asynchronous import AsyncCompute
-    from skyward_nb.functions.compute import RankSet
+    from skyward_nb.functions.rank_set import RankSet
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, Literal, Never, TypeVar, cast, overload
 
-from skyward_nb.options.plugin_fields import fields_of
+from skyward_nb.options.plugin_options import options_of
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo, as_seen
@@ -88,7 +88,7 @@ def used_by(fn: F, name: str, choice: PluginChoice) -> F:
     """
     marks = _marks_for(name, fn)
     uses = (*marks.uses, choice)
-    fields_of(uses)
+    options_of(uses)
     return _put(fn, replace(marks, uses=uses))
 
 

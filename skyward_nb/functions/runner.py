@@ -20,7 +20,7 @@ from skyward_nb.functions.notebook_names import namespace_of
 from skyward_nb.functions.packed_calls import PackedCall, pack_call
 from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock, SlotsClosed
 from skyward_nb.functions.rank_streams import RankStream, StreamRun
-from skyward_nb.options.plugin_fields import missing
+from skyward_nb.options.plugin_options import missing
 from skyward_nb.options.specs import readied_for
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.outcome import RunOutcome, RunRequest

@@ -51,7 +51,7 @@ class SkyMagics(Magics):
     @cell_magic
     def sky_remote(self, line: str, cell: str) -> object:
         """Run the cell on the ranks of a pool; `%sky help` lists the options."""
-        from skyward_nb.options.option_table import parse
+        from skyward_nb.options.option_line import parse
 
         with _plain_errors():
             return self.session.run(parse(self._expanded(line)), cell)

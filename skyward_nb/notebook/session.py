@@ -29,7 +29,7 @@ from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.defaults import defaults as read_defaults
 from skyward_nb.options.framework_choice import FrameworkChoice, NotebookContext
 from skyward_nb.options.framework_choice import choose as choose_frameworks
-from skyward_nb.options.option_table import ParsedOptions
+from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.specs import check_choice, check_fits, check_profile, spec_of
 from skyward_nb.pickling.home_namespace import set_home
 from skyward_nb.pool.outcome import RunLeft, RunOutcome, RunRequest
@@ -48,6 +48,7 @@ from skyward_nb.view.run_view import MOST_TEXT
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.ranks import parse_ranks, shown_ranks
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.words.units import near_words
@@ -80,7 +81,7 @@ class Session:
 
     def name_of(self, asked: ParsedOptions) -> str:
         """The name of the pool that is meant."""
-        return with_defaults(asked, self.defaults()).pool.get("pool", "default")
+        return with_defaults(asked, self.defaults()).pool.pool or "default"
 
     def resolve(
         self, asked: ParsedOptions, cell: Cell | None = None
@@ -99,20 +100,19 @@ class Session:
             lost.check(spec)
             return None, spec, ()
         options = self._with_image(with_defaults(asked, self.defaults(anew=True)).pool)
-        if options.get("framework") != AUTO:
+        if options.framework != AUTO:
             return None, spec_of(PoolSpec(), options), ()
         chosen = self._choose(cell)
-        return None, spec_of(PoolSpec(), {**options, "framework": chosen.words}), (str(chosen),)
+        return None, spec_of(PoolSpec(), options.changed(framework=chosen.words)), (str(chosen),)
 
-    def _stated(self, asked: ParsedOptions) -> dict[str, Any]:
-        """What is asked of a pool that there is, or was: `framework=auto` asks nothing of it."""
-        stated = {option: value for option, value in asked.pool.items() if value != AUTO}
-        return self._with_image(stated)
+    def _stated(self, asked: ParsedOptions) -> PoolOptions:
+        """The options for a pool that is up or was lost: `framework=auto` asks nothing of it."""
+        return self._with_image(asked.pool.without_auto())
 
-    def _with_image(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _with_image(self, options: PoolOptions) -> PoolOptions:
         """Options of a pool, with the image that `image=` names; raises `OptionError` for none."""
-        name = options.get("image")
-        if name is None:
+        name = options.image
+        if not isinstance(name, str):
             return options
         namespace = NotebookNames(self.shell.user_ns)
         image = namespace.get(name)
@@ -123,14 +123,14 @@ class Session:
                 f"image={name}: the notebook has no sky.Image of this name{near or '; '}"
                 + f"{name} = sky.Image(pip=[...])" * (not near),
             )
-        return {**options, "image": image}
+        return options.changed(image=image)
 
     def _check_fits(
         self, spec: PoolSpec, asked: ParsedOptions, cell: Cell | None
     ) -> tuple[str, ...]:
         """Raise `PoolError` where a pool that is up is not what is asked for; notes on what it has."""
         check_fits(spec, self._stated(asked))
-        is_auto = asked.pool.get("framework") == AUTO
+        is_auto = asked.pool.framework == AUTO
         return (check_choice(spec, self._choose(cell)),) if is_auto else ()
 
     def _choose(self, cell: Cell | None) -> FrameworkChoice:
@@ -176,7 +176,7 @@ class Session:
         Raises the user's own exception, KeyboardInterrupt, or a `SkyError`.
         """
         cell = self.cells.compile(body)
-        options = CellOptions.of(with_defaults(asked, self.defaults()).cell)
+        options = with_defaults(asked, self.defaults()).cell
         _check_values_wanted(options, cell)
         display = self.display(quiet=options.quiet)
         display.change(most_text=MOST_TEXT if options.text is None else options.text)

@@ -1,4 +1,4 @@
-"""The arguments of `sky.Compute`, read as options of the magic line are."""
+"""The arguments of `sky.Compute`, read as the options of a line are."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import msgspec
 from skyward_nb.options.accelerator_choices import AcceleratorChoice
 from skyward_nb.options.defaults import defaults, with_defaults
 from skyward_nb.options.host_access import OF_ACCESS
-from skyward_nb.options.option_table import BY_NAME, ParsedOptions, read_option
-from skyward_nb.options.plugin_fields import fields_of
+from skyward_nb.options.option_line import ParsedOptions
+from skyward_nb.options.option_table import BY_NAME
+from skyward_nb.options.plugin_options import options_of
 from skyward_nb.options.specs import spec_of
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
-from skyward_nb.words.pool_options import Options
+from skyward_nb.words.pool_options import Options, PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 AcceleratorLike = str | AcceleratorChoice
@@ -29,17 +31,17 @@ TimeLike = float | str | timedelta
 
 
 class Local(msgspec.Struct, frozen=True):
-    """This machine: nodes are groups of its processes. No account, no root, nothing beyond loopback."""
+    """This machine: nodes are groups of its processes, and only its loopback is used."""
 
     name = "local"
 
 
 class SSH(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts to log in to: the nodes are those, or the first healthy ones where `nodes=` asks for fewer.
+    """Hosts to log in to. They are the nodes; with a smaller `nodes=`, the first healthy ones are.
 
-    Each is written `gpu1`, `me@gpu1:2222` or `[2001:db8::1]:22`; `hosts="@file"` reads a hostfile.
-    What is left out, OpenSSH's config says, as for `ssh`. Host keys are always checked: with
-    `trust="first"` the first one that a host shows is pinned.
+    A host is written `gpu1`, `me@gpu1:2222` or `[2001:db8::1]:22`; `hosts="@file"` reads a hostfile.
+    OpenSSH's config has the defaults, as for `ssh`. Host keys are always checked: `trust="first"` pins the
+    first key that a host shows.
     """
 
     hosts: Sequence[str] | str
@@ -53,11 +55,12 @@ class SSH(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AWS(msgspec.Struct, frozen=True, kw_only=True):
-    """Machines of EC2, rented by credentials that boto3 finds, which stay on this machine.
+    """Machines of EC2, rented with the credentials that boto3 finds, which stay on this machine.
 
-    `regions` are others that a pool may go to, `zones` the only ones it may be in. `user` is who logs in
-    to the image `ami`. What is left out, AWS's configuration says, or the cheapest that fits is taken.
-    With `placement="no"` nodes are not put side by side; `disk` has GB, `endpoint` is another server.
+    `regions` are alternatives to `region`, `zones` the only zones to use, and `user` logs in to the image
+    `ami`. Without a `region`, AWS's configuration names it; without an `instance_type`, the cheapest that
+    fits is rented. `placement="no"` does not put nodes side by side; `disk` is in GB; `endpoint` is the URL
+    of another EC2 server.
     """
 
     region: str | None = None
@@ -77,67 +80,68 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spec_for(
-    given: Mapping[str, Any],
-    plugins: Iterable[PluginChoice | Callable[[], PluginChoice]],
-    name: str,
+    default_name: str,
+    plugins: Iterable[PluginChoice | Callable[[], PluginChoice]] = (),
+    /,
+    **arguments: Any,
 ) -> PoolSpec:
-    """The pool that these arguments ask for, completed by defaults; raises `OptionError`.
+    """The pool that arguments of `sky.Compute` ask for, completed by defaults; raises `OptionError`.
 
-    Without a name it has this one. Defaults are those of options: of files and of `SKYWARD_*`.
+    An argument that is None is not given. Defaults are those of files and of `SKYWARD_*`.
     """
-    asked = fields_of(plugins, given.get("accelerator"))
-    for option, value in given.items():
-        if option != "accelerator":
-            asked |= _read(option, value, asked)
-    known = defaults(Path.cwd(), os.environ, {})
-    whole = with_defaults(
-        ParsedOptions(pool=asked), [each for each in known if each.option != "pool"]
-    ).pool
-    if whole.get("framework") == "auto":
-        whole.pop("framework")  # plugins and integrations say it
-    return spec_of(PoolSpec(), {"pool": name, **whole})
+    asked = options_of(plugins, arguments.pop("accelerator", None))
+    for argument, value in arguments.items():
+        asked = asked if value is None else _with_argument(asked, argument, value)
+    known = [each for each in defaults(Path.cwd(), os.environ, {}) if each.option != "pool"]
+    whole = with_defaults(ParsedOptions(pool=asked), known).pool
+    if whole.framework == AUTO:
+        whole = whole.without(["framework"])  # plugins and integrations name them
+    return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))
 
 
-def _read(option: str, value: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """An argument as options of `spec_of`."""
-    if isinstance(value, SSH):
-        return _access(value)
-    if isinstance(value, AWS):
-        return {"provider": "aws", "aws": _rented(value)}
-    if option == "env":
-        return {option: {**asked.get(option, {}), **_env(value)}}
-    if option == "options":
-        if not isinstance(value, Options):
+def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
+    """Options with those that an argument states."""
+    option = "pool" if argument == "name" else argument
+    match argument, value:
+        case "provider", SSH():
+            return _with_ssh(asked, value)
+        case "provider", AWS():
+            return asked.changed(provider="aws", aws=_access(value))
+        case "env", _:
+            return asked.changed(env={**(asked.env or {}), **_env(value)})
+        case "options", Options():
+            return asked.changed(cluster=value.cluster)
+        case "options", _:
             kind = type(value).__name__
             raise OptionError(option, f"options= takes sky.Options(...), not {kind}")
-        return {"cluster": value.cluster}
-    name = "pool" if option == "name" else option
-    if isinstance(value, Image):
-        return {name: value}
-    if option in ("pip", "apt"):
-        return {name: _packages(option, value)}
-    if isinstance(value, timedelta):
-        return {name: value.total_seconds()}
-    return {name: _of_text(option, name, _as_text(option, value))}
+        case "image", Image():
+            pass
+        case (("pip" | "apt"), _):
+            value = _packages(argument, value)
+        case _, timedelta():
+            value = value.total_seconds()
+        case _:
+            value = _of_text(argument, option, _as_text(argument, value))
+    return asked.changed(**{option: value})
 
 
-def _access(ssh: SSH) -> dict[str, Any]:
-    """`sky.SSH(...)` as options."""
-    found: dict[str, Any] = {"provider": "ssh"}
+def _with_ssh(asked: PoolOptions, ssh: SSH) -> PoolOptions:
+    """Options with those of `sky.SSH(...)`."""
+    asked = asked.changed(provider="ssh")
     for option in OF_ACCESS:
         value: Any = getattr(ssh, option)
         if value is None:
             continue
         if option == "hosts" and isinstance(value, list | tuple):
             value = ",".join(map(_host, value))
-        elif (
+        elif isinstance(value, Path) or (
             option == "port" and isinstance(value, int) and not isinstance(value, bool)
-        ) or isinstance(value, Path):
+        ):
             value = str(value)
-        found[option] = _of_text(option, option, _as_text(option, value))
-    if not found.get("hosts"):
+        asked = asked.changed(**{option: _of_text(option, option, _as_text(option, value))})
+    if not asked.hosts:
         raise OptionError("hosts", 'sky.SSH(hosts=[...]): name hosts, such as hosts=["gpu1"]')
-    return found
+    return asked
 
 
 def _host(value: Any) -> str:
@@ -148,8 +152,8 @@ def _host(value: Any) -> str:
     return value
 
 
-def _rented(aws: AWS) -> AWSAccess:
-    """`sky.AWS(...)` as one value of ours; each part is read as on an option line."""
+def _access(aws: AWS) -> AWSAccess:
+    """`sky.AWS(...)` with its parts read as options."""
     fields: dict[str, Any] = {}
     for name in AWS.__struct_fields__:
         value: Any = getattr(aws, name)
@@ -186,7 +190,7 @@ _LEAST_DISK = 30
 
 
 def _as_text(option: str, value: Any) -> str:
-    """An argument as it would be written on an option line."""
+    """The text of an argument on an option line."""
     match option, value:
         case "provider", Local():
             return "local"
@@ -205,22 +209,14 @@ def _as_text(option: str, value: Any) -> str:
 
 
 _NUMBERS = {
-    "nodes",
-    "ranks_per_node",
-    "ttl",
-    "idle",
-    "grace",
-    "cpus",
-    "memory",
-    "max_cost",
-    "confirm_above",
-}
-"""Arguments that are numbers, or texts of them."""
+    "nodes", "ranks_per_node", "ttl", "idle", "grace", "cpus", "memory", "max_cost", "confirm_above",
+}  # fmt: skip
+"""Arguments that are numbers, or their texts."""
 
 
 def _of_text(option: str, name: str, text: str) -> Any:
     try:
-        return read_option(BY_NAME[name], text)
+        return BY_NAME[name].value(text)
     except OptionError as error:
         raise OptionError(option, error.message.replace(f"{name}=", f"{option}=", 1)) from None
 

@@ -1,22 +1,25 @@
-"""What is asked of one run, as one value: a field for each option of a cell. Pure."""
+"""The options of a run, as one value with a field for each option of a cell. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skyward_nb.protocol.message_parts import RunCard
 
 _FIELDS = {"as": "target"}
+_OF_CARD = (
+    "out", "pull", "gather", "stdout", "stderr", "limit", "timeout", "on_error", "profile",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellOptions:
-    """Options of a run as they are read, and what holds where one is not given.
+    """The options of a run, with their defaults; `stated` has the names of those that are stated.
 
-    `push` is None for what the cell needs, `text` and `limit` for what the notebook has room for;
-    `target` is what `as=` says.
+    `push` is None for the names that the cell needs, `text` and `limit` for what the notebook has room for;
+    `target` is the value of `as=`.
     """
 
     ranks: str = "all"
@@ -35,39 +38,26 @@ class CellOptions:
     profile: str = ""
     quiet: bool = False
     target: str = ""
+    stated: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> CellOptions:
-        """Of what was given, by the names of options."""
-        return cls(**{_FIELDS.get(name, name): value for name, value in given.items()})
+        """Of values by the names of their options."""
+        values = {_FIELDS.get(name, name): value for name, value in given.items()}
+        return cls(**values, stated=tuple(given))
+
+    def over(self, weaker: CellOptions) -> CellOptions:
+        """These options, completed by weaker ones."""
+        stated = tuple(dict.fromkeys((*weaker.stated, *self.stated)))
+        fields = [_FIELDS.get(name, name) for name in self.stated]
+        return replace(weaker, **{name: getattr(self, name) for name in fields}, stated=stated)
 
     @classmethod
     def of_card(cls, card: RunCard) -> CellOptions:
-        """As the client that began a run said them."""
-        return cls(
-            out=card.out,
-            pull=card.pull,
-            gather=card.gather,
-            stdout=card.stdout,
-            stderr=card.stderr,
-            limit=card.limit,
-            timeout=card.timeout,
-            on_error=card.on_error,
-            profile=card.profile,
-        )
+        """As the client stated them that began the run."""
+        return cls(**{name: getattr(card, name) for name in _OF_CARD})
 
     def card(self) -> RunCard:
-        """What another client must know of them; of the cell it says nothing."""
-        return RunCard(
-            out=self.out,
-            pull=self.pull,
-            gather=self.gather,
-            stdout=self.stdout,
-            stderr=self.stderr,
-            most_text=self.text,
-            limit=self.limit,
-            detached=self.detach,
-            timeout=self.timeout,
-            on_error=self.on_error,
-            profile=self.profile,
-        )
+        """What another client needs of them; fields about the cell are empty."""
+        shared = {name: getattr(self, name) for name in _OF_CARD}
+        return RunCard(**shared, most_text=self.text, detached=self.detach)

@@ -6,7 +6,7 @@
     environment                         SKYWARD_NODES=4
     %sky config                         nodes=4
 
-What the magic line says is stronger than all. A pool's defaults count when it is made.
+The option line is the strongest. A pool's defaults count when it is made.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
+from msgspec.structs import replace
 
-from skyward_nb.options.host_access import implied
-from skyward_nb.options.option_table import BY_NAME, ParsedOptions, read_option, unknown_option
-from skyward_nb.options.rental_options import heeded
+from skyward_nb.options.host_access import with_provider
+from skyward_nb.options.option_line import ParsedOptions
+from skyward_nb.options.option_table import BY_NAME, unknown_option
+from skyward_nb.options.rental_options import without_unused
 from skyward_nb.words.errors import OptionError
 
 _PREFIX = "SKYWARD_"
@@ -29,7 +31,7 @@ _PREFIX = "SKYWARD_"
 
 @dataclass(frozen=True)
 class Default:
-    """One default: the option's name, its value as written, and where that is written."""
+    """One default: the option's name, its text, and the source of that."""
 
     option: str
     text: str
@@ -37,7 +39,7 @@ class Default:
 
 
 def defaults(folder: Path, environ: Mapping[str, str], session: Mapping[str, str]) -> list[Default]:
-    """All defaults that hold in `folder`, the weakest first; raises `OptionError` naming the file."""
+    """All defaults that hold in `folder`, the weakest first; an `OptionError` names the file."""
     found: list[Default] = []
     user = platformdirs.user_config_path("skyward_nb") / "config.toml"
     if user.is_file():
@@ -48,7 +50,7 @@ def defaults(folder: Path, environ: Mapping[str, str], session: Mapping[str, str
     if project is not None:
         table = _toml(project).get("tool", {}).get("skyward", {})
         found += _from_table(table, f"{project} [tool.skyward]")
-    for name in BY_NAME:
+    for name in filter(_may_have_default, BY_NAME):
         variable = _PREFIX + name.upper()
         if variable in environ:
             found.append(Default(name, environ[variable], variable))
@@ -56,16 +58,20 @@ def defaults(folder: Path, environ: Mapping[str, str], session: Mapping[str, str
 
 
 def with_defaults(asked: ParsedOptions, known: list[Default]) -> ParsedOptions:
-    """What was asked for, completed by the defaults; raises `OptionError` naming a bad one's source."""
-    values: dict[str, dict[str, Any]] = {"pool": {}, "cell": {}}
+    """Options completed by the defaults; the `OptionError` of a bad default names its source."""
+    values: dict[str, object] = {}
     for default in known:
-        option = BY_NAME[default.option]
         try:
-            values[option.scope][option.name] = read_option(option, default.text)
+            values[default.option] = BY_NAME[default.option].value(default.text)
         except OptionError as error:
-            raise OptionError(option.name, f"{error} (from {default.source})") from None
-    pool = heeded({**values["pool"], **implied(asked.pool)}, asked.pool)
-    return ParsedOptions(pool, {**values["cell"], **asked.cell}, asked.rest)
+            raise OptionError(default.option, f"{error} (from {default.source})") from None
+    weaker = ParsedOptions.of(values)
+    pool = without_unused(with_provider(asked.pool).over(weaker.pool), asked.pool)
+    return replace(asked, pool=pool, cell=asked.cell.over(weaker.cell))
+
+
+def _may_have_default(name: str) -> bool:
+    return name in BY_NAME and BY_NAME[name].scope != "verb"
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -78,13 +84,13 @@ def _toml(path: Path) -> dict[str, Any]:
 def _from_table(table: Mapping[str, Any], source: str) -> Iterator[Default]:
     for key, value in table.items():
         name = key.replace("-", "_")
-        if name not in BY_NAME:
+        if not _may_have_default(name):
             raise OptionError(key, f"{unknown_option(name, ('pool', 'cell'))} (from {source})")
         yield Default(name, _written(value), source)
 
 
 def _written(value: object) -> str:
-    """A TOML value as it would stand on the option line."""
+    """A TOML value as the text of an option."""
     match value:
         case bool():
             return "yes" if value else "no"

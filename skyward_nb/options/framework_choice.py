@@ -1,7 +1,7 @@
-"""`framework=auto`: the frameworks that a cell needs, by what it imports and reads. Pure.
+"""`framework=auto`: the frameworks that a cell needs, by its imports and the names that it reads. Pure.
 
-A cell that names any decides alone; else what the notebook has imported does. Nothing is imported
-for it, and no value is asked: its type says where it comes from.
+If a cell needs none, the imports of the notebook decide. Nothing is imported for this, and no code of a
+value runs: its type names its module.
 """
 
 from __future__ import annotations
@@ -23,24 +23,18 @@ _ROOTS = {
     "tensorflow": ("tensorflow", "tf_keras"),
     "keras": ("keras",),
     "huggingface": (
-        "transformers",
-        "accelerate",
-        "datasets",
-        "peft",
-        "trl",
-        "diffusers",
-        "sentence_transformers",
+        "transformers", "accelerate", "datasets", "peft", "trl", "diffusers", "sentence_transformers",
     ),
-}
+}  # fmt: skip
 _FRAMEWORK_OF = {root: name for name, roots in _ROOTS.items() for root in roots}
 
 Found = dict[str, str]
-"""Frameworks, and why each is there."""
+"""Frameworks, each with the reason for it."""
 
 
 @dataclass(frozen=True)
 class FrameworkChoice:
-    """The `words` of `WORDS` that were chosen, none or several, and why."""
+    """The `words` of `WORDS` that were chosen, and why."""
 
     words: tuple[str, ...]
     why: str
@@ -56,9 +50,9 @@ class FrameworkChoice:
 
 @dataclass(frozen=True)
 class NotebookContext:
-    """What a choice goes by: the notebook's names, the sources of its cells, what is imported.
+    """What a choice depends on: the notebook's names, the sources of its cells, the imported modules.
 
-    `is_own` tells whether a module of such a name is the user's: projects have a `datasets` of theirs.
+    `is_own` tells whether a module of this name is the user's: many projects have their own `datasets`.
     """
 
     names: Mapping[str, Any]
@@ -71,7 +65,7 @@ class NotebookContext:
 def choose(
     notebook: NotebookContext, imports: Iterable[str] = (), reads: Iterable[str] = ()
 ) -> FrameworkChoice:
-    """What a cell with these imports and reads needs; without a cell, what the notebook does."""
+    """The frameworks of a cell with these imports and reads, or else of the notebook."""
     found = _imported(imports, "the cell imports {}", notebook) | _read(reads, notebook)
     if not found:
         bound = [value.__name__ for value in notebook.names.values() if type(value) is ModuleType]
@@ -85,7 +79,7 @@ def choose(
 def choose_for_script(
     source: str, environ: Mapping[str, str], is_own: Callable[[str], bool]
 ) -> FrameworkChoice:
-    """What a script needs, by what it imports itself."""
+    """The frameworks of a script, by its own imports."""
     known = NotebookContext({}, (), {}, environ, is_own)
     found = _imported(imports_of(source), "the script imports {}", known)
     if not found:
@@ -94,7 +88,7 @@ def choose_for_script(
 
 
 def _settled(found: Found, backend: str, known_by: str) -> FrameworkChoice:
-    """Without what others bring with them: Keras its backend, Hugging Face torch."""
+    """The choice, without frameworks that others include: the backend of Keras, torch of Hugging Face."""
     needed = {each for name in FRAMEWORKS if name.name in found for each in name.needs}
     words = {name: name for name in found if name not in needed}
     why = dict(found)
@@ -108,7 +102,7 @@ def _settled(found: Found, backend: str, known_by: str) -> FrameworkChoice:
 
 
 def _backend(notebook: NotebookContext) -> tuple[str, str]:
-    """What Keras runs on here, and how that is known; empty where it is not."""
+    """The backend of Keras here, and how that is known; empty if it is not."""
     config = getattr(notebook.modules.get("keras"), "config", None)
     backend = getattr(config, "backend", None)
     if callable(backend):
@@ -138,7 +132,7 @@ def _framework_of(module: str, notebook: NotebookContext) -> str | None:
 
 
 def imports_of(source: str) -> frozenset[str]:
-    """The modules that a cell of the past imports, `%%sky_remote` cells too; none if it is no Python."""
+    """The modules that an earlier cell imports, also a `%%sky_remote` one; none if it is no Python."""
     try:
         tree = ast.parse(source)
         found = cell_names(source).imports

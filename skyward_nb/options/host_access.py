@@ -1,16 +1,18 @@
-"""Options that say which hosts a pool lives on and how they are reached, made one value.
+"""The options about hosts and logins to them, made a part of a pool's spec.
 
-Hostfiles and keys are looked for here, so that a pool can be found again from another folder.
+Paths of hostfiles and keys become absolute, so that a pool can be found from another folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import Host, parse_hostfile, parse_hosts, same_slots
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.words.ssh_access import SSHAccess
 
@@ -18,65 +20,69 @@ OF_ACCESS = ("hosts", "user", "port", "key", "config", "trust")
 """Options that are fields of `SSHAccess`."""
 
 
-def implied(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What is asked for, with the provider that `hosts=` means.
+def with_provider(asked: PoolOptions) -> PoolOptions:
+    """Options with the provider that `hosts=` implies.
 
     Raises `OptionError` where another one is named beside hosts.
     """
-    if "hosts" not in asked:
-        return dict(asked)
-    provider = asked.get("provider", "ssh")
+    if asked.hosts is UNSET:
+        return asked
+    provider = asked.provider or "ssh"
     if provider != "ssh":
         raise OptionError(
             "provider",
             f"provider={provider} knows no hosts=: that is provider=ssh, or leave it out",
         )
-    return {**asked, "provider": provider}
+    return asked.changed(provider=provider)
 
 
-def access_fields(base: PoolSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a spec that follow from hosts: how they are reached, and how many nodes there are.
+def with_hosts(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
+    """A spec with the hosts that are asked for, and as many nodes and ranks as they imply.
 
-    Raises `OptionError` for files that are not there, and for options that lack hosts.
+    Raises `OptionError` for files that do not exist, and for options that need hosts.
     """
-    given = [option for option in OF_ACCESS if option in asked]
-    if (provider := asked.get("provider", base.provider)) != "ssh":
-        if given and "provider" not in asked and provider != "aws":
+    if spec.provider != "ssh":
+        given = [option for option in OF_ACCESS if option in asked.stated]
+        if given and asked.provider is UNSET and spec.provider != "aws":
             raise OptionError(
                 given[0], f"{given[0]}= is about hosts to log in to: name them, hosts=gpu1,gpu2"
             )
-        return {"ssh": None}
-    access = access_of(base.ssh, asked)
+        return replace(spec, ssh=None)
+    access = access_of(spec.ssh, asked)
     if access is None:
         raise OptionError(
             "hosts", "provider=ssh needs hosts=gpu1,gpu2, or hosts=@hostfile with one on each line"
         )
-    fields: dict[str, Any] = {"ssh": access}
-    if "hosts" in asked:
-        fields["nodes"] = asked.get("nodes", len(access.hosts))
-        if "ranks_per_node" not in asked and (slots := same_slots(access.hosts)):
-            fields["ranks_per_node"] = slots
-    nodes = fields.get("nodes", asked.get("nodes", base.nodes))
-    if nodes > len(access.hosts):
+    spec = replace(spec, ssh=access)
+    if asked.hosts is not UNSET:
+        spec = replace(spec, nodes=asked.nodes or len(access.hosts))
+        if asked.ranks_per_node is UNSET and (slots := same_slots(access.hosts)):
+            spec = replace(spec, ranks_per_node=slots)
+    if spec.nodes > len(access.hosts):
         raise OptionError(
             "nodes",
-            f"nodes={nodes}, and hosts= has {len(access.hosts)}: a node is one of them; several "
+            f"nodes={spec.nodes}, and hosts= has {len(access.hosts)}: a node is one of them; several "
             "ranks on each are ranks_per_node=N",
         )
-    return fields
+    return spec
 
 
-def access_of(base: SSHAccess | None, asked: Mapping[str, Any]) -> SSHAccess | None:
-    """How hosts are reached, as is asked for or else as in `base`; None where no host is named."""
-    changes = {option: asked[option] for option in OF_ACCESS if option in asked}
-    for option in ("key", "config"):
-        if option in changes:
-            changes[option] = _file(option, changes[option])
-    if "hosts" in changes:
-        changes["hosts"] = _hosts(changes["hosts"])
-    if base is not None:
-        return base.having(**changes)
-    return SSHAccess(**changes) if "hosts" in changes else None
+def access_of(base: SSHAccess | None, asked: PoolOptions) -> SSHAccess | None:
+    """The access to hosts that is asked for, completed by `base`; None where no host is named."""
+    hosts = base.hosts if base is not None else ()
+    if asked.hosts is not UNSET:
+        hosts = _hosts(asked.hosts)
+    elif base is None:
+        return None
+    access = base or SSHAccess(hosts=hosts)
+    return SSHAccess(
+        hosts=hosts,
+        user=asked.user or access.user,
+        port=asked.port or access.port,
+        key=_file("key", asked.key) if asked.key is not UNSET else access.key,
+        config=_file("config", asked.config) if asked.config is not UNSET else access.config,
+        trust=asked.trust or access.trust,
+    )
 
 
 def _file(option: str, text: str) -> str:
@@ -87,7 +93,7 @@ def _file(option: str, text: str) -> str:
 
 
 def _hosts(names: tuple[str, ...]) -> tuple[Host, ...]:
-    """Hosts by their names, or those of a hostfile: `@file`, or a path with a slash in it."""
+    """Hosts by their names, or those of a hostfile: `@file`, or a path with a slash."""
     (first,) = names if len(names) == 1 else [""]
     if first.startswith("@"):
         return _of_file(first[1:])
@@ -101,7 +107,7 @@ def _hosts(names: tuple[str, ...]) -> tuple[Host, ...]:
 def _of_file(name: str) -> tuple[Host, ...]:
     path = Path(name).expanduser()
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin files with a mark
+        text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise OptionError("hosts", f"hosts=@{name} cannot be read: {why}") from None

@@ -1,4 +1,4 @@
-"""Help and completion, generated from the table of options."""
+"""The help of the magics and the completions of their lines, from the table of options. Pure."""
 
 from __future__ import annotations
 
@@ -7,49 +7,27 @@ from collections.abc import Iterable
 from skyward_nb.options.option_table import BY_NAME, OPTIONS, TAKES, Option
 from skyward_nb.words.errors import OptionError
 
+# fmt: off
 VERBS = {
-    "up": (
-        "[pool option ...]",
-        "bring a pool up before a cell needs it; dry_run: tell what it costs",
-    ),
-    "down": ("[pool=NAME] [all]", "take a pool down: ranks, values and files are gone after"),
-    "status": (
-        "",
-        "pools of this notebook with their ranks, and others alive",
-    ),
-    "vars": ("[ranks=]", "the names on the ranks: type, size, and what bound them"),
-    "cost": (
-        "[pool=NAME]",
-        "what pools cost an hour and so far, and have cost",
-    ),
+    "up": ("[pool option ...]", "start a pool before a cell needs it; dry_run: show what it costs"),
+    "down": ("[pool=NAME] [all]", "take a pool down: its ranks, values and files are removed"),
+    "status": ("[pool=NAME]", "pools of this notebook with their ranks, and other pools"),
+    "vars": ("[ranks=]", "the names on the ranks: type, size, and where they were bound"),
+    "cost": ("[pool=NAME]", "cost of pools: an hour, so far, and of pools that ended"),
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
-    "logs": (
-        "[run=] [rank=] [node=]",
-        "what ranks printed in a run; node=: of machines; also lines=, save=",
-    ),
-    "attach": (
-        "[pool=NAME] [detach]",
-        "go on with a pool that another kernel left, and its run",
-    ),
-    "check": (
-        "[hang] [pool=NAME]",
-        "devices, versions, reach, all-reduce; hang: where ranks of a run are",
-    ),
-    "restart": ("[pool=NAME]", "a new generation: ranks forked anew, their names empty"),
-    "sweep": (
-        "",
-        "remove what dead pools have left: processes, values, machines",
-    ),
-    "config": (
-        "[option=value ...]",
-        "defaults of this session; alone, all defaults and their places",
-    ),
-    "help": ("[VERB]", "this text, or that of one verb"),
+    "logs": ("[run=] [rank=] [node=]", "output of a run; node=: logs of machines; also lines=, save="),
+    "attach": ("[pool=NAME] [detach]", "attach to a pool that another kernel left, and to its run"),
+    "check": ("[hang] [pool=NAME]", "devices, versions, network, all-reduce; hang: where ranks are"),
+    "restart": ("[pool=NAME]", "a new generation: new ranks without names"),
+    "sweep": ("", "remove what dead pools have left: processes, values, machines"),
+    "config": ("[option=value ...]", "set defaults of this session; alone: show all defaults"),
+    "help": ("[VERB]", "this text, or the help of one verb"),
 }
+# fmt: on
 
 CHECKS = ("hang",)
-"""What `%sky check` can look at."""
+"""What `%sky check` takes as a word."""
 
 
 def help_text(verb: str | None = None) -> str:

@@ -1,18 +1,19 @@
-"""The pool that an option line asks for, and whether one that is up is that. Pure."""
+"""The spec of a pool that options ask for, and whether a pool that is up meets them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from skyward_nb.names.included_modules import located
 from skyward_nb.options.framework_choice import FrameworkChoice
-from skyward_nb.options.host_access import OF_ACCESS, access_fields, access_of
-from skyward_nb.options.plugin_fields import fields_of
-from skyward_nb.options.rental_options import NOT_OF_SPEC, OF_AWS, aws_fields, aws_of
+from skyward_nb.options.host_access import OF_ACCESS, access_of, with_hosts
+from skyward_nb.options.plugin_options import options_of
+from skyward_nb.options.rental_options import OF_AWS, aws_of, with_rental
 from skyward_nb.plugins.base import find_plugin, uses_of
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.keras_plugin import settled
@@ -23,16 +24,18 @@ from skyward_nb.words.image import Image, checked_env
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.masking import masked
 from skyward_nb.words.mesh import spell_mesh
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import IDLE_ELSEWHERE, PoolSpec
 
 _OF_IMAGES = ("image", "python", "pip", "apt")
+_OF_SPEC = ("pool", *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, "ssh", "aws"}))
 
 
-def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
-    """`base` with what is asked for; raises `OptionError` where options contradict one another."""
-    fields = {**_fields(asked), **access_fields(base, asked), **aws_fields(base, asked)}
-    spec = replace(base, **fields, image=image_of(base.image, asked))
-    if "idle" not in asked and spec.is_elsewhere and not base.is_elsewhere:
+def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
+    """`base` with the options that are asked for; raises `OptionError` where they contradict one another."""
+    spec = with_rental(with_hosts(replace(base, **_fields(asked)), asked), asked)
+    spec = replace(spec, image=image_of(base.image, asked))
+    if asked.idle is UNSET and spec.is_elsewhere and not base.is_elsewhere:
         spec = replace(spec, idle=IDLE_ELSEWHERE)
     checked_env(spec.env)
     _check_alone(spec)
@@ -66,7 +69,7 @@ def spec_of(base: PoolSpec, asked: Mapping[str, Any]) -> PoolSpec:
 
 
 def _check_alone(spec: PoolSpec) -> None:
-    """Raise `OptionError` for what joins the ranks of nodes that are to stand alone."""
+    """Raise `OptionError` for options that join the ranks of nodes that are to stand alone."""
     asked = {"framework": ",".join(spec.framework), "mesh": spell_mesh(spec.mesh)}
     for option, text in asked.items():
         if text and not spec.cluster:
@@ -79,14 +82,14 @@ def _check_alone(spec: PoolSpec) -> None:
 
 
 def _check_variables(spec: PoolSpec, own: Iterable[str]) -> None:
-    """Raise `OptionError` where env= has variables of which each rank has its own."""
+    """Raise `OptionError` where env= sets variables of which each rank has its own."""
     if reserved := sorted(set(spec.variables) & set(own)):
         names = ", ".join(reserved)
         raise OptionError("env", f"env= cannot set {names}: each rank has its own")
 
 
 def _of_the_place(uses: Iterable[PluginUse]) -> set[str]:
-    """The variables of plugins that say where a rank stands, and so are its own."""
+    """The variables of plugins that have another value on each rank."""
     here, elsewhere = InstanceInfo(), InstanceInfo(rank=1, world_size=2, head_port=1)
     return {
         name
@@ -97,7 +100,7 @@ def _of_the_place(uses: Iterable[PluginUse]) -> set[str]:
 
 
 def _check_shares(spec: PoolSpec) -> None:
-    """Raise `OptionError` where ranks would share a GPU, or a slice of one, that cannot."""
+    """Raise `OptionError` where ranks would share a GPU or a slice that they cannot share."""
     if not spec.accelerator or spec.slots <= spec.devices or (spec.simulate and not spec.mig):
         return
     if not spec.mig and spec.backend == "gloo":
@@ -113,7 +116,7 @@ def _check_shares(spec: PoolSpec) -> None:
 
 
 def check_profile(spec: PoolSpec, profile: str | None) -> None:
-    """Raise `OptionError` where a run cannot be recorded as asked for."""
+    """Raise `OptionError` where a pool cannot record the profile of a run."""
     frameworks = with_what_they_need(spec.framework)
     if not profile or "torch" in frameworks:
         return
@@ -130,98 +133,82 @@ def check_profile(spec: PoolSpec, profile: str | None) -> None:
 
 
 def readied_for(spec: PoolSpec, choices: Iterable[PluginChoice]) -> PoolSpec:
-    """A pool's spec with the plugins that functions ask for besides.
+    """A pool's spec with the plugins that functions add.
 
-    Raises `OptionError` where the pool is made otherwise, as with another backend.
+    Raises `OptionError` where the pool has other options, such as another backend.
     """
     choices = tuple(choices)
-    asked = fields_of(choices)
+    asked = options_of(choices)
     plain = PoolSpec()
-    for name, wanted in asked.items():
-        have = getattr(spec, name)
-        if name not in ("framework", "env") and have not in (wanted, getattr(plain, name)):
+    for name in asked.without(("framework", "env")).stated:
+        have, wanted = getattr(spec, name), getattr(asked, name)
+        if have not in (wanted, getattr(plain, name)):
             raise OptionError(
                 name,
                 f"{choices[0]!r} on the function asks for {name}={_spell(wanted)}, and the pool is made "
-                f"with {name}={_spell(have)}: have them say the same",
+                f"with {name}={_spell(have)}: use the same value for both",
             )
-    if "framework" in asked:
-        asked["framework"] = tuple(dict.fromkeys((*spec.framework, *asked["framework"])))
-    if "env" in asked:
-        asked["env"] = {**spec.env, **asked["env"]}
-    return spec_of(spec, asked)
+    framework = tuple(dict.fromkeys((*spec.framework, *(asked.framework or ()))))
+    return spec_of(spec, asked.changed(framework=framework, env={**spec.env, **(asked.env or {})}))
 
 
-def image_of(base: Image, asked: Mapping[str, Any]) -> Image:
-    """The image that is asked for, or `base`, with what else is asked of it; its modules found.
+def image_of(base: Image, asked: PoolOptions) -> Image:
+    """The image that is asked for, or `base`, with its Python, packages and modules.
 
-    Raises `OptionError` for modules that are not there, and for what is no image.
+    Raises `OptionError` for modules that do not exist, and for a value that is no image.
     """
-    image = asked.get("image", base)
+    image: Any = base if asked.image is UNSET else asked.image
     if isinstance(image, str):
         raise OptionError("image", f"image={image} names an sky.Image of a notebook; there is none")
     if not isinstance(image, Image):
         kind = type(image).__name__
         raise OptionError("image", f"image= takes an sky.Image(pip=[...], ...), not {kind}")
-    image = image.having(asked.get("python"), asked.get("pip", ()), asked.get("apt", ()))
+    image = image.having(asked.python or None, asked.pip or (), asked.apt or ())
     return replace(image, includes=located(image.includes, Path.cwd()))
 
 
-def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        ("name" if key == "pool" else key): value
-        for key, value in asked.items()
-        if key not in (*_OF_IMAGES, *OF_ACCESS, *NOT_OF_SPEC)
-    }
+def _fields(asked: PoolOptions) -> dict[str, object]:
+    """The fields of a spec that options state as they are."""
+    stated = [option for option in asked.stated if option in _OF_SPEC]
+    return {("name" if each == "pool" else each): getattr(asked, each) for each in stated}
 
 
-def check_fits(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
-    """Raise `PoolError` where a pool that is up is not what is asked for."""
+def check_fits(spec: PoolSpec, asked: PoolOptions) -> None:
+    """Raise `PoolError` where a pool that is up has other options than are asked for."""
+    for option, have, wanted in _compared(spec, asked):
+        if have != wanted:
+            raise _differs(spec, option, have, f"{option}={_spell(wanted, option)} was asked for")
+    if {*_OF_IMAGES} & {*asked.stated}:
+        image = image_of(Image(), asked)
+        if spec.image.lacks(image) or (asked.image is not UNSET and image != spec.image):
+            raise _differs(spec, "image", spec.image, f"image={_spell(image)} was asked for")
+
+
+def _compared(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, object, object]]:
+    """(option, value of the pool, value that is asked for) of each option that may differ."""
     for field, wanted in _fields(asked).items():
-        if field == "confirm_above":
-            continue  # it costs what it costs
         have = getattr(spec, field)
-        if have != wanted and not (field == "framework" and meant(wanted, have)):
-            option = "pool" if field == "name" else field
-            said = f"{option}={_spell(wanted, option)} was asked for"
-            raise _differs(spec, option, have, said)
-    _check_access(spec, asked)
-    _check_rented(spec, asked)
-    if not {*_OF_IMAGES} & {*asked}:
-        return
-    wanted = image_of(Image(), asked)
-    if spec.image.lacks(wanted) or ("image" in asked and wanted != spec.image):
-        raise _differs(spec, "image", spec.image, f"image={_spell(wanted)} was asked for")
-
-
-def _check_access(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
-    if not {*OF_ACCESS} & {*asked} or spec.aws is not None:
-        return
-    access = access_of(spec.ssh, asked)
-    for option in OF_ACCESS:
-        have, wanted = getattr(spec.ssh, option, None), getattr(access, option, None)
-        if option == "hosts" and have and wanted and {*have} == {*wanted}:
-            continue  # the order is that of the nodes
-        if have != wanted:
-            raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
-
-
-def _check_rented(spec: PoolSpec, asked: Mapping[str, Any]) -> None:
-    given = [option for option in (*OF_AWS, "user") if option in asked]
-    if not given or (spec.aws is None and given == ["user"]):
-        return
-    access = aws_of(spec.aws, asked)
-    for option in given:
-        field = "profile" if option == "aws_profile" else option
-        have, wanted = getattr(spec.aws, field, None), getattr(access, field)
-        if have != wanted:
-            raise _differs(spec, option, have, f"{option}={_spell(wanted)} was asked for")
+        is_meant = field == "framework" and meant(asked.framework or (), have)
+        if field != "confirm_above" and not is_meant:  # a pool that is up needs no consent
+            yield "pool" if field == "name" else field, have, wanted
+    if spec.aws is None and {*OF_ACCESS} & {*asked.stated}:
+        access = access_of(spec.ssh, asked)
+        for option in OF_ACCESS:
+            have, wanted = getattr(spec.ssh, option, None), getattr(access, option, None)
+            if option != "hosts" or {*(have or ())} != {*(wanted or ())}:  # nodes order them
+                yield option, have, wanted
+    rented = [option for option in (*OF_AWS, "user") if option in asked.stated]
+    if rented and not (spec.aws is None and rented == ["user"]):
+        access = aws_of(spec.aws, asked)
+        for option in rented:
+            field = "profile" if option == "aws_profile" else option
+            yield option, getattr(spec.aws, field, None), getattr(access, field)
 
 
 def check_choice(spec: PoolSpec, choice: FrameworkChoice) -> str:
-    """What a pool that is up has, for who asks for `framework=auto`.
+    """A note on the frameworks that a pool that is up has for `framework=auto`.
 
-    Raises `PoolError` where it lacks what would be chosen.
+    Raises `PoolError` where it lacks one that `auto` chooses.
     """
     if lacking(choice.words, spec.framework):
         have = spec.framework

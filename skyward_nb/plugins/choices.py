@@ -1,20 +1,23 @@
-"""Frameworks as values, `sky.plugins`: what a pool's `plugins=[...]` takes, and decorators leave.
+"""Frameworks as values, `sky.plugins`: for a pool's `plugins=[...]`, and for decorators of functions.
 
-Each says in Python what an option line says in words. Nothing of a framework is imported.
+Each states in Python what an option line states in words. Nothing of a framework is imported.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET
 
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import FRAMEWORKS
 from skyward_nb.words.masking import MASK, is_secret
 from skyward_nb.words.mig import parse_mig
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.units import near_words, read_duration
 
 Backend = Literal["auto", "gloo", "nccl"]
@@ -25,47 +28,45 @@ _TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
 _ARGUMENTS = {"collective_timeout": "timeout", "mig": "profile"}
 
 
-@dataclass(frozen=True)
-class PluginChoice:
-    """A plugin that is asked for: its `word`, and `fields` of the pool's spec that go with it."""
+class PluginChoice(msgspec.Struct, frozen=True):
+    """A plugin that is asked for: its `word`, and the `options` of the pool that go with it."""
 
     word: str
-    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: PoolOptions = PoolOptions()
 
     def __repr__(self) -> str:
         name, _, variant = self.word.partition(":")
         arguments = [f"backend={variant!r}"] if variant else []
-        for key, value in self.fields.items():
-            if key == "env":
+        for option in self.options.stated:
+            value = getattr(self.options, option)
+            if option == "env":
                 arguments += [f"{n.lower()}={_shown(n, v)}" for n, v in value.items()]
             else:
-                arguments.append(f"{_ARGUMENTS.get(key, key)}={value!r}")
+                arguments.append(f"{_ARGUMENTS.get(option, option)}={value!r}")
         return f"sky.plugins.{name}({', '.join(arguments)})".replace("hf_token=", "token=")
 
 
 def torch(
     *, backend: Backend | None = "auto", timeout: float | str | timedelta | None = None
 ) -> PluginChoice:
-    """PyTorch: a process group over all ranks is there when code starts, and each has its device.
+    """PyTorch: code starts with a process group over all ranks, and each rank has its device.
 
-    `backend` auto is NCCL on GPUs and gloo on CPU; `timeout` of a collective in seconds, or as in
-    `"30m"`, else torch's own. Raises `OptionError` for others.
+    `backend` auto is NCCL on GPUs and gloo on CPU; the `timeout` of a collective is in seconds, or written
+    `"30m"`; without one it is torch's. Raises `OptionError` for other values.
     """
-    fields = _of_backend(backend)
-    if timeout is not None:
-        fields["collective_timeout"] = _seconds(timeout)
-    return PluginChoice("torch", fields)
+    seconds = UNSET if timeout is None else _seconds(timeout)
+    return PluginChoice("torch", _of_backend(backend).changed(collective_timeout=seconds))
 
 
 def jax() -> PluginChoice:
-    """JAX: the devices of all nodes form one set when code starts."""
+    """JAX: code starts with the devices of all nodes as one set."""
     return PluginChoice("jax")
 
 
 def keras(*, backend: KerasBackend | None = None) -> PluginChoice:
-    """Keras 3 on a `backend`, which is readied, too; without one, on what there is.
+    """Keras 3 on a `backend`, which is made ready, too; without one, on a framework of the pool.
 
-    On JAX it trains one model on all devices. Raises `OptionError` for a backend that Keras has not.
+    On JAX it trains one model on all devices. Raises `OptionError` for a backend that Keras does not have.
     """
     if backend is None:
         return PluginChoice("keras")
@@ -74,7 +75,7 @@ def keras(*, backend: KerasBackend | None = None) -> PluginChoice:
 
 
 def tensorflow() -> PluginChoice:
-    """TensorFlow: `MultiWorkerMirroredStrategy()` joins all ranks as it is."""
+    """TensorFlow: `MultiWorkerMirroredStrategy()` joins all ranks, without arguments."""
     return PluginChoice("tensorflow")
 
 
@@ -83,10 +84,8 @@ def huggingface(*, token: str | None = None, backend: Backend | None = "auto") -
 
     `token` is the ranks' `HF_TOKEN`; without one, that of this machine. `backend` is torch's.
     """
-    fields = _of_backend(backend)
-    if token is not None:
-        fields["env"] = {_TOKEN: _text("token", token)}
-    return PluginChoice("huggingface", fields)
+    env = UNSET if token is None else {_TOKEN: _text("token", token)}
+    return PluginChoice("huggingface", _of_backend(backend).changed(env=env))
 
 
 def transformers(*, token: str | None = None, backend: Backend | None = "auto") -> PluginChoice:
@@ -103,12 +102,12 @@ def mig(profile: str, *, partition: bool = False) -> PluginChoice:
     name = parse_mig(_text("profile", profile))
     if name is None:
         raise OptionError("mig", "sky.plugins.mig takes a profile such as '3g.40gb'")
-    return PluginChoice("mig", {"mig": name, **({"partition": True} if partition else {})})
+    return PluginChoice("mig", PoolOptions(mig=name, partition=partition or UNSET))
 
 
-def _of_backend(backend: Any) -> dict[str, Any]:
+def _of_backend(backend: Any) -> PoolOptions:
     chosen = _one_of("backend", "auto" if backend is None else backend, _BACKENDS)
-    return {} if chosen == "auto" else {"backend": chosen}
+    return PoolOptions(backend=UNSET if chosen == "auto" else chosen)
 
 
 def _one_of(option: str, value: Any, known: Iterable[str]) -> str:

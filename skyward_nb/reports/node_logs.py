@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from skyward_nb.logs.log_files import pools
 from skyward_nb.logs.log_reader import MissingOutput, read_nodes
@@ -21,7 +20,6 @@ from skyward_nb.words.node_log_entry import NodeLogEntry, node_log_entries
 from skyward_nb.words.ranks import parse_ranks
 
 _NOTE = "note"
-_OF_RUNS = ("run", "rank")
 
 
 @dataclass(frozen=True)
@@ -38,17 +36,6 @@ class NodeLogs:
         when = max((word.when for word in self.words if word.when), default=None)
         ago = f", {spell_ago(now - when)}" if when else ""
         return f"nodes of pool {self.pool_id}{ago}: {_spell_hosts(self.hosts)}"
-
-
-def check_alone(options: Mapping[str, Any]) -> None:
-    """Raise `OptionError` where what is asked of machines is beside what is asked of a run."""
-    for option in _OF_RUNS:
-        if option in options:
-            raise OptionError(
-                option,
-                f"{option}={options[option]} is about what ranks printed in a run, and "
-                f"node={options['node']} about machines: ask for one of them",
-            )
 
 
 def which_pool(asked: str | None) -> str:

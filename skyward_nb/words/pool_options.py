@@ -1,19 +1,32 @@
-"""How a pool is run, as one value beside what it is: `Options`. Pure."""
+"""The options of a pool as values: `PoolOptions`, and `Options`, which is written in Python alone. Pure."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.aws_access import AWSAccess, OnPreempt
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.frameworks import AUTO
+from skyward_nb.words.image import Image
+from skyward_nb.words.masking import masked_repr
+from skyward_nb.words.mesh import Axes
+from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.ssh_access import Trust
+
+T = TypeVar("T")
+Stated: TypeAlias = T | UnsetType
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How the nodes of a pool belong together.
 
-    With `cluster` False each node stands alone: its ranks are a world of their own, there is no head, and
-    plugins that would join all ranks are refused. Raises `OptionError` for what is not True or False.
+    With `cluster` False each node stands alone: its ranks have a world of their own, there is no head, and
+    plugins that join all ranks are refused. Raises `OptionError` for other values than True and False.
     """
 
     cluster: bool = True
@@ -22,3 +35,85 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         given: Any = self.cluster
         if not isinstance(given, bool):
             raise OptionError("cluster", f"cluster={given!r}: write True or False")
+
+
+class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options that are stated of a pool, by their names; the others are UNSET.
+
+    None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
+    until that is looked up in the notebook. Only Python code states `aws` and `cluster`.
+    """
+
+    pool: Stated[str] = UNSET
+    nodes: Stated[int] = UNSET
+    ranks_per_node: Stated[int | None] = UNSET
+    accelerator: Stated[Accelerator | None] = UNSET
+    mig: Stated[str | None] = UNSET
+    partition: Stated[bool] = UNSET
+    simulate: Stated[bool] = UNSET
+    provider: Stated[str] = UNSET
+    hosts: Stated[tuple[str, ...]] = UNSET
+    user: Stated[str] = UNSET
+    port: Stated[int] = UNSET
+    key: Stated[str] = UNSET
+    config: Stated[str] = UNSET
+    trust: Stated[Trust] = UNSET
+    aws: Stated[AWSAccess] = UNSET
+    cpus: Stated[Need] = UNSET
+    memory: Stated[Need] = UNSET
+    region: Stated[tuple[str, ...]] = UNSET
+    zones: Stated[tuple[str, ...]] = UNSET
+    instance_type: Stated[str] = UNSET
+    spot: Stated[Spot] = UNSET
+    on_preempt: Stated[OnPreempt] = UNSET
+    max_cost: Stated[float] = UNSET
+    confirm_above: Stated[float] = UNSET
+    yes: Stated[bool] = UNSET
+    ami: Stated[str] = UNSET
+    subnet: Stated[str] = UNSET
+    security_group: Stated[str] = UNSET
+    aws_profile: Stated[str] = UNSET
+    framework: Stated[tuple[str, ...]] = UNSET
+    backend: Stated[str] = UNSET
+    collective_timeout: Stated[float] = UNSET
+    mesh: Stated[Axes] = UNSET
+    image: Stated[str | Image] = UNSET
+    python: Stated[str | None] = UNSET
+    pip: Stated[tuple[str, ...]] = UNSET
+    apt: Stated[tuple[str, ...]] = UNSET
+    env: Stated[dict[str, str]] = UNSET
+    cluster: Stated[bool] = UNSET
+    idle: Stated[float] = UNSET
+    ttl: Stated[float] = UNSET
+    keep: Stated[bool] = UNSET
+    heartbeat: Stated[float] = UNSET
+    grace: Stated[float] = UNSET
+
+    def __repr__(self) -> str:
+        return masked_repr(self, brief=True)
+
+    @property
+    def name(self) -> str | None:
+        """The name of the pool, if it is stated."""
+        return self.pool or None
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """The names of the options that are stated."""
+        return tuple(name for name in self.__struct_fields__ if getattr(self, name) is not UNSET)
+
+    def changed(self, **changes: Any) -> PoolOptions:
+        """The same with some options stated anew, or no more where UNSET."""
+        return msgspec.structs.replace(self, **changes)
+
+    def over(self, weaker: PoolOptions) -> PoolOptions:
+        """These options, completed by weaker ones."""
+        return weaker.changed(**{name: getattr(self, name) for name in self.stated})
+
+    def without(self, names: Iterable[str]) -> PoolOptions:
+        """The same without the options of these names."""
+        return self.changed(**dict.fromkeys(names, UNSET))
+
+    def without_auto(self) -> PoolOptions:
+        """The same without `framework=auto`, which asks nothing of a pool that is up."""
+        return self.without(["framework"]) if self.framework == AUTO else self

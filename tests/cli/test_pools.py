@@ -16,7 +16,7 @@ from waiting import until
 
 from skyward_nb.cli.actions import down
 from skyward_nb.cli.documents import Check, Down, Hang, Status, Sweep
-from skyward_nb.options.option_table import ParsedOptions
+from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.providers.fake import FakeMachine
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.reports.hang_check import RunStanding

@@ -50,7 +50,7 @@ def without_keys(monkeypatch):
 
 def account(**named: str) -> str:
     """Whose credentials those are that a pool of these arguments is rented with."""
-    spec = spec_for({"provider": sky.AWS(region="us-east-1", **named)}, (), "default")
+    spec = spec_for("default", provider=sky.AWS(region="us-east-1", **named))
     return asyncio.run(client.AWSClient.of(spec.aws).account("us-east-1"))
 
 

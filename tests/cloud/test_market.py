@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
-from skyward_nb.options.option_table import parse
+from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import spec_of
 from skyward_nb.providers.aws.quoting import forget, quote_of
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.errors import AcceleratorError, AccountError, NothingFits
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -169,6 +170,6 @@ def test_the_table_of_a_dry_run(api):
     assert " spot " in lines[2]
     assert any(line.startswith("max_cost=5 lasts for") for line in lines)
     assert "RunInstances" not in api.actions()
-    assert dry_lines(spec_of(PoolSpec(), {})) == []
+    assert dry_lines(spec_of(PoolSpec(), PoolOptions())) == []
     with pytest.raises(AcceleratorError, match="provider=aws rents such"):
-        dry_lines(spec_of(PoolSpec(), {"accelerator": parse_accelerator("B200:64")}))
+        dry_lines(spec_of(PoolSpec(), PoolOptions(accelerator=parse_accelerator("B200:64"))))

@@ -154,7 +154,7 @@ def test_what_may_be_spent_stops_new_work_and_a_pool_that_ended_for_it_is_not_re
         assert "BudgetSpent" in ran.traceback and "No other is rented" in ran.traceback
     assert cloud.actions().count("RunInstances") == 1
     assert "default: is gone, and has cost $5.00" in notebook.run("%sky cost").stdout
-    assert "pool default is gone, and is not made anew" in notebook.run("%sky down").stdout
+    assert "pool default is gone, and is not started again" in notebook.run("%sky down").stdout
     assert notebook.run("%%sky_remote dry_run\n1").picture.count("(local)") == 1
     cloud.nothing_left()
 

@@ -16,10 +16,11 @@ from skyward_nb.options.framework_choice import (
     imports_of,
 )
 from skyward_nb.options.option_help import complete, help_text
-from skyward_nb.options.option_table import parse
+from skyward_nb.options.option_line import parse
 from skyward_nb.reports.source_lines import is_own
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS
+from skyward_nb.words.pool_options import PoolOptions
 
 needs_torch = pytest.mark.skipif(
     not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
@@ -248,7 +249,7 @@ def test_values_are_not_asked():
 
 
 def test_the_word_is_read_completed_and_listed():
-    assert parse("framework=auto").pool == {"framework": AUTO}
+    assert parse("framework=auto").pool == PoolOptions(framework=AUTO)
     with pytest.raises(OptionError, match="auto chooses"):
         parse("framework=auto,torch")
     with pytest.raises(OptionError, match="did you mean auto"):

@@ -372,7 +372,7 @@ def test_logs_of_machines(notebook):
     assert "provider=local readies no machines" in said
     for line, why in (
         ("node=9", "has local (nodes "),
-        ("node=0 run=3", "run=3 is about what ranks printed in a run"),
+        ("node=0 run=3", "run=3 selects the output of a run"),
         ("node=0 pool=nosuch", "nothing is kept of machines of pool 'nosuch'"),
     ):
         assert why in notebook.run(f"%sky logs {line}").stderr

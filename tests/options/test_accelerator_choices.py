@@ -4,15 +4,17 @@ import copy
 import pickle
 
 import pytest
+from msgspec import UNSET
 
 import skyward_nb as sky
 from skyward_nb.options.accelerator_choices import AcceleratorChoice, chosen
 from skyward_nb.options.arguments import spec_for
-from skyward_nb.options.plugin_fields import fields_of
+from skyward_nb.options.plugin_options import options_of
 from skyward_nb.options.specs import spec_of
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.catalogue import KINDS, kind_of
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -40,15 +42,13 @@ from skyward_nb.words.spec import PoolSpec
 def test_every_way_to_name_them_is_one_value(value, accelerator, mig):
     found = chosen(value)
     assert found == AcceleratorChoice(accelerator, mig)
-    assert fields_of(accelerator=value) == (
-        {"accelerator": accelerator} | ({"mig": mig} if mig else {})
-    )
+    assert options_of(accelerator=value) == PoolOptions(accelerator=accelerator, mig=mig or UNSET)
 
 
 def test_none_is_none():
     assert chosen(None) is chosen("none") is None
-    assert fields_of(accelerator=None) == {}
-    assert fields_of(accelerator="none") == {"accelerator": None}
+    assert options_of(accelerator=None) == PoolOptions()
+    assert options_of(accelerator="none") == PoolOptions(accelerator=None)
 
 
 @pytest.mark.parametrize(
@@ -121,21 +121,21 @@ def test_what_is_known_of_a_model():
 
 
 def test_a_pool_of_the_api_takes_them():
-    given = {"accelerator": sky.NVIDIA.A100(count=2, mig="3g.40gb"), "simulate": True}
-    spec = spec_for(given, (), "name")
+    gpus = sky.NVIDIA.A100(count=2, mig="3g.40gb")
+    spec = spec_for("name", accelerator=gpus, simulate=True)
     assert (spec.accelerator, spec.mig, spec.world_size) == (Accelerator("A100", 2), "3g.40gb", 4)
-    spec = spec_for({"accelerator": "nvidia.a100:2", "simulate": True}, (), "name")
+    spec = spec_for("name", accelerator="nvidia.a100:2", simulate=True)
     assert (spec.accelerator, spec.world_size) == (Accelerator("A100", 2), 2)
     with pytest.raises(OptionError, match="say different things"):
-        spec_for(given, [sky.plugins.mig("1g.10gb")], "name")
+        spec_for("name", [sky.plugins.mig("1g.10gb")], accelerator=gpus)
 
 
 def test_slices_are_asked_for_in_one_way():
     gpus = sky.accelerators.A100(mig="3g.40gb")
-    asked = fields_of([sky.plugins.mig("3g.40gb"), sky.plugins.torch()], gpus)
-    spec = spec_of(PoolSpec(), {**asked, "simulate": True})
+    asked = options_of([sky.plugins.mig("3g.40gb"), sky.plugins.torch()], gpus)
+    spec = spec_of(PoolSpec(), asked.changed(simulate=True))
     assert (spec.mig, spec.world_size) == ("3g.40gb", 2)
     with pytest.raises(
         OptionError, match=r"A100\(mig='3g.40gb'\) and sky.plugins.mig\(profile='1g"
     ):
-        fields_of([sky.plugins.mig("1g.10gb")], gpus)
+        options_of([sky.plugins.mig("1g.10gb")], gpus)

@@ -2,9 +2,11 @@
 
 import pytest
 
+from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.defaults import defaults, with_defaults
-from skyward_nb.options.option_table import parse
+from skyward_nb.options.option_line import parse
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.pool_options import PoolOptions
 
 
 @pytest.fixture
@@ -29,28 +31,39 @@ def asked(places, line="", environ=None, session=None):
 
 def test_each_layer_is_stronger_than_the_one_before(places):
     write(places, "nodes = 2\nframework = 'torch'", "[tool.skyward]\nnodes = 3")
-    assert asked(places).pool == {"nodes": 3, "framework": ("torch",)}
-    assert asked(places, environ={"SKYWARD_NODES": "4"}).pool["nodes"] == 4
+    assert asked(places).pool == PoolOptions(nodes=3, framework=("torch",))
+    assert asked(places, environ={"SKYWARD_NODES": "4"}).pool.nodes == 4
     stronger = {"environ": {"SKYWARD_NODES": "4"}, "session": {"nodes": "5"}}
-    assert asked(places, **stronger).pool["nodes"] == 5
-    assert asked(places, "nodes=6", **stronger).pool["nodes"] == 6
+    assert asked(places, **stronger).pool.nodes == 5
+    assert asked(places, "nodes=6", **stronger).pool.nodes == 6
+
+
+def test_an_option_of_the_line_is_stronger_also_where_it_has_the_usual_value(places):
+    write(places, "quiet = true\nnodes = 2\naccelerator = 'A100'")
+    found = asked(places, "quiet=no accelerator=none")
+    assert not found.cell.quiet
+    assert found.pool == PoolOptions(nodes=2, accelerator=None)
 
 
 def test_tables_lists_and_flags_are_as_on_the_line(places):
     write(places, "env = {A = '1', B = 2}\npull = ['a', 'b']\nquiet = true\nranks-per-node = 2")
     found = asked(places)
-    assert found.pool == {"env": {"A": "1", "B": "2"}, "ranks_per_node": 2}
-    assert found.cell == {"pull": ("a", "b"), "quiet": True}
+    assert found.pool == PoolOptions(env={"A": "1", "B": "2"}, ranks_per_node=2)
+    assert found.cell == CellOptions(pull=("a", "b"), quiet=True)
 
 
 def test_no_files_no_defaults(places):
-    assert asked(places).pool == {}
-    assert asked(places, environ={"SKYWARD_RUNTIME_DIR": "/x", "HOME": "/y"}).pool == {}
+    assert asked(places).pool == PoolOptions()
+    assert (
+        asked(places, environ={"SKYWARD_RUNTIME_DIR": "/x", "SKYWARD_RUN": "3"}).pool
+        == PoolOptions()
+    )
 
 
 @pytest.mark.parametrize(
     ("user", "project", "environ", "says"),
     [
+        ("run = 3", None, {}, r"run belongs to %sky logs.*config\.toml"),
         ("nods = 2", None, {}, r"did you mean nodes\?.*config\.toml"),
         ("nodes = 'four'", None, {}, r"whole number.*config\.toml"),
         (None, "[tool.skyward]\nnodes = 0", {}, r"1 or more.*pyproject\.toml"),

@@ -9,10 +9,11 @@ import pytest
 import skyward_nb as sky
 from skyward_nb.options.arguments import spec_for
 from skyward_nb.options.defaults import Default, with_defaults
-from skyward_nb.options.option_table import parse
+from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import check_fits, spec_of
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.hosts import Host, parse_hosts
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -103,11 +104,11 @@ def test_in_python(tmp_path):
     given = sky.SSH(
         hosts=["gpu1", "me@gpu2:22"], user="you", port=2222, key=Path("k"), trust="first"
     )
-    made = spec_for({"provider": given}, (), "name")
+    made = spec_for("name", provider=given)
     assert made.ssh.hosts == parse_hosts(["gpu1", "me@gpu2:22"])
     assert (made.ssh.user, made.ssh.port, made.ssh.trust) == ("you", 2222, "first")
     assert made.ssh.key == str(tmp_path / "k")
-    assert spec_for({"provider": sky.SSH(hosts="a,b"), "nodes": 1}, (), "name").nodes == 1
+    assert spec_for("name", provider=sky.SSH(hosts="a,b"), nodes=1).nodes == 1
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_in_python(tmp_path):
 )
 def test_what_is_refused_in_python(given, says):
     with pytest.raises(OptionError) as raised:
-        spec_for({"provider": given}, (), "name")
+        spec_for("name", provider=given)
     assert says in raised.value.message
 
 
@@ -132,7 +133,7 @@ def test_what_is_refused_in_python(given, says):
 @pytest.mark.parametrize("provider", [sky.SSH(hosts=["a"]), sky.Local()])
 def test_what_is_about_rented_machines_is_refused_of_others(asked, says, provider):
     with pytest.raises(OptionError, match=says):
-        spec_for({**asked, "provider": provider}, (), "name")
+        spec_for("name", **asked, provider=provider)
 
 
 def test_what_speaks_ssh_is_not_imported_before_it_is_used():
@@ -150,5 +151,5 @@ def test_a_pool_on_hosts_lives_on_for_longer_without_a_client():
     assert spec("hosts=gpu1").idle == 1800
     assert spec("hosts=gpu1 idle=10m").idle == 600
     assert spec("hosts=gpu1", Default("idle", "1m", "a file")).idle == 60
-    assert spec_of(spec("hosts=gpu1 idle=60s"), {"nodes": 1}).idle == 60
-    assert spec_for({"provider": sky.SSH(hosts=["gpu1"])}, (), "name").idle == 1800
+    assert spec_of(spec("hosts=gpu1 idle=60s"), PoolOptions(nodes=1)).idle == 60
+    assert spec_for("name", provider=sky.SSH(hosts=["gpu1"])).idle == 1800

@@ -5,7 +5,7 @@ import pytest
 import skyward_nb as sky
 from skyward_nb.options.arguments import spec_for
 from skyward_nb.options.defaults import Default, with_defaults
-from skyward_nb.options.option_table import parse
+from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import check_fits, spec_of
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.offers import Need
@@ -111,11 +111,7 @@ def test_in_python():
         disk=200,
         placement="no",
     )
-    made = spec_for(
-        {"provider": aws, "spot": True, "cpus": 8, "memory": "32+", "max_cost": 5, "yes": True},
-        (),
-        "x",
-    )
+    made = spec_for("x", provider=aws, spot=True, cpus=8, memory="32+", max_cost=5, yes=True)
     assert (made.provider, made.spot, made.confirm_above) == ("aws", "yes", None)
     assert (made.cpus, made.memory, made.max_cost) == (Need(8), Need(32, more=True), 5)
     access = made.aws
@@ -125,7 +121,7 @@ def test_in_python():
         ("us-east-1a",),
     )
     assert (access.profile, access.disk, access.placement) == ("lab", 200, "no")
-    assert spec_for({"max_cost": 0, "spot": False}, (), "x").provider == "local"
+    assert spec_for("x", max_cost=0, spot=False).provider == "local"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +137,7 @@ def test_in_python():
 )
 def test_what_is_refused_in_python(aws, says):
     with pytest.raises(OptionError) as raised:
-        spec_for({"provider": aws}, (), "x")
+        spec_for("x", provider=aws)
     assert says in raised.value.message
 
 

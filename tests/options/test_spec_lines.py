@@ -2,7 +2,7 @@
 
 import pytest
 
-from skyward_nb.options.option_table import parse
+from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import spec_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.spec import PoolSpec

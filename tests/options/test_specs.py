@@ -6,11 +6,12 @@ from skyward_nb.options.specs import check_fits, spec_of
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.image import Image
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 
 def spec(**asked):
-    return spec_of(PoolSpec(), asked)
+    return spec_of(PoolSpec(), PoolOptions(**asked))
 
 
 def test_packages_are_added_to_those_of_the_image():
@@ -18,7 +19,7 @@ def test_packages_are_added_to_those_of_the_image():
     made = spec(image=image, pip=("torch",), apt=("git",), python="3.12", env={"A": "2"})
     assert made.image == Image(python="3.12", pip=["numpy", "torch"], apt=["git"], env={"A": "1"})
     assert made.variables == {"A": "2"}
-    assert spec_of(made, {"pip": ("jax",)}).image.pip == ("numpy", "torch", "jax")
+    assert spec_of(made, PoolOptions(pip=("jax",))).image.pip == ("numpy", "torch", "jax")
 
 
 def test_an_image_sets_no_variable_of_which_each_rank_has_its_own():
@@ -32,7 +33,7 @@ def test_modules_are_found_when_the_spec_is_made(tmp_path, monkeypatch):
     image = Image(includes=["sky_t_helpers.py"])
     made = spec(image=image)
     assert made.image.includes == (str(tmp_path / "sky_t_helpers.py"),)
-    check_fits(made, {"image": image})
+    check_fits(made, PoolOptions(image=image))
     with pytest.raises(OptionError, match="there is no module sky_t_nowhere"):
         spec(image=Image(includes=["sky_t_nowhere"]))
 
@@ -65,7 +66,7 @@ def test_what_is_none_is_refused(asked, says):
     ],
 )
 def test_a_pool_that_is_up_fits_what_it_has(asked):
-    check_fits(spec(image=Image(python="3.12", pip=["numpy", "torch"])), asked)
+    check_fits(spec(image=Image(python="3.12", pip=["numpy", "torch"])), PoolOptions(**asked))
 
 
 @pytest.mark.parametrize(
@@ -81,16 +82,16 @@ def test_a_pool_that_is_up_fits_what_it_has(asked):
 def test_a_pool_that_is_up_with_another_image_is_refused(asked):
     up = spec(image=Image(python="3.12", pip=["numpy", "torch"]), env={"A_TOKEN": "hunter2"})
     with pytest.raises(PoolError, match=r"is up with image=Image\(python='3.12', pip=.*sky down"):
-        check_fits(up, asked)
+        check_fits(up, PoolOptions(**asked))
 
 
 def test_a_differing_option_is_told_without_its_secrets():
     up = spec(env={"A_TOKEN": "hunter2"})
     with pytest.raises(PoolError, match=r"env=A_TOKEN=\*\*\*, and env=A_TOKEN=\*\*\*") as raised:
-        check_fits(up, {"env": {"A_TOKEN": "hunter3"}})
+        check_fits(up, PoolOptions(env={"A_TOKEN": "hunter3"}))
     assert "hunter" not in str(raised.value)
     with pytest.raises(PoolError, match="up with pool=default, and pool=other"):
-        check_fits(up, {"pool": "other"})
+        check_fits(up, PoolOptions(pool="other"))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from skyward_nb.providers.folders import sweep
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 A100 = {"accelerator": Accelerator("A100")}
@@ -62,11 +63,11 @@ def test_the_variable_is_the_slice_of_the_ranks_slot():
 
 
 def test_mig_is_readied_first_and_not_where_it_is_simulated():
-    spec = spec_of(PoolSpec(), {**A100, "mig": "3g.40gb", "framework": ("torch",)})
+    spec = spec_of(PoolSpec(), PoolOptions(**{**A100, "mig": "3g.40gb", "framework": ("torch",)}))
     mig, torch = uses_of(spec)
     assert (mig.name, torch.name) == ("mig", "torch")
     assert mig.options == {"profile": "3g.40gb", "accelerator": "A100"}
-    simulated = spec_of(PoolSpec(), {**A100, "mig": "3g.40gb", "simulate": True})
+    simulated = spec_of(PoolSpec(), PoolOptions(**{**A100, "mig": "3g.40gb", "simulate": True}))
     assert uses_of(simulated) == ()
     assert simulated.world_size == 2
 
@@ -84,7 +85,7 @@ def test_mig_is_readied_first_and_not_where_it_is_simulated():
 )
 def test_what_does_not_go_together_is_refused(asked, says):
     with pytest.raises(OptionError, match=says):
-        spec_of(PoolSpec(), asked)
+        spec_of(PoolSpec(), PoolOptions(**asked))
 
 
 @pytest.mark.parametrize(
@@ -92,19 +93,24 @@ def test_what_does_not_go_together_is_refused(asked, says):
 )
 def test_torch_joins_slices_by_gloo_unless_it_is_told_otherwise(backend, formed):
     asked = {**A100, "mig": "3g.40gb", "framework": ("torch",), "backend": backend}
-    _, torch = uses_of(spec_of(PoolSpec(), asked))
+    _, torch = uses_of(spec_of(PoolSpec(), PoolOptions(**asked)))
     assert torch.options["backend"] == formed
 
 
 @pytest.mark.parametrize("more", [{}, {"simulate": True}, {"ranks_per_node": 1}])
 def test_jax_has_one_device_a_rank(more):
     asked = {**A100, "mig": "3g.40gb", "framework": ("jax",), **more}
-    jax = uses_of(spec_of(PoolSpec(), asked))[-1]
+    jax = uses_of(spec_of(PoolSpec(), PoolOptions(**asked)))[-1]
     assert jax.options["devices"] == "1"
 
 
 def test_fewer_ranks_than_slices_may_be_asked_for():
-    assert spec_of(PoolSpec(), {**A100, "mig": "1g.10gb", "ranks_per_node": 2}).world_size == 2
+    assert (
+        spec_of(
+            PoolSpec(), PoolOptions(**{**A100, "mig": "1g.10gb", "ranks_per_node": 2})
+        ).world_size
+        == 2
+    )
 
 
 def test_each_rank_sees_its_own_slice(nvidia, notebook):

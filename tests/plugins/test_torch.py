@@ -590,16 +590,17 @@ def test_more_ranks_than_gpus_want_gloo():
     from skyward_nb.options.specs import spec_of
     from skyward_nb.words.accelerators import Accelerator
     from skyward_nb.words.errors import OptionError
+    from skyward_nb.words.pool_options import PoolOptions
     from skyward_nb.words.spec import PoolSpec
 
-    asked = {"accelerator": Accelerator("A100"), "ranks_per_node": 2, "framework": ("torch",)}
+    asked = PoolOptions(accelerator=Accelerator("A100"), ranks_per_node=2, framework=("torch",))
     with pytest.raises(OptionError, match=r"two ranks do not share one.*backend=gloo they share"):
         spec_of(PoolSpec(), asked)
     with pytest.raises(OptionError, match="NCCL wants one for each rank"):
-        spec_of(PoolSpec(), {**asked, "backend": "nccl"})
-    assert spec_of(PoolSpec(), {**asked, "backend": "gloo"}).slots == 2
+        spec_of(PoolSpec(), asked.changed(backend="nccl"))
+    assert spec_of(PoolSpec(), asked.changed(backend="gloo")).slots == 2
     with pytest.raises(OptionError, match="backend=gloo needs framework=torch"):
-        spec_of(PoolSpec(), {**asked, "backend": "gloo", "framework": ()})
+        spec_of(PoolSpec(), asked.changed(backend="gloo", framework=()))
 
 
 # ── on GPUs ─────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,6 @@ import pytest
 
 from skyward_nb.logs.node_log import AgentLog, NodeLog
 from skyward_nb.reports.node_logs import (
-    check_alone,
     logs_elsewhere,
     node_logs,
     print_nodes,
@@ -108,10 +107,3 @@ def test_which_pool_is_meant():
     with pytest.raises(OptionError, match=r"of pool 'r'; there is q-cccccc, p-aaaaaa"):
         which_pool("r")
     assert logs_elsewhere("q-cccccc") == []
-
-
-@pytest.mark.parametrize("option", ["run", "rank"])
-def test_a_run_and_machines_are_not_asked_for_together(option):
-    check_alone({"node": "1", "lines": 3})
-    with pytest.raises(OptionError, match=f"^{option}=2 is about what ranks printed"):
-        check_alone({"node": "1", option: "2"})

@@ -1,9 +1,12 @@
-"""How a pool's nodes belong together."""
+"""The options of a pool as values."""
 
 import pytest
 
 import skyward_nb as sky
+from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.frameworks import AUTO
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 
@@ -18,3 +21,27 @@ def test_nodes_form_a_cluster_unless_it_is_said_otherwise():
 def test_what_is_neither_is_refused(cluster):
     with pytest.raises(OptionError, match="write True or False"):
         sky.Options(cluster=cluster)
+
+
+def test_what_is_not_stated_is_no_value():
+    asked = PoolOptions(accelerator=None, nodes=2)
+    assert asked.stated == ("nodes", "accelerator")
+    assert asked != PoolOptions(nodes=2)
+    assert asked.name is None
+    assert PoolOptions(pool="mine").name == "mine"
+
+
+def test_options_are_completed_by_weaker_ones():
+    weaker = PoolOptions(nodes=4, accelerator=Accelerator("A100"), idle=60.0)
+    asked = PoolOptions(accelerator=None, nodes=2).over(weaker)
+    assert asked == PoolOptions(accelerator=None, nodes=2, idle=60.0)
+    assert asked.without(["nodes", "ttl"]) == PoolOptions(accelerator=None, idle=60.0)
+
+
+def test_auto_asks_nothing_of_a_pool_that_is_up():
+    assert PoolOptions(framework=AUTO, nodes=2).without_auto() == PoolOptions(nodes=2)
+    assert PoolOptions(framework=("torch",)).without_auto() == PoolOptions(framework=("torch",))
+
+
+def test_secrets_are_not_shown():
+    assert repr(PoolOptions(env={"A_TOKEN": "hunter2"})) == "PoolOptions(env={'A_TOKEN': '***'})"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skyward_nb.options.option_table import parse
+from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import spec_of
 from skyward_nb.providers.aws.offer_selection import RegionStock, card_remarks, fitting, offers
 from skyward_nb.providers.aws.price_table import (

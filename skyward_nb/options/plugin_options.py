@@ -1,8 +1,8 @@
-"""What plugins that are chosen as values ask of a pool, and whether one has it. Pure."""
+"""The options of a pool that plugins state, and whether a pool meets them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from skyward_nb.options.accelerator_choices import AcceleratorChoice
@@ -11,66 +11,64 @@ from skyward_nb.plugins import choices as known
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import with_what_they_need
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 _BARE = (
-    known.torch,
-    known.jax,
-    known.keras,
-    known.tensorflow,
-    known.huggingface,
-    known.transformers,
-)
-"""What may be written without brackets, too."""
+    known.torch, known.jax, known.keras, known.tensorflow, known.huggingface, known.transformers,
+)  # fmt: skip
+"""Plugins that may be written without brackets."""
+_Place = tuple[str, str]
+"""(option, variable of it): where two plugins may state different values."""
 
 
-def fields_of(
+def options_of(
     choices: Iterable[PluginChoice | Callable[[], PluginChoice]] = (),
     accelerator: str | AcceleratorChoice | None = None,
-) -> dict[str, Any]:
-    """What plugins and accelerators ask of a pool, as `specs.spec_of` takes it; empty for none.
+) -> PoolOptions:
+    """The options that plugins and an accelerator state.
 
-    Raises `OptionError` where two contradict one another, naming both, and for what is neither.
+    Raises `OptionError` where two contradict one another, naming both, and for values of other types.
     """
     given: Any = choices
     if not isinstance(given, Iterable):
         raise OptionError("plugins", f"plugins= takes a list: plugins=[{given!r}]")
     chosen = tuple(map(_choice, choices))
-    said = _of_accelerator(accelerator)
+    stated = _of_accelerator(accelerator)
     for each in chosen:
-        for place, value in _said(each):
-            before, by = said.setdefault(place, (value, each))
+        for place, value in _of_choice(each):
+            before, by = stated.setdefault(place, (value, each))
             if before != value:
                 raise OptionError("plugins", f"{by!r} and {each!r} say different things")
     words = dict.fromkeys(each.word for each in chosen if each.word != "mig")
     if any(word.startswith("keras:") for word in words):
         words.pop("keras", None)
     found: dict[str, Any] = {"framework": tuple(words)} if words else {}
-    for (name, key), (value, _) in said.items():
-        if name == "env":
-            found.setdefault("env", {})[key] = value
-        elif name != "keras":
-            found[name] = value
-    return found
+    for (option, variable), (value, _) in stated.items():
+        if option == "env":
+            found.setdefault("env", {})[variable] = value
+        elif option != "keras":
+            found[option] = value
+    return PoolOptions(**found)
 
 
 def missing(spec: PoolSpec, choices: Iterable[PluginChoice]) -> tuple[PluginChoice, ...]:
-    """Those plugins of a function that a pool of this spec does not ready, or readies otherwise."""
+    """Those plugins of a function that a pool of this spec does not have, or has with other options."""
     have = with_what_they_need(spec.framework)
     return tuple(each for each in choices if not _has(spec, have, each))
 
 
 def _has(spec: PoolSpec, have: Mapping[str, str], choice: PluginChoice) -> bool:
     name, _, variant = choice.word.partition(":")
-    is_readied = choice.word == "mig" or (name in have and variant in ("", have[name]))
-    return is_readied and all(
-        getattr(spec, field) == value if field != "env" else value.items() <= spec.variables.items()
-        for field, value in choice.fields.items()
-    )
+    is_ready = choice.word == "mig" or (name in have and variant in ("", have[name]))
+    asked = choice.options
+    has_env = (asked.env or {}).items() <= spec.variables.items()
+    others = asked.without(["env"]).stated
+    return is_ready and has_env and all(getattr(spec, n) == getattr(asked, n) for n in others)
 
 
 def _choice(choice: Any) -> PluginChoice:
-    """A plugin that is written with its brackets, or without."""
+    """A plugin that is written with brackets, or without."""
     if isinstance(choice, PluginChoice):
         return choice
     for each in _BARE:
@@ -86,23 +84,22 @@ def _choice(choice: Any) -> PluginChoice:
 
 def _of_accelerator(
     accelerator: str | AcceleratorChoice | None,
-) -> dict[tuple[str, str], tuple[Any, object]]:
+) -> dict[_Place, tuple[Any, object]]:
     gpus = chosen_accelerator(accelerator)
-    said: dict[tuple[str, str], tuple[Any, object]] = {}
+    stated: dict[_Place, tuple[Any, object]] = {}
     if accelerator is not None:
-        said["accelerator", ""] = gpus and gpus.accelerator, gpus
+        stated["accelerator", ""] = gpus and gpus.accelerator, gpus
     if gpus is not None and gpus.mig:
-        said["mig", ""] = gpus.mig, gpus
-    return said
+        stated["mig", ""] = gpus.mig, gpus
+    return stated
 
 
-def _said(choice: PluginChoice) -> Iterable[tuple[tuple[str, str], Any]]:
-    """What a plugin says, of which another one can say something else."""
+def _of_choice(choice: PluginChoice) -> Iterator[tuple[_Place, Any]]:
+    """What a plugin states that another one could contradict."""
     name, _, variant = choice.word.partition(":")
     if name == "keras" and variant:
         yield ("keras", ""), variant
-    for key, value in choice.fields.items():
-        if key == "env":
-            yield from ((("env", name), text) for name, text in value.items())
-        else:
-            yield (key, ""), value
+    for variable, text in (choice.options.env or {}).items():
+        yield ("env", variable), text
+    for option in choice.options.without(["env"]).stated:
+        yield (option, ""), getattr(choice.options, option)

@@ -5,17 +5,17 @@ from datetime import timedelta
 import pytest
 
 import skyward_nb as sky
-from skyward_nb.options.plugin_fields import fields_of, missing
+from skyward_nb.options.plugin_options import missing, options_of
 from skyward_nb.options.specs import spec_of
 from skyward_nb.plugins import huggingface, jax, keras, mig, tensorflow, torch, transformers
 from skyward_nb.plugins.base import PLUGINS, find_plugin
-from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 
 @pytest.mark.parametrize(
-    ("choices", "fields"),
+    ("choices", "options"),
     [
         ([], {}),
         ([torch()], {"framework": ("torch",)}),
@@ -38,13 +38,13 @@ from skyward_nb.words.spec import PoolSpec
         ([mig("MIG-1g.10gb.me", partition=True)], {"mig": "1g.10gb+me", "partition": True}),
     ],
 )  # fmt: skip
-def test_what_plugins_ask_of_a_pool(choices, fields):
-    assert fields_of(choices) == fields
+def test_what_plugins_ask_of_a_pool(choices, options):
+    assert options_of(choices) == PoolOptions(**options)
 
 
 def test_a_pool_is_made_of_it():
-    asked = {"accelerator": Accelerator("A100"), "simulate": True}
-    spec = spec_of(PoolSpec(), asked | fields_of([mig("3g.40gb"), torch(backend="gloo")]))
+    asked = options_of([mig("3g.40gb"), torch(backend="gloo")], "A100")
+    spec = spec_of(PoolSpec(), asked.changed(simulate=True))
     assert (spec.world_size, spec.backend, spec.framework) == (2, "gloo", ("torch",))
 
 
@@ -74,7 +74,7 @@ def test_a_pool_is_made_of_it():
 )
 def test_contradictions_name_both(choices, says):
     with pytest.raises(OptionError, match=says) as raised:
-        fields_of(choices)
+        options_of(choices)
     assert "hunter" not in str(raised.value)
 
 
@@ -124,7 +124,7 @@ def test_what_a_function_needs_that_a_pool_does_not_ready(framework, choices, le
 
 
 def test_what_a_function_needs_that_a_pool_readies():
-    asked = fields_of([huggingface(token="x", backend="gloo")])
+    asked = options_of([huggingface(token="x", backend="gloo")])
     spec = spec_of(PoolSpec(), asked)
     assert missing(spec, [torch(backend="gloo"), huggingface(token="x")]) == ()
 

@@ -1,0 +1,162 @@
+"""Where functions run: `RankSet`, the ranks of a whole pool or a part of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+from skyward_nb.functions.function import PendingFunction, streams
+from skyward_nb.functions.futures import PoolFuture, joined
+from skyward_nb.functions.mapping import run_map
+from skyward_nb.functions.packed_calls import pack_call
+from skyward_nb.pool.run import ActiveRun
+from skyward_nb.reports.tracebacks import shortened
+from skyward_nb.runtime.function_calls import raw_of
+
+if TYPE_CHECKING:
+    from skyward_nb.functions.compute import Compute
+
+R = TypeVar("R")
+
+
+class RankSet(ABC):
+    """Ranks that functions run on: those of a pool, or some of them."""
+
+    __sky_pool__ = True
+
+    @property
+    @abstractmethod
+    def compute(self) -> Compute:
+        """The pool that has these ranks."""
+
+    @property
+    @abstractmethod
+    def ranks(self) -> tuple[int, ...]:
+        """These ranks."""
+
+    def run(self, call: PendingFunction[R]) -> R:
+        """`call >> pool`: run a call on one rank of the least busy node; returns its value."""
+        runner = self.compute._ready(call.function)
+        if call.function.is_stream:
+            (stream,) = runner.stream(call, self.ranks, all_of=False)
+            return cast("R", stream)
+        return runner.run(pack_call(call), self.ranks, all_of=False).head
+
+    def broadcast(self, call: PendingFunction[R]) -> list[R]:
+        """`call @ pool`: run a call on every rank; returns their values in rank order."""
+        runner = self.compute._ready(call.function)
+        if call.function.is_stream:
+            return cast("list[R]", runner.stream(call, self.ranks, all_of=True))
+        return list(runner.run(pack_call(call), self.ranks, all_of=True))
+
+    def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
+        """`call > pool`: run a call in the background, with the arguments as they are now."""
+        return self._submit(call)
+
+    def _submit(self, call: PendingFunction[Any], *, all_of: bool = False) -> PoolFuture[Any]:
+        runner = self.compute._ready(call.function)
+        _check_returns(call)
+        job = pack_call(call)
+        job.packed = runner.pool.sending.stow(job.bundle)
+        future: PoolFuture[Any] = PoolFuture(self.compute._stage.draw_later)
+
+        def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
+            def begun(run: ActiveRun) -> None:
+                stops_by(lambda: runner.pool.interrupt(run.number))
+
+            found = runner.run(job, self.ranks, all_of=all_of, begun=begun)
+            return list(found) if all_of else found.head
+
+        future.add_done_callback(lambda _: runner.pool.sending.let_go(job.bundle))
+        self.compute._workers.submit(future, work)
+        return future
+
+    def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
+        """`(a & b) >> pool`: run calls side by side, each on one rank; returns their values."""
+        values: dict[int, Any] = dict(self._each(calls))
+        return tuple(values[number] for number in range(len(calls)))
+
+    def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
+        """`(a & b) > pool`: the same in the background; cancelling the future cancels all calls."""
+        return joined([self.submit(call) for call in calls])
+
+    def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
+        """Run calls side by side; yields their values in the order in which the calls end."""
+        return (value for _, value in self._each(calls))
+
+    def _each(self, calls: Sequence[PendingFunction[Any]]) -> Iterator[tuple[int, Any]]:
+        runner = self.compute._ready(*(call.function for call in calls))
+        for call in calls:
+            _check_returns(call)
+        jobs = [pack_call(call) for call in calls]
+        return runner.run_each(iter(jobs), self.ranks, f"{len(calls)} calls")
+
+    @overload
+    def map(
+        self,
+        function: Callable[..., PendingFunction[R]],
+        *items: Iterable[Any],
+        timeout: float | None = None,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *items: Iterable[Any],
+        timeout: float | None = None,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self, function: Callable[..., R], *items: Iterable[Any], timeout: float | None = None
+    ) -> list[R]: ...
+    @shortened
+    def map(
+        self, function: Callable[..., Any], *items: Iterable[Any], timeout: float | None = None
+    ) -> list[Any]:
+        """The values of a function for each item, in order; a progress bar counts the items.
+
+        The function is a `sky.function` or a plain one. Several iterables, of one length, give it several
+        arguments. Free ranks get items, many at once where those are quick; `timeout` is in seconds, for
+        each such batch. An exception of an item is raised with a note that names the item.
+        """
+        if streams(raw_of(function)):
+            raise _gives_many(getattr(function, "__qualname__", "it"))
+        runner = self.compute._ready(function)
+        return run_map(runner, function, list(zip(*items, strict=True)), self.ranks, timeout)
+
+
+class Target(RankSet):
+    """Some ranks of a pool; takes calls by `>>`, `@` and `>`."""
+
+    def __init__(self, compute: Compute, ranks: tuple[int, ...], name: str) -> None:
+        self._compute = compute
+        self._ranks = ranks
+        self._name = name
+
+    @property
+    def compute(self) -> Compute:
+        """The pool that has these ranks."""
+        return self._compute
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """These ranks."""
+        return self._ranks
+
+    def __repr__(self) -> str:
+        return f"<{self._compute.name}.{self._name}>"
+
+
+def _check_returns(call: PendingFunction[Any]) -> None:
+    """Raise TypeError for a generator function where a call is to have one value."""
+    if call.function.is_stream:
+        raise _gives_many(call.function.name)
+
+
+def _gives_many(name: str) -> TypeError:
+    return TypeError(
+        f"{name} is a generator: its values come one by one to `for x in {name}(...) >> pool`, "
+        "and not to a future, &, gather, map or await"
+    )

@@ -1,0 +1,82 @@
+"""The pool that a line of `%sky` names: up here, left by another kernel, lost, or without an answer."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Generator
+
+from skyward_nb.notebook.session import Session
+from skyward_nb.pool.pool import Pool
+from skyward_nb.reports.found_pools import choose, forget, forgotten, notebook_of
+from skyward_nb.words.errors import PoolError
+
+
+def live_pool(session: Session, name: str) -> Pool:
+    """The pool of this name that is up here; raises `PoolError` for none."""
+    pool = session.pools.live(name)
+    if pool is None:
+        if (lost := session.pools.lost(name)) is not None and lost.how:
+            raise PoolError(name, f"{lost.how}. {lost.advice}.")
+        there = ", ".join(session.pools)
+        hint = f"pools that are up: {there}" if there else "%sky up or a first cell makes one"
+        raise PoolError(name, f"there is no pool {name!r}; {hint}")
+    return pool
+
+
+def forgot(session: Session, name: str) -> bool:
+    """Whether the pool of this name or id does not answer; it is then forgotten, and that printed."""
+    if session.pools.live(name) is not None or session.pools.with_id(name) is not None:
+        return False
+    there = session.pools.others()
+    with warnings_printed():
+        if (pool := forget(name, there)) is not None:
+            print(forgotten(pool))
+    return pool is not None
+
+
+def is_gone(session: Session, name: str) -> bool:
+    """Whether the pool of this name was lost, and no pool of this notebook has that name."""
+    if session.pools.live(name) is not None or session.pools.lost(name) is None:
+        return False
+    ours = ("", notebook_of(session.shell.user_ns))
+    alive = [left.entry for left in session.pools.others() if left.entry.notebook in ours]
+    return all(entry.spec.name != name for entry in alive)
+
+
+def adopted(session: Session, name: str) -> str:
+    """The name of the pool with this name or id, attached to if an earlier kernel of this notebook has left it.
+
+    A pool of another notebook is named by its id alone. Raises `PoolError`.
+    """
+    notebook = notebook_of(session.shell.user_ns)
+    if session.pools.live(name) is None:
+        there = session.pools.others()
+        left = next((each for each in there if each.entry.pool_id == name), None)
+        if left is None and any(each.entry.spec.name == name for each in there):
+            left = choose(name, notebook, there)
+            if left.entry.notebook not in ("", notebook):
+                raise PoolError(
+                    name,
+                    f"the pool {name!r} that is alive is {left.whose()}, {left.doing()}: "
+                    f"%sky down pool={left.entry.pool_id} ends it all the same",
+                )
+        if left is not None:
+            name = session.pools.adopt(left, session.display(quiet=True)).spec.name
+    return live_pool(session, name).spec.name
+
+
+@contextlib.contextmanager
+def warnings_printed() -> Generator[None]:
+    """Print the warnings of machines as lines at the end, also after an error."""
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            yield
+    finally:
+        for each in caught:
+            if each.category is UserWarning:
+                print(each.message)
+            else:  # not of machines
+                warnings.showwarning(each.message, each.category, each.filename, each.lineno)

@@ -1,0 +1,170 @@
+"""The option line of the magics and of `skyward-nb`: its grammar, and what it states. Pure.
+
+`key=value` and `--key value` mean the same; flags stand alone.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from skyward_nb.options.cell_options import CellOptions
+from skyward_nb.options.log_options import LogOptions
+from skyward_nb.options.option_table import BY_NAME, TAKES, Option, Scope, unknown_option
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.pool_options import PoolOptions
+
+_LOGS = LogOptions.__struct_fields__
+
+
+class ParsedOptions(msgspec.Struct, frozen=True):
+    """The options that a line states of a pool, a run and logs; `rest` are its bare words."""
+
+    pool: PoolOptions = PoolOptions()
+    cell: CellOptions = CellOptions()
+    logs: LogOptions = LogOptions()
+    rest: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], rest: Iterable[str] = ()) -> ParsedOptions:
+        """Of values by the names of their options."""
+        pool = {name: value for name, value in values.items() if BY_NAME[name].scope == "pool"}
+        logs = {name: value for name, value in values.items() if name in _LOGS}
+        cell = {name: values[name] for name in values if name not in (*pool, *logs)}
+        return cls(PoolOptions(**pool), CellOptions.of(cell), LogOptions(**logs), tuple(rest))
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """The names of the options that are stated."""
+        return (*self.pool.stated, *self.cell.stated, *self.logs.stated)
+
+
+def _are_names(token: str) -> bool:
+    return all(part.isidentifier() for part in token.split(","))
+
+
+@lru_cache(maxsize=64)
+def parse(
+    line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int = 0
+) -> ParsedOptions:
+    """Read an option line with up to `words` bare words.
+
+    Raises `OptionError` for an option that is unknown, is stated twice, or has no such value.
+    """
+    return parse_words(_split(line), scopes=scopes, words=words)
+
+
+def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
+    """Read the line of a verb of `%sky`; raises `OptionError` for options that the verb does not take."""
+    taken = TAKES[verb]
+    scopes = dict.fromkeys(("pool", *(BY_NAME[option].scope for option in taken)))
+    asked = parse(line, scopes=tuple(scopes), words=words)
+    for option in asked.stated:
+        if option not in taken:
+            names = ", ".join(f"{each}=" for each in taken)
+            only = f", only {names}" if names else ": this takes no options"
+            raise OptionError(option, f"{option}= has no place here{only}")
+    return asked
+
+
+def parse_words(
+    tokens: Sequence[str],
+    *,
+    scopes: tuple[Scope, ...],
+    words: int,
+    is_word: Callable[[str], bool] = _are_names,
+) -> ParsedOptions:
+    """`parse` of a line that is split into words, as a shell does it; `is_word` recognizes bare words."""
+    found: dict[str, Any] = {}
+    rest: list[str] = []
+    for token, key, text in _pairs(tokens):
+        if len(rest) < words and is_word(token):
+            rest.append(token)  # a variable may have the name of an option
+            continue
+        option, text = _known(key, text, scopes)
+        if not text:
+            raise OptionError(key, f"{key}= has no value: {option.form}")
+        if key in found:
+            raise OptionError(key, f"{key} is given twice")
+        found[key] = option.value(text)
+    return ParsedOptions.of(found, rest)
+
+
+def parse_settings(line: str) -> dict[str, str]:
+    """The options of a line as texts, each checked; `option=` alone has an empty text.
+
+    Raises `OptionError` as `parse` does.
+    """
+    settings: dict[str, str] = {}
+    for _, key, text in _pairs(_split(line)):
+        option, settings[key] = _known(key, text, ("pool", "cell"))
+        if text:
+            option.value(text)
+    return settings
+
+
+def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(options, rest): the rest begins at the first word that is no option, or after `--`."""
+    rest = list(tokens)
+    options: list[str] = []
+    while rest:
+        word = rest[0]
+        if word == "--":
+            return options, rest[1:]
+        key, equals, _ = _key_of(word)
+        option = BY_NAME.get(key)
+        if option is None and not (word.startswith("-") or (equals and key.isidentifier())):
+            break
+        takes_next = word.startswith("--") and not equals and option and not option.is_flag
+        count = 2 if takes_next else 1
+        options += rest[:count]
+        del rest[:count]
+    return options, rest
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=False)
+    except ValueError as error:
+        raise OptionError(line, f"the option line cannot be read: {error}") from None
+
+
+def _known(key: str, text: str | None, scopes: tuple[Scope, ...]) -> tuple[Option, str]:
+    """(option, text) of a key; raises `OptionError` where either is missing."""
+    option = BY_NAME.get(key)
+    if option is None or option.scope not in scopes:
+        raise OptionError(key, unknown_option(key, scopes))
+    if text is None:
+        raise OptionError(key, f"{key} needs a value: {key}={option.form}")
+    return option, text
+
+
+def _key_of(token: str) -> tuple[str, str, str]:
+    """(option's name, `=` or nothing, value) of a word."""
+    key, equals, value = token.removeprefix("--").partition("=")
+    return key.replace("-", "_"), equals, value
+
+
+def _pairs(words: Iterable[str]) -> Iterator[tuple[str, str, str | None]]:
+    """(token, option's name, text) of each option; a flag alone has the text `yes`.
+
+    The text is None for an option that needs a value and has none.
+    """
+    tokens = deque(words)
+    while tokens:
+        token = tokens.popleft()
+        key, equals, value = _key_of(token)
+        option = BY_NAME.get(key)
+        if equals or option is None:
+            yield token, key, value
+        elif option.is_flag:
+            yield token, key, "yes"
+        elif token.startswith("--") and tokens:
+            yield token, key, tokens.popleft()
+        else:
+            yield token, key, None

@@ -1,0 +1,164 @@
+"""How the text of an option becomes its value; each reader raises `OptionError`. Pure."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
+from skyward_nb.words.hosts import parse_host
+from skyward_nb.words.masking import masked_text
+from skyward_nb.words.units import near_words
+
+Reader = Callable[[str, str], Any]
+"""Reads (option's name, text)."""
+
+_BETWEEN = re.compile(r"\s+|,(?=[A-Za-z])(?![^\[]*\])")
+
+
+def plain(_option: str, text: str) -> str:
+    """The text itself."""
+    return text
+
+
+def alone(parse: Callable[[str], Any]) -> Reader:
+    """A reader made of a function that takes the text alone."""
+    return lambda _option, text: parse(text)
+
+
+def flag(option: str, text: str) -> bool:
+    """`yes` or `no`."""
+    if text.lower() in ("yes", "true", "1"):
+        return True
+    if text.lower() in ("no", "false", "0"):
+        return False
+    raise OptionError(option, f"{option} is a flag: write it alone, or =no")
+
+
+def choice(choices: Sequence[str]) -> Reader:
+    """A reader of one of these words."""
+
+    def read(option: str, text: str) -> str:
+        if text not in choices:
+            known = ", ".join(choices)
+            raise OptionError(
+                option, f"{option}={text}: there is {known}{near_words(text, choices)}"
+            )
+        return text
+
+    return read
+
+
+def count(option: str, text: str) -> int:
+    """A whole number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionError(option, f"{option}={text}: give a whole number of 1 or more")
+    return int(text)
+
+
+def slots(option: str, text: str) -> int | None:
+    """A count, or None for `auto`."""
+    return None if text == "auto" else count(option, text)
+
+
+def dollars(option: str, text: str) -> float:
+    """A sum such as `5` or `$5`."""
+    found = re.fullmatch(r"\$?(\d+(?:\.\d+)?)", text)
+    if found is None:
+        raise OptionError(option, f"{option}={text}: give a sum of dollars, such as {option}=5")
+    return float(found[1])
+
+
+def variables(option: str, text: str) -> tuple[str, ...]:
+    """Names of variables, with commas between them."""
+    names = _parts(text)
+    wrong = [name for name in names if not name.isidentifier() or keyword.iskeyword(name)]
+    if wrong or not names:
+        bad = wrong[0] if wrong else text
+        raise OptionError(option, f"{option}={text}: {bad!r} is no name of a variable")
+    return names
+
+
+def variable(option: str, text: str) -> str:
+    """The name of one variable."""
+    names = variables(option, text)
+    if len(names) != 1:
+        raise OptionError(option, f"{option}={text}: give one name")
+    return names[0]
+
+
+def push(option: str, text: str) -> tuple[str, ...] | None:
+    """Names of variables, none for `none`; None for `auto`."""
+    return None if text == "auto" else () if text == "none" else variables(option, text)
+
+
+def frameworks(_option: str, text: str) -> tuple[str, ...]:
+    """Words of `frameworks.WORDS`, or `AUTO`."""
+    try:
+        return parse_frameworks(text)
+    except OptionError as error:
+        near = "" if {",", ":"} & {*text} else near_words(text, (*WORDS, *AUTO))
+        raise OptionError(error.option, f"{error.message}{near}") from None
+
+
+def env(option: str, text: str) -> dict[str, str]:
+    """`NAME=VALUE`, several with commas between them."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and equals for name, equals, _ in pairs):
+        shown = masked_text(text)
+        raise OptionError(option, f"{option}={shown}: write env=NAME=VALUE, several with commas")
+    return {name: value for name, _, value in pairs}
+
+
+def packages(_option: str, text: str) -> tuple[str, ...]:
+    """Requirements, with spaces or commas between them: a comma in `numpy>=2,<3` is its own."""
+    return tuple(part.strip(",") for part in _BETWEEN.split(text.strip()))
+
+
+def hosts(_option: str, text: str) -> tuple[str, ...]:
+    """Hosts as they are written; a hostfile is read when a pool is made."""
+    names = _parts(text)
+    for name in names:
+        if "/" not in name and not name.startswith("@"):
+            parse_host(name)
+    return names
+
+
+def user(option: str, text: str) -> str:
+    """The name of a user of a host."""
+    if not re.fullmatch(r"[^\s@:/\-][^\s@:/]*", text):
+        raise OptionError(option, f"{option}={text}: {text!r} is no name of a user")
+    return text
+
+
+def pool_name(option: str, text: str) -> str:
+    """The name of a pool, or its id."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}(-[0-9a-f]{6})?", text):
+        raise OptionError(option, f"{option}={text}: use letters, digits, '-', '_' and '.'")
+    return text
+
+
+def aws_names(form: str, example: str) -> Reader:
+    """A reader of names that AWS gives, of a form, with commas between them."""
+
+    def read(option: str, text: str) -> tuple[str, ...]:
+        names = _parts(text)
+        for name in names or (text,):
+            if not re.fullmatch(form, name):
+                raise OptionError(option, f"{option}={text}: {name!r} is no such name as {example}")
+        return names
+
+    return read
+
+
+def aws_name(form: str, example: str) -> Reader:
+    """A reader of one name that AWS gives."""
+    read = aws_names(form, example)
+    return lambda option, text: read(option, text.replace(",", ";"))[0]
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
