@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from skyward_nb.names.ledger import Plan
+from skyward_nb.names.plan import Plan
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver, RunWatch
 from skyward_nb.pool.lines import Watch

@@ -148,7 +148,6 @@ class RunEnding:
     def _bind(self, options: CellOptions, writes: frozenset[str]) -> object:
         head_only = options.gather == "head"
         done = self._outcome.done
-        ledger = self._pool.ledger
         for name in options.pull:
             target = options.target or name
             each = {rank: end.pulled[name] for rank, end in done.items() if name in end.pulled}
@@ -158,7 +157,7 @@ class RunEnding:
                     continue
                 self._user_ns[target] = value.head if head_only else value
                 if target == name:
-                    ledger.bound_here(name, self._user_ns[name], each)
+                    self._pool.sending.bound_here(name, self._user_ns[name], each)
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
         if not packed:
             return None
@@ -169,7 +168,7 @@ class RunEnding:
         if out := options.out:
             self._user_ns[out] = value
             if out in writes:
-                ledger.bound_here(out, value, packed)
+                self._pool.sending.bound_here(out, value, packed)
         nothing = all(each is None for each in results)
         return None if nothing else value
 
