@@ -79,7 +79,7 @@ class RunEnding:
 
     def values(self, timeout: float | None, *, ends: bool = True) -> RankResults[Any]:
         """What a call returned on each rank, or raise; `ends`: nothing else is shown there."""
-        return self._conclude(timeout, self._returned, ends=ends)
+        return self._conclude(timeout, lambda: self._values("the value"), ends=ends)
 
     def _conclude(
         self, timeout: float | None, value_of: Callable[[], T], *, ends: bool = True
@@ -153,9 +153,9 @@ class RunEnding:
         nothing = all(each is None for each in results)
         return None if nothing else value
 
-    def _returned(self) -> RankResults[Any]:
-        done = self._outcome.done
-        return self._gather({r: end.value for r, end in done.items() if end.value}, "the value")
+    def _values(self, name: str) -> RankResults[Any]:
+        ends = self._outcome.done.items()
+        return self._gather({rank: end.value for rank, end in ends if end.value}, name)
 
     def _gather(self, packed: Mapping[int, Packed], name: str) -> RankResults[Any]:
         """The values that can be rebuilt here; of the others is told in the end."""
@@ -180,9 +180,8 @@ class RunEnding:
 
     def _finished(self) -> RankResults[Any]:
         """Values of the ranks that came to the end of a run that failed, as far as they can be had."""
-        done = self._outcome.done
         try:
-            return self._gather({r: end.value for r, end in done.items() if end.value}, "a value")
+            return self._values("a value")
         except PoolError:  # the failure itself is what is told
             return RankResults({}, {})
 
