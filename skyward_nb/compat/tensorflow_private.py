@@ -1,15 +1,21 @@
 """TensorFlow's private names: the context of a process, its cluster's collectives, aborted and begun anew.
 
 TensorFlow joins a cluster once, and has no public way to begin collectives anew. Where a name is
-missing, AttributeError or ImportError: the pool's generation is not formed.
+missing, AttributeError or ImportError: the pool's generation is not formed. Without those of
+autograph its files stay where it puts them.
 
 Seen with tensorflow 2.20.0.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
+import tempfile
+import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 # ── the context ─────────────────────────────────────────────────────────────────────────
@@ -79,6 +85,24 @@ def cancellable() -> Any:
     manager = cancellation.CancellationManager()
     cancellation.CancellationManagerContext(manager).__enter__()
     return manager
+
+
+# ── code that autograph generates ───────────────────────────────────────────────────────
+
+
+def generate_code_in(folder: Path) -> None:
+    """Have autograph write the modules that it generates into this folder, and make it.
+
+    By itself it puts them where temporary files are, and deletes them with `atexit`: not in a
+    process that is killed or leaves by `os._exit`, as a rank does.
+    """
+    with contextlib.suppress(ImportError):
+        from tensorflow.python.autograph.pyct import loader
+
+        folder.mkdir(exist_ok=True)
+        made = functools.partial(tempfile.NamedTemporaryFile, dir=folder)
+        # Only what this one module knows as `tempfile`: everybody else's stays as it is.
+        loader.tempfile = types.SimpleNamespace(NamedTemporaryFile=made)
 
 
 # ── words left with the head ────────────────────────────────────────────────────────────

@@ -6,12 +6,11 @@ sentence. What a single rank does is in `whereabouts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
-from skyward_nb.words.ranks import count_ranks
+from skyward_nb.words.ranks import count_ranks, ranks_by
 
 _MOST_PLACES = 4
 _MOST_STACKS = 8
@@ -19,9 +18,6 @@ _BACKWARD = "backward"
 """A thread in autograd's engine averages gradients with others, or computes: nobody can tell."""
 _PAIRWISE = ("send", "recv", "work.wait", "store.get")
 """What is waited for one by one, so that ranks may well be in different ones of these."""
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ def sentence(halt: StalledRun) -> str:
 
 def report(halt: StalledRun) -> str:
     """Each distinct stack once, with its ranks; innermost first."""
-    alike = _by(halt.running, lambda at: at)
+    alike = ranks_by(halt.running)
     blocks = [
         "\n".join([_title(ranks, at), *(f"  {line}" for line in _lines(at))])
         for at, ranks in list(alike.items())[:_MOST_STACKS]
@@ -99,10 +95,7 @@ def spell_span(seconds: float) -> str:
 
 def _waiting(running: Mapping[int, RankLocation]) -> dict[str, list[int]]:
     """Ranks by the collective that they wait in."""
-    found: dict[str, list[int]] = {}
-    for rank, at in sorted(running.items()):
-        if at.waits_in:
-            found.setdefault(at.waits_in, []).append(rank)
+    found = ranks_by({rank: at.waits_in for rank, at in running.items() if at.waits_in})
     if len(found) > 1:
         found.pop(_BACKWARD, None)
     return found
@@ -154,7 +147,7 @@ def _who(halt: StalledRun, ranks: Sequence[int]) -> str:
 
 def _missing(halt: StalledRun, others: Mapping[int, RankLocation]) -> list[str]:
     """`rank 3, which was in …`, `rank 4, which did not answer`."""
-    groups = _by(others, _doing)
+    groups = ranks_by({rank: _doing(at) for rank, at in others.items()})
     parts = [
         f"{count_ranks(ranks)}, which {_does(halt, at, ranks)}"
         for at, ranks in list(groups.items())[:_MOST_PLACES]
@@ -165,14 +158,14 @@ def _missing(halt: StalledRun, others: Mapping[int, RankLocation]) -> list[str]:
 def _ended(halt: StalledRun) -> list[str]:
     return [
         f"{count_ranks(ranks)}, which {_has(halt, ranks)} {how}"
-        for how, ranks in _by(halt.ended, lambda how: how).items()
+        for how, ranks in ranks_by(halt.ended).items()
     ]
 
 
 def _endings(halt: StalledRun) -> list[str]:
     return [
         f"{count_ranks(ranks)} {_has(halt, ranks)} {how}"
-        for how, ranks in _by(halt.ended, lambda how: how).items()
+        for how, ranks in ranks_by(halt.ended).items()
     ]
 
 
@@ -182,7 +175,7 @@ def _has(halt: StalledRun, ranks: Sequence[int]) -> str:
 
 def _places(halt: StalledRun, running: Mapping[int, RankLocation]) -> str:
     """`ranks 0-1 were in …, rank 2 did not answer`."""
-    groups = _by(running, _doing)
+    groups = ranks_by({rank: _doing(at) for rank, at in running.items()})
     parts = [
         f"{count_ranks(ranks)} {_does(halt, at, ranks)}"
         for at, ranks in list(groups.items())[:_MOST_PLACES]
@@ -231,11 +224,3 @@ def _lines(at: RankLocation) -> list[str]:
 
 def _of_thread(spots: Iterable[SourceLocation]) -> list[str]:
     return [str(spot) for spot in spots]
-
-
-def _by(items: Mapping[int, V], key: Callable[[V], K]) -> dict[K, list[int]]:
-    """Ranks by what they have in common, in the order of the lowest rank of each."""
-    found: dict[K, list[int]] = {}
-    for rank, item in sorted(items.items(), key=lambda pair: pair[0]):
-        found.setdefault(key(item), []).append(rank)
-    return found

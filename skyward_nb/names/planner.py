@@ -10,149 +10,31 @@ ranks made them. What ranks keep is never sent again for being shared.
 
 from __future__ import annotations
 
+import copy
 import time
 import types
-import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
-from skyward_nb.names.pack_cache import PackCache
+from skyward_nb.names.name_cache import NameCache
+from skyward_nb.names.unit import ContentMark, Unit, shown
 from skyward_nb.pickling.definitions import is_label
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.pickling.payload import Bundle, pack
 from skyward_nb.pickling.sizes import looks_big
 
-_FEW = 50_000
-
-
-@dataclass(frozen=True)
-class ContentMark:
-    """What a rank has under a label: the notebook-side content that its own is newer than.
-
-    `content` is a digest, or what stands for an object without one. Its objects, as numbered
-    when all of it is packed, are in `parcel` under the same numbers, or where `homes` says;
-    without a parcel nobody knows which of the rank's objects they are.
-    """
-
-    content: str
-    parcel: int = 0
-    homes: Mapping[int, Address] | None = None
-
-    def home(self, number: int) -> Address | None:
-        """Where an object is on the ranks."""
-        if self.homes is None:
-            return (self.parcel, number) if self.parcel else None
-        return self.homes.get(number)
-
-    @property
-    def parcels(self) -> set[int]:
-        """Parcels that must be kept for it."""
-        held = {parcel for parcel, _ in (self.homes or {}).values()}
-        return held | ({self.parcel} if self.parcel else set())
-
-
-@dataclass
-class Unit:
-    """What travels as one: a name's value, a definition, or definitions that form a circle.
-
-    `whole` is all of it, packed, and `content` its digest; `bundle` is what is sent. `objects`
-    are those that others could share, with their numbers in the whole, by id; None for one of a
-    great many. `mark` is what all ranks have of it, if they have this content.
-    """
-
-    labels: tuple[str, ...]
-    values: tuple[object, ...]
-    whole: Bundle
-    content: str
-    seconds: float
-    bundle: Bundle
-    objects: dict[int, tuple[int, object]] | None = None
-    mark: ContentMark | None = None
-    parcel: int = 0
-    homes: dict[int, Address] | None = None
-    points_at: set[int] = field(default_factory=set)
-
-    @property
-    def value(self) -> object:
-        """What was packed."""
-        return self.values[0] if len(self.values) == 1 else self.values
-
-    @property
-    def is_definition(self) -> bool:
-        """Whether it is a definition, or several."""
-        return is_label(self.labels[0])
-
-    @property
-    def shown(self) -> str:
-        """What a person calls it."""
-        value = self.values[0]
-        return value.__qualname__ if self.is_definition else self.labels[0]  # type: ignore[attr-defined]
-
-    def there_as(self, mark: ContentMark | None) -> Unit:
-        """The same unit, of which ranks have this."""
-        unit = object.__new__(Unit)
-        unit.__dict__.update(self.__dict__)
-        unit.mark = mark
-        return unit
-
-    def list_objects(self) -> dict[int, tuple[int, object]]:
-        """Its objects, listed once; those of a great many only when there is no other way."""
-        if self.objects is None:
-            self.objects = self.whole.objects()
-        return self.objects
-
-    def numbers_of(self, other: Unit) -> dict[int, int]:
-        """The numbers here, by id, of the objects of another unit that are in this one, too."""
-        small, large = (self, other) if self.objects is not None else (other, self)
-        if large.objects is None and (small.objects is None or len(small.objects) > _FEW):
-            small.list_objects()
-            large.list_objects()
-        if self.objects is not None and other.objects is not None:
-            both = self.objects.keys() & other.objects.keys()
-            return {key: self.objects[key][0] for key in both}
-        theirs = [each for _, each in small.list_objects().values()]
-        if not theirs:
-            return {}
-        try:
-            held = large.whole.numbers_of(small.whole, small.value, theirs)
-        except Exception:  # noqa: BLE001 - the one's pickler cannot take the other's objects
-            return {}
-        return held if large is self else {key: small.list_objects()[key][0] for key in held}
-
-
-@dataclass
-class NameCache:
-    """What earlier plans found of each name: ids of its objects, and its value, held weakly.
-
-    Ids outlive their objects, so they are hints. `ages` orders labels by when they were sent.
-    """
-
-    objects: dict[str, frozenset[int]] = field(default_factory=dict)
-    values: dict[str, Callable[[], object]] = field(default_factory=dict)
-    ages: dict[str, int] = field(default_factory=dict)
-    packed: PackCache = field(default_factory=PackCache)
-
-
-class RankContents(Protocol):
-    """What the planner asks about ranks that have the same of all that is planned."""
-
-    def mark(self, label: str, content: str) -> ContentMark | None:
-        """What all of them have under a label, if it is this content."""
-        ...
-
-    def new_parcel(self) -> int:
-        """A number no parcel had before."""
-        ...
+MarkOf = Callable[[str, str], ContentMark | None]
+"""What all ranks of a group have under a label, if it is this content."""
 
 
 class Planner:
     """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel.
 
     `skip` says which names ranks have for good, `tell` hears of what may take a moment, `version`
-    tells of project modules which content they have now.
+    tells of project modules which content they have now, `new_parcel` gives a number that no
+    parcel had before.
     """
 
     def __init__(
@@ -162,19 +44,21 @@ class Planner:
         skip: Callable[[str, object], bool],
         tell: Callable[[str], None],
         version: Callable[[Iterable[str]], str],
+        new_parcel: Callable[[], int],
     ) -> None:
         self._namespace = namespace
         self._known = known
         self._skip = skip
         self._tell = tell
         self._version = version
+        self._new_parcel = new_parcel
         self._units: list[Unit] = []
         self.units: dict[str, Unit] = {}
         self.skipped: set[str] = set()
         self.absent: set[str] = set()
         self.tokens: set[str] = set()
         self.modules: set[str] = set()
-        self.apart: dict[str, str] = {}
+        self._apart: dict[str, str] = {}
         """Names that share an object with another which on the ranks nobody can point at."""
 
     def plan(
@@ -257,7 +141,7 @@ class Planner:
         began = time.perf_counter()
         roots = values if any(map(is_label, labels)) else ()
         value = values[0] if len(values) == 1 else values
-        name = values[0].__qualname__ if roots else labels[0]  # type: ignore[attr-defined]
+        name = shown(labels[0], values[0])
         if any(map(looks_big, values)):
             self._tell(name)
         whole = pack(name, value, to_ranks=True, roots=roots)
@@ -350,33 +234,32 @@ class Planner:
 
     # ── objects that are on the ranks already, or go before ─────────────────────────────
 
-    def share(self, sharers: list[Unit], ranks: RankContents) -> list[Unit]:
-        """The units as they are for some ranks, which have the same of all.
+    def lacking(self, sharers: list[Unit], mark_of: MarkOf) -> list[Unit]:
+        """The units that some ranks lack, which have the same of all: packed for these.
 
-        With what these have, and, where they lack a unit, packed to point at those of its objects
-        that are there.
+        They point at those of their objects that are there, in what these ranks have and in what
+        goes before.
         """
-        units = [unit.there_as(ranks.mark(unit.labels[0], unit.content)) for unit in self._units]
-        if all(unit.mark is not None for unit in units):
-            return units
-        there = [unit for unit in units if unit.mark is not None]
-        for unit in sharers:
-            mark = ranks.mark(unit.labels[0], unit.content)
-            if mark is not None:
-                there.append(unit.there_as(mark))
-        for unit in units:
-            if unit.mark is not None:
-                continue
+        marks = [mark_of(unit.labels[0], unit.content) for unit in self._units]
+        if None not in marks:
+            return []
+        planned = list(zip(self._units, marks, strict=True))
+        others = [(unit, mark_of(unit.labels[0], unit.content)) for unit in sharers]
+        there = [(unit, mark) for unit, mark in (*planned, *others) if mark is not None]
+        lacking: list[Unit] = []
+        for unit in (copy.copy(unit) for unit, mark in planned if mark is None):
             addresses: dict[int, Address] = {}
-            for other in there:
-                self._address(unit, other, addresses)
-            self._number(unit, addresses, ranks)
-            there.append(unit)
-        return units
+            for other, mark in there:
+                self._address(unit, other, mark, addresses)
+            self._number(unit, addresses)
+            there.append((unit, unit.mark))
+            lacking.append(unit)
+        return lacking
 
-    def _address(self, unit: Unit, other: Unit, addresses: dict[int, Address]) -> None:
+    def _address(
+        self, unit: Unit, other: Unit, mark: ContentMark, addresses: dict[int, Address]
+    ) -> None:
         """Note where the objects are that a unit shares with one that is there."""
-        mark = other.mark or ContentMark(other.content, other.parcel, other.homes)
         lost = False
         for key, number in other.numbers_of(unit).items():
             if key not in addresses:
@@ -386,19 +269,18 @@ class Planner:
                 else:
                     addresses[key] = home
         if lost and not unit.is_definition:
-            self.apart[unit.labels[0]] = other.shown
+            self._apart[unit.labels[0]] = other.shown
 
-    def _number(self, unit: Unit, addresses: dict[int, Address], ranks: RankContents) -> None:
+    def _number(self, unit: Unit, addresses: dict[int, Address]) -> None:
         """Pack what a unit sends, and note where its objects will be."""
         began = time.perf_counter()
         compact = self._lone_views(unit, addresses)
-        roots = unit.values if unit.is_definition else ()
         if addresses or compact:
             unit.bundle = pack(
                 unit.shown,
                 unit.value,
                 to_ranks=True,
-                roots=roots,
+                roots=unit.values if unit.is_definition else (),
                 cuts=addresses or None,
                 compact=compact,
             )
@@ -406,7 +288,7 @@ class Planner:
             unit.seconds += time.perf_counter() - began
         if unit.objects is not None and not unit.objects:
             return  # nothing that anybody could share
-        unit.parcel = ranks.new_parcel()
+        unit.parcel = self._new_parcel()
         if unit.bundle is unit.whole:
             return
         sent = {} if unit.bundle.is_large else unit.bundle.objects()
@@ -426,30 +308,26 @@ class Planner:
                 lone -= (other.objects or {}).keys()
         return lone - set(addresses)
 
+    # ── what is worth a word ────────────────────────────────────────────────────────────
 
-def _nothing() -> object:
-    """No value: one that cannot be held weakly is not recognized under another name."""
-    return _nothing
-
-
-def remember(known: NameCache, units: Iterable[Unit]) -> None:
-    """Keep what later plans want to know of the units just planned."""
-    for unit in units:
-        for label, value in zip(unit.labels, unit.values, strict=True):
-            known.ages.setdefault(label, len(known.ages))
-            if unit.whole.pickler is not None and len(unit.labels) == 1:
-                known.packed.keep(label, value, unit.whole)
-            if is_label(label):
-                continue
-            if unit.mark is not None and label in known.values and known.values[label]() is value:
-                continue
-            try:
-                known.values[label] = weakref.ref(value)
-            except TypeError:
-                known.values[label] = _nothing
-            if unit.whole.is_large:
-                continue
-            if objects := unit.list_objects():
-                known.objects[label] = frozenset(objects)
-            else:
-                known.objects.pop(label, None)
+    def remarks(self) -> dict[tuple[object, ...], str]:
+        """Words on values that are not quite what the notebook has, by what each is about."""
+        found: dict[tuple[object, ...], str] = {}
+        for name, other in sorted(self._apart.items()):
+            found["apart", name, other] = (
+                f"{name} shares an object with {other}, which on the ranks is apart from the "
+                f"notebook's: there, {name} has a copy"
+            )
+        for unit in self._units:
+            for label, value in unit.whole.definitions.items():
+                kind = getattr(value, "__qualname__", "class")
+                now = self._namespace.get(kind)
+                if now is value or not all(issubclass(type(each), type) for each in (value, now)):
+                    continue
+                for name in unit.labels:
+                    if not is_label(name):
+                        found[name, label, id(now)] = (
+                            f"{name} is of the {kind} that was defined before; make it again to "
+                            "have the new one"
+                        )
+        return found

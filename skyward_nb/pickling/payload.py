@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyward_nb.pickling import definitions, object_table, reducers
+from skyward_nb.pickling import definitions, kinds, object_table, reducers
 from skyward_nb.pickling.diagnosis import explain
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.pickling.pickler import CuttingPickler, LenientPickler, Pickler
@@ -83,15 +83,15 @@ class Bundle:
         assert self.pickler is not None
         with _no_collection():
             memo = self.pickler.memo.copy()
-            kinds: dict[type, bool] = {}
+            constant: dict[type, bool] = {}
             found: dict[int, tuple[int, object]] = {}
             for number, value in memo.values():
                 if self.own_objects is not None and number >= self.own_objects:
                     continue
                 kind = type(value)
-                if (constant := kinds.get(kind)) is None:
-                    constant = kinds[kind] = reducers.is_constant(kind)
-                if not constant and not (kind is types.FunctionType and _is_named(value)):
+                if (is_constant := constant.get(kind)) is None:
+                    is_constant = constant[kind] = kinds.is_constant(kind)
+                if not is_constant and not (kind is types.FunctionType and _is_named(value)):
                     found[id(value)] = number, value
             return found
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import cloudpickle
 
 from skyward_nb.compat import cloudpickle_private
-from skyward_nb.pickling import definitions, reducers
+from skyward_nb.pickling import definitions, kinds, reducers
 from skyward_nb.pickling.home_namespace import Home, home
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.words.source_code import parse
@@ -256,8 +256,8 @@ def _to_dill(obj: object) -> bytes:
 
     class Honest(dill.Pickler):
         def save(self, obj: object, save_persistent_id: bool = True) -> None:
-            if (why := reducers.refusal(type(obj))) is not None:
-                raise reducers.Unpicklable(why)
+            if (why := kinds.refusal(type(obj))) is not None:
+                raise kinds.Unpicklable(why)
             super().save(obj, save_persistent_id)
 
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""How objects of the standard library and of array packages travel, and which cannot.
+"""How objects of the standard library and of array packages travel.
 
 A way takes an object and gives what `__reduce_ex__` would. Packages are never imported here: a
 kind is known by the name of its module, and what rebuilds it imports the package on arrival.
@@ -6,31 +6,16 @@ kind is known by the name of its module, and what rebuilds it imports the packag
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import contextlib
-import datetime
-import decimal
-import enum
-import fractions
 import functools
 import io
-import mmap
-import pathlib
 import pickle
-import re
-import select
-import socket
-import subprocess
 import sys
-import threading
-import types
-import uuid
-import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from skyward_nb.compat import jax_private, torch_private
+from skyward_nb.pickling.kinds import OPEN_FILE, Unpicklable, families, refusal
 
 Way = Callable[[Any], Any]
 
@@ -43,67 +28,13 @@ why_not_gathered = ""
 _listing: list[Any] | None = None
 
 
-class Unpicklable(pickle.PicklingError):
-    """This object is bound to its process; the text says why."""
-
-
-_LIVE: dict[tuple[type, ...], str] = {
-    (type(threading.Lock()), type(threading.RLock())): "a lock guards threads of one process",
-    (threading.Thread,): "a thread belongs to its process",
-    (threading.local,): "its content is each thread's own",
-    (io.IOBase,): "an open file belongs to its process; send its path and open it there",
-    (socket.socket,): "a socket belongs to its process",
-    (select.epoll,): "it watches files of its process",
-    (types.GeneratorType, types.AsyncGeneratorType): (
-        "a generator is a function halfway through; send list(...) of it, or make it there"
-    ),
-    (types.CoroutineType,): "a coroutine is a function halfway through; await it there",
-    (types.FrameType, types.TracebackType): "it is a part of running code",
-    (mmap.mmap,): "a mapping belongs to its process",
-    (weakref.ref, weakref.ProxyType, weakref.CallableProxyType): (
-        "a weak reference keeps nothing alive, so on a rank it would be dead"
-    ),
-    (subprocess.Popen,): "it is the handle of a process of this machine",
-    (asyncio.Future, asyncio.AbstractEventLoop): "it belongs to the event loop of its process",
-    (concurrent.futures.Executor,): "it runs threads of its process",
-    (concurrent.futures.Future,): "a future belongs to its process; send what it gives, .result()",
-}  # fmt: skip
-_LIVE_ELSEWHERE = {
-    ("_ctypes", "Array"): "it is memory of its process; send bytes of it",
-    ("_ctypes", "_Pointer"): "it points into its process",
-    ("ctypes", "CDLL"): "a library is loaded by each process itself",
-    ("torch", "Stream"): "a CUDA stream is a handle of its process's device",
-    ("torch", "Event"): "a CUDA event is a handle of its process's device",
-    ("torch", "CUDAGraph"): "a CUDA graph is a handle of its process's device",
-    ("torch", "ProcessGroup"): "a process group is a part of each rank; use the rank's own",
-    ("torch", "Work"): "it is a collective under way in its process",
-}
-
-
-def refusal(kind: type) -> str | None:
-    """Why objects of this kind cannot leave their process; None for those that may."""
-    if not issubclass(kind, io.BytesIO | io.StringIO):
-        for kinds, why in _LIVE.items():
-            if issubclass(kind, kinds):
-                return why
-    for family in _families(kind):
-        if (why := _LIVE_ELSEWHERE.get(family)) is not None:
-            return why
-    return None
-
-
 def way_of(kind: type) -> Way | None:
     """The way of objects of this kind, None where pickle's own will do."""
     if (why := refusal(kind)) is not None:
         return _standard_stream if issubclass(kind, io.IOBase) else functools.partial(_refuse, why)
     if (way := _EXACT.get((kind.__module__, kind.__name__))) is not None:
         return way
-    return next((_WAYS[family] for family in _families(kind) if family in _WAYS), None)
-
-
-def _families(kind: type) -> Iterator[tuple[str, str]]:
-    """(package, class) of a kind and of what it derives from."""
-    return ((str(cls.__module__).partition(".")[0], cls.__name__) for cls in type.mro(kind))
+    return next((_WAYS[family] for family in families(kind) if family in _WAYS), None)
 
 
 def _refuse(why: str, _: object) -> Any:
@@ -115,7 +46,7 @@ def _standard_stream(stream: object) -> Any:
     for name in ("stdout", "stderr"):
         if stream is getattr(sys, name):
             return getattr, (sys, name)
-    raise Unpicklable(_LIVE[(io.IOBase,)])
+    raise Unpicklable(OPEN_FILE)
 
 
 # ── the standard library ────────────────────────────────────────────────────────────────
@@ -147,11 +78,7 @@ def _cached_property(prop: Any) -> Any:
 
 def _weak_dictionary(weak: Any) -> Any:
     """A dictionary of weak references; it keeps what something else that travels keeps alive."""
-    return _make_weak_dictionary, (type(weak), dict(weak))
-
-
-def _make_weak_dictionary(kind: type, items: dict[Any, Any]) -> Any:
-    return kind(items)
+    return type(weak), (dict(weak),)
 
 
 # ── arrays ──────────────────────────────────────────────────────────────────────────────
@@ -209,11 +136,7 @@ def torch_of_a_new_type(tensor: Any) -> Any:
     """
     make, (storage, *rest) = tensor.__reduce_ex__(5)
     is_new = torch_private.is_of_a_new_type(make)
-    return _make_tensor_v3 if is_new else make, (storage, *rest)
-
-
-def _make_tensor_v3(storage: Any, *rest: Any) -> Any:
-    return torch_private.rebuild_of_a_new_type(storage, *rest)
+    return torch_private.rebuild_of_a_new_type if is_new else make, (storage, *rest)
 
 
 def _torch_storage(storage: Any) -> Any:
@@ -236,11 +159,7 @@ def _make_torch_storage(buffer: Any) -> Any:
 
 
 def _torch_typed_storage(storage: Any) -> Any:
-    return _make_typed_storage, (torch_private.untyped_storage(storage), storage.dtype)
-
-
-def _make_typed_storage(untyped: Any, dtype: Any) -> Any:
-    return torch_private.typed_storage(untyped, dtype)
+    return torch_private.typed_storage, (torch_private.untyped_storage(storage), storage.dtype)
 
 
 def _torch_generator(generator: Any) -> Any:
@@ -306,6 +225,7 @@ def all_take_part(value: Any) -> bool:
 
 
 def _spread(value: Any) -> Any:
+    """What is spread over ranks, as a whole: every rank that has a part of it takes part in that."""
     if _listing is not None:
         _listing.append(value)
         return _itself, (None,)
@@ -319,11 +239,6 @@ def _spread(value: Any) -> Any:
         why = why_not_gathered or "it can only go home as a part of a cell's value"
     own = "its .addressable_shards" if _is_jax(value) else ".to_local()"
     raise Unpicklable(f"it is spread over {len(ranks)} ranks, and {why}, or take {own}")
-
-
-def _torch_dtensor(tensor: Any) -> Any:
-    """A tensor spread over ranks, as a whole; every rank of its mesh takes part in that."""
-    return _spread(tensor)
 
 
 def _itself(value: Any) -> Any:
@@ -378,35 +293,10 @@ _WAYS: dict[tuple[str, str], Way] = {
     ("torch", "UntypedStorage"): _torch_storage,
     ("torch", "TypedStorage"): _torch_typed_storage,
     ("torch", "Generator"): _torch_generator,
-    ("torch", "DTensor"): _torch_dtensor,
+    ("torch", "DTensor"): _spread,
     ("jaxlib", "ArrayImpl"): _jax_array,
     ("jax", "PRNGKeyArray"): _jax_array,
     ("pyarrow", "Array"): _arrow_array,
     ("pyarrow", "ChunkedArray"): _arrow_array,
 }
 _EXACT: dict[tuple[str, str], Way] = {("numpy", "ndarray"): _numpy_array}
-
-_CONSTANT = (
-    str, bytes, int, float, complex, bool, type(None), tuple, frozenset, range, slice, type,
-    types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.MappingProxyType,
-    type(...), pickle.PickleBuffer, enum.Enum, datetime.date, datetime.time, datetime.timedelta,
-    datetime.tzinfo, decimal.Decimal, fractions.Fraction, pathlib.PurePath, re.Pattern, uuid.UUID,
-)  # fmt: skip
-_CONSTANT_ELSEWHERE = {
-    ("numpy", "dtype"), ("numpy", "generic"), ("numpy", "ufunc"),
-    ("torch", "dtype"), ("torch", "device"), ("torch", "layout"), ("torch", "memory_format"),
-    ("pandas", "ExtensionDtype"), ("pyarrow", "DataType"), ("pyarrow", "Schema"),
-}  # fmt: skip
-
-
-_constant_kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
-
-
-def is_constant(kind: type) -> bool:
-    """Whether objects of this kind never change, so that it does not matter who shares one."""
-    known = _constant_kinds.get(kind)
-    if known is None:
-        known = _constant_kinds[kind] = issubclass(kind, _CONSTANT) or any(
-            family in _CONSTANT_ELSEWHERE for family in _families(kind)
-        )
-    return known

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from skyward_nb.names.ledger import ManifestRow
+from skyward_nb.names.manifest import ManifestRow
 from skyward_nb.picture.scales import compact
 from skyward_nb.protocol.events import Gpu, Progress
 from skyward_nb.view.run_view import MOST_METRICS, RankView, RunView, cost_words

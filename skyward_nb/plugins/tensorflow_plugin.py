@@ -16,6 +16,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from skyward_nb.compat import tensorflow_private
@@ -23,6 +24,7 @@ from skyward_nb.plugins.base import PlainPlugin, RankContext
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
 from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, Cluster, quiet, workers
 from skyward_nb.runtime.process_group import entered
+from skyward_nb.system import processes
 from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes
@@ -62,6 +64,8 @@ class TensorflowPlugin(PlainPlugin):
         del options
         if _cluster.server is None:
             _share_out(place)
+            if folder := os.environ.get(processes.MARK):
+                tensorflow_private.generate_code_in(Path(folder) / "autograph")
             _cluster.join(place.info)
         else:
             _cluster.rejoin(place.info)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skyward_nb.cell.source import Cell, own_cell
-from skyward_nb.names.ledger import Ledger, Plan
+from skyward_nb.names.ledger import Ledger
+from skyward_nb.names.plan import Plan
 from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pickling.pickler import code_names
 from skyward_nb.protocol.events import Event, RankDone, RankLost

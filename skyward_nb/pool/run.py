@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyward_nb.names.ledger import Plan
+from skyward_nb.names.plan import Plan
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.events import Event, RankLost

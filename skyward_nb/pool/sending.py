@@ -6,9 +6,9 @@ import contextlib
 import marshal
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 
-from skyward_nb.names.ledger import Plan, changed, no_room, results_in_store
+from skyward_nb.names.plan import Plan, changed, no_room
 from skyward_nb.names.rank_versions import RankVersions
 from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pool.closing import Closing
@@ -18,7 +18,7 @@ from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest, plan_of
 from skyward_nb.protocol import commands
 from skyward_nb.protocol.commands import Parcel, SourceFile
-from skyward_nb.protocol.events import Phase
+from skyward_nb.protocol.events import Phase, RankDone
 from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.providers.folders import store_root
 from skyward_nb.store.blobs import CorruptValue, memory_room
@@ -47,6 +47,14 @@ class Sending:
         """Ranks begin anew, and have nothing."""
         self._path.forget()
         self._context.ledger.forget()
+
+    def bound_here(self, name: str, value: object, ranks: Iterable[int]) -> None:
+        """The notebook got `value` under `name` from these ranks: it is not sent back to them."""
+        self._context.ledger.bound_here(name, value, ranks)
+
+    def found(self, name: str, ranks: Iterable[int]) -> None:
+        """These ranks have a name that nobody here sent: it stays theirs."""
+        self._context.ledger.found(name, ranks)
 
     # ── names ───────────────────────────────────────────────────────────────────────────
 
@@ -225,7 +233,7 @@ class Sending:
         context = self._context
         if context.state.has_ended:
             return
-        results = results_in_store(outcome.done) if outcome else {}
+        results = _results_in_store(outcome.done) if outcome else {}
         if outcome and not results and not outcome.in_store:
             return
         # Whoever comes after us must not be told of a run whose results are no more.
@@ -244,3 +252,15 @@ def digests_in_store(call: Bundle | None, plan: Plan) -> frozenset[str]:
     """Digests of what a run finds in the store."""
     bundles = [*([call] if call else []), *(unit.bundle for unit, _ in plan.sending)]
     return frozenset(bundle.digest for bundle in bundles if bundle.is_stowed)
+
+
+def _results_in_store(done: Mapping[int, RankDone]) -> dict[int, set[str]]:
+    """By rank, digests of what it sent home by way of its store."""
+    found: dict[int, set[str]] = {}
+    for rank, end in done.items():
+        raised = end.failure.value if end.failure else None
+        sent = [end.value, raised, end.profile, *end.pulled.values()]
+        digests = {each.digest for each in sent if each is not None and each.data is None}
+        if digests:
+            found[rank] = digests
+    return found

@@ -16,11 +16,15 @@ from skyward_nb.reports.tracebacks import traceback_of
 from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import RankDied, RemoteError, RunTimeout
-from skyward_nb.words.ranks import count_ranks
+from skyward_nb.words.ranks import count_ranks, ranks_by
 
 _OF_ONE_PROCESS = re.compile(r"\[[0-9a-fA-F.:]+\]:\d+|0x[0-9a-f]+")
 """What differs from rank to rank in words that are the same: an address with its port, an object's."""
 _MOST_NOTES = 16
+_MOST_OTHERS = 3
+"""Most failures that are told with the headline of another one."""
+_MOST_TOLD = 120
+"""Most characters of a message, or of a line of code, beside a headline."""
 _MOST_OF_OTHERS = 2000
 """Most bytes that a note has of another message than the one that is raised."""
 
@@ -66,6 +70,34 @@ def failures_of(failed: Iterable[RankDone]) -> tuple[RankFailure, ...]:
 def same_on_all(message: str) -> str:
     """A message without addresses and ports, which differ from rank to rank."""
     return _OF_ONE_PROCESS.sub("…", message)
+
+
+def headline_of(failures: Sequence[RankFailure], world_size: int) -> tuple[str, tuple[str, ...]]:
+    """A headline on what failed first, and notes: its place, and what else failed."""
+    alike: dict[tuple[str, str], list[RankFailure]] = {}
+    for each in failures:
+        alike.setdefault((each.type_name, same_on_all(each.message)), []).append(each)
+    headlines: list[str] = []
+    places: list[str] = []
+    for first, *others in alike.values():
+        ranks = (rank for each in (first, *others) for rank in each.ranks)
+        what = f"{first.type_name} on {count_ranks(ranks)} of {world_size}"
+        lines = (line for line in first.message.splitlines() if line.strip())
+        message = _cut(next(lines, "")).strip()
+        headlines.append(f"{what}: {message}" if message else what)
+        text = f": {first.text.strip()}" if first.text else ""
+        places.append(_cut(f"{first.where}, line {first.line}{text}") if first.where else "")
+    headline, *rest = headlines
+    notes = [places[0]] if places[0] else []
+    told = zip(rest[:_MOST_OTHERS], places[1:], strict=False)
+    notes += [f"{what} ({place})" if place else what for what, place in told]
+    if (more := len(rest) - _MOST_OTHERS) > 0:
+        notes.append(f"{more} more, each told below")
+    return headline, tuple(notes)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 1].rstrip()}…"
 
 
 def exception_of(
@@ -119,21 +151,16 @@ def died(
 
 def how_died(lost: Mapping[int, RankLost], places: Mapping[int, str]) -> list[str]:
     """How ranks ended, in a line, and where they were in the user's code as far as is known."""
-    by_how: dict[str, list[int]] = {}
-    for rank, loss in sorted(lost.items()):
-        by_how.setdefault(loss.how, []).append(rank)
+    by_how = ranks_by({rank: loss.how for rank, loss in lost.items()})
     said = "; ".join(f"{count_ranks(ranks)} {how}" for how, ranks in by_how.items())
     return [said, *_crashed(places)] if said else []
 
 
 def _crashed(places: Mapping[int, str]) -> list[str]:
     """Where ranks crashed, those in the same place together."""
-    by_place: dict[str, list[int]] = {}
-    for rank, place in sorted(places.items()):
-        by_place.setdefault(place, []).append(rank)
     return [
         f"{count_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} in {place}"
-        for place, ranks in by_place.items()
+        for place, ranks in ranks_by(places).items()
     ]
 
 

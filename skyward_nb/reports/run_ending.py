@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,22 +13,23 @@ from skyward_nb.hangs.hang import spell_span
 from skyward_nb.hangs.rank_locations import Source, whereabouts
 from skyward_nb.hangs.stacks import threads
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.pickling.diagnosis import kind_of
 from skyward_nb.pickling.payload import map_all, unpack
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.events import Failure, RankDone, Rejected
+from skyward_nb.protocol.events import RankDone
 from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.reports.exception_groups import show_groups
 from skyward_nb.reports.rank_failures import (
     died,
     exception_of,
+    failures_of,
+    headline_of,
     how_died,
-    same_on_all,
     show,
     timed_out,
     why_stopped,
 )
+from skyward_nb.reports.rejections import rejection_of
 from skyward_nb.reports.results import RankResults
 from skyward_nb.reports.run_notes import (
     deaths,
@@ -38,17 +38,13 @@ from skyward_nb.reports.run_notes import (
     run_notes,
     whereabouts_of,
 )
-from skyward_nb.reports.run_profiles import told
+from skyward_nb.reports.run_profiles import profiles_of, told
 from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.store.blobs import CorruptValue
 from skyward_nb.words.errors import OptionError, PayloadError, PoolError, ResultTooLarge, SkyError
-from skyward_nb.words.profile import CommProfile
 from skyward_nb.words.ranks import count_ranks
 
 T = TypeVar("T")
-_MOST_TOLD = 120
-_MOST_OTHERS = 3
 
 
 class RunEnding:
@@ -83,7 +79,7 @@ class RunEnding:
 
     def values(self, timeout: float | None, *, ends: bool = True) -> RankResults[Any]:
         """What a call returned on each rank, or raise; `ends`: nothing else is shown there."""
-        return self._conclude(timeout, self._returned, ends=ends)
+        return self._conclude(timeout, lambda: self._values("the value"), ends=ends)
 
     def _conclude(
         self, timeout: float | None, value_of: Callable[[], T], *, ends: bool = True
@@ -91,13 +87,13 @@ class RunEnding:
         outcome = self._outcome
         notes = (*self._run_notes(), *outcome.plan.notes, *self._spilled())
         # Not with the rest, which an exception carries, too.
-        self._display.note(*self._profiled())
+        if profiles := profiles_of(outcome.done, self._store):
+            number, _, run = self._display.view.run.rpartition("/")
+            self._display.note(*told(profiles, f"{number}-run{run}", Path.cwd()))
         if outcome.interrupted and not self._all_ended_well():
             raise self._interrupted((*self._deaths(), *notes))
-        if (rejected := self._rejected()) is not None:
-            headline = rejected.message.partition("\n")[0]
-            self._display.end("failed", headline, notes=notes)
-            raise rejected
+        if (rejected := rejection_of(outcome)) is not None:
+            raise self._told_as_failed(rejected, notes)
         if outcome.timed_out:
             raise self._after_timeout(timeout or 0.0, notes)
         if outcome.failed:
@@ -107,34 +103,19 @@ class RunEnding:
         try:
             value = value_of()
         except PoolError as error:
-            self._display.end("failed", error.message.partition("\n")[0], notes=notes)
+            self._told_as_failed(error, notes)
             raise
         if (error := self._not_returned()) is not None:
-            headline = str(error).partition("\n")[0]
-            self._display.end("failed", headline, notes=notes)
-            raise error
+            raise self._told_as_failed(error, notes)
         if ends:
             ran = spell_result(outcome.ranks, self._pool.spec.world_size)
             self._display.end("finished", f"{ran} finished", notes=notes)
         return value
 
-    def _rejected(self) -> PayloadError | None:
-        """What was sent and could not be rebuilt on ranks; those bound nothing and ran nothing."""
-        by_reason: dict[Rejected, list[int]] = {}
-        for rank, end in sorted(self._outcome.done.items()):
-            if end.rejected is not None and end.rejected.reason:
-                by_reason.setdefault(end.rejected, []).append(rank)
-        for rejected, ranks in by_reason.items():
-            lack = f"cannot be rebuilt on {count_ranks(ranks)}"
-            sending = (unit for unit, _ in self._outcome.plan.sending)
-            unit = next((unit for unit in sending if unit.labels == rejected.labels), None)
-            if unit is None:
-                what, advice = "the call's arguments", _how_to_rebuild(rejected, is_call=True)
-                return PayloadError(what, what, "what was packed", rejected.reason, advice, lack)
-            type_name = kind_of(unit.values[0])
-            advice = _how_to_rebuild(rejected)
-            return PayloadError(unit.shown, unit.shown, type_name, rejected.reason, advice, lack)
-        return None
+    def _told_as_failed(self, error: SkyError, notes: tuple[str, ...]) -> SkyError:
+        """The error, whose first line is the headline that the display ends with."""
+        self._display.end("failed", str(error).partition("\n")[0], notes=notes)
+        return error
 
     def _all_ended_well(self) -> bool:
         """Whether every rank came to the cell's end, as one does that handles an interrupt."""
@@ -148,7 +129,6 @@ class RunEnding:
     def _bind(self, options: CellOptions, writes: frozenset[str]) -> object:
         head_only = options.gather == "head"
         done = self._outcome.done
-        ledger = self._pool.ledger
         for name in options.pull:
             target = options.target or name
             each = {rank: end.pulled[name] for rank, end in done.items() if name in end.pulled}
@@ -158,7 +138,7 @@ class RunEnding:
                     continue
                 self._user_ns[target] = value.head if head_only else value
                 if target == name:
-                    ledger.bound_here(name, self._user_ns[name], each)
+                    self._pool.sending.bound_here(name, self._user_ns[name], each)
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
         if not packed:
             return None
@@ -169,13 +149,13 @@ class RunEnding:
         if out := options.out:
             self._user_ns[out] = value
             if out in writes:
-                ledger.bound_here(out, value, packed)
+                self._pool.sending.bound_here(out, value, packed)
         nothing = all(each is None for each in results)
         return None if nothing else value
 
-    def _returned(self) -> RankResults[Any]:
-        done = self._outcome.done
-        return self._gather({r: end.value for r, end in done.items() if end.value}, "the value")
+    def _values(self, name: str) -> RankResults[Any]:
+        ends = self._outcome.done.items()
+        return self._gather({rank: end.value for rank, end in ends if end.value}, name)
 
     def _gather(self, packed: Mapping[int, Packed], name: str) -> RankResults[Any]:
         """The values that can be rebuilt here; of the others is told in the end."""
@@ -200,9 +180,8 @@ class RunEnding:
 
     def _finished(self) -> RankResults[Any]:
         """Values of the ranks that came to the end of a run that failed, as far as they can be had."""
-        done = self._outcome.done
         try:
-            return self._gather({r: end.value for r, end in done.items() if end.value}, "a value")
+            return self._values("a value")
         except PoolError:  # the failure itself is what is told
             return RankResults({}, {})
 
@@ -225,14 +204,8 @@ class RunEnding:
                 lacking.setdefault(name, []).append(rank)
         for (name, reason), ranks in self._broken.items():
             advice = "The cell ran, and its names are on the ranks: bring what can be rebuilt here."
-            return PayloadError(
-                name,
-                name,
-                f"of {count_ranks(ranks)}",
-                reason,
-                advice,
-                "cannot be rebuilt in the notebook",
-            )
+            lack, whose = "cannot be rebuilt in the notebook", f"of {count_ranks(ranks)}"
+            return PayloadError(name, name, whose, reason, advice, lack)
         for name, ranks in lacking.items():
             return OptionError("pull", f"pull={name}: no such name on {count_ranks(ranks)}")
         return None
@@ -252,8 +225,8 @@ class RunEnding:
         error = exception_of(failed, world, self._store, notes)
         if isinstance(error, BaseExceptionGroup) and (shell := get_ipython()) is not None:
             show_groups(shell)
-        headline, told = _tell(failed, world)
-        self._display.end("failed", headline, notes=(*told, *notes))
+        headline, more = headline_of(failures_of(failed), world)
+        self._display.end("failed", headline, notes=(*more, *notes))
         # An exception with __slots__ has no room for them.
         with contextlib.suppress(AttributeError):
             error.results = self._finished()  # type: ignore[attr-defined]
@@ -320,19 +293,6 @@ class RunEnding:
             goes_on=self._goes_on,
         )
 
-    def _profiled(self) -> Iterator[str]:
-        """Words on how ranks communicated, whose traces are written."""
-        found: dict[int, CommProfile] = {}
-        for rank, end in sorted(self._outcome.done.items()):
-            if end.profile is not None:
-                try:
-                    found[rank] = unpack(end.profile, self._store)
-                except (CorruptValue, OSError) as error:
-                    found[rank] = CommProfile(trouble=str(error))
-        if found:
-            number, _, run = self._display.view.run.rpartition("/")
-            yield from told(found, f"{number}-run{run}", Path.cwd())
-
     def _spilled(self) -> Iterator[str]:
         """A word on what found no room in memory."""
         names = [
@@ -349,71 +309,3 @@ class RunEnding:
         ]
         if back:
             yield f"no room in memory for what {count_ranks(back)} sent back: put on disk"
-
-
-def _tell(failed: Sequence[RankDone], world: int) -> tuple[str, tuple[str, ...]]:
-    """A headline on what failed first, and notes: its place, and what else failed."""
-    alike: dict[tuple[str, str], list[RankDone]] = {}
-    for end in failed:
-        kind = end.failure.type_name if end.failure else "error"
-        message = _first_line(end.failure.message) if end.failure else ""
-        alike.setdefault((kind, same_on_all(message)), []).append(end)
-    told: list[str] = []
-    places: list[str] = []
-    for (kind, _), ends in alike.items():
-        message = _first_line(ends[0].failure.message) if ends[0].failure else ""
-        what = f"{kind} on {count_ranks(end.rank for end in ends)} of {world}"
-        told.append(f"{what}: {message}" if message else what)
-        places.append(_place(ends[0].failure))
-    headline, *others = told
-    notes = [places[0]] if places[0] else []
-    rest = zip(others[:_MOST_OTHERS], places[1:], strict=False)
-    notes += [f"{what} ({place})" if place else what for what, place in rest]
-    if (more := len(others) - _MOST_OTHERS) > 0:
-        notes.append(f"{more} more, each told below")
-    return headline, tuple(notes)
-
-
-def _first_line(text: str) -> str:
-    """The first line that says something, cut where it is long."""
-    return _cut(next((line for line in text.splitlines() if line.strip()), "").strip())
-
-
-def _place(failure: Failure | None) -> str:
-    if failure is None or failure.at is None:
-        return ""
-    at = failure.at
-    return _cut(f"{at.where}, line {at.line}" + (f": {at.text.strip()}" if at.text else ""))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 1].rstrip()}…"
-
-
-def _how_to_rebuild(rejected: Rejected, *, is_call: bool = False) -> str:
-    ran = "The call did not run." if is_call else "No name was bound, and the cell did not run."
-    if "not those that were packed" in rejected.reason:
-        return (
-            "It changed while it was packed (does a thread still write to it?), or the store was "
-            "damaged. Nothing was changed; the next run sends it again."
-        )
-    if rejected.gone:
-        return f"{ran[:-1]}; the next run sends it whole."
-    if rejected.missing:
-        package = _distribution_of(rejected.missing)
-        here = "this Python's own: pip install " if is_call else "the notebook's own: %pip install "
-        return (
-            f"The ranks lack the module {rejected.missing}: add it to their environment, "
-            f"pip={package} (with provider=local that is {here}{package}). {ran}"
-        )
-    return (
-        "It was packed here without complaint, so look at its class's __reduce__ or __setstate__, "
-        f"or make it on the ranks. {ran}"
-    )
-
-
-def _distribution_of(module: str) -> str:
-    """The name to install a module by: what brings it here, else its own."""
-    top = module.partition(".")[0]
-    found = importlib.metadata.packages_distributions().get(top)
-    return found[0] if found else top

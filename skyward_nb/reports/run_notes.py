@@ -13,7 +13,7 @@ from skyward_nb.hangs.rank_locations import RankLocation, Source, whereabouts
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.protocol.events import RankDone, RankLost
 from skyward_nb.words.frameworks import made_again, with_what_they_need
-from skyward_nb.words.ranks import count_ranks
+from skyward_nb.words.ranks import count_ranks, ranks_by
 
 _OLD_GROUP = re.compile("not initialized in the world|Received incompatible devices")
 _OLD_LINES = re.compile("Connection closed by peer|Connection reset by peer|Broken pipe")
@@ -37,7 +37,8 @@ def run_notes(
     """
     notes = [*outcome.pool_lost]
     this = "call" if outcome.apart else "cell"
-    notes += [f"{who} {how} before this {this}" for how, who in _by_how(outcome)]
+    before = ranks_by({rank: loss.how for rank, loss in outcome.lost_before.items()})
+    notes += [f"{count_ranks(ranks)} {how} before this {this}" for how, ranks in before.items()]
     notes += _stopped(outcome)
     notes += _killed(outcome.killed, where)
     if not goes_on:
@@ -97,13 +98,6 @@ def halt_of(
     )
 
 
-def _by_how(outcome: RunOutcome) -> list[tuple[str, str]]:
-    by_how: dict[str, list[int]] = {}
-    for rank, loss in sorted(outcome.lost_before.items()):
-        by_how.setdefault(loss.how, []).append(rank)
-    return [(how, count_ranks(ranks)) for how, ranks in by_how.items()]
-
-
 def _stopped(outcome: RunOutcome) -> list[str]:
     """Ranks that another one's trouble stopped, or kept waiting."""
     notes: list[str] = []
@@ -124,29 +118,19 @@ def _stopped(outcome: RunOutcome) -> list[str]:
 
 def _waiting(outcome: RunOutcome, ranks: Iterable[int]) -> dict[str, list[int]]:
     """Of these ranks, those that were stopped in collectives, by these; what failed itself is told."""
-    failed = {end.rank for end in outcome.failed}
-    found: dict[str, list[int]] = {}
-    for rank in sorted(set(ranks) - failed - outcome.killed):
-        found.setdefault(outcome.waited_in[rank], []).append(rank)
-    return found
+    told = {end.rank for end in outcome.failed} | outcome.killed
+    return ranks_by({rank: outcome.waited_in[rank] for rank in set(ranks) - told})
 
 
 def _killed(killed: frozenset[int], where: Mapping[int, RankLocation]) -> list[str]:
-    by_place: dict[str, list[int]] = {}
-    for rank in sorted(killed):
-        place = _place(where[rank]) if rank in where else ""
-        by_place.setdefault(place, []).append(rank)
+    # What one is doing is the same for ranks that are told of together.
+    places = {rank: doing(where[rank], (0,)) if rank in where else "" for rank in killed}
     notes: list[str] = []
-    for place, ranks in by_place.items():
+    for place, ranks in ranks_by(places).items():
         words = f"{count_ranks(ranks)} did not stop and had to be killed"
         them = "it" if len(ranks) == 1 else "they"
         notes.append(f"{words}; {them} {doing(where[ranks[0]], ranks)}" if place else words)
     return notes
-
-
-def _place(at: RankLocation) -> str:
-    """What is the same for ranks that are told of together."""
-    return doing(at, (0,))
 
 
 def _anew(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> list[str]:

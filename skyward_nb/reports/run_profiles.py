@@ -9,10 +9,14 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from skyward_nb.pickling.payload import unpack
 from skyward_nb.picture.check_report import spell_time
+from skyward_nb.protocol.events import RankDone
+from skyward_nb.store.blobs import CorruptValue
+from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.profile import Collective, CommProfile
-from skyward_nb.words.ranks import count_ranks
+from skyward_nb.words.ranks import count_ranks, ranks_by
 
 FOLDER = "sky-profile"
 MERGED = "all-ranks.trace.json.gz"
@@ -22,6 +26,18 @@ _MOST_LINES = 8
 _MOST_KINDS = 4
 _AS_GOOD_AS_ALL = 0.01
 """Seconds of a run that nobody misses in a profile."""
+
+
+def profiles_of(done: Mapping[int, RankDone], store: ContentStore) -> dict[int, CommProfile]:
+    """What each rank recorded of its communication, or why it is not known."""
+    found: dict[int, CommProfile] = {}
+    for rank, end in sorted(done.items()):
+        if end.profile is not None:
+            try:
+                found[rank] = unpack(end.profile, store)
+            except (CorruptValue, OSError) as error:
+                found[rank] = CommProfile(trouble=str(error))
+    return found
 
 
 def told(profiles: Mapping[int, CommProfile], name: str, parent: Path) -> Iterator[str]:
@@ -82,11 +98,8 @@ def lines(profiles: Mapping[int, CommProfile]) -> Iterator[str]:
         yield f"in collectives, of {count_ranks(good)} those that were least and longest:"
     for rank in chosen:
         yield f"rank {rank}: {_line(good[rank])}"
-    troubles: dict[str, list[int]] = {}
-    for rank, each in sorted(profiles.items()):
-        if each.trouble:
-            troubles.setdefault(each.trouble, []).append(rank)
-    for trouble, ranks in troubles.items():
+    troubles = {rank: each.trouble for rank, each in profiles.items() if each.trouble}
+    for trouble, ranks in ranks_by(troubles).items():
         yield f"no profile of {count_ranks(ranks)}: {trouble}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from skyward_nb.names.ledger import Plan
+from skyward_nb.names.plan import Plan
 from skyward_nb.picture.wording import sent_words
 from skyward_nb.pool.outcome import RunEvent
 from skyward_nb.protocol.events import Display, Event, Output, Phase, Progress

@@ -48,23 +48,7 @@ def trimmed(view: RunView) -> RunView:
         return view
     board = OutputEntries(view)
     board.cut_text()
-    return _with(view, board)
-
-
-def _with(view: RunView, board: OutputEntries) -> RunView:
-    return replace(
-        view,
-        entries=tuple(board.entries),
-        screens=board.screens,
-        cursors=board.cursors,
-        clearing=frozenset(board.clearing),
-        text_size=board.text_size,
-        rich_size=board.rich_size,
-        cut=board.cut,
-        gap=board.gap,
-        shown=board.shown,
-        unshown=board.unshown,
-    )
+    return board.put_into(view)
 
 
 class _Folding:
@@ -85,9 +69,8 @@ class _Folding:
         """What has come of it."""
         self._board.finish()
         self._draw_series()
-        view = _with(self._before, self._board)
         return replace(
-            view,
+            self._board.put_into(self._before),
             phase=self._phase,
             bill=self._bill,
             notes=self._notes,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from skyward_nb.words.errors import OptionError
+
+T = TypeVar("T")
 
 
 def parse_ranks(option: str, text: str, world_size: int) -> tuple[int, ...]:
@@ -58,3 +61,11 @@ def count_ranks(ranks: Iterable[int]) -> str:
     """Ranks in a sentence: `rank 2`, `ranks 0-3`."""
     chosen = list(ranks)
     return f"rank{'s' * (len(chosen) != 1)} {spell_ranks(chosen)}"
+
+
+def ranks_by(items: Mapping[int, T]) -> dict[T, list[int]]:
+    """Ranks by what they have in common, in the order of the lowest rank of each."""
+    found: dict[T, list[int]] = {}
+    for rank in sorted(items):
+        found.setdefault(items[rank], []).append(rank)
+    return found

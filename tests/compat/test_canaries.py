@@ -229,6 +229,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         ),
         Part("tensorflow.python.distribute.cross_device_utils:INSTANCE_KEY_START_NUMBER", _REJOINING),
         Part("tensorflow.python.distribute.cross_device_utils:CollectiveKeys._instance_key_table", _REJOINING),
+        Part("tensorflow.python.autograph.pyct.loader:tempfile", "generated code that goes with its pool"),
         Part("tensorflow.python.ops.collective_ops:all_reduce_v2", "a barrier", "t group_size group_key instance_key"),
     ),
     "accelerate": (

@@ -1,4 +1,4 @@
-"""A pool that the tests of a file use one after another."""
+"""A pool that the tests of a file use one after another, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from functions.examples import same
 from leaks import leaves_nothing
 
 import skyward_nb as sky
+
+
+@pytest.fixture(autouse=True)
+def _own_home(home_namespace):
+    """What pools take for the script is not left to other tests."""
 
 
 @pytest.fixture(scope="module")

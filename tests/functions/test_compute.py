@@ -16,11 +16,6 @@ from leaks import leaves_nothing
 import skyward_nb as sky
 
 
-@pytest.fixture(autouse=True)
-def _own_home(home_namespace):
-    """What pools take for the script is not left to other tests."""
-
-
 @sky.function
 def pid():
     return os.getpid()

@@ -14,11 +14,6 @@ from waiting import until
 import skyward_nb as sky
 
 
-@pytest.fixture(autouse=True)
-def _own_home(home_namespace):
-    """What pools take for the script is not left to other tests."""
-
-
 @sky.function
 def fail(why):
     raise ValueError(why)

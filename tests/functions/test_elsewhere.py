@@ -21,11 +21,6 @@ np = pytest.importorskip("numpy")
 ARRAY = np.arange(500_000)
 
 
-@pytest.fixture(autouse=True)
-def _own_home(home_namespace):
-    """What pools take for the script is not left to other tests."""
-
-
 @sky.function
 def total(array):
     return array.sum()

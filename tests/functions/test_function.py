@@ -14,11 +14,6 @@ from scripts import run_text
 import skyward_nb as sky
 
 
-@pytest.fixture(autouse=True)
-def _own_home(home_namespace):
-    """What pools take for the script is not left to other tests."""
-
-
 @pytest.fixture(scope="module")
 def pool():
     with leaves_nothing(), sky.Compute(nodes=2, quiet=True) as pool:

@@ -5,26 +5,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from options.lines import spec
 
 import skyward_nb as sky
 from skyward_nb.options.arguments import spec_for
-from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.defaults import Default
 from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import check_fits, spec_of
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.hosts import Host, parse_hosts
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-def spec(line, *known):
-    return spec_of(PoolSpec(), with_defaults(parse(line), list(known)).pool)
 
 
 def test_hosts_mean_ssh_and_a_node_each():

@@ -1,25 +1,15 @@
 """Options of rented machines on the line, in files and in Python, as a pool's spec has them."""
 
 import pytest
+from options.lines import spec
 
 import skyward_nb as sky
 from skyward_nb.options.arguments import spec_for
-from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.defaults import Default
 from skyward_nb.options.option_line import parse
-from skyward_nb.options.specs import check_fits, spec_of
+from skyward_nb.options.specs import check_fits
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.offers import Need
-from skyward_nb.words.spec import PoolSpec
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-def spec(line, *known):
-    return spec_of(PoolSpec(), with_defaults(parse(line), list(known)).pool)
 
 
 def test_a_line_of_all_of_them():

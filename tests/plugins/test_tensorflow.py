@@ -168,6 +168,21 @@ def test_a_reduction_in_and_out_of_a_function(notebook):
 
 
 @needs_tensorflow
+def test_code_that_autograph_generates_goes_with_the_pool(notebook):
+    ran = notebook.run(
+        "%%sky_remote\nimport pathlib, sys, tempfile\n"
+        "@tf.function\ndef twice(x):\n    while x < 4: x = 2 * x\n    return x\n"
+        "made = twice(tf.constant(1)).numpy().item()\n"
+        "files = [pathlib.Path(module.__file__) for name, module in sys.modules.items() "
+        "if name.startswith('__autograph_generated_file')]\n"
+        "pool = pathlib.Path(os.environ['SKYWARD_POOL'])\n"
+        "made, bool(files) and all(pool in file.parents and file.exists() for file in files), "
+        "pool in pathlib.Path(tempfile.NamedTemporaryFile().name).parents"
+    )
+    assert ran.result == "[0-1] (4, True, False)", ran.traceback
+
+
+@needs_tensorflow
 def test_a_second_strategy_in_a_later_cell_has_its_own_collectives(notebook):
     ran = notebook.run(
         "%%sky_remote\nsecond = tf.distribute.MultiWorkerMirroredStrategy()\n"

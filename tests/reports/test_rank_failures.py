@@ -16,6 +16,7 @@ from skyward_nb.reports.rank_failures import (
     died,
     exception_of,
     failures_of,
+    headline_of,
     how_died,
     timed_out,
 )
@@ -49,6 +50,23 @@ def test_each_error_can_be_caught_by_its_name():
     assert errors.TakenBack in found
     for each in found:
         assert getattr(sky, each.__name__) is each and each.__name__ in sky.__all__
+
+
+def test_a_headline_is_of_what_failed_first(store):
+    other = Frame("Cell In[3]", 8, "x" * 200)
+    failed = [
+        end(1, ValueError("at 0x1f\nand more"), store),
+        end(0, ValueError("at 0x2e\nand more"), store, at=other),
+        *(end(2 + n, KeyError(n), store, at=other if n else None) for n in range(5)),
+    ]
+    headline, notes = headline_of(failures_of(failed), 8)
+    assert headline == "ValueError on ranks 0-1 of 8: at 0x1f"
+    place, unplaced, placed, _, more = notes
+    assert place == "Cell In[3], line 7: raise ValueError(x)"
+    assert unplaced == "KeyError on rank 2 of 8: 0"
+    assert placed.startswith("KeyError on rank 3 of 8: 1 (Cell In[3], line 8: xxx")
+    assert placed.endswith("x…)")
+    assert more == "2 more, each told below"
 
 
 def test_equal_failures_are_one_and_the_first_in_time_is_first(store):

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
-from skyward_nb.names.ledger import Plan
+from skyward_nb.names.plan import Plan
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.protocol.events import Failure, RankDone, RankLost
 from skyward_nb.reports.rank_failures import failures_of

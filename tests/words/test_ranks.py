@@ -3,7 +3,7 @@
 import pytest
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.ranks import count_ranks, parse_ranks, shown_ranks, spell_ranks
+from skyward_nb.words.ranks import count_ranks, parse_ranks, ranks_by, shown_ranks, spell_ranks
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,7 @@ def test_in_a_sentence():
 )
 def test_ranks_whose_output_is_shown(text, ranks):
     assert shown_ranks("stdout", text, 4) == ranks
+
+
+def test_ranks_that_have_something_in_common():
+    assert list(ranks_by({3: "b", 2: "a", 0: "b"}).items()) == [("b", [0, 3]), ("a", [2])]

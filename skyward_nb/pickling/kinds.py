@@ -1,0 +1,109 @@
+"""What is known of kinds of objects: which are bound to their process, and which never change.
+
+A kind of another package is known by the name of its module: nothing is imported here for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import datetime
+import decimal
+import enum
+import fractions
+import io
+import mmap
+import pathlib
+import pickle
+import re
+import select
+import socket
+import subprocess
+import threading
+import types
+import uuid
+import weakref
+from collections.abc import Iterator
+
+
+class Unpicklable(pickle.PicklingError):
+    """This object is bound to its process; the text says why."""
+
+
+_LIVE: dict[tuple[type, ...], str] = {
+    (type(threading.Lock()), type(threading.RLock())): "a lock guards threads of one process",
+    (threading.Thread,): "a thread belongs to its process",
+    (threading.local,): "its content is each thread's own",
+    (io.IOBase,): "an open file belongs to its process; send its path and open it there",
+    (socket.socket,): "a socket belongs to its process",
+    (select.epoll,): "it watches files of its process",
+    (types.GeneratorType, types.AsyncGeneratorType): (
+        "a generator is a function halfway through; send list(...) of it, or make it there"
+    ),
+    (types.CoroutineType,): "a coroutine is a function halfway through; await it there",
+    (types.FrameType, types.TracebackType): "it is a part of running code",
+    (mmap.mmap,): "a mapping belongs to its process",
+    (weakref.ref, weakref.ProxyType, weakref.CallableProxyType): (
+        "a weak reference keeps nothing alive, so on a rank it would be dead"
+    ),
+    (subprocess.Popen,): "it is the handle of a process of this machine",
+    (asyncio.Future, asyncio.AbstractEventLoop): "it belongs to the event loop of its process",
+    (concurrent.futures.Executor,): "it runs threads of its process",
+    (concurrent.futures.Future,): "a future belongs to its process; send what it gives, .result()",
+}  # fmt: skip
+_LIVE_ELSEWHERE = {
+    ("_ctypes", "Array"): "it is memory of its process; send bytes of it",
+    ("_ctypes", "_Pointer"): "it points into its process",
+    ("ctypes", "CDLL"): "a library is loaded by each process itself",
+    ("torch", "Stream"): "a CUDA stream is a handle of its process's device",
+    ("torch", "Event"): "a CUDA event is a handle of its process's device",
+    ("torch", "CUDAGraph"): "a CUDA graph is a handle of its process's device",
+    ("torch", "ProcessGroup"): "a process group is a part of each rank; use the rank's own",
+    ("torch", "Work"): "it is a collective under way in its process",
+}
+
+
+OPEN_FILE = _LIVE[(io.IOBase,)]
+
+
+def refusal(kind: type) -> str | None:
+    """Why objects of this kind cannot leave their process; None for those that may."""
+    if not issubclass(kind, io.BytesIO | io.StringIO):
+        for kinds, why in _LIVE.items():
+            if issubclass(kind, kinds):
+                return why
+    for family in families(kind):
+        if (why := _LIVE_ELSEWHERE.get(family)) is not None:
+            return why
+    return None
+
+
+def families(kind: type) -> Iterator[tuple[str, str]]:
+    """(package, class) of a kind and of what it derives from."""
+    return ((str(cls.__module__).partition(".")[0], cls.__name__) for cls in type.mro(kind))
+
+
+_CONSTANT = (
+    str, bytes, int, float, complex, bool, type(None), tuple, frozenset, range, slice, type,
+    types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.MappingProxyType,
+    type(...), pickle.PickleBuffer, enum.Enum, datetime.date, datetime.time, datetime.timedelta,
+    datetime.tzinfo, decimal.Decimal, fractions.Fraction, pathlib.PurePath, re.Pattern, uuid.UUID,
+)  # fmt: skip
+_CONSTANT_ELSEWHERE = {
+    ("numpy", "dtype"), ("numpy", "generic"), ("numpy", "ufunc"),
+    ("torch", "dtype"), ("torch", "device"), ("torch", "layout"), ("torch", "memory_format"),
+    ("pandas", "ExtensionDtype"), ("pyarrow", "DataType"), ("pyarrow", "Schema"),
+}  # fmt: skip
+
+
+_constant_kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def is_constant(kind: type) -> bool:
+    """Whether objects of this kind never change, so that it does not matter who shares one."""
+    known = _constant_kinds.get(kind)
+    if known is None:
+        known = _constant_kinds[kind] = issubclass(kind, _CONSTANT) or any(
+            family in _CONSTANT_ELSEWHERE for family in families(kind)
+        )
+    return known
