@@ -18,11 +18,12 @@ from skyward_nb.protocol.events import CostChanged, Phase, Remark, Step
 from skyward_nb.providers.aws import boot, key_pairs, quoting, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.launch import BOOT, SHORTEST, Launch
+from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.machine import AWSMachine, machines_of
 from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord
 from skyward_nb.providers.aws.running_instance import RunningInstance
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
+from skyward_nb.providers.aws.user_data import BOOT, SHORTEST
 from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told
 from skyward_nb.providers.ssh.host_setup import made_ready
 from skyward_nb.words.errors import LaunchError, PoolError, StartError
