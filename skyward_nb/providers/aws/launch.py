@@ -23,11 +23,10 @@ from skyward_nb.providers.aws.api_errors import (
     way_on,
 )
 from skyward_nb.providers.aws.boot_errors import POWERED_OFF, boot_failed
-from skyward_nb.providers.aws.client import Answer, AWSClient
-from skyward_nb.providers.aws.key_pairs import KeyPair
+from skyward_nb.providers.aws.client import Answer
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, spell_way
-from skyward_nb.providers.aws.rental_records import LaunchAttempt, RentalFolder
+from skyward_nb.providers.aws.rental_records import LaunchAttempt
 from skyward_nb.providers.aws.running_instance import RunningInstance
 from skyward_nb.providers.aws.tags import of_pool
 from skyward_nb.providers.aws.user_data import LEAST
@@ -46,28 +45,14 @@ _UNENDED = "Unended"
 
 
 class Launch:
-    """One pool on its way: `pair` lets in, `host` is what all machines show until the first login.
+    """One pool's machines on their way, as `request` asks for them."""
 
-    Where its machines are to join others of the pool, `others` are those; the spec is of the new ones.
-    """
-
-    def __init__(
-        self,
-        spec: PoolSpec,
-        cloud: AWSClient,
-        entry: RentalFolder,
-        pair: KeyPair,
-        host: KeyPair,
-        tell: Tell,
-        others: Sequence[RunningInstance] = (),
-    ) -> None:
-        self._spec = spec
-        self._cloud = cloud
-        self._entry = entry
+    def __init__(self, request: LaunchRequest, tell: Tell) -> None:
+        self.request = request
+        self._spec, self._cloud, self._entry = request.spec, request.cloud, request.entry
         self._tell = tell
-        self._nodes = tuple(range(spec.nodes))
-        self.request: LaunchRequest = LaunchRequest(spec, cloud, entry, pair, host, others)
-        self._before = len(entry.record.attempts)
+        self._nodes = tuple(range(self._spec.nodes))
+        self._before = len(self._entry.record.attempts)
         """How many attempts there were before, which are no concern of this."""
         self.chosen: ZoneAttempt | None = None
         """What could be had."""

@@ -49,10 +49,10 @@ class LaunchRequest:
         others: Sequence[RunningInstance] = (),
     ) -> None:
         assert spec.aws is not None
-        self._spec = spec
+        self.spec: PoolSpec = spec
+        self.cloud: AWSClient = cloud
+        self.entry: RentalFolder = entry
         self._access: AWSAccess = spec.aws
-        self._cloud = cloud
-        self._entry = entry
         self._pair = pair
         self._host = host
         self._others = others
@@ -67,7 +67,7 @@ class LaunchRequest:
         """The arguments for one zone, after `spent` dollars for machines that ended. Raises `AWSError`."""
         kind, region = now.offer.type, now.offer.region
         if region not in self._subnets:
-            self._subnets[region] = await network.subnets_in(self._cloud, self._access, region)
+            self._subnets[region] = await network.subnets_in(self.cloud, self._access, region)
         subnets = self._subnets[region]
         zone = now.zone or next(iter(subnets.by_zone))
         if zone not in subnets.by_zone:
@@ -84,12 +84,12 @@ class LaunchRequest:
         if isinstance(group, BaseException):
             raise group
         self.user = image.user
-        several = self._spec.nodes + len(self._others) > 1 and self._access.placement != "no"
+        several = self.spec.nodes + len(self._others) > 1 and self._access.placement != "no"
         arguments: dict[str, Any] = {
             "ImageId": image.ami,
             "InstanceType": kind.name,
-            "MinCount": self._spec.nodes,
-            "MaxCount": self._spec.nodes,
+            "MinCount": self.spec.nodes,
+            "MaxCount": self.spec.nodes,
             "InstanceInitiatedShutdownBehavior": "terminate",
             "MetadataOptions": _METADATA,
             "BlockDeviceMappings": [
@@ -107,13 +107,13 @@ class LaunchRequest:
             "Placement": {"AvailabilityZone": zone},
             "UserData": self._script(now, image, spent),
             "TagSpecifications": tagged(
-                ["instance", "volume", "network-interface"], self._entry.record
+                ["instance", "volume", "network-interface"], self.entry.record
             ),
         }
         # A placement group is of one zone.
         is_beside = all(each.zone == zone for each in self._others)
         if several and is_beside and network.fits_side_by_side(kind):
-            name = await network.placement_in(self._cloud, self._entry, region, zone)
+            name = await network.placement_in(self.cloud, self.entry, region, zone)
             arguments["Placement"]["GroupName"] = name
         if now.offer.spot:
             arguments["InstanceMarketOptions"] = _SPOT
@@ -140,10 +140,10 @@ class LaunchRequest:
         )
 
     def _script(self, now: ZoneAttempt, image: MachineImage, spent: float) -> str:
-        lease = lease_for(self._spec, now.offer.hourly(self._spec.nodes), spent)
+        lease = lease_for(self.spec, now.offer.hourly(self.spec.nodes), spent)
         if lease.deadline:
             deadline = time.time() + lease.deadline + BOOT
-            self._entry.note(deadline=max(deadline, self._entry.record.deadline or 0.0))
+            self.entry.note(deadline=max(deadline, self.entry.record.deadline or 0.0))
         return script_for(
             image.user,
             lease,
@@ -156,7 +156,7 @@ class LaunchRequest:
         kind, region = now.offer.type, now.offer.region
         key = region, kind.arch, kind.gpus > 0
         if key not in self._images:
-            self._images[key] = await image_for(self._cloud, self._access, kind, region)
+            self._images[key] = await image_for(self.cloud, self._access, kind, region)
         return self._images[key]
 
     async def _group(self, region: str, subnets: network.PoolSubnets) -> str:
@@ -166,7 +166,7 @@ class LaunchRequest:
             if self._callers is None:
                 self._callers = await network.caller_networks()
             self._groups[region] = await network.group_in(
-                self._cloud, self._entry, region, subnets.vpc, self._callers
+                self.cloud, self.entry, region, subnets.vpc, self._callers
             )
         return self._groups[region]
 

@@ -11,6 +11,7 @@ from skyward_nb.providers.aws import boot, key_pairs, rental_records, terminatio
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, power_off
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
 from skyward_nb.providers.aws.rental_records import MakerProcess, RentalFolder, RentalRecord
@@ -71,7 +72,7 @@ async def _rented(
 ) -> tuple[AWSMachine, ...]:
     pair, host = key_pairs.new_pair("skyward_nb"), key_pairs.new_pair("")
     key_pairs.keep(entry.folder, pair)
-    launch = Launch(spec, cloud, entry, pair, host, tell)
+    launch = Launch(LaunchRequest(spec, cloud, entry, pair, host), tell)
     try:
         launched = await launch.run(offers)
     except BaseException:
