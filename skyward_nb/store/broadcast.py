@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from skyward_nb.store.blobs import Buffer
 from skyward_nb.store.content_store import no_tick
 from skyward_nb.store.pool_key import new_key
-from skyward_nb.store.remote_store import RemoteStore, ValueParts
+from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.store.several_stores import SeveralStores
 from skyward_nb.store.value_messages import Address, SpreadBranch
+from skyward_nb.store.value_source import ValueParts
 from skyward_nb.system.concurrency import run_concurrently
 
 FROM = 1 << 20

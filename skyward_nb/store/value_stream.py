@@ -13,9 +13,22 @@ import msgspec
 from skyward_nb.store.blobs import Buffer
 from skyward_nb.store.byte_streams import ByteStream, PushReceiver, SocketStream
 from skyward_nb.store.content_store import no_tick
-from skyward_nb.store.value_messages import HEAD, LARGEST, Answer, Ask, framed
+from skyward_nb.store.value_messages import (
+    HEAD,
+    LARGEST,
+    Answer,
+    Ask,
+    BytesFollow,
+    BytesStored,
+    MissingRanges,
+    PeersAdmitted,
+    SpreadFailures,
+    ValueRefused,
+    framed,
+)
 
 M = TypeVar("M", Ask, Answer)
+A = TypeVar("A", BytesStored, MissingRanges, BytesFollow, PeersAdmitted, SpreadFailures)
 _TICK = 100
 _SMALL = 64 << 10
 _STEP = 1 << 20
@@ -26,10 +39,18 @@ class StreamLost(OSError):
     """The other end has hung up, or says what is no message."""
 
 
-class ValueStream(Generic[M]):
-    """What is said over a way, or over a socket, whose other end says messages `M`.
+class StoreRefused(Exception):
+    """The machine refuses a request; `code` is an `errno`."""
 
-    `tick` is called while it waits, and after `patience` seconds in which nothing comes or goes it is lost.
+    def __init__(self, refused: ValueRefused) -> None:
+        super().__init__(refused.why)
+        self.code: int = refused.code
+
+
+class ValueStream(Generic[M]):
+    """Messages and bytes over a connection whose other end sends messages `M`.
+
+    `tick` is called while it waits. After `patience` seconds without a byte either way it is lost.
     """
 
     def __init__(
@@ -41,7 +62,18 @@ class ValueStream(Generic[M]):
         self.tick: Callable[[], None] = no_tick
         self.patience: float | None = None
         self.owed: int = 0
-        """Answers that have not been waited for."""
+        """Answers to posted messages that were not taken."""
+
+    def post(self, message: Ask | Answer) -> None:
+        """Send a message whose answer is taken by `settle`."""
+        self.say(message)
+        self.owed += 1
+
+    def settle(self) -> None:
+        """Take the answers to posted messages; raises `StreamLost`."""
+        while self.owed:
+            self.hear()
+            self.owed -= 1
 
     def say(self, message: Ask | Answer, parts: Iterable[Buffer] = ()) -> None:
         """Send a message, and these bytes behind it; small ones in one piece with it."""
@@ -189,3 +221,21 @@ class ValueStream(Generic[M]):
     def close(self) -> None:
         """Hang up."""
         self._way.close()
+
+
+def request(
+    stream: ValueStream[Answer], ask: Ask, kind: type[A], parts: Iterable[Buffer] = ()
+) -> A:
+    """Send a request, with these bytes behind it, and take its answer, as `answer`."""
+    stream.say(ask, parts)
+    return answer(stream, kind)
+
+
+def answer(stream: ValueStream[Answer], kind: type[A]) -> A:
+    """The next answer; raises `StoreRefused`, and `StreamLost` where it is of another kind."""
+    found = stream.hear()
+    if isinstance(found, ValueRefused):
+        raise StoreRefused(found)
+    if not isinstance(found, kind):
+        raise StreamLost(f"it answered with {type(found).__name__}")
+    return found

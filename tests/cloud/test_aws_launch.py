@@ -13,9 +13,9 @@ import pytest
 from cloud.renter import CPU, GPU, OTHER, Renter, launches, offer
 from cloud.sky import Cloud
 
-from skyward_nb.providers.aws import launch, rental_records, sweep, termination
+from skyward_nb.providers.aws import launch, launch_request, rental_records, sweep, termination
 from skyward_nb.providers.aws.images import MachineImage
-from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.network import PoolSubnets
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.folders import far_root
@@ -72,7 +72,7 @@ def test_no_disk_of_an_image_stays(api, renter, monkeypatch):
     async def image_for(*_: object):
         return MachineImage("ami-0123456789abcdef0", "/dev/sda1", 8, "ubuntu", (("/dev/sdf", 9),))
 
-    monkeypatch.setattr(launch, "image_for", image_for)
+    monkeypatch.setattr(launch_request, "image_for", image_for)
     made = renter(nodes=1)
     made.launch()
     asked = launches(api)[0].parameters
@@ -86,10 +86,10 @@ def test_no_disk_of_an_image_stays(api, renter, monkeypatch):
 
 def test_a_machine_in_a_zone_of_a_city_is_one_of_its_region(api, renter):
     made = renter(nodes=1)
-    work = Launch(made.spec, made.cloud, made.entry, None, None, lambda _: None)
-    work._streets["us-west-2"] = PoolSubnets("vpc-1", {"us-west-2-lax-1a": "subnet-1"})
+    work = LaunchRequest(made.spec, made.cloud, made.entry, None, None)
+    work._subnets["us-west-2"] = PoolSubnets("vpc-1", {"us-west-2-lax-1a": "subnet-1"})
     said = {"Placement": {"AvailabilityZone": "us-west-2-lax-1a"}, "PublicIpAddress": "1.2.3.4"}
-    assert work._address(said, "us-west-2") == "1.2.3.4"
+    assert work.address(said, "us-west-2") == "1.2.3.4"
 
 
 def test_who_comes_in_is_the_caller_and_other_members(api, renter):

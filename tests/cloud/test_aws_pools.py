@@ -12,7 +12,7 @@ from waiting import until
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Step
-from skyward_nb.providers.aws import boot, launch, provisioning, quoting
+from skyward_nb.providers.aws import boot, launch_request, provisioning, quoting, user_data
 from skyward_nb.providers.ssh.machine import SSHMachine
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.offers import Offer, Quote
@@ -94,7 +94,7 @@ def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
         for _ in range(3):
             before = lease.stat().st_mtime_ns
             until(lambda before=before: lease.stat().st_mtime_ns != before)
-            machine.pass_time(0.6 * launch.BOOT)
+            machine.pass_time(0.6 * user_data.BOOT)
         offered.ask("settled")
 
     async def slow(*args):
@@ -102,14 +102,15 @@ def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
         return await made_ready(*args)
 
     monkeypatch.setattr(provisioning, "made_ready", slow)
-    pool = started(idle=launch.BOOT)
+    pool = started(idle=user_data.BOOT)
     values(pool, "1")
     pool.close()
     offered.nothing_left()
 
 
 def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
-    monkeypatch.setattr(launch, "lease_for", lambda *_: launch.LeaseTerms(1e6, 1e6, 600, every=1))
+    terms = user_data.LeaseTerms(1e6, 1e6, 600, every=1)
+    monkeypatch.setattr(launch_request, "lease_for", lambda *_: terms)
     pool = rented(max_cost=0.01)
     values(pool, "1")
     cloud.leases_run_out()
@@ -120,12 +121,12 @@ def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
 def test_a_budget_is_a_time():
     spec = PoolSpec(provider="aws", max_cost=5, ttl=7200, idle=600)
     # A minute is paid for before it is counted; one is paid for in any case.
-    assert launch.lease_for(spec, 10.0).deadline == 1740
-    assert launch.lease_for(spec, 10.0, spent=2.5).deadline == 840
-    assert launch.lease_for(spec, 10.0, spent=4.9).deadline == 60
-    assert launch.lease_for(spec, 1.0).deadline == 7200
-    assert launch.lease_for(spec, None).deadline == 7200
-    assert launch.lease_for(PoolSpec(provider="aws"), 1.0).deadline == 0
+    assert user_data.lease_for(spec, 10.0).deadline == 1740
+    assert user_data.lease_for(spec, 10.0, spent=2.5).deadline == 840
+    assert user_data.lease_for(spec, 10.0, spent=4.9).deadline == 60
+    assert user_data.lease_for(spec, 1.0).deadline == 7200
+    assert user_data.lease_for(spec, None).deadline == 7200
+    assert user_data.lease_for(PoolSpec(provider="aws"), 1.0).deadline == 0
 
 
 # ── taken back ──────────────────────────────────────────────────────────────────────────

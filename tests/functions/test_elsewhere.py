@@ -67,14 +67,14 @@ def test_calls_with_large_arguments_and_values(compute):
 def test_others_go_on_while_a_large_value_comes(compute, monkeypatch):
     comes, others_went_on = threading.Event(), threading.Event()
     waited = []
-    fetched = RemoteStore._fetched
+    download = RemoteStore._download
 
     def late(store, digest, tick):
         comes.set()
         waited.append(others_went_on.wait(60))
-        return fetched(store, digest, tick)
+        return download(store, digest, tick)
 
-    monkeypatch.setattr(RemoteStore, "_fetched", late)
+    monkeypatch.setattr(RemoteStore, "_download", late)
     future = filled(400_000) > compute
     assert comes.wait(60)
     assert total(np.ones(3)) >> compute == 3

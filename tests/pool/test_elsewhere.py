@@ -425,7 +425,7 @@ def test_large_values_on_a_slow_line_go_in_streams_and_are_told_of(fake, monkeyp
     outcome = pool.run(request(pool, "big", {"big": big}), told.append)
     pool.sending.bring({0: outcome.done[0].value}, told.append)
     assert (unpack(outcome.done[0].value, pool.store) == big).all()
-    assert machine.store().ahead.delay >= 0.06
+    assert machine.store().window.delay >= 0.06
     phases = [event.text for event in told if isinstance(event, Phase)]
     for doing in ("sending 12 MB", "gathering 12 MB of rank 0"):
         assert doing in phases

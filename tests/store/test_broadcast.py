@@ -18,7 +18,7 @@ from skyward_nb.store import broadcast as fan_module
 from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.broadcast import BroadcastStores, BroadcastTree
 from skyward_nb.store.pool_key import MutualTLS, new_key
-from skyward_nb.store.remote_store import RemoteStore, StoreRefused, _ask
+from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.store.value_messages import (
     ANSWERS,
     AdmitPeers,
@@ -32,7 +32,7 @@ from skyward_nb.store.value_messages import (
     SpreadFailures,
     SpreadValue,
 )
-from skyward_nb.store.value_stream import ValueStream
+from skyward_nb.store.value_stream import StoreRefused, ValueStream, request
 from skyward_nb.system.addresses import is_private
 
 LARGE = os.urandom(1 << 20) * 5 + b"end"
@@ -208,7 +208,7 @@ def test_a_neighbour_that_was_given_other_bytes_is_told_of(machines):
     (first.store.memory / digest).write_bytes(bytes(len(LARGE)))
     with pytest.raises(StoreRefused) as refused:
         spread = SpreadValue(digest, len(LARGE), (SpreadBranch("far1", tuple(addresses[1])),))
-        _ask(ValueStream(first.open(), ANSWERS), spread, SpreadFailures)
+        request(ValueStream(first.open(), ANSWERS), spread, SpreadFailures)
     assert refused.value.code == errno.EBADMSG
     assert second.files() == []
 
@@ -240,12 +240,12 @@ def test_neighbours_give_and_do_not_take(machines):
     value = digest_of([b"value"])
     far.near.put(value, [b"value"])
     stream = ValueStream(door(far, new_key()), ANSWERS)
-    assert _ask(stream, IdentifyMachine("far0"), Done)
+    assert request(stream, IdentifyMachine("far0"), Done)
     with pytest.raises(StoreRefused, match="another one"):
-        _ask(stream, IdentifyMachine("far1"), Done)
+        request(stream, IdentifyMachine("far1"), Done)
     for ask in (FetchBytes(value, 0, 5), DropValues((value,)), AdmitPeers("me", new_key())):
         with pytest.raises(StoreRefused, match="not a neighbour's"):
-            _ask(stream, ask, BytesFollow)
+            request(stream, ask, BytesFollow)
     stream.close()
     assert far.files() == [value]
 
@@ -312,9 +312,9 @@ def test_private_addresses(host, private):
 
 def test_a_machine_listens_at_private_addresses_alone(machines):
     far = machines[0]
-    own = _ask(ValueStream(far.open(), ANSWERS), AdmitPeers("me", new_key()), PeersAdmitted)
+    own = request(ValueStream(far.open(), ANSWERS), AdmitPeers("me", new_key()), PeersAdmitted)
     assert own.addresses and all(is_private(host) for host, *_ in own.addresses)
-    assert _ask(
+    assert request(
         ValueStream(far.open(), ANSWERS),
         AdmitPeers("me", new_key(), ("8.8.8.8", "::")),
         PeersAdmitted,

@@ -20,9 +20,10 @@ from skyward_nb.node import value_service as service
 from skyward_nb.node.value_service import ValueService
 from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.receive_window import ReceiveWindow
-from skyward_nb.store.remote_store import RemoteStore, ValueParts
+from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.store.several_stores import SeveralStores
 from skyward_nb.store.value_messages import ByteGaps
+from skyward_nb.store.value_source import ValueParts
 
 LARGE = os.urandom(1 << 20) * 9 + b"end"
 
@@ -163,7 +164,7 @@ def test_a_stream_on_which_nothing_comes_is_closed_and_nothing_is_lost(near, far
 @pytest.mark.parametrize("streams", [1, 5])
 def test_a_line_that_is_cut_goes_on_where_it_was(near, far, streams, monkeypatch):
     dice = random.Random(streams)
-    monkeypatch.setattr(RemoteStore, "_streams", lambda *_: streams)
+    monkeypatch.setattr(RemoteStore, "_stream_count", lambda *_: streams)
     digest = digest_of([LARGE])
     far.cut_after = [dice.randrange(3 << 20) for _ in range(12)]
     ticks = []

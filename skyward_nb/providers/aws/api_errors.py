@@ -167,6 +167,22 @@ NOT_GIVEN = frozenset(
     {"BadConfiguration", "LoginOver", "NoCredentials", "NoMFA", "NoProfile", "NotGiven"}
 )
 """Refusals of boto3's own: where credentials were to come from, there are none."""
+OF_ACCOUNT = frozenset(
+    {
+        *NOT_GIVEN,
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "AuthFailure",
+        "UnauthorizedOperation",
+        "AccessDenied",
+        "AccessDeniedException",
+        "RequestExpired",
+        "InvalidClientTokenId",
+        "SignatureDoesNotMatch",
+        "NoCallerAddress",
+    }
+)
+"""Refusals of the credentials, or of the account: no other offer helps."""
 _SAY_WHAT = {*NOT_GIVEN, "NotLinux", "Unreachable"} - {"NoCredentials"}
 """Refusals whose own words say which: those of this side."""
 _ABOUT_KEYS = re.compile(

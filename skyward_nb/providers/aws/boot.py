@@ -19,10 +19,9 @@ from skyward_nb.providers.aws import key_pairs, termination
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.boot_errors import boot_failed
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.launch import BOOT
 from skyward_nb.providers.aws.rental_records import RentalFolder
 from skyward_nb.providers.aws.running_instance import RunningInstance
-from skyward_nb.providers.aws.user_data import HOST_KEY, LEASE
+from skyward_nb.providers.aws.user_data import BOOT, HOST_KEY, LEASE
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine

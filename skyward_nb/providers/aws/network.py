@@ -36,11 +36,11 @@ class PoolSubnets:
     """The subnets of a region that machines may stand in, by zone; `is_public` where they get addresses."""
 
     vpc: str
-    subnets: dict[str, str]
+    by_zone: dict[str, str]
     is_public: bool = True
 
 
-async def street_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSubnets:
+async def subnets_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSubnets:
     """Those of the default VPC, or the one that is asked for; raises `AWSError`."""
     if access.subnet:
         said = await cloud.ask("DescribeSubnets", region, SubnetIds=[access.subnet])
@@ -52,7 +52,7 @@ async def street_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSub
         raise AWSError("VPCIdNotSpecified", f"no default subnet in {region}", "DescribeSubnets")
     return PoolSubnets(
         vpc=str(found[0]["VpcId"]),
-        subnets={str(each["AvailabilityZone"]): str(each["SubnetId"]) for each in found},
+        by_zone={str(each["AvailabilityZone"]): str(each["SubnetId"]) for each in found},
         is_public=not access.subnet or bool(found[0].get("MapPublicIpOnLaunch")),
     )
 

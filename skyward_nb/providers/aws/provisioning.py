@@ -10,11 +10,13 @@ from skyward_nb.protocol.events import CostChanged, Phase, Remark
 from skyward_nb.providers.aws import boot, key_pairs, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.launch import SHORTEST, Launch
+from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, power_off
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
 from skyward_nb.providers.aws.rental_records import MakerProcess, RentalFolder, RentalRecord
 from skyward_nb.providers.aws.sweep import sweep
+from skyward_nb.providers.aws.user_data import SHORTEST
 from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.ssh.host_setup import made_ready
@@ -70,14 +72,14 @@ async def _rented(
 ) -> tuple[AWSMachine, ...]:
     pair, host = key_pairs.new_pair("skyward_nb"), key_pairs.new_pair("")
     key_pairs.keep(entry.folder, pair)
-    launch = Launch(spec, cloud, entry, pair, host, tell)
+    launch = Launch(LaunchRequest(spec, cloud, entry, pair, host), tell)
     try:
         launched = await launch.run(offers)
     except BaseException:
         if cost := launch.cost(time.time()):
             tell(CostChanged(_bill_of_nothing(spec, entry, cost)))
         raise
-    entry.note(machines=launched, user=launch.user)
+    entry.note(machines=launched, user=launch.request.user)
     assert launch.chosen is not None
     before = launch.cost(entry.record.attempts[-1].at)
     tell(CostChanged(_bill(spec, entry, launch.chosen, before)))

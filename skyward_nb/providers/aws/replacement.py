@@ -18,11 +18,13 @@ from skyward_nb.protocol.events import CostChanged, Phase, Remark, Step
 from skyward_nb.providers.aws import boot, key_pairs, quoting, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.launch import BOOT, SHORTEST, Launch
+from skyward_nb.providers.aws.launch import Launch
+from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.machine import AWSMachine, machines_of
 from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord
 from skyward_nb.providers.aws.running_instance import RunningInstance
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
+from skyward_nb.providers.aws.user_data import BOOT, SHORTEST
 from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told
 from skyward_nb.providers.ssh.host_setup import made_ready
 from skyward_nb.words.errors import LaunchError, PoolError, StartError
@@ -50,15 +52,8 @@ async def replaced(
         await _see_whose(spec, cloud, before)
         wish = await _wish(spec, before, lack, nodes)
         told = _numbered(tell, nodes)
-        launch = Launch(
-            wish.spec,
-            cloud,
-            entry,
-            key_pairs.kept(entry.folder),
-            key_pairs.new_pair(""),
-            told,
-            others=wish.others,
-        )
+        pair, host = key_pairs.kept(entry.folder), key_pairs.new_pair("")
+        launch = Launch(LaunchRequest(wish.spec, cloud, entry, pair, host, wish.others), told)
         launched, machines = await _rented(launch, wish, cloud, entry, gone, told, nodes)
         await readied(machines)
     except BaseException as error:

@@ -10,12 +10,24 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from skyward_nb.words.spec import PoolSpec
+
 STATE = "/var/lib/skyward"
 LEASE = f"{STATE}/lease"
 """What the agent touches while somebody needs the machine."""
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 MOST = 16_384
 """Bytes that EC2 takes. Source: Amazon EC2 User Guide, "Run commands when you launch an EC2 instance"."""
+BOOT = 1800.0
+"""Seconds that a machine may take until an agent on it renews its lease for the first time."""
+SLACK = 60.0
+"""Seconds beyond `idle` in which an agent ends in order before its machine does."""
+_UNARMED = 60.0
+"""Seconds that a machine may be paid for before it counts the time until its end."""
+LEAST = 60.0
+"""Seconds that are paid for in any case. Source: https://aws.amazon.com/ec2/pricing/on-demand/."""
+SHORTEST = _UNARMED + LEAST
+"""Seconds that a budget has to last for machines: they may cost as much whatever is said."""
 
 _DEADMAN = Path(__file__).with_name("deadman.sh")
 _SCRIPT = """\
@@ -95,6 +107,15 @@ class LeaseTerms:
         """Arguments of the dead-man."""
         times = (self.boot, self.idle, self.deadline)
         return LEASE, *(str(round(each)) for each in times), str(max(1, round(self.every)))
+
+
+def lease_for(spec: PoolSpec, price: float | None, spent: float = 0.0) -> LeaseTerms:
+    """When the machines of a pool that costs `price` dollars an hour, and has cost `spent`, end by themselves."""
+    ends = [spec.ttl] if spec.ttl else []
+    if spec.max_cost is not None and price:
+        lasts = (spec.max_cost - spent) / price * 3600
+        ends.append(max(lasts - _UNARMED, LEAST))
+    return LeaseTerms(boot=BOOT, idle=spec.idle + SLACK, deadline=min(ends, default=0.0))
 
 
 def script_for(user: str, lease: LeaseTerms, *, authorized: str, private: str, public: str) -> str:

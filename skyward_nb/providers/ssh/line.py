@@ -13,17 +13,16 @@ import shlex
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from itertools import chain
 from typing import Any, TypeVar
 
 import asyncssh
 
 from skyward_nb.bootstrap.remote_shell import (
-    LINE,
     NotOffered,
     ScriptResult,
     Serve,
     ShellGone,
-    spoken,
     unheard,
     untold,
 )
@@ -31,20 +30,22 @@ from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
 from skyward_nb.providers.ssh.extra_connections import ExtraConnections
 from skyward_nb.providers.ssh.login_errors import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.remote_forward import offered_at
-from skyward_nb.providers.ssh.stream import BulkGate, forward, whole
+from skyward_nb.providers.ssh.script_session import (
+    UPLOAD_END,
+    ScriptSession,
+    upload_error,
+    upload_script,
+)
+from skyward_nb.providers.ssh.stream import BulkGate, forward
 from skyward_nb.providers.ssh.value_channel import ValueChannel, direct
 from skyward_nb.words.hosts import Host
 
 T = TypeVar("T")
-_CHUNK = 256 << 10
 _AGAIN = 5.0
 _REFUSED = 30.0
 _MOST_REFUSED = 300.0
 _QUICK = 5.0
 _MARK_LIMIT = 10.0
-_END_LIMIT = 1.0
-_FREED = 0.005
-_MOST_FREED = 3.0
 
 
 class HostLine:
@@ -127,10 +128,8 @@ class HostLine:
         raise Unreachable(self.name, why)
 
     async def _ran_on(self, connection: asyncssh.SSHClientConnection, script: str) -> ScriptResult:
-        process = await connection.create_process(
-            LINE, encoding=None, request_pty=False, x11_forwarding=False
-        )
-        return await _talk(self.name, process, spoken(script), [], unheard, untold)
+        session = await ScriptSession.open(self.name, connection)
+        return await session.run(script, (), unheard, untold)
 
     async def _dialed(self, *, again: bool) -> tuple[asyncssh.SSHClientConnection, float]:
         """A new connection, and the seconds that took; a login to a host that takes long over it is given longer each time."""
@@ -292,20 +291,10 @@ class HostLine:
         `told` gets the number of bytes sent so far. Raises `OSError` where it cannot be written
         (ENOSPC where the disk is full), and `ShellGone` when the line is lost.
         """
-        target = shlex.quote(path)
-        new = shlex.quote(f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.new")
-        # The end of a line that is cut looks like the end of the file, so that is said, too.
-        script = (
-            f"LC_ALL=C; export LC_ALL; new={new}.$$; trap 'rm -f \"$new\"' EXIT; trap 'exit 1' HUP INT TERM; "
-            'cat > "$new" || exit 1; '
-            'test "$(tail -c 3 "$new")" = end || exit 1; '
-            'size=$(wc -c < "$new"); '
-            'dd if=/dev/null of="$new" bs=1 seek=$((size - 3)) 2>/dev/null || exit 1; '
-            f'chmod {mode:o} "$new" && mv -f "$new" {target}'
-        )
-        ran = await self._run(script, _ended(parts), None, unheard, told)
+        parts = chain(parts, [UPLOAD_END])
+        ran = await self._run(upload_script(path, mode), parts, None, unheard, told)
         if ran.code:
-            raise _failed(path, ran.err)
+            raise upload_error(path, ran.err)
 
     async def _run(
         self,
@@ -320,13 +309,14 @@ class HostLine:
             if connection is not self._connection:
                 # The script before this one had it given up.
                 connection = await self._ready()
-            process = await self._begun(connection)
+            session = await ScriptSession.open(self.name, connection)
             try:
-                return await _talk(self.name, process, spoken(script), parts, heard, told)
+                return await session.run(script, parts, heard, told)
             except (asyncssh.Error, ConnectionError) as error:
                 raise ShellGone(f"{self.name}: the line was lost: {error}") from error
             finally:
-                await self._ended(connection, process)
+                if not await session.close() and self._connection is connection:
+                    self.drop()
 
     async def _ready(self) -> asyncssh.SSHClientConnection:
         try:
@@ -334,115 +324,8 @@ class HostLine:
         except Unreachable as fault:
             raise ShellGone(f"{self.name}: {fault.why}") from fault
 
-    async def _ended(
-        self, connection: asyncssh.SSHClientConnection, process: asyncssh.SSHClientProcess[bytes]
-    ) -> None:
-        """Have the host end what it ran, and wait for that, if not for long."""
-        if process.exit_status is None:
-            # Where sshd passes signals on; it may answer the close only when all of it has ended.
-            with contextlib.suppress(OSError):
-                process.terminate()
-        process.close()
-        try:
-            async with asyncio.timeout(_END_LIMIT):
-                await process.wait_closed()
-        except TimeoutError:
-            if self._connection is connection:
-                self.drop()
-        except (asyncssh.Error, ConnectionError):
-            """It has ended with its line."""
-
-    async def _begun(
-        self, connection: asyncssh.SSHClientConnection
-    ) -> asyncssh.SSHClientProcess[bytes]:
-        pause = _FREED
-        while True:
-            try:
-                opening = connection.create_process(
-                    LINE, encoding=None, request_pty=False, x11_forwarding=False
-                )
-                return await whole(opening, asyncssh.SSHClientProcess.close)
-            except asyncssh.ChannelOpenError as error:
-                # Where sshd allows one session, the one before may count for a moment more.
-                if connection.is_closed() or pause > _MOST_FREED:
-                    why = f"sshd opens no session there: {error.reason}"
-                    raise ShellGone(f"{self.name}: {why}") from error
-            except asyncssh.Error as error:
-                raise ShellGone(f"{self.name}: {error.reason}") from error
-            except ConnectionError as error:
-                raise ShellGone(f"{self.name}: the line was lost: {error}") from error
-            await asyncio.sleep(pause)
-            pause *= 2
-
-
-def _ended(parts: Iterable[bytes]) -> Iterable[bytes]:
-    yield from parts
-    yield b"end"
-
 
 def _mark(path: str) -> str:
     """A script that prints what no other machine, and no other folder, has."""
     folder = shlex.quote(posixpath.dirname(path))
     return f"cat /proc/sys/kernel/random/boot_id 2>/dev/null; ls -di {folder}"
-
-
-async def _talk(
-    name: str,
-    process: asyncssh.SSHClientProcess[bytes],
-    script: bytes,
-    parts: Iterable[bytes],
-    heard: Callable[[str], None],
-    told: Callable[[int], None],
-) -> ScriptResult:
-    lines: list[str] = []
-
-    async def say() -> None:
-        sent = 0
-        with contextlib.suppress(BrokenPipeError):  # it has ended; its status says how
-            process.stdin.write(script)
-            for part in parts:
-                view = memoryview(part)
-                for start in range(0, len(view), _CHUNK):
-                    piece = bytes(view[start : start + _CHUNK])
-                    process.stdin.write(piece)
-                    await process.stdin.drain()
-                    sent += len(piece)
-                    told(sent)
-            process.stdin.write_eof()
-
-    async def hear() -> None:
-        async for line in process.stderr:
-            lines.append(line.decode(errors="replace"))
-            heard(lines[-1].rstrip("\n"))
-
-    saying = asyncio.get_running_loop().create_task(say())
-    try:
-        out, _ = await asyncio.gather(process.stdout.read(), hear())
-        await process.wait_closed()
-    finally:
-        # One that has ended without reading all is not told the rest.
-        saying.cancel()
-        with contextlib.suppress(asyncio.CancelledError, asyncssh.Error, OSError):
-            await saying
-    if process.returncode is None:
-        raise ShellGone(f"{name}: the line was lost while a script ran")
-    return ScriptResult(process.returncode, out, "".join(lines))
-
-
-def _failed(path: str, said: str) -> OSError:
-    """What a shell says of a file, as the system would here."""
-    text = said.strip().rpartition("\n")[2]
-    for words, number in _MEANS.items():
-        if words in said:
-            return OSError(number, text, path)
-    return OSError(errno.EIO, text or "it could not be written", path)
-
-
-_MEANS = {
-    "No space left": errno.ENOSPC,
-    "quota exceeded": errno.EDQUOT,
-    "Permission denied": errno.EACCES,
-    "Read-only": errno.EROFS,
-    "No such file": errno.ENOENT,
-    "nonexistent": errno.ENOENT,
-}

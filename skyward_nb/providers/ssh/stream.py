@@ -15,10 +15,16 @@ from typing import Any, Protocol, TypeVar
 
 import asyncssh
 
-from skyward_nb.compat.asyncssh_private import heed_transport, is_tunnelled, transport_of
+from skyward_nb.compat.asyncssh_private import (
+    GcmSealer,
+    gcm_sealer,
+    heed_transport,
+    is_known_channel,
+    is_tunnelled,
+    transport_of,
+)
 from skyward_nb.protocol.commands import Heartbeat
 from skyward_nb.protocol.frames import frame
-from skyward_nb.providers.ssh.packets import Packets, Viewer, packets_of
 
 T = TypeVar("T")
 _CHUNK = 128 << 10
@@ -64,9 +70,7 @@ class BulkGate:
         self._take = heed_transport(connection, full=self._shut, room=self._reopen, came=self._hear)
         transport_of(connection).set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
         self.is_tunnelled: bool = is_tunnelled(connection)
-        self.packets: Packets | None = packets_of(connection, self._is_heard)
-        if self.packets is not None:
-            self.packets.begin()
+        self.sealer: GcmSealer | None = gcm_sealer(connection)
 
     def wait(self, stream: GateWaiter) -> None:
         """Have a stream go on when there is room again."""
@@ -87,11 +91,8 @@ class BulkGate:
             doing.cancel()
 
     def _hear(self, data: bytes, datatype: asyncssh.DataType = None) -> None:
-        self._is_heard()
-        self._take(data, datatype)
-
-    def _is_heard(self) -> None:
         self.heard = self._clock()
+        self._take(data, datatype)
 
     def _shut(self) -> None:
         self.is_open = False
@@ -105,11 +106,31 @@ class BulkGate:
             self._waiting.popleft().go_on()
 
 
-class ChannelRelay(Viewer):
+class ChannelSession(asyncssh.SSHUNIXSession[bytes]):
+    """A session that seals what it sends by itself, where it has a sealer and knows its channel."""
+
+    def __init__(self, sealer: GcmSealer | None) -> None:
+        self._sealer = sealer
+        self._channel: asyncssh.SSHUNIXChannel[bytes] | None = None
+
+    def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
+        """The channel is there."""
+        self._channel = chan
+        if not is_known_channel(chan):
+            self._sealer = None
+
+    def _sealed(self, view: memoryview) -> int:
+        """Send what goes of this; how many bytes, 0: asyncssh has to."""
+        if self._sealer is None or self._channel is None:
+            return 0
+        return self._sealer.send(self._channel, view)
+
+
+class ChannelRelay(ChannelSession):
     """Moves bytes between a channel of an SSH connection and `end`; what is `bulk` waits at the gate."""
 
     def __init__(self, end: socket.socket, gate: BulkGate, *, bulk: bool = True) -> None:
-        super().__init__(gate.packets)
+        super().__init__(gate.sealer)
         self._end = end
         self._gate = gate if bulk else None
         self._loop = asyncio.get_running_loop()
@@ -197,7 +218,7 @@ class ChannelRelay(Viewer):
         if not self._unread:
             view = view[self._send(view) :]
         if view:
-            self._unread.append(memoryview(bytes(view)))
+            self._unread.append(view)
             self._wait_for_room()
 
     def eof_received(self) -> bool:

@@ -1,7 +1,7 @@
 """A channel of an SSH connection on which values come and go, used from a thread that is not the loop's.
 
-No pair of sockets lies between: what goes is sealed where it lies in memory, and what comes is put
-where it belongs by the loop, as it comes.
+No pair of sockets lies between: what goes is sealed where it lies in memory (how much quicker that is says
+`compat.asyncssh_private`), and what comes is put where it belongs by the loop, as it comes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 
 import asyncssh
 
-from skyward_nb.providers.ssh.packets import Viewer
-from skyward_nb.providers.ssh.stream import BulkGate, whole
+from skyward_nb.providers.ssh.stream import BulkGate, ChannelSession, whole
 from skyward_nb.store.value_stream import StreamLost
 
 _WINDOW = 32 << 20
@@ -39,11 +38,11 @@ class _Pour:
         self.error: BaseException | None = None
 
 
-class ValueChannel(Viewer):
+class ValueChannel(ChannelSession):
     """A `Way` and a `Pouring`, both ends of which are in use by one thread at a time."""
 
     def __init__(self, gate: BulkGate, gone: Callable[[], None]) -> None:
-        super().__init__(gate.packets)
+        super().__init__(gate.sealer)
         self._gate = gate
         self._gone = gone
         self._loop = asyncio.get_running_loop()
@@ -123,7 +122,7 @@ class ValueChannel(Viewer):
             self._end()
         return len(data)
 
-    def data_received(self, data: bytes | memoryview, datatype: asyncssh.DataType) -> None:
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         """Hand over what came, or keep it until it is asked for."""
         del datatype
         view = memoryview(data)
@@ -142,7 +141,7 @@ class ValueChannel(Viewer):
                 if not pour.left or pour.fresh >= _STEP:
                     self._changed.notify_all()
             if view:
-                self._came.append(memoryview(bytes(view)))
+                self._came.append(view)
                 self._came_size += len(view)
                 self._changed.notify_all()
                 if self._came_size > _MOST_CAME and not self._is_paused:

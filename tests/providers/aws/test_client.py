@@ -2,9 +2,8 @@
 
 import pytest
 
-from skyward_nb.providers.aws.api_errors import spell_fault
+from skyward_nb.providers.aws.api_errors import OF_ACCOUNT, spell_fault
 from skyward_nb.providers.aws.client import fault_of
-from skyward_nb.providers.aws.launch import _ACCOUNT
 
 errors = pytest.importorskip("botocore.exceptions", reason="boto3 is not installed")
 WHY = {"error_msg": "it is over"}
@@ -30,7 +29,7 @@ WHY = {"error_msg": "it is over"}
 def test_who_has_to_log_in_is_told_what_to_type(error, command):
     fault = fault_of("RunInstances", error)
     assert f"`{command}" in spell_fault(fault)
-    assert fault.code in _ACCOUNT and not fault.is_unknown
+    assert fault.code in OF_ACCOUNT and not fault.is_unknown
 
 
 def test_a_login_that_is_over_is_renewed_by_the_command_that_made_it():
@@ -38,7 +37,7 @@ def test_a_login_that_is_over_is_renewed_by_the_command_that_made_it():
         pytest.skip("this botocore has no `aws login`")
     for error in (errors.LoginRefreshRequired(), errors.LoginTokenLoadError(**WHY)):
         fault = fault_of("RunInstances", error)
-        assert "`aws login`" in spell_fault(fault) and fault.code in _ACCOUNT
+        assert "`aws login`" in spell_fault(fault) and fault.code in OF_ACCOUNT
 
 
 @pytest.mark.parametrize(

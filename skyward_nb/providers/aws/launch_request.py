@@ -1,0 +1,177 @@
+"""The arguments of RunInstances for the machines of one pool; what they name is made first.
+
+What belongs to a region, and not to one zone, is looked up once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from skyward_nb.providers.aws import network
+from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.images import MachineImage, image_for
+from skyward_nb.providers.aws.key_pairs import KeyPair
+from skyward_nb.providers.aws.offer_walk import ZoneAttempt
+from skyward_nb.providers.aws.rental_records import RentalFolder
+from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.tags import tagged
+from skyward_nb.providers.aws.user_data import BOOT, lease_for, script_for
+from skyward_nb.words.aws_access import AWSAccess
+from skyward_nb.words.spec import PoolSpec
+
+_METADATA = {"HttpEndpoint": "enabled", "HttpTokens": "required", "HttpPutResponseHopLimit": 1}
+_SPOT = {
+    "MarketType": "spot",
+    "SpotOptions": {
+        "SpotInstanceType": "one-time",
+        "InstanceInterruptionBehavior": "terminate",
+    },
+}
+
+
+class LaunchRequest:
+    """What one pool asks EC2 for: `pair` logs in, `host` is the host key until the first login.
+
+    `others` are machines of the pool that the new ones join.
+    """
+
+    def __init__(
+        self,
+        spec: PoolSpec,
+        cloud: AWSClient,
+        entry: RentalFolder,
+        pair: KeyPair,
+        host: KeyPair,
+        others: Sequence[RunningInstance] = (),
+    ) -> None:
+        assert spec.aws is not None
+        self.spec: PoolSpec = spec
+        self.cloud: AWSClient = cloud
+        self.entry: RentalFolder = entry
+        self._access: AWSAccess = spec.aws
+        self._pair = pair
+        self._host = host
+        self._others = others
+        self._subnets: dict[str, network.PoolSubnets] = {}
+        self._groups: dict[str, str] = {}
+        self._images: dict[tuple[str, str, bool], MachineImage] = {}
+        self._callers: tuple[str, ...] | None = None
+        self.user: str = ""
+        """Who logs in to the image that was asked for last."""
+
+    async def arguments(self, now: ZoneAttempt, spent: float) -> dict[str, Any]:
+        """The arguments for one zone, after `spent` dollars for machines that ended. Raises `AWSError`."""
+        kind, region = now.offer.type, now.offer.region
+        if region not in self._subnets:
+            self._subnets[region] = await network.subnets_in(self.cloud, self._access, region)
+        subnets = self._subnets[region]
+        zone = now.zone or next(iter(subnets.by_zone))
+        if zone not in subnets.by_zone:
+            why = f"the VPC has no default subnet in {zone}"
+            if self._access.subnet:
+                why = f"subnet={self._access.subnet} is in {', '.join(subnets.by_zone)}"
+            raise AWSError("InvalidAvailabilityZone", why, "DescribeSubnets")
+        # Both are awaited, also when one fails: what the other makes is in the record then.
+        image, group = await asyncio.gather(
+            self._image(now), self._group(region, subnets), return_exceptions=True
+        )
+        if isinstance(image, BaseException):
+            raise image
+        if isinstance(group, BaseException):
+            raise group
+        self.user = image.user
+        several = self.spec.nodes + len(self._others) > 1 and self._access.placement != "no"
+        arguments: dict[str, Any] = {
+            "ImageId": image.ami,
+            "InstanceType": kind.name,
+            "MinCount": self.spec.nodes,
+            "MaxCount": self.spec.nodes,
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "MetadataOptions": _METADATA,
+            "BlockDeviceMappings": [
+                _disk(image.root, max(self._access.disk, image.size), VolumeType="gp3"),
+                # An image may say that a disk of its own stays.
+                *(_disk(name, size) for name, size in image.others),
+            ],
+            "NetworkInterfaces": network.cards_for(
+                kind,
+                subnets.by_zone[zone],
+                group,
+                efa=several and kind.efa,
+                is_public=subnets.is_public,
+            ),
+            "Placement": {"AvailabilityZone": zone},
+            "UserData": self._script(now, image, spent),
+            "TagSpecifications": tagged(
+                ["instance", "volume", "network-interface"], self.entry.record
+            ),
+        }
+        # A placement group is of one zone.
+        is_beside = all(each.zone == zone for each in self._others)
+        if several and is_beside and network.fits_side_by_side(kind):
+            name = await network.placement_in(self.cloud, self.entry, region, zone)
+            arguments["Placement"]["GroupName"] = name
+        if now.offer.spot:
+            arguments["InstanceMarketOptions"] = _SPOT
+        return arguments
+
+    def address(self, instance: dict[str, Any], region: str) -> str | None:
+        """The address at which a machine is reached, once it has one."""
+        is_public = self._subnets[region].is_public
+        return instance.get("PublicIpAddress" if is_public else "PrivateIpAddress")
+
+    def running(self, instance: dict[str, Any], now: ZoneAttempt) -> RunningInstance:
+        """A machine that was launched by this request, as EC2 describes it."""
+        price = now.offer.price
+        return RunningInstance(
+            instance=str(instance["InstanceId"]),
+            region=now.offer.region,
+            zone=str(instance["Placement"]["AvailabilityZone"]),
+            type=now.offer.type.name,
+            spot=now.offer.spot,
+            price=None if price is None else price.dollars,
+            public=instance.get("PublicIpAddress") or None,
+            private=str(instance["PrivateIpAddress"]),
+            host_key=self._host.public,
+        )
+
+    def _script(self, now: ZoneAttempt, image: MachineImage, spent: float) -> str:
+        lease = lease_for(self.spec, now.offer.hourly(self.spec.nodes), spent)
+        if lease.deadline:
+            deadline = time.time() + lease.deadline + BOOT
+            self.entry.note(deadline=max(deadline, self.entry.record.deadline or 0.0))
+        return script_for(
+            image.user,
+            lease,
+            authorized=self._pair.public,
+            private=self._host.private,
+            public=self._host.public,
+        )
+
+    async def _image(self, now: ZoneAttempt) -> MachineImage:
+        kind, region = now.offer.type, now.offer.region
+        key = region, kind.arch, kind.gpus > 0
+        if key not in self._images:
+            self._images[key] = await image_for(self.cloud, self._access, kind, region)
+        return self._images[key]
+
+    async def _group(self, region: str, subnets: network.PoolSubnets) -> str:
+        if self._access.security_group:
+            return self._access.security_group
+        if region not in self._groups:
+            if self._callers is None:
+                self._callers = await network.caller_networks()
+            self._groups[region] = await network.group_in(
+                self.cloud, self.entry, region, subnets.vpc, self._callers
+            )
+        return self._groups[region]
+
+
+def _disk(name: str, size: int, **more: str) -> dict[str, Any]:
+    """An encrypted disk of so many GB that goes with its machine."""
+    disk = {"VolumeSize": size, "Encrypted": True, "DeleteOnTermination": True, **more}
+    return {"DeviceName": name, "Ebs": disk}

@@ -1,0 +1,148 @@
+"""One script of /bin/sh in one session of an SSH connection, and the script that writes a file there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import posixpath
+import shlex
+from collections.abc import Callable, Iterable
+
+import asyncssh
+
+from skyward_nb.bootstrap.remote_shell import LINE, ScriptResult, ShellGone, spoken
+from skyward_nb.providers.ssh.stream import whole
+
+_CHUNK = 256 << 10
+_END_LIMIT = 1.0
+_FIRST_PAUSE = 0.005
+_MOST_PAUSE = 3.0
+
+
+class ScriptSession:
+    """A shell at the other end of a connection to the host `name`, for one script."""
+
+    def __init__(self, name: str, process: asyncssh.SSHClientProcess[bytes]) -> None:
+        self._name = name
+        self._process = process
+
+    @classmethod
+    async def open(cls, name: str, connection: asyncssh.SSHClientConnection) -> ScriptSession:
+        """Start the shell; raises `ShellGone`."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                opening = connection.create_process(
+                    LINE, encoding=None, request_pty=False, x11_forwarding=False
+                )
+                return cls(name, await whole(opening, asyncssh.SSHClientProcess.close))
+            except asyncssh.ChannelOpenError as error:
+                # Where sshd allows one session, the one before may count for a moment more.
+                if connection.is_closed() or pause > _MOST_PAUSE:
+                    why = f"sshd opens no session there: {error.reason}"
+                    raise ShellGone(f"{name}: {why}") from error
+            except asyncssh.Error as error:
+                raise ShellGone(f"{name}: {error.reason}") from error
+            except ConnectionError as error:
+                raise ShellGone(f"{name}: the line was lost: {error}") from error
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def run(
+        self,
+        script: str,
+        parts: Iterable[bytes],
+        heard: Callable[[str], None],
+        told: Callable[[int], None],
+    ) -> ScriptResult:
+        """Run a script with `parts` as its stdin; see `remote_shell.Shell`.
+
+        Raises `ShellGone`, `asyncssh.Error` and ConnectionError where the connection is lost.
+        """
+        process = self._process
+        lines: list[str] = []
+
+        async def hear() -> None:
+            async for line in process.stderr:
+                lines.append(line.decode(errors="replace"))
+                heard(lines[-1].rstrip("\n"))
+
+        saying = asyncio.get_running_loop().create_task(self._say(script, parts, told))
+        try:
+            out, _ = await asyncio.gather(process.stdout.read(), hear())
+            await process.wait_closed()
+        finally:
+            # A script that ended without reading all of its stdin does not get the rest.
+            saying.cancel()
+            with contextlib.suppress(asyncio.CancelledError, asyncssh.Error, OSError):
+                await saying
+        if process.returncode is None:
+            raise ShellGone(f"{self._name}: the line was lost while a script ran")
+        return ScriptResult(process.returncode, out, "".join(lines))
+
+    async def _say(self, script: str, parts: Iterable[bytes], told: Callable[[int], None]) -> None:
+        sent, stdin = 0, self._process.stdin
+        with contextlib.suppress(BrokenPipeError):  # it has ended; its status says how
+            stdin.write(spoken(script))
+            for part in parts:
+                view = memoryview(part)
+                for start in range(0, len(view), _CHUNK):
+                    piece = bytes(view[start : start + _CHUNK])
+                    stdin.write(piece)
+                    await stdin.drain()
+                    sent += len(piece)
+                    told(sent)
+            stdin.write_eof()
+
+    async def close(self) -> bool:
+        """End what runs, and wait for that, if not for long; whether it has ended."""
+        process = self._process
+        if process.exit_status is None:
+            # Where sshd passes signals on; it may answer the close only when all of it has ended.
+            with contextlib.suppress(OSError):
+                process.terminate()
+        process.close()
+        try:
+            async with asyncio.timeout(_END_LIMIT):
+                await process.wait_closed()
+        except TimeoutError:
+            return False
+        except (asyncssh.Error, ConnectionError):
+            """It has ended with its line."""
+        return True
+
+
+UPLOAD_END = b"end"
+"""What comes behind a file: the end of a line that is cut looks like the end of the file."""
+_MEANS = {
+    "No space left": errno.ENOSPC,
+    "quota exceeded": errno.EDQUOT,
+    "Permission denied": errno.EACCES,
+    "Read-only": errno.EROFS,
+    "No such file": errno.ENOENT,
+    "nonexistent": errno.ENOENT,
+}
+
+
+def upload_script(path: str, mode: int) -> str:
+    """A script that writes its stdin, less `UPLOAD_END`, to a file there, all or nothing."""
+    target = shlex.quote(path)
+    new = shlex.quote(f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.new")
+    return (
+        f"LC_ALL=C; export LC_ALL; new={new}.$$; trap 'rm -f \"$new\"' EXIT; trap 'exit 1' HUP INT TERM; "
+        'cat > "$new" || exit 1; '
+        f'test "$(tail -c 3 "$new")" = {UPLOAD_END.decode()} || exit 1; '
+        'size=$(wc -c < "$new"); '
+        'dd if=/dev/null of="$new" bs=1 seek=$((size - 3)) 2>/dev/null || exit 1; '
+        f'chmod {mode:o} "$new" && mv -f "$new" {target}'
+    )
+
+
+def upload_error(path: str, said: str) -> OSError:
+    """The OSError that the shell's words mean."""
+    text = said.strip().rpartition("\n")[2]
+    for words, number in _MEANS.items():
+        if words in said:
+            return OSError(number, text, path)
+    return OSError(errno.EIO, text or "it could not be written", path)

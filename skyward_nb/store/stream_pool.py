@@ -1,0 +1,121 @@
+"""The streams to one machine's agent: idle ones are used again, and messages without a reply are queued.
+
+A queued message is sent on an idle stream, or before the next request. Its answer is taken before
+anything else is sent, so that a value that was dropped is gone when it is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Generator
+
+from skyward_nb.store.byte_streams import ByteStream
+from skyward_nb.store.content_store import no_tick
+from skyward_nb.store.value_messages import ANSWERS, Answer, DropValues, TrimStore
+from skyward_nb.store.value_stream import ValueStream
+
+MOST_STREAMS = 16
+AgentStream = ValueStream[Answer]
+
+
+class StreamPool:
+    """Streams that `connect` opens, each used by one thread at a time."""
+
+    def __init__(self, connect: Callable[[], socket.socket | ByteStream]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._order = threading.Lock()
+        """Held while a queued message is sent, or its answer taken."""
+        self._idle: list[AgentStream] = []
+        self._unsent: list[DropValues | TrimStore] = []
+        self._is_closed = False
+
+    def stream(self, tick: Callable[[], None]) -> contextlib.AbstractContextManager[AgentStream]:
+        """A stream of one's own, with nothing on it; one that is left by an exception is closed.
+
+        Raises OSError.
+        """
+        return self._lent(self._taken(tick), tick)
+
+    @contextlib.contextmanager
+    def _lent(self, stream: AgentStream, tick: Callable[[], None]) -> Generator[AgentStream]:
+        try:
+            stream.tick = tick
+            stream.settle()
+            yield stream
+        except BaseException:
+            stream.close()
+            raise
+        stream.tick = no_tick
+        self._give_back(stream)
+
+    def _taken(self, tick: Callable[[], None]) -> AgentStream:
+        with self._order:
+            while (owing := self._owing()) is not None:
+                with contextlib.suppress(OSError), self._lent(owing, tick):
+                    """Its answers are taken."""
+            stream = self._rested()
+            if self._unsent:
+                stream = stream or ValueStream(self._connect(), ANSWERS)
+                try:
+                    for message in self._unsent:
+                        stream.post(message)
+                except BaseException:
+                    stream.close()
+                    raise
+                self._unsent.clear()
+        return stream or ValueStream(self._connect(), ANSWERS)
+
+    def _owing(self) -> AgentStream | None:
+        """An idle stream on which an answer was not taken."""
+        with self._lock:
+            for stream in self._idle:
+                if stream.owed:
+                    self._idle.remove(stream)
+                    return stream
+        return None
+
+    def _rested(self) -> AgentStream | None:
+        """An idle stream; those that the agent has closed meanwhile are closed here, too."""
+        with self._lock:
+            while self._idle:
+                stream = self._idle.pop()
+                if stream.owed or not stream.has_more():
+                    return stream
+                stream.close()
+        return None
+
+    def _give_back(self, stream: AgentStream) -> None:
+        with self._lock:
+            if not self._is_closed and len(self._idle) < MOST_STREAMS:
+                self._idle.append(stream)
+                return
+        stream.close()
+
+    def post(self, message: DropValues | TrimStore) -> None:
+        """Send a message whose answer nobody waits for: now, or before the next request."""
+        with self._order:
+            stream = self._rested()
+            if stream is not None:
+                try:
+                    stream.post(message)
+                except OSError:
+                    stream.close()
+                else:
+                    self._give_back(stream)
+                    return
+            self._unsent.append(message)
+
+    def hang_up(self) -> None:
+        """Close the idle streams: one was lost, and they may be, too."""
+        with self._lock:
+            streams, self._idle = self._idle, []
+        for stream in streams:
+            stream.close()
+
+    def close(self) -> None:
+        """Close the idle streams, and the others when they are given back."""
+        self._is_closed = True
+        self.hang_up()
