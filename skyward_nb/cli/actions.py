@@ -73,7 +73,7 @@ def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     pool = asked.pool.get("pool")
     word = next(iter(asked.rest), "")
     if "save" in options and as_json:
-        raise OptionError("save", "save= writes lines of text, and --json prints: take one of them")
+        raise OptionError("save", "save= writes lines of text, and --json prints: use one of them")
     if "node" in options:
         return _nodes({**options, **({"run": word} if word else {})}, pool, as_json=as_json)
     if word == "runs":
@@ -232,7 +232,7 @@ def _hang(asked: ParsedOptions, *, as_json: bool) -> int:
     from skyward_nb.reports.hang_check import standing, standing_lines, subjects
 
     if shaping := next((option for option in asked.pool if option != "pool"), ""):
-        raise OptionError(shaping, f"{shaping}= has no place here, only pool=")
+        raise OptionError(shaping, f"{shaping}= is not an option here, only pool= is")
     found = [standing(None, each) for each in subjects((), asked.pool.get("pool"))]
     if as_json:
         show(Hang(tuple(found)))

@@ -29,23 +29,23 @@ class Command:
 COMMANDS = {
     "status": Command(
         "[NAME]",
-        "pools that are alive: who has them, what they run, ranks",
+        "live pools: their clients, runs and ranks",
         ("pool",),
         most_words=1,
     ),
     "logs": Command(
         "[RUN]",
-        "what ranks printed in a run; node=: of machines; runs: a list",
+        "output of a run; node=: logs of machines; runs: a list",
         ("run", "rank", "node", "lines", "save", "pool"),
         most_words=1,
     ),
     "down": Command(
         "[NAME ...] [all]",
-        "take pools down: ranks, values and files are gone after",
+        "take pools down, with their ranks, values and files",
         ("pool",),
         most_words=sys.maxsize,
     ),
-    "sweep": Command("", "remove what dead pools have left: processes, values, machines"),
+    "sweep": Command("", "remove leftovers of dead pools: processes, values, machines"),
     "check": Command(
         "[hang] [option ...]",
         "devices, versions, reach, all-reduce; hang: where ranks are",
@@ -87,7 +87,7 @@ def read(command: str, words: list[str]) -> ParsedOptions:
         if option not in row.takes:
             raise OptionError(
                 option,
-                f"{option}= has no place here; skyward-nb {command} --help lists what has",
+                f"{option}= is not an option of this command; skyward-nb {command} --help lists its options",
             )
     return asked
 

@@ -229,8 +229,8 @@ class PendingFunction(Generic[R_co]):
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            f"{self} has not run, so it is neither true nor false. It has with `>> pool` or "
-            "`.local()`; a comparison such as `x > pool > y` wants parentheses"
+            f"{self} has not run, so it is neither true nor false. Run it with `>> pool` or "
+            "`.local()`; a comparison such as `x > pool > y` needs parentheses"
         )
 
     def __iter__(self) -> NoReturn:
@@ -350,7 +350,7 @@ def _doer(pool: Any, operator: str) -> _Doer:
     """The pool, or a target in it, behind an operator; raises TypeError for anything else."""
     if not getattr(type(pool), "__sky_pool__", False):
         raise TypeError(
-            f"{operator} wants a pool behind it, as in `with sky.Compute() as pool`, not "
+            f"{operator} needs a pool on its right, as in `with sky.Compute() as pool`, not "
             f"{type(pool).__name__}"
         )
     return pool
@@ -363,13 +363,13 @@ def _pending(other: object, operator: str) -> PendingFunction[Any]:
     if isinstance(other, Function):
         advice = f"{other.name} is not called: {other.name}(...)"
     elif isinstance(other, list | tuple | Iterator):
-        advice = f"{kind} is none: give them one by one, {operator}(*calls)"
+        advice = f"{kind} is not one: give them one by one, {operator}(*calls)"
     elif isinstance(other, Future):
         advice = "that is a future already: .result() has its value"
     elif operator == "&":
-        advice = f"{kind} is none: >> and @ come before &, so write (a() & b()) >> pool"
+        advice = f"{kind} is not one: >> and @ come before &, so write (a() & b()) >> pool"
     else:
-        advice = f"{kind} is none: call the function, f(x)"
+        advice = f"{kind} is not one: call the function, f(x)"
     raise TypeError(f"{operator} joins calls of sky.functions, and {advice}")
 
 

@@ -122,7 +122,7 @@ def _marks_for(name: str, fn: object) -> Marks:
         )
     if not isinstance(fn, FunctionType):
         what = f"the class {_name_of(fn)}" if isinstance(fn, type) else f"a {type(fn).__name__}"
-        raise TypeError(f"@sky.{name} stands on a function, written with def, and this is {what}")
+        raise TypeError(f"@sky.{name} decorates a function written with def, and this is {what}")
     return marks_of(fn)
 
 

@@ -69,7 +69,7 @@ class RunHandle:
         self._work.cancel()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a run's handle is of use in its notebook alone: take its h.result()")
+        raise TypeError("a run's handle works only in its notebook: send h.result() instead")
 
     def __repr__(self) -> str:
         ways = {

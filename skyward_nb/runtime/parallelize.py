@@ -240,7 +240,7 @@ def _kind(wanted: Any) -> Any:
     import torch
 
     if wanted not in _KINDS:
-        raise ValueError(f"sky.parallelize: {wanted!r} is none of {', '.join(_KINDS)}")
+        raise ValueError(f"sky.parallelize: {wanted!r} is not one of {', '.join(_KINDS)}")
     return getattr(torch, _KINDS[wanted])
 
 

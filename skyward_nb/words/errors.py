@@ -137,7 +137,7 @@ class ResultTooLarge(PayloadError):
             self,
             f"{name} is {spell_size(size)} on rank {rank}, over the limit of {spell_size(limit)}\n"
             "It stays on the ranks: bind it to a name there and end the cell with `;`, or use "
-            "gather=none. To have a part, bring a part: big[:1000], big.mean(). To have it all: "
+            "gather=none. To get a part: big[:1000], big.mean(). To get all of it: "
             f"limit={spell_size(size * 1.1).replace(' ', '')}.",
         )
         self.name = name
@@ -186,14 +186,14 @@ class BudgetSpent(PoolError):
         if is_gone:
             what = how or f"pool {pool!r} has ended by itself, as max_cost={max_cost:g} is spent"
             then = (
-                f"No other is rented in its place before `%sky down pool={pool}`, or a larger max_cost=, "
-                "says so."
+                f"No other is rented in its place before `%sky down pool={pool}` or a larger "
+                "max_cost=."
             )
         else:
             what = f"pool {pool!r} has cost ${spent:.2f}, and max_cost={max_cost:g}: it runs nothing new"
             then = (
-                f"What ranks have can still be brought (%sky pull), then `%sky down pool={pool}`; a pool "
-                "made with a larger max_cost= goes on."
+                f"`%sky pull` still brings values of ranks; then type `%sky down pool={pool}`, and make a "
+                "pool with a larger max_cost=."
             )
         if in_python:
             then = (
@@ -210,8 +210,8 @@ class RuntimeFolderError(PoolError):
     def __init__(self, pool: str, folder: str, reason: str) -> None:
         super().__init__(
             pool,
-            f"cannot use {folder}: {reason}. It must be a folder of yours that can be written"
-            "; SKYWARD_RUNTIME_DIR names another place for sockets and locks.",
+            f"cannot use {folder}: {reason}. It must be a folder of yours that you can write"
+            "; set SKYWARD_RUNTIME_DIR to another place for sockets and locks.",
         )
         self.folder = folder
 
@@ -251,7 +251,7 @@ class LaunchError(StartError):
     ) -> None:
         lines = "\n".join(_spell_tried(tried))
         left = ", and none is left" if is_clean else ""
-        super().__init__(pool, f"no machines could be had{left}\n{lines}", more)
+        super().__init__(pool, f"no machines could be rented{left}\n{lines}", more)
         self.tried: tuple[tuple[str, str], ...] = tuple(tried)
 
 
@@ -279,7 +279,7 @@ class NotReplaced(PoolError):
         stay = f"its other machine{'s' * (left != 1)} ({left})"
         super().__init__(
             pool,
-            f"pool {pool!r} lacks {lost}, and no other could be had in its place:\n{why}\n"
+            f"pool {pool!r} lacks {lost}, and no other could be rented in its place:\n{why}\n"
             f"It keeps {stay if left else 'its name alone'}: the next run tries again, `%sky down pool={pool}` "
             "ends it.",
         )
@@ -310,8 +310,8 @@ class TakenBack(PoolError):
 def spell_rest(pool_id: str) -> str:
     """What becomes of the rest of a pool that is gone with some of its machines."""
     return (
-        f"`%sky down pool={pool_id}` ends the rest of it now, which ends itself when nobody has been "
-        "there for idle="
+        f"`%sky down pool={pool_id}` ends the rest of it now; it ends itself after idle= without a "
+        "client"
     )
 
 
@@ -330,7 +330,7 @@ class MachineLost(PoolError):
         then = f"no other is rented: {over}" if over else then
         super().__init__(
             pool,
-            f"a machine of pool {pool!r} has ended ({why}), and with it what was on its way; {then}",
+            f"a machine of pool {pool!r} has ended ({why}), and the values on their way from it are lost; {then}",
         )
 
 
