@@ -1,4 +1,4 @@
-"""`@sky.function`: what is called makes a `PendingFunction`, which runs nothing until a pool takes it.
+"""`@sky.function`: what is called makes a `PendingFunction`, which runs nothing until a pool gets it.
 
 train(3) >> pool     on one rank of the least busy node     its value
 train(3) @ pool      on every rank                           a list, in rank order
@@ -73,7 +73,7 @@ class Function(Generic[P, R_co]):
         return PendingFunction(self, args, kwargs)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call it here, without a pool."""
+        """Run the call here, without a pool."""
         return self.raw(*args, **kwargs)
 
     @overload
@@ -159,7 +159,7 @@ def function(raw: Callable[P, Coroutine[Any, Any, R]]) -> Function[P, R]: ...
 @overload
 def function(raw: Callable[P, R]) -> Function[P, R]: ...
 def function(raw: Callable[..., Any]) -> Function[..., Any]:
-    """Have a function run on pools: `@sky.function`, above all other decorators of sky.
+    """Make a function that runs on pools: `@sky.function`, above all other decorators of sky.
 
     Plain, `async` and generator functions, lambdas, and methods in a class. Raises TypeError for
     what is none.
@@ -180,7 +180,7 @@ def function(raw: Callable[..., Any]) -> Function[..., Any]:
 
 
 class PendingFunction(Generic[R_co]):
-    """A call that has not been made: a function of sky, and what to call it with."""
+    """A call that has not run: a `sky.function` and its arguments."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class PendingFunction(Generic[R_co]):
         self.timeout = timeout
 
     def local(self) -> R_co:
-        """Call it here, without a pool."""
+        """Run the call here, without a pool."""
         return self.function.local(*self.args, **self.kwargs)
 
     def with_timeout(self, seconds: float) -> PendingFunction[R_co]:
@@ -385,10 +385,10 @@ def gather(*calls: PendingFunction[R], stream: Literal[False] = False) -> Pendin
 @overload
 def gather(*calls: PendingFunction[R], stream: Literal[True]) -> PendingStream[R]: ...
 def gather(*calls: PendingFunction[R], stream: bool = False) -> PendingGather[R] | PendingStream[R]:
-    """Calls to be made side by side: `a, b = sky.gather(f(1), f(2)) >> pool`.
+    """Calls that run side by side: `a, b = sky.gather(f(1), f(2)) >> pool`.
 
     With `stream`, `for value in sky.gather(..., stream=True) >> pool` gives values as calls end.
-    Raises TypeError for what is no call of a `sky.function`.
+    Raises TypeError for other things than calls of a `sky.function`.
     """
     found = tuple(_pending(call, "sky.gather") for call in calls)
     return PendingStream(found) if stream else PendingGather(found)

@@ -28,7 +28,7 @@ class BackgroundRun(Protocol):
 
 
 class RunHandle:
-    """A run in the background; `name` says which, as `default-1a2b3c/7`."""
+    """A run in the background; its `name` is pool and number, such as `default-1a2b3c/7`."""
 
     def __init__(self, name: str, where: str, work: BackgroundRun) -> None:
         self.name = name

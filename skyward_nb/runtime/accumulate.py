@@ -79,7 +79,7 @@ class Accumulation:
 
 
 def accumulate(model: Any, every: int, total: int | None = None) -> Accumulation:
-    """Have ranks exchange gradients with each `every`-th micro-batch only.
+    """Exchange gradients between ranks with every `every`-th micro-batch only.
 
     `with sky.accumulate(model, every=4) as last:` goes around forward and backward of each
     micro-batch, made once before the loop or anew in it; `last` is true on the one that

@@ -18,7 +18,7 @@ _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.\-]*(:[a-z0-9\-]+)?(=[A-Za-z0-9.+:~\-]+)
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node's environment holds: Python and packages, variables, modules of the user's own.
+    """The environment of a node: Python, packages, variables, the user's own modules.
 
     `python` is a version such as `"3.12"` (None: the notebook's), of which the minor counts;
     `interpreter` the path of a Python on the node whose environment is used as it is; `pip` has

@@ -12,8 +12,8 @@ from skyward_nb.words.errors import OptionError
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How the nodes of a pool belong together.
 
-    With `cluster` False each node stands alone: its ranks are a world of their own, there is no head, and
-    plugins that would join all ranks are refused. Raises `OptionError` for what is not True or False.
+    With `cluster` False each node stands alone: its ranks are a world of their own, without a head, and
+    plugins that would join all ranks are refused. Raises `OptionError` for other values than True and False.
     """
 
     cluster: bool = True
