@@ -449,7 +449,7 @@ def test_credentials_of_another_account_end_nothing_and_forget_nothing(api, rent
     made.entry.note(state=state, account="999999999999", created=time.time() - 7200)
     gone(made.entry)
     found = asyncio.run(sweep.sweep())
-    assert not found and "rented in 999999999999" in str(found)
+    assert not found and "rented in account 999999999999" in str(found)
     left = made.end()
     assert sorted(left.machines) == sorted(each.instance for each in made.machines)
     assert "TerminateInstances" not in api.actions()

@@ -359,8 +359,8 @@ def test_logs_of_ranks_that_printed_nothing_say_so(notebook):
     def told(which):
         return notebook.run(f"%sky logs run={run} rank={which}").stdout
 
-    assert told("2,3,9") == f"[2] x\nnothing of ranks 3,9 in run {run}\n"
-    assert told("3") == f"nothing of rank 3 in run {run}\n"
+    assert told("2,3,9") == f"[2] x\nno output of ranks 3,9 in run {run}\n"
+    assert told("3") == f"no output of rank 3 in run {run}\n"
     assert told("all") == told("0-2")
     assert told("7:") == f"no output of these ranks in run {run}\n"
 

@@ -111,7 +111,7 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
             return
     left = await termination.end(cloud, entry)
     if left:
-        found.left.append(f"{left} of pool {record.pool_id}")
+        found.left.append(f"of pool {record.pool_id} {left}")
     found.machines += [name for name in alive if name not in left.machines]
     if not left:
         found.records.append(record.pool_id)
