@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all soak durations check format lint types imports schema notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all soak durations messages check format lint types imports schema notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -27,6 +27,9 @@ soak: tools  ## `make soak N=20`: the tests N times in a row, every second time 
 
 durations:  ## keep the last run's durations, which order the files; draws the table in CONTRIBUTING.md
 	$(BIN)/python tests/durations.py
+
+messages: $(BIN)/python  ## every message that a person may read, with its place
+	@$(BIN)/python tests/messages.py
 
 check: lint types imports test  ## all that CI asks for
 

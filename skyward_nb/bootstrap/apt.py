@@ -42,8 +42,8 @@ async def install_packages(
     if not (mark and end):
         raise HostNotReady(
             shell.name,
-            f"apt={','.join(asked)}: it has no dpkg-query, so these are not for it. See that what "
-            "they bring is there, and leave apt= out.",
+            f"apt={','.join(asked)}: it has no dpkg-query, so it cannot install Debian packages. "
+            "Install the same things there in another way, and leave apt= out.",
         )
     there = installed(listed)
     lacking = [name for name in asked if name not in there]
@@ -53,11 +53,7 @@ async def install_packages(
     tell(f"installing {words}")
     ran = await shell.run(f"set -- {words}\n{_INSTALL}", limit=_LIMIT, heard=tell)
     if ran.code:
-        why = (
-            "and sudo is not allowed without a password"
-            if ran.code == 40
-            else "and installing it failed"
-        )
+        why = "and sudo asks for a password" if ran.code == 40 else "and installing it failed"
         raise HostNotReady(
             shell.name,
             f"apt={','.join(asked)}: it lacks {', '.join(lacking)}, {why}. There:\n"

@@ -130,7 +130,7 @@ class EgressProxy:
             parts = urlsplit(f"//{target}" if is_tunnel else target)
             place = _place(parts)
             if place is None or (not is_tunnel and parts.scheme != "http"):
-                raise _Refused(f"{target} is no address")
+                raise _Refused(f"{target} is not an address")
             there, back = await self._reach(place, "https" if is_tunnel else "http")
         except (_Refused, ValueError) as error:
             await _answer(writer, "403 Forbidden", said=str(error))
@@ -170,13 +170,13 @@ class EgressProxy:
         if place in self._sources:
             return await _by_way_of(upstream, place) if upstream else await _connected(host, port)
         if port not in _PORTS.values():
-            raise _Refused(f"{host}:{port}: only ports 80 and 443 are reached from here")
+            raise _Refused(f"{host}:{port}: only ports 80 and 443 are allowed")
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = dict.fromkeys(str(each[4][0]) for each in found)
         public = [each for each in addresses if is_public(each)]
         if not public:
-            raise _Refused(f"{host} is in a network of its own, which nobody gets to by this way")
+            raise _Refused(f"{host} has a private address, which this proxy does not serve")
         if upstream:
             return await _by_way_of(upstream, place)
         # By the address that was looked at: the name might mean another one now.
@@ -289,7 +289,7 @@ async def _by_way_of(upstream: str, place: Place) -> _Streams:
     parts = urlsplit(upstream if "//" in upstream else f"http://{upstream}")
     proxy = _place(parts)
     if proxy is None or parts.scheme != "http":
-        raise OSError("this machine's own proxy is none that is asked by HTTP")
+        raise OSError("this machine's own proxy is not an HTTP proxy")
     reader, writer = await _connected(*proxy)
     try:
         host = f"[{place[0]}]" if ":" in place[0] else place[0]

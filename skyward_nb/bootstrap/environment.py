@@ -127,8 +127,8 @@ async def ready(
     except TimeoutError:
         raise HostNotReady(
             shell.name,
-            "it took too long over readying its environment. What was begun there is removed by the "
-            f"next attempt; see that the disk of {facts.cache} answers.",
+            "it took too long to make its environment. The next attempt removes the unfinished one; "
+            f"check that the disk of {facts.cache} answers.",
         ) from None
 
 
@@ -168,17 +168,19 @@ async def _ready(
 
 
 def check_machine(host: str, facts: MachineFacts) -> None:
-    """Raise `HostNotReady` for a machine on which nothing could be readied."""
+    """Raise `HostNotReady` for a machine that cannot be a node."""
     if facts.system != "Linux":
-        raise HostNotReady(host, f"it runs {facts.system or 'an unknown system'}; nodes are Linux")
+        raise HostNotReady(host, f"it runs {facts.system or 'an unknown system'}; nodes need Linux")
     if "cache" in facts.lacks:
         raise HostNotReady(
             host,
-            f"{facts.cache} cannot be made or written by {facts.user}, who has to own it. Make it, "
-            "or name another folder there by the variable SKYWARD_CACHE_DIR.",
+            f"{facts.user} cannot make or write {facts.cache}, and must own it. Make it, "
+            "or set the variable SKYWARD_CACHE_DIR there to another folder.",
         )
     if facts.lacks:
-        raise HostNotReady(host, f"it lacks {', '.join(facts.lacks)}: install what brings them")
+        raise HostNotReady(
+            host, f"it lacks {', '.join(facts.lacks)}: install the packages that have them"
+        )
 
 
 class _Wanted:
@@ -286,11 +288,11 @@ async def _made(
             blamed = ran
         elif _may_be_others(ran) and len(choices) > 1 and not blamed:
             del choices[0]
-            tell("environment", "not to be had at these versions: trying others", False)
+            tell("environment", "these versions are not available: trying others", False)
             continue
         else:
             raise await _unmade(shell, facts, wanted, blamed or ran, way.why)
-        tell("environment", f"{host_of(address)} is not reached: trying without it", False)
+        tell("environment", f"{host_of(address)} cannot be reached: trying without it", False)
     return ran
 
 
@@ -328,5 +330,5 @@ async def _unmade(
             'Image(interpreter="/path/to/python")',
             no_way,
         )
-    what = f"its environment was not made ({wanted.final})"
+    what = f"its environment could not be made ({wanted.final})"
     return await failure(shell, facts, ran, what, no_way)

@@ -74,7 +74,7 @@ async def ship(shell: Shell, facts: MachineFacts, package: Package | None = None
     script = f"old={_OLD}\nfinal={shlex.quote(final)}\n{LOCK}{settled(_UNPACK)}"
     ran = await shell.run(script, data=package.archive, limit=_LIMIT)
     if ran.code:
-        raise await failure(shell, facts, ran, f"skyward_nb did not get to {final}")
+        raise await failure(shell, facts, ran, f"skyward_nb could not be copied to {final}")
     return final
 
 

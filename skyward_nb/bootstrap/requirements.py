@@ -97,9 +97,9 @@ def wanted(text: str, *, exactly: bool = True) -> str:
 def _unfit(text: str, why: str) -> OptionError:
     return OptionError(
         "pip",
-        f"pip={masked_address(text)}: {why}. A node can install what has a name or an address, as in "
-        "numpy>=2 or git+https://...; modules of yours go with includes=, and UV_DEFAULT_INDEX in "
-        "env= names an index",
+        f"pip={masked_address(text)}: {why}. A node installs packages by name or address, as in "
+        "numpy>=2 or git+https://...; send modules of your own with includes=, and name an index "
+        "with UV_DEFAULT_INDEX in env=",
     )
 
 

@@ -38,8 +38,8 @@ def check_room(host: str, facts: MachineFacts) -> None:
         raise HostNotReady(
             host,
             f"there is no room for an environment: {spell_size(facts.disk_free)} is free for "
-            f"{facts.cache}. Make room, or name a folder on a larger disk there by the variable "
-            "SKYWARD_CACHE_DIR.",
+            f"{facts.cache}. Make room, or set the variable SKYWARD_CACHE_DIR there to a folder on "
+            "a larger disk.",
         )
 
 
@@ -76,7 +76,7 @@ def unreached(address: str, what: str, no_way: str = "") -> str:
     """What to do where a machine does not get to an address."""
     nor = f", and nothing comes over this line: {no_way}" if no_way else ""
     return (
-        f"{what}: it does not reach {host_of(address)}{nor}. Ways on: a mirror that it reaches, by "
+        f"{what}: it does not reach {host_of(address)}{nor}. What helps: a mirror that it reaches, by "
         'Image(env={"UV_DEFAULT_INDEX": "https://..."}), for Python itself UV_PYTHON_INSTALL_MIRROR; '
         'a proxy, by Image(env={"HTTPS_PROXY": ...}); an environment that is there, by '
         'Image(interpreter="/path/to/python").'
@@ -105,10 +105,10 @@ async def _full(shell: Shell, facts: MachineFacts, ran: ScriptResult, what: str)
     free, used = (int(said.get(key) or 0) * 1024 for key in ("free", "used"))
     written = _WRITTEN.search(ran.out)
     size = int(written[1]) * 1024 if written else 0
-    took = f", and it takes more than the {spell_size(size)} that fitted" if size else ""
+    took = f", and the environment takes more than {spell_size(size)}" if size else ""
     return (
-        f"{what}: the disk is full. {spell_size(free)} is free for {facts.cache} there{took}; what was "
-        f"begun is removed. Make room (earlier environments take {spell_size(used)}: rm -r "
+        f"{what}: the disk is full. {spell_size(free)} is free for {facts.cache} there{took}; the "
+        f"unfinished one was removed. Make room (earlier environments take {spell_size(used)}: rm -r "
         f"{shlex.quote(facts.cache)}; `uv cache clean`), or put {facts.cache} on a larger disk by a "
         "symbolic link."
     )

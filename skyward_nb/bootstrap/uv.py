@@ -133,7 +133,7 @@ async def _send(shell: Shell, facts: MachineFacts, final: str, tell: Callable[[s
             shown = sent * 10 // size
             tell(f"sending uv: {spell_size(sent)} of {spell_size(size)}")
 
-    what = "uv, which makes its environment, did not get there"
+    what = "uv, which makes its environment, could not be copied there"
     ran = await shell.run(f"mkdir -p {shlex.quote(final)}")
     if ran.code:
         raise await failure(shell, facts, ran, what)

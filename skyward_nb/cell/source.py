@@ -1,4 +1,8 @@
-"""A cell's text compiled with its lines kept true: what ranks execute, what a traceback shows."""
+"""A cell's text compiled in the notebook: ranks execute it, tracebacks show its lines.
+
+So it is parsed once instead of once per rank, and a syntax error costs nothing; ranks need the same minor
+version of Python.
+"""
 
 from __future__ import annotations
 

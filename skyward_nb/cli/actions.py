@@ -75,7 +75,7 @@ def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     options, pool = asked.logs, asked.pool.name
     word = next(iter(asked.rest), "")
     if options.save and as_json:
-        raise OptionError("save", "save= writes lines of text, and --json prints: take one of them")
+        raise OptionError("save", "save= writes lines of text, and --json prints: use one of them")
     if options.node:
         return _nodes(replace(options, run=word or options.run), pool, as_json=as_json)
     if word == "runs":
@@ -233,7 +233,7 @@ def _hang(asked: ParsedOptions, *, as_json: bool) -> int:
     from skyward_nb.reports.hang_check import standing, standing_lines, subjects
 
     if shaping := next((option for option in asked.pool.stated if option != "pool"), ""):
-        raise OptionError(shaping, f"{shaping}= has no place here, only pool=")
+        raise OptionError(shaping, f"{shaping}= is not an option here, only pool= is")
     found = [standing(None, each) for each in subjects((), asked.pool.name)]
     if as_json:
         show(Hang(tuple(found)))

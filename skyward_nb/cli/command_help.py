@@ -20,44 +20,44 @@ _WIDTH = 100
 _USAGE = """\
 usage: skyward-nb COMMAND [--json] [option ...]
 
-The pools of ranks that this user has on this machine, whoever made them: notebooks, scripts, this.
+Your pools on this machine, made by notebooks, by scripts or by this command.
 """
 _ENDS = """\
 `key=value` and `--key value` mean the same; flags stand alone. Defaults come from the user's file,
 from [tool.skyward] of the nearest pyproject.toml and from SKYWARD_* variables.
 
-With --json a command that could not do its work prints {"error": {"type": ..., "message": ...}}.
+With --json a command that failed prints {"error": {"type": ..., "message": ...}}.
 
-exit codes: 0 done; 1 it failed; 2 the line is not understood; 130 interrupted. `run` ends with that
-of the script: what the rank that failed first gave to sys.exit, or 1 for an exception or a process
-that died."""
+exit codes: 0 done; 1 it failed; 2 the command line is wrong; 130 interrupted. `run` ends with that
+of the script: the argument of sys.exit on the rank that failed first, or 1 for an exception or a
+process that died."""
 _MORE = {
     "run": """\
 The script runs as __main__ on every rank, with ARGs as its own, in this folder and with its own
 folder on sys.path. RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the rest are as
-torchrun sets them. What follows SCRIPT is the script's; `--` before it ends our options.
+torchrun sets them. Words after SCRIPT belong to the script; `--` before it ends those of `run`.
 
-With pool=NAME of a pool that is up the script runs there, in processes of its own, and the pool
+With pool=NAME the script runs on a live pool of that name, in processes of its own, and the pool
 stays; else a pool is made and taken down after, or kept for `idle` with `keep`. An interrupt (also
 SIGTERM and SIGHUP) stops the script; a second one ends it at once.
 
-What ranks print goes to stdout and stderr, what is said of them to stderr; with --json all of that
-goes to stderr.""",
+Output of ranks goes to stdout and stderr, messages about them to stderr; with --json all of it goes
+to stderr.""",
     "check": """\
-With pool=NAME of a pool that is up and free that one is checked; else one of these options is made,
-checked and taken down. `check hang` looks at runs of all pools, or of pool=NAME, and disturbs none.""",
+With pool=NAME a live, free pool is checked; else a pool with these options is made, checked and
+taken down. `check hang` looks at runs of all pools, or of pool=NAME, and disturbs none.""",
     "down": """\
-NAME is a pool's name, or its id where several have that name. One that a kernel or a script uses
-just now stays: end it there. Without a name it is the only one that is free. Where machines may
-run on all the same, the exit code is 1.""",
+NAME is a pool's name, or its id where several have that name. A pool that a kernel or a script uses
+stays up: end it there. Without NAME the only free pool is taken down. If machines may still run,
+the exit code is 1.""",
     "logs": """\
-RUN is a number as pictures and logs say it, or with its pool: default-3fa2b1/7. Without it, it is
-the run that printed last.
+RUN is a number as in pictures and logs, or pool and number: default-3fa2b1/7. Without RUN, the run
+that printed last is shown.
 
-node= is about machines instead: logins, what each is, every step of readying it, what uv and apt
-said, its agent. It is kept also where a pool did not come up; of a pool that is up the end of
-agent.log is fetched from each. They are named by the numbers of nodes or as hosts= had them; pool=
-takes a name or an id, else it is the newest pool.""",
+node= shows logs of machines instead: logins, facts, every step of their preparation, the output of
+uv and apt, the agent. They are kept even if a pool did not come up; from a live pool the end of
+each agent.log is fetched. Name machines by the numbers of nodes or as in hosts=; pool= takes a name
+or an id, else the newest pool is meant.""",
 }
 _DOCUMENTS: dict[str, tuple[type, ...]] = {
     "status": (Status,),
@@ -73,7 +73,7 @@ def help_text(command: str) -> str:
     """The help of all, or of one command; raises `OptionError` for no command."""
     if not command:
         table = ((f"{name} {row.form}".strip(), row.help) for name, row in COMMANDS.items())
-        more = "skyward-nb COMMAND --help tells of its options, and of what --json prints."
+        more = "skyward-nb COMMAND --help shows its options and its --json document."
         return "\n".join([_USAGE, *rows(table), "", more, "", _ENDS])
     if command not in COMMANDS:
         known = ", ".join(COMMANDS)

@@ -29,12 +29,12 @@ class Command:
 
 # fmt: off
 COMMANDS = {
-    "status": Command("[NAME]", "pools that are up: their clients, runs and ranks", ("pool",), 1),
+    "status": Command("[NAME]", "live pools: their clients, runs and ranks", ("pool",), 1),
     "logs": Command("[RUN]", "output of a run; node=: logs of machines; runs: a list", TAKES["logs"], 1),
-    "down": Command("[NAME ...] [all]", "take pools down: their ranks, values and files are removed",
+    "down": Command("[NAME ...] [all]", "take pools down, with their ranks, values and files",
                     ("pool",), sys.maxsize),
-    "sweep": Command("", "remove what dead pools have left: processes, values, machines"),
-    "check": Command("[hang] [option ...]", "devices, versions, network, all-reduce; hang: where ranks are",
+    "sweep": Command("", "remove leftovers of dead pools: processes, values, machines"),
+    "check": Command("[hang] [option ...]", "devices, versions, reach, all-reduce; hang: where ranks are",
                      POOL, 1, ("hang",)),
     "run": Command("[option ...] SCRIPT [ARG ...]", "run a script on every rank of a pool, as torchrun does",
                    (*POOL, "stdout", "stderr", "timeout", "on_error", "profile", "quiet")),
@@ -68,7 +68,7 @@ def read(command: str, words: list[str]) -> ParsedOptions:
         if option not in row.takes:
             raise OptionError(
                 option,
-                f"{option}= has no place here; skyward-nb {command} --help lists what has",
+                f"{option}= is not an option of this command; skyward-nb {command} --help lists its options",
             )
     return asked
 

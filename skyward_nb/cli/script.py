@@ -111,7 +111,7 @@ def run_script(
     for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
         display.show_only(stream, shown_ranks(stream, which, pool.spec.world_size))
     if there.is_guest and (gone := there.begin_afresh()):
-        display.change(notes=(f"gone with the ranks there were: {', '.join(gone)}",))
+        display.change(notes=(f"lost with the earlier ranks: {', '.join(gone)}",))
     error = _run(there, script, options, display)
     if there.stays and not pool.closed:
         pool.restart(lambda _: None)

@@ -1,4 +1,4 @@
-"""`@sky.function`: what is called makes a `PendingFunction`, which runs nothing until a pool takes it.
+"""`@sky.function`: what is called makes a `PendingFunction`, which runs nothing until a pool gets it.
 
 train(3) >> pool     on one rank of the least busy node     its value
 train(3) @ pool      on every rank                           a list, in rank order
@@ -73,7 +73,7 @@ class Function(Generic[P, R_co]):
         return PendingFunction(self, args, kwargs)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call it here, without a pool."""
+        """Run the call here, without a pool."""
         return self.raw(*args, **kwargs)
 
     @overload
@@ -159,7 +159,7 @@ def function(raw: Callable[P, Coroutine[Any, Any, R]]) -> Function[P, R]: ...
 @overload
 def function(raw: Callable[P, R]) -> Function[P, R]: ...
 def function(raw: Callable[..., Any]) -> Function[..., Any]:
-    """Have a function run on pools: `@sky.function`, above all other decorators of sky.
+    """Make a function that runs on pools: `@sky.function`, above all other decorators of sky.
 
     Plain, `async` and generator functions, lambdas, and methods in a class. Raises TypeError for
     what is none.
@@ -180,7 +180,7 @@ def function(raw: Callable[..., Any]) -> Function[..., Any]:
 
 
 class PendingFunction(Generic[R_co]):
-    """A call that has not been made: a function of sky, and what to call it with."""
+    """A call that has not run: a `sky.function` and its arguments."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class PendingFunction(Generic[R_co]):
         self.timeout = timeout
 
     def local(self) -> R_co:
-        """Call it here, without a pool."""
+        """Run the call here, without a pool."""
         return self.function.local(*self.args, **self.kwargs)
 
     def with_timeout(self, seconds: float) -> PendingFunction[R_co]:
@@ -229,8 +229,8 @@ class PendingFunction(Generic[R_co]):
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            f"{self} has not run, so it is neither true nor false. It has with `>> pool` or "
-            "`.local()`; a comparison such as `x > pool > y` wants parentheses"
+            f"{self} has not run, so it is neither true nor false. Run it with `>> pool` or "
+            "`.local()`; a comparison such as `x > pool > y` needs parentheses"
         )
 
     def __iter__(self) -> NoReturn:
@@ -350,7 +350,7 @@ def _doer(pool: Any, operator: str) -> _Doer:
     """The pool, or a target in it, behind an operator; raises TypeError for anything else."""
     if not getattr(type(pool), "__sky_pool__", False):
         raise TypeError(
-            f"{operator} wants a pool behind it, as in `with sky.Compute() as pool`, not "
+            f"{operator} needs a pool on its right, as in `with sky.Compute() as pool`, not "
             f"{type(pool).__name__}"
         )
     return pool
@@ -363,13 +363,13 @@ def _pending(other: object, operator: str) -> PendingFunction[Any]:
     if isinstance(other, Function):
         advice = f"{other.name} is not called: {other.name}(...)"
     elif isinstance(other, list | tuple | Iterator):
-        advice = f"{kind} is none: give them one by one, {operator}(*calls)"
+        advice = f"{kind} is not one: give them one by one, {operator}(*calls)"
     elif isinstance(other, Future):
         advice = "that is a future already: .result() has its value"
     elif operator == "&":
-        advice = f"{kind} is none: >> and @ come before &, so write (a() & b()) >> pool"
+        advice = f"{kind} is not one: >> and @ come before &, so write (a() & b()) >> pool"
     else:
-        advice = f"{kind} is none: call the function, f(x)"
+        advice = f"{kind} is not one: call the function, f(x)"
     raise TypeError(f"{operator} joins calls of sky.functions, and {advice}")
 
 
@@ -385,10 +385,10 @@ def gather(*calls: PendingFunction[R], stream: Literal[False] = False) -> Pendin
 @overload
 def gather(*calls: PendingFunction[R], stream: Literal[True]) -> PendingStream[R]: ...
 def gather(*calls: PendingFunction[R], stream: bool = False) -> PendingGather[R] | PendingStream[R]:
-    """Calls to be made side by side: `a, b = sky.gather(f(1), f(2)) >> pool`.
+    """Calls that run side by side: `a, b = sky.gather(f(1), f(2)) >> pool`.
 
     With `stream`, `for value in sky.gather(..., stream=True) >> pool` gives values as calls end.
-    Raises TypeError for what is no call of a `sky.function`.
+    Raises TypeError for other things than calls of a `sky.function`.
     """
     found = tuple(_pending(call, "sky.gather") for call in calls)
     return PendingStream(found) if stream else PendingGather(found)

@@ -49,7 +49,7 @@ def marks_of(fn: object) -> Marks:
 
 
 def stdout(*bare: Never, only: Only) -> Callable[[F], F]:
-    """Show the standard output of some ranks alone: `only` of "head", of ranks, or of a predicate.
+    """Show the standard output of some ranks only: `only` of "head", of ranks, or of a predicate.
 
     The predicate gets each rank's `InstanceInfo`. Stands below `@sky.function`, else raises TypeError;
     `OptionError` for what names no ranks.
@@ -58,7 +58,7 @@ def stdout(*bare: Never, only: Only) -> Callable[[F], F]:
 
 
 def stderr(*bare: Never, only: Only) -> Callable[[F], F]:
-    """Show the standard error of some ranks alone, as `stdout` does it for standard output."""
+    """Show the standard error of some ranks only, as `stdout` does for standard output."""
     return _showing("stderr", bare, only)
 
 
@@ -67,7 +67,7 @@ def silent(fn: F, /) -> F: ...
 @overload
 def silent() -> Callable[[F], F]: ...
 def silent(fn: Any = None, /) -> Any:
-    """Show no output of a function; what it returns and raises comes as ever.
+    """Show no output of a function; its value and its exceptions come back as always.
 
     Stands below `@sky.function`, else raises TypeError.
     """
@@ -122,7 +122,7 @@ def _marks_for(name: str, fn: object) -> Marks:
         )
     if not isinstance(fn, FunctionType):
         what = f"the class {_name_of(fn)}" if isinstance(fn, type) else f"a {type(fn).__name__}"
-        raise TypeError(f"@sky.{name} stands on a function, written with def, and this is {what}")
+        raise TypeError(f"@sky.{name} decorates a function written with def, and this is {what}")
     return marks_of(fn)
 
 

@@ -208,7 +208,7 @@ class RankStream(Generator[Any, Any, Any]):
     def send(self, value: Any, /) -> Any:
         """Go on with a value for its `yield`; the next value. TypeError where it heeds none."""
         if value is not None and not self._run.heeds:
-            raise TypeError("this generator does nothing with what is sent to it")
+            raise TypeError("this generator ignores the values sent to it")
         if value is not None and not self._begun:
             raise TypeError("can't send non-None value to a just-started generator")
         sent = None

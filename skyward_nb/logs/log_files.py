@@ -200,11 +200,13 @@ def find(run: str, pool_ids: Sequence[str] = ()) -> StoredRun:
         if kept.pool_id in among and (not run.strip() or str(kept.run) == number):
             return kept
     if number and not number.isdecimal():
-        problem = f"run={run}: write a number as in 7, or a pool's, too, as in default-3fa2b1/7"
+        problem = (
+            f"run={run}: write a number such as 7, or pool and number such as default-3fa2b1/7"
+        )
     elif number:
-        problem = f"run={run}: nothing that it printed is on disk"
+        problem = f"run={run}: its output is not on disk"
     else:
-        problem = "nothing that these pools printed is on disk"
+        problem = "the output of these pools is not on disk"
     raise OptionError("run", f"{problem}; {_spell(there, among)}")
 
 

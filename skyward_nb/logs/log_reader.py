@@ -209,12 +209,12 @@ def _note(text: str) -> LogLine:
 
 
 def _spell_part(part: int) -> str:
-    return f"part {part} of what is on disk" if part else "what is on disk"
+    return f"part {part} of the log on disk" if part else "the log on disk"
 
 
 def _spell_dropped(dropped: DroppedOutput | None, *, head_too: bool) -> str:
     if head_too:
-        return "the beginning is not kept any more"
+        return "the beginning is no longer kept"
     if dropped is None or not dropped.size:
-        return "some output is not kept any more"
+        return "some output is no longer kept"
     return f"{spell_size(dropped.size)} in {dropped.lines:,} lines are not kept"

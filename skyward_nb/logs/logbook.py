@@ -109,9 +109,9 @@ class Logbook:
                 return
             self._told.add(why)
             self.trouble = (
-                f"what ranks print in run {log.run} is not kept whole for %sky logs: {why}; nor, "
-                "while that lasts, in later runs. Make room there, or name another folder by "
-                "SKYWARD_LOG_DIR before the kernel starts."
+                f"%sky logs will lack output of run {log.run}: {why}; and output of later runs, as long "
+                "as that lasts. Make room there, or set SKYWARD_LOG_DIR to another folder before the "
+                "kernel starts."
             )
 
     def _make_room(self) -> None:

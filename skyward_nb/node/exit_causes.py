@@ -24,7 +24,7 @@ _CRASHES: dict[int, str] = {
     signal.SIGBUS: "a fault on mapped memory; a file got shorter, or /dev/shm is full",
     signal.SIGILL: "native code made for another processor, or a trap in it",
     signal.SIGFPE: "an arithmetic fault in native code, such as a division by zero",
-    signal.SIGABRT: "native code gave up (abort)",
+    signal.SIGABRT: "native code called abort()",
     signal.SIGTRAP: "a trap in native code",
     signal.SIGSYS: "a system call that is forbidden here",
 }
@@ -32,8 +32,8 @@ _GAVE_UP = "Fatal Python error: Aborted"
 """What `faulthandler` writes first of a rank that gave up, before it looks at threads that still run,
 which may be a memory fault."""
 _LIMITS: dict[int, str] = {
-    signal.SIGXCPU: "the time of CPU that a process may have was used up (ulimit -t)",
-    signal.SIGXFSZ: "a file grew beyond what a process may write (ulimit -f)",
+    signal.SIGXCPU: "the CPU time limit was reached (ulimit -t)",
+    signal.SIGXFSZ: "the file size limit was reached (ulimit -f)",
 }
 HUNG_UP = (
     "closed the connection to its agent (os.closerange, or a close of descriptors not its own)"

@@ -152,7 +152,7 @@ class ValueService:
             case SpreadValue():
                 stream.say(self._spread(stream, ask))
             case _:
-                stream.say(ValueRefused(errno.EPERM, "this is not a neighbour's to ask for"))
+                stream.say(ValueRefused(errno.EPERM, "other machines may not ask for this"))
 
     def _meet(self, ask: AdmitPeers) -> Answer:
         try:
@@ -275,14 +275,14 @@ class ValueService:
                 arrival.is_settled = True
                 if arrival.arriving.digest() != arrival.digest:
                     self._give_up(arrival)
-                    why = "what came are not the bytes that were packed"
+                    why = "the received bytes are not those that were packed"
                     return ValueRefused(errno.EBADMSG, why)
                 arrival.path.rename(arrival.path.parent / arrival.digest)
                 self._give_up(arrival)
                 on_disk = self._store.on_disk(arrival.digest)
                 return BytesStored(is_whole=True, is_new=True, on_disk=on_disk)
         if not self._store.touch(arrival.digest, arrival.size):
-            return ValueRefused(errno.EBADMSG, "what came are not the bytes that were packed")
+            return ValueRefused(errno.EBADMSG, "the received bytes are not those that were packed")
         return BytesStored(is_whole=True, on_disk=self._store.on_disk(arrival.digest))
 
 
@@ -329,7 +329,7 @@ class IncomingValue:
         """Nobody closes the file meanwhile, whose number could be another's then."""
         with self.lock:
             if self._is_removed:
-                raise OSError(errno.ESTALE, "what had come of it was given up")
+                raise OSError(errno.ESTALE, "the unfinished value was dropped")
             self._users += 1
         try:
             yield
@@ -350,7 +350,7 @@ class IncomingValue:
                 if not self.arriving.missing.has(start, stop):
                     return
                 if self._is_removed:
-                    raise OSError(errno.ESTALE, "what had come of it was given up")
+                    raise OSError(errno.ESTALE, "the unfinished value was dropped")
                 self.arriving.changed.wait(_TICK)
             tick()
 

@@ -69,7 +69,7 @@ class EndedPoolCost:
     def spent(self) -> str:
         """Dollars, and in which time."""
         spent = self.bill.spent(self.ended)
-        words = "a price that nobody knows" if spent is None else spell_dollars(spent)
+        words = "an unknown price" if spent is None else spell_dollars(spent)
         return f"{words} in {clock(max(0.0, self.ended - self.bill.since))}"
 
 
@@ -115,7 +115,8 @@ class Pools:
             if goes_on or pool.spec.keep:
                 pool.leave()
                 self._abandon(
-                    name, f"pool {name!r} lives on, and this runs on it: %sky attach shows it"
+                    name,
+                    f"pool {name!r} stays up, and this run goes on there: %sky attach shows it",
                 )
             else:
                 pool.close()

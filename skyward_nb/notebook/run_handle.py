@@ -28,7 +28,7 @@ class BackgroundRun(Protocol):
 
 
 class RunHandle:
-    """A run in the background; `name` says which, as `default-1a2b3c/7`."""
+    """A run in the background; its `name` is pool and number, such as `default-1a2b3c/7`."""
 
     def __init__(self, name: str, where: str, work: BackgroundRun) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class RunHandle:
         self._work.cancel()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a run's handle is of use in its notebook alone: take its h.result()")
+        raise TypeError("a run's handle works only in its notebook: send h.result() instead")
 
     def __repr__(self) -> str:
         ways = {

@@ -264,7 +264,7 @@ def _to_dill(obj: object) -> bytes:
     Honest(file, protocol=5, recurse=True).dump(obj)
     data = file.getvalue()
     if type(_from_dill(data)) is not type(obj):
-        raise pickle.PicklingError("dill would make something else of it")
+        raise pickle.PicklingError("dill would not rebuild it as it is")
     return data
 
 

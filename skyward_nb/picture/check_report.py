@@ -139,7 +139,7 @@ def _troubles(facts: Iterable[RankFacts]) -> dict[str, list[int]]:
 def reach_lines(facts: Sequence[RankFacts], ways: Ways) -> Iterator[str]:
     """One sentence where all ranks reach one another; else a matrix, and the pairs that do not."""
     if len(facts) < 2:
-        yield "one rank has nobody to reach"
+        yield "there is no second rank to reach"
         return
     known = {each.rank: each for each in facts}
     failed = [(rank, way) for rank in known for way in ways.get(rank, ()) if way.trouble]
@@ -151,7 +151,7 @@ def reach_lines(facts: Sequence[RankFacts], ways: Ways) -> Iterator[str]:
             if pairs == 1
             else f"all {pairs} pairs of ranks reach each other"
         )
-        yield f"{which} (TCP, there and back in {_range(times)})"
+        yield f"{which} (TCP, round trip {_range(times)})"
         return
     total = len(facts) * (len(facts) - 1)
     yield f"{len(failed)} of {total} ways between ranks fail{'s' * (len(failed) == 1)}"
@@ -208,14 +208,14 @@ def link_lines(found: Connection, timings: Sequence[ReduceTiming]) -> Iterator[s
     link = found.link
     yield (
         f"one TCP connection between {_between(found)}: {spell_size(link.speed)}/s, "
-        f"there and back in {spell_time(link.round_trip)}"
+        f"round trip {spell_time(link.round_trip)}"
     )
     if timings:
         best = max(timings, key=lambda each: each.bus_speed)
         yield (
             f"all-reduce at its best ({spell_size(best.size)}) has {_compared(best.bus_speed, link.speed)} "
             f"of that; one of {spell_size(timings[0].size)} takes "
-            f"{timings[0].seconds / link.round_trip:.1f} times as long as there and back"
+            f"{timings[0].seconds / link.round_trip:.1f} round trips"
         )
 
 

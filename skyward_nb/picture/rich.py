@@ -56,7 +56,7 @@ def rich_html(data: Mapping[str, str], what: str) -> str:
     text = data.get("text/plain")
     if text is not None and WIDGET not in data:
         return "".join(map(_note, notes)) + _pre(text)
-    return "".join(map(_note, notes or ["There is nothing in it to show."]))
+    return "".join(map(_note, notes or ["It contains nothing to show."]))
 
 
 def _image(mime: str, data: str, what: str) -> str:
@@ -129,8 +129,8 @@ def _notes(data: Mapping[str, str]) -> list[str]:
         name = " ".join(data.get("text/plain", "").split())
         name = f"{name[:_WIDGET_WORDS]}…" if len(name) > _WIDGET_WORDS else name
         return [
-            f"{name or 'This'} is a widget of a rank. Such widgets cannot be shown: what is done "
-            "with them here would not reach the rank. Show its value instead, or make the widget in "
+            f"{name or 'This'} is a widget of a rank. Such widgets cannot be shown: clicks "
+            "on them here would not reach the rank. Show its value instead, or make the widget in "
             "the notebook."
         ]
     others = [mime for mime in data if mime not in ("text/plain", _SVG)]

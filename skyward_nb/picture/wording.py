@@ -163,7 +163,7 @@ def _bar_rows(views: Sequence[RankView], now: float) -> tuple[BarRow, ...]:
         bar_row(bars, views[0].state, idle) for bars in zip(*(v.bars for v in views), strict=False)
     ]
     if more := max(view.bars_left_out for view in views):
-        rows.append(BarRow(None, f"and {more:,} loops more", 1, over=True))
+        rows.append(BarRow(None, f"and {more:,} more loops", 1, over=True))
     return tuple(rows)
 
 
@@ -223,9 +223,9 @@ def remarks(view: RunView) -> tuple[str, ...]:
         if len(view.ranks) > EACH_RANK and (late := behind(view.ranks)):
             found.append(f"behind the others: rank{'s' * (len(late) > 1)} {spell_ranks(late)}")
     if view.unshown:
-        found.append(f"{view.unshown:,} of what ranks displayed is left out between the rest")
+        found.append(f"{view.unshown:,} objects that ranks displayed are left out")
     if any(now.logs_more for now in view.ranks.values()):
-        found.append(f"more metrics were logged than the {MOST_METRICS} of a rank that are kept")
+        found.append(f"each rank keeps {MOST_METRICS} metrics; the others are left out")
     return tuple(found)
 
 

@@ -1,4 +1,9 @@
-"""What readies a framework on each rank, one module per framework; and `sky.plugins`, which chooses.
+"""One module per framework that prepares ranks for it; and `sky.plugins`, which chooses frameworks.
+
+The forge imports what plugins `preload`; the agent sets their `env`; ranks `enter` them in the order of
+`FRAMEWORKS`, once per generation, and leave in reverse order. The agent binds their ports before ranks are
+forked, without listening: a second socket with SO_REUSEADDR may listen there, and no other process gets
+the port. A mesh splits data along every axis but `tp`, whose ranks compute one thing together.
 
 The functions of `choices` are this package's own, imported when first used. No module here has the
 name of one of them: it would take its place.

@@ -73,8 +73,8 @@ def _keep(theirs: socket.socket, ours: socket.socket, addresses: list[Address]) 
 
 def _no_gate(error: OSError) -> str:
     return (
-        "TensorFlow's server takes connections from anywhere, and could not be kept to the pool's "
-        f"machines ({error.strerror or error}), so it is not started"
+        "TensorFlow's server accepts connections from anywhere, and could not be limited to the "
+        f"pool's machines ({error.strerror or error}), so it is not started"
     )
 
 

@@ -194,7 +194,7 @@ def _coordinator(info: InstanceInfo) -> str:
 def _devices_of(spec: PoolSpec) -> int:
     """How many devices each rank has: of its accelerators, else as asked for in JAX's own words.
 
-    Raises `OptionError` for what is no number, or where accelerators cannot be shared out evenly.
+    Raises `OptionError` for what is no number, or where accelerators cannot be divided evenly.
     """
     if spec.mig:
         return 1
@@ -203,8 +203,8 @@ def _devices_of(spec: PoolSpec) -> int:
         if rest or not each:
             raise OptionError(
                 "ranks_per_node",
-                f"ranks_per_node={spec.slots}: {spec.accelerator} cannot be shared out evenly, "
-                "and JAX lets no two ranks share one",
+                f"ranks_per_node={spec.slots}: {spec.accelerator} cannot be divided evenly, "
+                "and JAX does not let two ranks share one",
             )
         return each
     flag = re.search(
@@ -244,8 +244,8 @@ def _answers_code(info: InstanceInfo) -> Generator[None]:
         ) != info.rank:
             raise ValueError(
                 f"jax.distributed.initialize(num_processes={num_processes}, process_id="
-                f"{process_id}): this is process {info.rank} of the {info.world_size} of the pool, "
-                "and they are joined already. Leave both out."
+                f"{process_id}): the pool has {info.world_size} processes, this is number "
+                f"{info.rank}, and they are joined already. Leave both out."
             )
         if not (is_first and jax.distributed.is_initialized()):
             given = signature.bind(coordinator_address, num_processes, process_id, *args, **more)

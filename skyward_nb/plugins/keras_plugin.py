@@ -36,7 +36,7 @@ class KerasPlugin(PlainPlugin):
         if asked != variant:
             raise OptionError(
                 "env",
-                f"env=KERAS_BACKEND={asked} and framework=keras:{variant} say different things",
+                f"env=KERAS_BACKEND={asked} and framework=keras:{variant} contradict each other",
             )
         others = [name for name, _ in spec.mesh if name != _MODEL_AXIS]
         if variant == "jax" and len(others) < len(spec.mesh) and len(others) > 1:
@@ -62,7 +62,7 @@ class KerasPlugin(PlainPlugin):
         backend = options["backend"]
         if keras.config.backend() != backend:
             raise RuntimeError(
-                f"Keras is here with its {keras.config.backend()} backend already, and cannot "
+                f"Keras was imported with its {keras.config.backend()} backend, and cannot "
                 f"change to {backend}: is it imported when Python starts?"
             )
         if backend == "jax":

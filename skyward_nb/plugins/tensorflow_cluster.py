@@ -130,8 +130,8 @@ class Cluster:
 
 def _refuse() -> NoReturn:
     raise RuntimeError(
-        "this process is a worker of the pool's own cluster, and TensorFlow joins no second one: "
-        "make the strategy without a cluster_resolver, and with TF_CONFIG as it was"
+        "this process is a worker of the pool's own cluster, and TensorFlow cannot join a "
+        "second one: make the strategy without a cluster_resolver, and leave TF_CONFIG as it was"
     )
 
 

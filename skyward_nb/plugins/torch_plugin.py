@@ -189,8 +189,8 @@ def device_and_backend(info: InstanceInfo, asked: str) -> str:
     visible = torch.cuda.device_count()
     if not visible:
         raise RuntimeError(
-            f"rank {info.rank} of node {info.node} is to have a GPU, and PyTorch sees none: "
-            "is it a build with CUDA, and what is CUDA_VISIBLE_DEVICES?"
+            f"rank {info.rank} of node {info.node} needs a GPU, and PyTorch sees none: "
+            "check that it is a build with CUDA, and check CUDA_VISIBLE_DEVICES"
         )
     # One that sees its own device alone, such as a slice of one, has number 0.
     torch.cuda.set_device(info.local_rank % visible)
@@ -202,7 +202,7 @@ def device_and_backend(info: InstanceInfo, asked: str) -> str:
     if asked == "nccl" and is_shared and not has_slice:
         raise RuntimeError(
             f"backend=nccl needs a GPU for each rank, and the {info.workers_per_node} ranks of node "
-            f"{info.node} see {visible}: ask for fewer ranks_per_node, or for backend=gloo"
+            f"{info.node} see {visible}: use fewer ranks_per_node=, or backend=gloo"
         )
     return asked
 

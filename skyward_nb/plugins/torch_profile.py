@@ -78,7 +78,7 @@ class TorchRecording:
         # torch has one profiler at a time, and none is left where the cell had one of its own.
         if not is_profiled():
             self._profiler = None
-            self._trouble = "the cell used torch's profiler itself, and there is but one at a time"
+            self._trouble = "the cell used torch's profiler itself, and only one can run at a time"
             return
         try:
             with _without_talk():
@@ -96,7 +96,7 @@ class TorchRecording:
         if self._profiler is None:
             return self.without(self._trouble)
         if in_haste and self._stopping > _HURRY:
-            return self.without("the run was stopped, and to write so long a recording takes long")
+            return self.without("the run was stopped, and writing so long a recording takes time")
         try:
             return self._written(info, base)
         except Exception as error:  # noqa: BLE001 - a full disk, a format that is not known

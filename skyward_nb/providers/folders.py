@@ -134,7 +134,7 @@ def _make(pool: str, folder: Path) -> None:
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError:
-            raise RuntimeFolderError(pool, str(root), "it is no folder") from None
+            raise RuntimeFolderError(pool, str(root), "it is not a folder") from None
         if not is_ours(root):
             raise RuntimeFolderError(pool, str(root), _why_not_ours(root))
         try:

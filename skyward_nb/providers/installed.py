@@ -35,7 +35,7 @@ def _check_python(asked: str | None) -> None:
     if asked and asked.split(".")[:2] != here.split("."):
         raise OptionError(
             "python",
-            f"python={asked}: this is Python {here}, with which provider=local runs ranks, too. "
+            f"python={asked}: provider=local runs ranks with this Python, {here}. "
             f"Leave python= out, or start the notebook or script with Python {asked}.",
         )
 
@@ -48,8 +48,8 @@ def _check_interpreter(asked: str | None) -> None:
     if path.parent.resolve() / path.name not in _names_of(Path(sys.executable)):
         raise OptionError(
             "interpreter",
-            f"interpreter={asked}: this is {sys.executable}, with which provider=local runs ranks, "
-            "too. Leave interpreter= out, or start the notebook or script with that one.",
+            f"interpreter={asked}: provider=local runs ranks with this Python, {sys.executable}. "
+            "Leave interpreter= out, or start the notebook or script with that one.",
         )
 
 
@@ -78,8 +78,8 @@ def _read(text: str) -> Requirement:
         why = str(error).partition("\n")[0]
         raise OptionError(
             "pip",
-            f"pip={masked_address(text)}: {why}. provider=local installs nothing: name a package, "
-            "as in numpy>=2, for whose version this Python is looked through",
+            f"pip={masked_address(text)}: {why}. provider=local installs nothing: name a package "
+            "that this Python should have, as in numpy>=2",
         ) from None
 
 
@@ -130,7 +130,7 @@ def _check_apt(asked: Sequence[str]) -> None:
         raise OptionError(
             "apt",
             f"apt={','.join(asked)}: there is no dpkg-query on this machine, and provider=local "
-            "installs nothing: see that what they bring is here, and leave apt= out",
+            "installs nothing: install the same things in another way, and leave apt= out",
         )
     command = [tool, "--show", f"--showformat={FORMAT}"]
     answer = subprocess.run(  # noqa: S603 - Debian's own tool, found in PATH

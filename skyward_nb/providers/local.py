@@ -211,8 +211,8 @@ class LocalProvider:
                 here,
                 f"accelerator={asked} nodes={spec.nodes} needs {asked.count * spec.nodes} × "
                 f"{asked.name}, and this machine has {here}. Three ways on: `simulate` runs the "
-                "same ranks here on CPU; hosts=NAME,NAME takes machines that you can log in to and "
-                "that have it, and provider=aws rents such, for money that it tells of first.",
+                "same ranks here on CPU; hosts=NAME,NAME uses machines that have it and that you can "
+                "log in to; provider=aws rents such machines, and shows their price first.",
             )
 
     async def acquire(

@@ -97,21 +97,17 @@ def agree(spec: PoolSpec, quote: Quote, ask: Ask) -> None:
             return
         raise NotAgreed(most, _nobody(spec, words, is_known=most is not None))
     if answer.strip().lower() not in ("y", "yes"):
-        raise NotAgreed(most, f"{words} was not agreed to: nothing was rented")
+        raise NotAgreed(most, f"you did not agree to {words}: nothing was rented")
 
 
 def _nobody(spec: PoolSpec, words: str, *, is_known: bool) -> str:
     """What to say where nobody is there to agree."""
-    why = f"over confirm_above={spec.confirm_above:g}" if is_known else "and nobody knows how much"
-    limits = "max_cost=20, which ends the pool when it has cost so many dollars, or `yes`"
-    ways = (
-        limits
-        if is_known
-        else "`yes` (without a price there is nothing that max_cost= could keep to)"
-    )
+    why = f"over confirm_above={spec.confirm_above:g}" if is_known else "and the price is unknown"
+    limits = "max_cost=20, which ends the pool when it has cost 20 dollars, or `yes`"
+    ways = limits if is_known else "`yes` (max_cost= cannot be enforced without a price)"
     return (
-        f"{words}, {why}: nobody is here to be asked, and nothing was rented. The pool says what may be "
-        f"spent: {ways}. In Python: sky.Compute(..., max_cost=20), or yes=True"
+        f"{words}, {why}: nobody can be asked here, and nothing was rented. Set a limit or agree "
+        f"beforehand: {ways}. In Python: sky.Compute(..., max_cost=20), or yes=True"
     )
 
 
@@ -161,7 +157,7 @@ def quote_lines(spec: PoolSpec, quote: Quote) -> list[str]:
     shown = quote.offers[:_MOST_ROWS]
     heads = ("machines", "each has", "where", "kind", "price", "as says")
     rows = [_row(quote.nodes, offer) for offer in shown]
-    lines = ["What can be rented, in the order in which it is tried:", *columns([heads, *rows])]
+    lines = ["Offers, in the order in which they are tried:", *columns([heads, *rows])]
     if (more := len(quote.offers) - len(shown)) > 0:
         most = "" if quote.most is None else f", for at most {spell_dollars(quote.most)} an hour"
         lines.append(f"and {more} more{most}")

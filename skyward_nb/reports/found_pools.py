@@ -49,13 +49,13 @@ class FoundPool:
         if self.condition.running:
             since = clock(time.time() - began.card.began)
             return f"{cell} has been running for {since} on {count_ranks(self.condition.running)}"
-        return f"{cell} has ended, and nobody has seen how"
+        return f"{cell} has ended, and its end has not been shown yet"
 
     def where(self) -> str:
         """Whose it is, in words."""
         client = self.condition.client
         if client is not None and has_ended(client):
-            return f"still kept for {spell_client(client)}, which has ended: that is noticed within {NOTICED:g} s"
+            return f"still held by {spell_client(client)}, which has ended: it is free within {NOTICED:g} s"
         if client is not None:
             return f"in use by {spell_client(client)}"
         of = f" of {self.entry.notebook}" if self.entry.notebook else ""
@@ -128,7 +128,7 @@ def choose(
     ours = [left for left in free if notebook and left.entry.notebook == notebook]
     if len({left.entry.spec.name for left in free}) > 1 or (len(free) > 1 and not ours):
         told = " or ".join(f"pool={left.handle(there)} ({left.whose()})" for left in free)
-        raise PoolError(name or "", f"there are several pools that could be meant: say {told}")
+        raise PoolError(name or "", f"several pools match: write {told}")
     return min(free, key=lambda left: _rank(left, notebook))
 
 
@@ -147,8 +147,8 @@ def _unreached(name: str | None, unheard: Sequence[PoolEntry]) -> PoolError:
     ]
     if away:
         told.append(
-            f"pool {' and '.join(away)} was left on machines elsewhere that cannot be reached now, so it "
-            "may be alive or not: try again when there is a way to them"
+            f"pool {' and '.join(away)} was left on remote machines that cannot be reached now, so it "
+            "may be alive or not: try again when you can reach them"
         )
     return PoolError(name or "", "\n".join(told))
 
@@ -163,7 +163,7 @@ def forget(name: str, there: Collection[FoundPool]) -> ForgottenPool | None:
     meant = [entry for entry in silent(there) if name in (entry.spec.name, entry.pool_id)]
     if len(meant) > 1:
         ids = " or ".join(f"pool={entry.pool_id}" for entry in meant)
-        raise PoolError(name, f"several pools of this name do not answer: say {ids}")
+        raise PoolError(name, f"several pools of this name do not answer: write {ids}")
     for entry in meant:
         return ForgottenPool(entry, give_up(entry))
     return None
@@ -179,8 +179,8 @@ def forgotten(pool: ForgottenPool) -> str:
             f"pool {entry.spec.name} is down: what was left of it was ended, nothing left running"
         )
     return (
-        f"pool {entry.spec.name} is forgotten: not all of its machines answered. What is there still "
-        f"ends itself when nobody has been there for {clock(entry.spec.idle)}"
+        f"pool {entry.spec.name} is forgotten: not all of its machines answered. The others end "
+        f"themselves after {clock(entry.spec.idle)} without a client"
     )
 
 
@@ -195,7 +195,7 @@ def _silent_for(entry: PoolEntry) -> str:
     if ended := ended_of(entry):
         return f"is gone: {ended}. {spell_rest(entry.pool_id)}"
     return (
-        "does not answer: it is forgotten when it must have ended itself, and "
+        "does not answer: it is forgotten once it must have ended itself; "
         f"%sky down pool={entry.pool_id} forgets it now"
     )
 
@@ -223,7 +223,7 @@ def announcement(notebook: str) -> str:
         )
     # Who loads the extension does not wait for machines elsewhere.
     lines += [
-        f"pool {entry.spec.name!r} ({entry.spec}) was left on machines elsewhere: if it is still "
+        f"pool {entry.spec.name!r} ({entry.spec}) was left on remote machines: if it is still "
         f"alive, %sky attach pool={entry.pool_id} goes on with it"
         for entry in entries()
         if not entry.is_here and not entry.is_used

@@ -51,7 +51,7 @@ def which_pool(asked: str | None) -> str:
             return pool_id
     of = f"of machines of pool {asked!r}" if asked else "of machines of any pool"
     names = f"; there is {', '.join(newest[:5])}" if newest else ""
-    raise OptionError("pool" if asked else "node", f"nothing is kept {of}{names}")
+    raise OptionError("pool" if asked else "node", f"no log is kept {of}{names}")
 
 
 def logs_elsewhere(pool_id: str) -> list[AgentLog]:
@@ -101,8 +101,8 @@ def print_nodes(logs: NodeLogs, count: int | None, most: int | None = MOST_SHOWN
     sys.stdout.writelines(f"{_spell(word)}\n" for word in shown)
     if not logs.words:
         print(
-            f"nothing is kept of node={logs.which} of pool {logs.pool_id}: provider=local readies no "
-            "machines, and what an agent logs goes with its pool"
+            f"no log is kept of node={logs.which} of pool {logs.pool_id}: provider=local prepares no "
+            "machines, and an agent's log ends with its pool"
         )
 
 

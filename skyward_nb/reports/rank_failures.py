@@ -34,8 +34,8 @@ class RankFailure:
     """Ranks that raised the same exception, with the same message at the same place.
 
     `where` is `Cell In[3]`, or a script's file, and `line` a line of that, whose source is `text`;
-    they are empty, and 0, for what was raised outside of the user's own code. `first` is the rank of
-    them that raised it first.
+    they are empty, and 0, for exceptions raised outside of the user's own code. `first` is the rank
+    that raised it first.
     """
 
     ranks: tuple[int, ...]

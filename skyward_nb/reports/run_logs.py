@@ -142,12 +142,12 @@ def spell_ago(passed: float) -> str:
 def _silent(kept: StoredRun, ranks: Collection[int] | None, spoke: Set[int | None]) -> str:
     """That of some of these ranks there is nothing, unless others of them spoke for `all`."""
     if ranks is None:
-        return "" if spoke else f"nothing is kept of run {kept.name}"
+        return "" if spoke else f"no output is kept of run {kept.name}"
     silent = [rank for rank in ranks if rank not in spoke]
     if len(silent) <= _MOST_NAMED:
-        return f"nothing of {count_ranks(silent)} in run {kept.name}" if silent else ""
+        return f"no output of {count_ranks(silent)} in run {kept.name}" if silent else ""
     # As many as that are not meant one by one: `all`, or a slice without an end.
-    return "" if len(silent) < len(ranks) else f"nothing of these ranks in run {kept.name}"
+    return "" if len(silent) < len(ranks) else f"no output of these ranks in run {kept.name}"
 
 
 def save_log(kept: StoredRun, ranks: Collection[int] | None, path: Path) -> str:
@@ -172,6 +172,6 @@ def save_lines(lines: Iterable[str], path: Path) -> tuple[int, int]:
                 count += 1
             return count, file.tell()
     except FileExistsError:
-        raise OptionError("save", f"save={path}: there is such a file already") from None
+        raise OptionError("save", f"save={path}: this file exists already") from None
     except OSError as error:
         raise OptionError("save", f"save={path}: {error.strerror}") from None

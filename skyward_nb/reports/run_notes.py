@@ -63,7 +63,7 @@ def of_an_old_group(
     ):
         return ()
     return (
-        "this may be of a group that was cut before: the process group was formed again "
+        "this may belong to a process group that was cut before: the process group was formed again "
         f"(generation {generation}), so wrap models (DDP, FSDP), and make groups and meshes, anew",
     )
 
@@ -170,7 +170,7 @@ def _reformed(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) 
         words = f"ranks had not called the same collectives, so {anew}"
     filling = [name for name in _waiting(outcome, outcome.waited_in) if _fills(name)]
     if outcome.was_cut and filling and "torch" in with_what_they_need(framework):
-        words += f"; tensors that {' or '.join(filling)} was filling may be half done"
+        words += f"; tensors that {' or '.join(filling)} was filling may be incomplete"
     return "; ".join((words, *made_again(framework)))
 
 

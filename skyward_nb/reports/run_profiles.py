@@ -95,7 +95,7 @@ def lines(profiles: Mapping[int, CommProfile]) -> Iterator[str]:
     if len(good) > _MOST_LINES:
         by_time = sorted(good, key=lambda rank: good[rank].communicating)
         chosen = [*by_time[:2], *by_time[-2:]]
-        yield f"in collectives, of {count_ranks(good)} those that were least and longest:"
+        yield f"time in collectives, of {count_ranks(good)} the two shortest and the two longest:"
     for rank in chosen:
         yield f"rank {rank}: {_line(good[rank])}"
     troubles = {rank: each.trouble for rank, each in profiles.items() if each.trouble}
@@ -106,7 +106,7 @@ def lines(profiles: Mapping[int, CommProfile]) -> Iterator[str]:
 def _line(profile: CommProfile) -> str:
     seconds, rest = profile.recorded, ""
     if profile.seconds - seconds > _AS_GOOD_AS_ALL:
-        rest = f"; what came after {spell_time(seconds)} is left out: it would have taken too much memory"
+        rest = f"; recorded for {spell_time(seconds)} only, as more would take too much memory"
     if not profile.collectives:
         return f"no collective in {spell_time(seconds)}{rest}"
     share = 100 * profile.communicating / seconds if seconds else 0.0

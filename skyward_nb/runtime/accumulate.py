@@ -79,7 +79,7 @@ class Accumulation:
 
 
 def accumulate(model: Any, every: int, total: int | None = None) -> Accumulation:
-    """Have ranks exchange gradients with each `every`-th micro-batch only.
+    """Exchange gradients between ranks with every `every`-th micro-batch only.
 
     `with sky.accumulate(model, every=4) as last:` goes around forward and backward of each
     micro-batch, made once before the loop or anew in it; `last` is true on the one that
@@ -98,10 +98,10 @@ def accumulate(model: Any, every: int, total: int | None = None) -> Accumulation
     module = getattr(sys.modules.get("torch"), "nn", None)
     if module is None or not isinstance(model, module.Module):
         kind = type(model).__name__
-        raise TypeError(f"sky.accumulate: {kind} is no torch.nn.Module; give the model")
+        raise TypeError(f"sky.accumulate: {kind} is not a torch.nn.Module; give the model")
     for name, value in (("every", every), ("total", 1 if total is None else total)):
         if operator.index(value) < 1:
-            raise ValueError(f"sky.accumulate: {name}={value}; it is a whole number from 1 on")
+            raise ValueError(f"sky.accumulate: {name}={value}; give a whole number of 1 or more")
     count = _counts.get(model)
     run = event_sink.run()
     if count is None or (count.run, count.every, count.total) != (run, every, total):

@@ -16,5 +16,5 @@ def instance_info() -> InstanceInfo:
 
 
 def is_head(info: InstanceInfo | None = None) -> bool:
-    """Whether this is rank 0, or the rank at another place is; true outside a pool."""
+    """Whether this rank, or the one at another place, is rank 0; true outside a pool."""
     return (info or instance_info()).is_head

@@ -74,8 +74,8 @@ def parallelize(
 def full_state(model: Any) -> dict[str, Any]:
     """A model's weights and buffers, whole, on the head; elsewhere an empty dictionary.
 
-    All ranks have to call it. It is what `model.state_dict()` of the model on one rank is, on the
-    CPU: `torch.save` it, or make it the cell's value.
+    All ranks must call it. It equals `model.state_dict()` of the model on one rank, on the CPU:
+    `torch.save` it, or make it the cell's value.
     """
     head = instance_info().is_head
     whole: dict[str, Any] = {}
@@ -240,7 +240,7 @@ def _kind(wanted: Any) -> Any:
     import torch
 
     if wanted not in _KINDS:
-        raise ValueError(f"sky.parallelize: {wanted!r} is none of {', '.join(_KINDS)}")
+        raise ValueError(f"sky.parallelize: {wanted!r} is not one of {', '.join(_KINDS)}")
     return getattr(torch, _KINDS[wanted])
 
 

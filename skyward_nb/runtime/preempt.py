@@ -17,11 +17,11 @@ _notice: MachineReclaimed | None = None
 
 
 def on_preempt(function: F) -> F:
-    """Have `function` called, on each rank that registers it, when EC2 takes its spot machine back.
+    """Register `function` to be called on this rank when EC2 takes its spot machine back.
 
-    There are up to two minutes then. It is called once, in a thread beside what the cell does: it saves
-    what is needed to go on elsewhere. A function that is registered after the notice is called at once.
-    As a decorator it gives the function back.
+    The machine then has up to two minutes. The function is called once, in a thread beside the cell:
+    it should save what is needed to go on elsewhere. A function that is registered after the notice is called at once.
+    As a decorator it returns the function.
     """
     with _lock:
         _hooks.append(function)

@@ -168,7 +168,7 @@ def _forget_others(run: int) -> None:
 
 
 def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
-    """Report metrics of this rank at `step`; left out, each run's calls are counted from 0.
+    """Report metrics of this rank at `step`; without it, the calls of each run are counted from 0.
 
     Each value is anything `float()` takes, such as a number or a tensor of one element;
     raises TypeError naming the metric otherwise. Outside a pool nothing is shown.

@@ -68,7 +68,7 @@ class RemoteGenerator(Iterator[Any]):
 
     def __next__(self) -> Any:
         if _wire is None:
-            raise RuntimeError("a generator that stayed at home has values on ranks only")
+            raise RuntimeError("a generator among the arguments gives its values on ranks only")
         return _wire.ask(self._stream)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -147,7 +147,7 @@ _REFUSED = (
     (
         "torch.utils.data",
         ("IterableDataset",),
-        "it has no positions: let its __iter__ skip what is other ranks', by sky.instance_info()",
+        "it has no positions: let its __iter__ skip items of other ranks, by sky.instance_info()",
     ),
     (
         "torch.utils.data",

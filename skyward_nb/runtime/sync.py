@@ -17,11 +17,11 @@ _ALONE = (
 
 
 def barrier() -> None:
-    """Wait until every rank of the pool has come here; outside a pool, return at once.
+    """Wait until every rank of the pool calls it; outside a pool, return at once.
 
     Uses the process group of the framework that was readied first. Raises RuntimeError where the
-    pool has several ranks and no framework that could make them meet. Where nodes stand alone, a node's
-    only rank waits for none, and several raise.
+    pool has several ranks and no framework that could make them meet. Where nodes stand alone, the only
+    rank of a node does not wait, and several ranks raise.
     """
     info = instance_info()
     if info.world_size == 1:
@@ -49,7 +49,7 @@ def mesh(framework: str | None = None) -> Any:
 
 
 def data_place(mesh: Any = None) -> tuple[int, int]:
-    """(index, count): which of how many parts of the data this rank takes; (0, 1) outside a pool.
+    """(index, count): the index of this rank's part of the data, of how many; (0, 1) outside a pool.
 
     Ranks that differ only along `tp` compute one thing together, and take the same part; along every
     other axis data is split. Of the pool's own mesh, or of a `DeviceMesh` of torch that is given, whose

@@ -170,8 +170,8 @@ def _from_model(model: Any, theirs: Mapping[str, str], size: int) -> Plan | None
     _leave_neighbours_alone(plan)
     if unknown:
         warnings.warn(
-            f"sky.parallelize: held whole by each rank of tp: {', '.join(unknown)}; the model's "
-            "plan for them is one that only Transformers itself carries out",
+            f"sky.parallelize: each rank of tp holds all of {', '.join(unknown)}: the model's "
+            "plan for them works in Transformers only",
             stacklevel=5,
         )
     return {
@@ -222,7 +222,7 @@ def _from_person(model: Any, wanted: Mapping[str, Any], size: int) -> Plan:
             )
         if isinstance(style, str) and style not in WORDS:
             raise ValueError(
-                f"sky.parallelize: {pattern}: {style!r} is none of {', '.join(WORDS)}; "
+                f"sky.parallelize: {pattern}: {style!r} is not one of {', '.join(WORDS)}; "
                 "or give a ParallelStyle of torch.distributed.tensor.parallel"
             )
         plan |= dict.fromkeys(names, style)
@@ -241,7 +241,7 @@ def _check(name: str, module: Any, style: Any, size: int, *, is_shared: bool) ->
         )
     if not fits(module, style, size):
         raise ValueError(
-            f"sky.parallelize: {name} cannot be {style} with tp={size}: {module} is no Linear or "
+            f"sky.parallelize: {name} cannot be {style} with tp={size}: {module} is not a Linear or "
             "Embedding whose size is a multiple of that"
         )
 

@@ -1,4 +1,4 @@
-"""Which canvas there is where this runs."""
+"""The canvas for this process: widgets, bundles or log lines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def canvas_of(shell: InteractiveShell | None) -> Canvas:
-    """Where the running cell can draw, or a script; widgets only where somebody may be looking.
+    """The canvas of the running cell or script; widgets only where a person may be looking.
 
-    Front ends that run notebooks by themselves take no input, and say so.
+    Programs that execute notebooks take no input: they get bundles. `SKYWARD_DISPLAY=html` or `widgets`
+    overrides that.
     """
     kernel = getattr(shell, "kernel", None)
     if kernel is None:

@@ -65,7 +65,7 @@ def cut(folder: Path, card: GpuCard, profile: str, many: int) -> None:
 def _check_idle(card: GpuCard) -> None:
     """Raise `PartitionFailed` for a GPU that runs something or is cut, or may be."""
     if card.slices or _instances(card.index) != ():
-        raise PartitionFailed(f"{card} has slices already, which are somebody's")
+        raise PartitionFailed(f"{card} has slices already, which may be in use")
     listing = nvidia_smi.ask(
         "-i", str(card.index), "--query-compute-apps=pid", "--format=csv,noheader"
     )
@@ -89,7 +89,7 @@ def undo(folder: Path) -> str:
         if card is None or _is_left(card, made):
             left.append(made)
             words = " ".join(words.split())
-            said.append(f"{card or made.gpu} is not put together again: {words}")
+            said.append(f"{card or made.gpu} is still cut into slices: {words}")
     _write(folder, tuple(left))
     return "\n".join(said)
 

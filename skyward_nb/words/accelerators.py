@@ -59,7 +59,7 @@ def whole_count(name: str, text: str) -> int:
     cut = f"accelerator={name} mig={profile} cuts it into slices, one for each rank; or "
     raise OptionError(
         "accelerator",
-        f"accelerator={name}:{text}: a part of one is not had like this: "
+        f"accelerator={name}:{text}: write parts of one in another way: "
         f"{cut if profile else ''}accelerator={name} {share}",
     )
 

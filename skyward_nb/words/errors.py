@@ -1,24 +1,24 @@
 """Every error this package raises on its own account, drawn as one tree.
 
     SkyError
-    ├── OptionError            an option, its value, or a verb is not one we know
+    ├── OptionError            an option, its value or a verb is unknown
     ├── MissingDependency      a package that the work needs is not installed
-    ├── AcceleratorError       the accelerator asked for is not here
+    ├── AcceleratorError       this machine lacks the accelerator
     ├── AccountError           the account of a cloud cannot be used: credentials, region, rights
-    ├── NothingFits            no machine that can be rented is what is asked for
-    ├── NotAgreed              nobody has agreed to what machines would cost
-    ├── HostNotReady           a machine that one logs in to cannot be made ready
+    ├── NothingFits            no machine for rent meets the needs
+    ├── NotAgreed              the person did not agree to the price
+    ├── HostNotReady           a host cannot be prepared
     ├── PayloadError           a value cannot travel
-    │   └── ResultTooLarge         a value of a rank is over the limit of what comes back
-    ├── PoolError              a pool could not be made, or is not there
-    │   ├── BudgetSpent            it has cost what it may cost
-    │   ├── MachineLost            a machine of it has ended, and what was on its way from there
+    │   └── ResultTooLarge         a value of a rank exceeds the limit for values that come back
+    ├── PoolError              a pool could not be made or found
+    │   ├── BudgetSpent            it has cost its max_cost=
+    │   ├── MachineLost            a machine has ended, with values on their way from it
     │   ├── RuntimeFolderError     no folder to keep sockets and values in
     │   └── StartError             machines, agent or ranks did not come up
     │       ├── HostError              too few hosts could be logged in to
     │       └── LaunchError            no machines could be rented
     ├── RunGoesOn              a run in the background has not ended yet
-    ├── RankDied               a rank's process ended under a run
+    ├── RankDied               a rank's process ended during a run
     ├── RunTimeout             a run took longer than its `timeout`; a TimeoutError, too
     └── RemoteError            a rank's exception that cannot be rebuilt here
 
@@ -68,7 +68,7 @@ class MissingDependency(SkyError):
 
 
 class AcceleratorError(SkyError):
-    """The accelerator `asked` for is not here; `found` says what is."""
+    """This machine lacks the accelerator `asked` for; `found` names its own."""
 
     def __init__(self, asked: str, found: str, message: str) -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class AccountError(SkyError):
 
 
 class NothingFits(SkyError):
-    """No machine that can be rented is what is asked for; `nearest` names those that come near."""
+    """No machine for rent meets the needs; `nearest` names the closest types."""
 
     def __init__(self, message: str, nearest: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -89,7 +89,7 @@ class NothingFits(SkyError):
 
 
 class NotAgreed(SkyError):
-    """Machines would cost `dollars` an hour, which nobody has agreed to; None: the price is not known."""
+    """The person did not agree to `dollars` an hour; None: the price is not known."""
 
     def __init__(self, dollars: float | None, message: str) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ class NotAgreed(SkyError):
 
 
 class HostNotReady(SkyError):
-    """The machine `host` could not be made ready; `detail` has the last words of what failed."""
+    """The machine `host` could not be prepared; `detail` has the last output of the failed step."""
 
     def __init__(self, host: str, message: str, detail: str = "") -> None:
         text = f"{host}: {message}"
@@ -107,10 +107,7 @@ class HostNotReady(SkyError):
 
 
 class PayloadError(SkyError):
-    """A value cannot travel: which `name`, at which `path` in it, of which type, and why.
-
-    `lack` says in a word what it cannot.
-    """
+    """A value cannot travel: its `name`, the `path` in it, the type, the `reason`."""
 
     def __init__(
         self,
@@ -130,14 +127,14 @@ class PayloadError(SkyError):
 
 
 class ResultTooLarge(PayloadError):
-    """A value of `rank` has `size` bytes, over the `limit` of what may come back."""
+    """A value of `rank` has `size` bytes and exceeds the `limit` for values that come back."""
 
     def __init__(self, name: str, size: int, limit: int, rank: int) -> None:
         SkyError.__init__(
             self,
             f"{name} is {spell_size(size)} on rank {rank}, over the limit of {spell_size(limit)}\n"
             "It stays on the ranks: bind it to a name there and end the cell with `;`, or use "
-            "gather=none. To have a part, bring a part: big[:1000], big.mean(). To have it all: "
+            "gather=none. To get a part: big[:1000], big.mean(). To get all of it: "
             f"limit={spell_size(size * 1.1).replace(' ', '')}.",
         )
         self.name = name
@@ -168,9 +165,9 @@ class PoolError(SkyError):
 
 
 class BudgetSpent(PoolError):
-    """A pool has cost `spent` dollars, and may cost `max_cost`: it runs nothing new, or has ended by that.
+    """A pool has cost `spent` of its `max_cost` dollars: it runs nothing new, or has ended.
 
-    What to do next is for one `in_python`, or for cells; `how` says how it ended, where that was seen.
+    `how` says how it ended, if that is known; with `in_python` the advice is for scripts.
     """
 
     def __init__(
@@ -186,14 +183,14 @@ class BudgetSpent(PoolError):
         if is_gone:
             what = how or f"pool {pool!r} has ended by itself, as max_cost={max_cost:g} is spent"
             then = (
-                f"No other is rented in its place before `%sky down pool={pool}`, or a larger max_cost=, "
-                "says so."
+                f"No other is rented in its place before `%sky down pool={pool}` or a larger "
+                "max_cost=."
             )
         else:
             what = f"pool {pool!r} has cost ${spent:.2f}, and max_cost={max_cost:g}: it runs nothing new"
             then = (
-                f"What ranks have can still be brought (%sky pull), then `%sky down pool={pool}`; a pool "
-                "made with a larger max_cost= goes on."
+                f"`%sky pull` still brings values of ranks; then type `%sky down pool={pool}`, and make a "
+                "pool with a larger max_cost=."
             )
         if in_python:
             then = (
@@ -205,19 +202,19 @@ class BudgetSpent(PoolError):
 
 
 class RuntimeFolderError(PoolError):
-    """The folder for sockets or values cannot be made or written; `folder` says which."""
+    """The `folder` for sockets or values cannot be made or written."""
 
     def __init__(self, pool: str, folder: str, reason: str) -> None:
         super().__init__(
             pool,
-            f"cannot use {folder}: {reason}. It must be a folder of yours that can be written"
-            "; SKYWARD_RUNTIME_DIR names another place for sockets and locks.",
+            f"cannot use {folder}: {reason}. It must be a folder of yours that you can write"
+            "; set SKYWARD_RUNTIME_DIR to another place for sockets and locks.",
         )
         self.folder = folder
 
 
 class StartError(PoolError):
-    """A pool did not come up; `why`, and in `detail` the last words of what failed."""
+    """A pool did not start: `why`, and in `detail` the last output of the failed part."""
 
     def __init__(self, pool: str, message: str, detail: str = "") -> None:
         text = f"pool {pool!r} did not start: {message}"
@@ -227,7 +224,7 @@ class StartError(PoolError):
 
 
 class HostError(StartError):
-    """Too few hosts can be used; `hosts` maps each that cannot to why, and to what helps."""
+    """Too few hosts can be used; `hosts` maps each unusable host to the reason and the remedy."""
 
     def __init__(self, pool: str, hosts: Mapping[str, str], nodes: int, of: int) -> None:
         if of == len(hosts) == 1:
@@ -241,9 +238,9 @@ class HostError(StartError):
 
 
 class LaunchError(StartError):
-    """No machines could be rented; `tried` has what was asked for, and why it could not be had.
+    """No machines could be rented; `tried` has each offer and the reason why it failed.
 
-    With `is_clean` none of what was launched for it is left, as far as EC2 says.
+    With `is_clean` EC2 says that no machine of these launches is left.
     """
 
     def __init__(
@@ -251,7 +248,7 @@ class LaunchError(StartError):
     ) -> None:
         lines = "\n".join(_spell_tried(tried))
         left = ", and none is left" if is_clean else ""
-        super().__init__(pool, f"no machines could be had{left}\n{lines}", more)
+        super().__init__(pool, f"no machines could be rented{left}\n{lines}", more)
         self.tried: tuple[tuple[str, str], ...] = tuple(tried)
 
 
@@ -265,9 +262,9 @@ def _spell_tried(tried: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 
 class NotReplaced(PoolError):
-    """Machines that were taken back have no others in their place; `lost` says which, `why` what hindered it.
+    """Reclaimed machines, named by `lost`, could not be replaced; `why` is the reason.
 
-    The pool keeps its other machines, of which there are so many `left`.
+    The pool keeps its other machines: `left` is their number.
     """
 
     def __init__(self, pool: str, lost: str, left: int, cause: SkyError) -> None:
@@ -279,7 +276,7 @@ class NotReplaced(PoolError):
         stay = f"its other machine{'s' * (left != 1)} ({left})"
         super().__init__(
             pool,
-            f"pool {pool!r} lacks {lost}, and no other could be had in its place:\n{why}\n"
+            f"pool {pool!r} lacks {lost}, and no other could be rented in its place:\n{why}\n"
             f"It keeps {stay if left else 'its name alone'}: the next run tries again, `%sky down pool={pool}` "
             "ends it.",
         )
@@ -289,9 +286,9 @@ class NotReplaced(PoolError):
 
 
 class TakenBack(PoolError):
-    """The pool with this id is gone with machines that were taken back, which `why` names.
+    """EC2 reclaimed machines of a pool, which `why` names, and the pool has ended.
 
-    There are so many others `left`; None: some, which nobody has counted.
+    `left` is the number of its other machines; None: unknown.
     """
 
     def __init__(self, pool: str, why: str, pool_id: str, left: int | None) -> None:
@@ -310,19 +307,19 @@ class TakenBack(PoolError):
 def spell_rest(pool_id: str) -> str:
     """What becomes of the rest of a pool that is gone with some of its machines."""
     return (
-        f"`%sky down pool={pool_id}` ends the rest of it now, which ends itself when nobody has been "
-        "there for idle="
+        f"`%sky down pool={pool_id}` ends the rest of it now; it ends itself after idle= without a "
+        "client"
     )
 
 
 class PoolBusy(PoolError):
-    """Something else runs there now."""
+    """The pool runs something else now; wait until that has ended."""
 
 
 class MachineLost(PoolError):
-    """A machine of `pool` has ended, and with it what was on its way.
+    """A machine of `pool` has ended, and the values on their way from it are lost.
 
-    The next work has another in its place, if it is not `over`, in words, with that.
+    The next run replaces it, unless `over` says why not.
     """
 
     def __init__(self, pool: str, why: str, *, over: str = "", in_python: bool = False) -> None:
@@ -330,12 +327,12 @@ class MachineLost(PoolError):
         then = f"no other is rented: {over}" if over else then
         super().__init__(
             pool,
-            f"a machine of pool {pool!r} has ended ({why}), and with it what was on its way; {then}",
+            f"a machine of pool {pool!r} has ended ({why}), and the values on their way from it are lost; {then}",
         )
 
 
 class RankDied(SkyError):
-    """Processes of ranks ended under a run; `ranks` maps each to how it ended."""
+    """Processes of ranks ended during a run; `ranks` maps each rank to the cause."""
 
     def __init__(self, ranks: dict[int, str], message: str) -> None:
         super().__init__(message)
@@ -347,7 +344,7 @@ class RankDied(SkyError):
 
 
 class RunGoesOn(SkyError, TimeoutError):
-    """A run in the background has not ended after the time that was to be waited."""
+    """A run in the background has not ended within the given seconds; it goes on."""
 
     def __init__(self, run: str, seconds: float) -> None:
         super().__init__(f"run {run} has not ended after {seconds:g} s; it goes on")
@@ -359,11 +356,11 @@ class RunGoesOn(SkyError, TimeoutError):
 
 
 class RunTimeout(SkyError, TimeoutError):
-    """A run was stopped after its `timeout`; the text says who waited for whom, the notes where.
+    """A run was stopped after its `timeout`; the text says which ranks waited for which, the notes where.
 
-    `running` are the ranks that still ran, and `stacks` maps each of them to its threads, with
-    `frames` that have a file, a line and a function, innermost first; no threads of one that did
-    not answer. `results` holds the values of the ranks that had finished.
+    `running` are the ranks that had not finished; `stacks` maps each of them to its threads, whose
+    `frames` have a file, a line and a function, innermost first (no threads for a rank that did not
+    answer). `results` holds the values of the ranks that had finished.
     """
 
     def __init__(

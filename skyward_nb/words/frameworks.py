@@ -46,7 +46,7 @@ FRAMEWORKS = (
         "tensorflow",
         ("tf",),
         again={
-            "": "a strategy of before goes on where all ranks had called the same functions with it, "
+            "": "an earlier strategy still works if all ranks called the same functions with it, "
             "else make it again"
         },
     ),
@@ -84,7 +84,7 @@ def parse_frameworks(text: str) -> tuple[str, ...]:
     if parts == ["none"]:
         return ()
     if "none" in parts:
-        raise OptionError("framework", f"framework={text}: none stands alone")
+        raise OptionError("framework", f"framework={text}: none cannot be combined")
     if "auto" in parts:
         if parts != ["auto"]:
             raise OptionError("framework", f"framework={text}: auto chooses all of them itself")

@@ -40,10 +40,10 @@ def parse_host(text: str) -> Host:
     rest = text.strip().removeprefix("ssh://").removesuffix("/")
     user, at, place = rest.rpartition("@")
     if at and not _USER.fullmatch(user):
-        raise OptionError("hosts", f"hosts={text}: {user!r} is no name of a user; {_FORM}")
+        raise OptionError("hosts", f"hosts={text}: {user!r} is not a user name; {_FORM}")
     name, port = _name_and_port(text, place)
     if not (_NAME.fullmatch(name) or _ADDRESS.fullmatch(name)):
-        raise OptionError("hosts", f"hosts={text}: {name!r} is no name of a host; {_FORM}")
+        raise OptionError("hosts", f"hosts={text}: {name!r} is not a host name; {_FORM}")
     return Host(name, user or None, port)
 
 
@@ -66,7 +66,7 @@ def read_port(option: str, port: str, text: str = "") -> int:
     if not port.isdecimal() or not 0 < int(port) <= _MOST_PORTS:
         shown = text or port
         raise OptionError(
-            option, f"{option}={shown}: {port!r} is no port: give a number of 1 to {_MOST_PORTS}"
+            option, f"{option}={shown}: {port!r} is not a port: give a number of 1 to {_MOST_PORTS}"
         )
     return int(port)
 
@@ -77,7 +77,8 @@ def parse_hosts(texts: Iterable[str]) -> tuple[Host, ...]:
     for index, host in enumerate(hosts):
         if host.address in {other.address for other in hosts[:index]}:
             raise OptionError(
-                "hosts", f"hosts=: {host} is there twice; several ranks on one are ranks_per_node=N"
+                "hosts",
+                f"hosts=: {host} is listed twice; several ranks on one are ranks_per_node=N",
             )
     return hosts
 
@@ -96,7 +97,7 @@ def parse_hostfile(text: str, path: str) -> tuple[Host, ...]:
         host = _of_line(words, where)
         if (before := found.get(host.address)) is not None:
             raise OptionError(
-                "hosts", f"{where}: {host} is there twice; it is on line {before[1]}, too"
+                "hosts", f"{where}: {host} is listed twice; it is on line {before[1]}, too"
             )
         found[host.address] = host, number
     if not found:
@@ -117,7 +118,7 @@ def _of_line(words: list[str], where: str) -> Host:
             continue  # mpirun's limit of what may be started beside; there is nothing beside
         if key != "slots" or not value.isdecimal() or int(value) < 1:
             raise OptionError(
-                "hosts", f"{where}: {word!r} is not known; behind a host there may be slots=8"
+                "hosts", f"{where}: {word!r} is unknown; only slots=8 may follow a host"
             )
         slots = int(value)
     return msgspec.structs.replace(host, slots=slots)
@@ -131,6 +132,6 @@ def same_slots(hosts: Iterable[Host]) -> int | None:
         raise OptionError(
             "hosts",
             f"hosts=: their slots differ ({shown}), and each node of a pool has as many ranks as "
-            "the others: ranks_per_node=N says how many",
+            "the others: set the number with ranks_per_node=N",
         )
     return next(iter(said), None)

@@ -18,7 +18,7 @@ _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.\-]*(:[a-z0-9\-]+)?(=[A-Za-z0-9.+:~\-]+)
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node's environment holds: Python and packages, variables, modules of the user's own.
+    """The environment of a node: Python, packages, variables, the user's own modules.
 
     `python` is a version such as `"3.12"` (None: the notebook's), of which the minor counts;
     `interpreter` the path of a Python on the node whose environment is used as it is; `pip` has
@@ -102,10 +102,10 @@ def checked_env(env: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in env.items():
         if not isinstance(name, str) or not name or {"=", "\0"} & {*name}:
-            raise OptionError("env", f"env=: {name!r} is no name of a variable")
+            raise OptionError("env", f"env=: {name!r} is not a variable name")
         if not isinstance(value, str) or "\0" in value:
             kind = type(value).__name__
-            raise OptionError("env", f"env=: {name} is a text, and {kind} is none: str(value)")
+            raise OptionError("env", f"env=: {name} must be a text, not {kind}: use str(value)")
         found[name] = value
     return found
 
@@ -123,6 +123,8 @@ def _texts(field: str, values: Any) -> tuple[str, ...]:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         if not isinstance(text, str) or not text.strip() or "\0" in text:
             kind = type(value).__name__
-            raise OptionError(field, f"{field}= takes a list of texts; {value!r} ({kind}) is none")
+            raise OptionError(
+                field, f"{field}= takes a list of texts; {value!r} ({kind}) is not one"
+            )
         found.append(text.strip())
     return tuple(dict.fromkeys(found))

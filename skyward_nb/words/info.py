@@ -31,9 +31,9 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's place: which of `world_size` ranks, on which of `total_nodes` nodes.
 
     `worker` is its slot in the node and equals `local_rank`; `accelerators` counts those of
-    the node, or the slices that its ranks have, 0 on CPU; `generation` counts the lives of the pool's process group from 1; `mesh`
-    is what was asked for with mesh=. Where nodes stand alone, without `cluster`, `rank` and
-    `world_size` are those of the node's own world, which has no head and meets at its own address.
+    the node, or the slices that its ranks have, 0 on CPU; `generation` counts the process groups of the pool from 1; `mesh`
+    is the value of mesh=. Where nodes stand alone (`cluster` False), `rank` and `world_size` count
+    the node's own ranks, which have no head and meet at the node's address.
     """
 
     node: int = 0

@@ -22,9 +22,9 @@ def parse_mesh(text: str) -> Axes:
     names = [name for name, _ in axes]
     for name, size in axes:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise OptionError("mesh", f"mesh={text}: {name!r} is no name of an axis; {_FORM}")
+            raise OptionError("mesh", f"mesh={text}: {name!r} is not an axis name; {_FORM}")
         if names.count(name) > 1:
-            raise OptionError("mesh", f"mesh={text}: the axis {name!r} is there twice")
+            raise OptionError("mesh", f"mesh={text}: the axis {name!r} is listed twice")
         if size < 1:
             raise OptionError("mesh", f"mesh={text}: the axis {name!r} needs a size of 1 or more")
     return axes

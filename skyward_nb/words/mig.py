@@ -94,14 +94,14 @@ def slices_per_gpu(profile: str, accelerator: Accelerator) -> int:
         known = ", ".join(dict.fromkeys(model.family.upper() for model in MODELS))
         raise OptionError(
             "mig",
-            f"mig={profile}: {accelerator.name} is none of the GPUs whose slices are known here: "
-            f"{known}. A part of the name may say its memory: accelerator=A100-80GB",
+            f"mig={profile}: slices of {accelerator.name} are not known here; those of these GPUs are: "
+            f"{known}. The name may include the memory: accelerator=A100-80GB",
         )
     for model in models:
         if profile in model.profiles:
             return model.profiles[profile]
     have = "; ".join(f"{model} has {_spell(model.profiles)}" for model in models)
-    raise OptionError("mig", f"mig={profile} is no profile of {accelerator.name}: {have}")
+    raise OptionError("mig", f"mig={profile} is not a profile of {accelerator.name}: {have}")
 
 
 def _spell(profiles: dict[str, int]) -> str:
@@ -176,8 +176,8 @@ def slices_of(cards: tuple[GpuCard, ...], profile: str) -> tuple[str, ...]:
 
 
 _PENDING = (
-    "Nothing may run on the GPU meanwhile. If the first command says that the mode is pending, the "
-    "GPU must be reset, or the machine started anew, first: sudo nvidia-smi --gpu-reset -i {index}"
+    "No process may use the GPU meanwhile. If the first command says that the mode is pending, reset "
+    "the GPU, or restart the machine, first: sudo nvidia-smi --gpu-reset -i {index}"
 )
 
 

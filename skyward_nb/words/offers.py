@@ -171,7 +171,7 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
         left = max(0.0, end - now)
         return (
             f"{spell_dollars(spent)} of max_cost={self.max_cost:g} are spent: the machines end in "
-            f"{clock(left)}; bring home what is needed"
+            f"{clock(left)}; fetch what you need with %sky pull"
         )
 
     def is_over(self, now: float) -> bool:

@@ -25,8 +25,8 @@ Stated: TypeAlias = T | UnsetType
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How the nodes of a pool belong together.
 
-    With `cluster` False each node stands alone: its ranks have a world of their own, there is no head, and
-    plugins that join all ranks are refused. Raises `OptionError` for other values than True and False.
+    With `cluster` False each node stands alone: its ranks are a world of their own, without a head, and
+    plugins that would join all ranks are refused. Raises `OptionError` for other values than True and False.
     """
 
     cluster: bool = True

@@ -127,17 +127,17 @@ def test_a_plain_request_is_passed_on_without_what_was_for_the_proxy(site):
     ("first", "why"),
     [
         ("CONNECT {host}:{port}", b"only ports 80 and 443"),
-        ("CONNECT 127.0.0.1:443", b"a network of its own"),
-        ("CONNECT localhost:443", b"a network of its own"),
-        ("CONNECT 10.0.0.1:443", b"a network of its own"),
-        ("CONNECT 169.254.169.254:80", b"a network of its own"),
-        ("CONNECT [::1]:443", b"a network of its own"),
-        ("CONNECT [::ffff:192.168.0.1]:443", b"a network of its own"),
+        ("CONNECT 127.0.0.1:443", b"a private address"),
+        ("CONNECT localhost:443", b"a private address"),
+        ("CONNECT 10.0.0.1:443", b"a private address"),
+        ("CONNECT 169.254.169.254:80", b"a private address"),
+        ("CONNECT [::1]:443", b"a private address"),
+        ("CONNECT [::ffff:192.168.0.1]:443", b"a private address"),
         ("CONNECT pypi.org:22", b"only ports 80 and 443"),
         ("CONNECT 8.8.8.8:22", b"only ports 80 and 443"),
-        ("GET http://127.0.0.1/", b"a network of its own"),
-        ("GET https://pypi.org/", b"no address"),
-        ("GET /hello", b"no address"),
+        ("GET http://127.0.0.1/", b"a private address"),
+        ("GET https://pypi.org/", b"not an address"),
+        ("GET /hello", b"not an address"),
     ],
 )
 def test_it_goes_into_no_private_network(site, first, why, monkeypatch):
@@ -311,4 +311,4 @@ def test_where_it_cannot_be_lent_the_error_says_why(away, tmp_path):
         make_ready(shell, Image(env=env), facts_of(shell))
     text = str(raised.value)
     assert "it does not reach 127.0.0.1:" in text
-    assert "and nothing comes over this line: it is this machine. Ways on: " in text
+    assert "and nothing comes over this line: it is this machine. What helps: " in text

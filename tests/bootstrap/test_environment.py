@@ -267,7 +267,7 @@ def test_what_can_not_be_had_any_more_is_resolved_anew(made_once):
     version_locks.keep(made.digest, b"sky=packages\nmsgspec==0.0.0\n")
     again, told = make_ready(host, Image(), facts)
     assert again == made
-    assert "not to be had at these versions: trying others" in told.text()
+    assert "these versions are not available: trying others" in told.text()
     assert f"msgspec=={version('msgspec')}" in version_locks.known(made.digest)
 
 
@@ -275,5 +275,5 @@ def test_what_can_not_be_had_any_more_is_resolved_anew(made_once):
 def test_an_index_without_the_versions_that_run_here(host, monkeypatch):
     monkeypatch.setattr(requirements, "_version_here", lambda requirement: "0.0.1")
     made, told = make_ready(host, Image(pip=["six"]))
-    assert "not to be had at these versions: trying others" in told.text()
+    assert "these versions are not available: trying others" in told.text()
     assert there(made, "import msgspec, six; print('well')") == "well"

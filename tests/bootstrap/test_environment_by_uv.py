@@ -58,7 +58,7 @@ def test_torch_is_taken_from_the_index_where_its_own_is_not_reached(shell, tmp_p
     )
     facts = facts_of(shell, uvs=(fake_uv(tmp_path, body),))
     _, told = make_ready(shell, Image(pip=["torch"]), facts)
-    assert "download.pytorch.org is not reached: trying without it" in told.text()
+    assert "download.pytorch.org cannot be reached: trying without it" in told.text()
     calls = [
         line for line in (tmp_path / "calls").read_text().splitlines() if "pip install" in line
     ]

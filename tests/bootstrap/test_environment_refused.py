@@ -40,7 +40,7 @@ def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(online, tmp_path):
     image = Image(env={"UV_HTTP_RETRIES": "0"})
     made, told = make_ready(cut, image, facts_of(cut))
     assert there(made, "import msgspec; print('well')") == "well"
-    assert "is not reached: trying without it" in told.text()
+    assert "cannot be reached: trying without it" in told.text()
 
 
 def test_no_python_and_none_to_be_had(tmp_path):
@@ -56,11 +56,11 @@ def test_no_python_and_none_to_be_had(tmp_path):
 
 def test_another_system_and_no_place(shell):
     facts = facts_of(shell)
-    assert "it runs Darwin; nodes are Linux" in refused(
+    assert "it runs Darwin; nodes need Linux" in refused(
         shell, Image(), replace(facts, system="Darwin")
     )
     text = refused(shell, Image(), replace(facts, lacks=("cache",)))
-    assert f"{facts.cache} cannot be made or written by {getpass.getuser()}" in text
+    assert f"{getpass.getuser()} cannot make or write {facts.cache}" in text
     assert "SKYWARD_CACHE_DIR" in text
     assert "it lacks tar, gzip" in refused(shell, Image(), replace(facts, lacks=("tar", "gzip")))
 
@@ -115,5 +115,5 @@ def test_a_disk_too_small_for_uv(host, small, tmp_path):
     cache = tmp_path / "home/.cache/skyward_nb"
     small(cache, "8m")
     text = refused(host, Image(), facts_of(host, uvs=(), disk_free=10**9))
-    assert "uv, which makes its environment, did not get there: the disk is full" in text
+    assert "uv, which makes its environment, could not be copied there: the disk is full" in text
     assert [each for each in cache.rglob("*") if each.is_file() and each.stat().st_size] == []

@@ -63,7 +63,7 @@ def test_what_was_left_half_sent_is_removed(shell, tmp_path):
 def test_an_archive_that_is_torn_leaves_nothing(shell, tmp_path):
     package = Package()
     package.archive = package.archive[:-1000]
-    with pytest.raises(HostNotReady, match="skyward_nb did not get to"):
+    with pytest.raises(HostNotReady, match="skyward_nb could not be copied to"):
         asyncio.run(ship(shell, facts_of(shell), package))
     code = tmp_path / "home/.cache/skyward_nb/code"
     assert [each for each in code.iterdir() if each.is_dir()] == []

@@ -62,7 +62,7 @@ def test_a_tag_of_the_version_here_is_left_out(monkeypatch, tmp_path):
     ["./wheels", "--index-url https://x", "a b", "file:///x.whl", "x @ file:///x.whl", "-e ."],
 )
 def test_what_no_node_could_install_is_refused(text):
-    with pytest.raises(OptionError, match="A node can install what has a name or an address"):
+    with pytest.raises(OptionError, match="A node installs packages by name or address"):
         requirements.requirements(Image(pip=[text]))
 
 

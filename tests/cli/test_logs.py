@@ -40,7 +40,7 @@ def test_logs(no_leaks, tmp_path):
 def test_logs_of_machines(make, tmp_path):
     pool = make(nodes=2, name="mine")
     log = runtime_root() / pool.pool_id / "agent.log"
-    assert "nothing is kept of node=0 of pool mine" in sky("logs", "node=0", "pool=mine").stdout
+    assert "no log is kept of node=0 of pool mine" in sky("logs", "node=0", "pool=mine").stdout
     log.write_text("one\ntwo\n")
     ran = sky("logs", "node=1", "pool=mine")
     assert ran.stdout.splitlines() == ["[local] agent.log: one", "[local] agent.log: two"]

@@ -58,7 +58,7 @@ def test_a_pool_of_somebody_else_stays_and_names_that_go_are_told(script, make):
     pool.leave()
     ran = run(script, "pool=default", script("print('here')"))
     assert said(ran.stdout) == {"here": BOTH}, ran
-    assert "gone with the ranks there were: kept, other" in ran.stderr
+    assert "lost with the earlier ranks: kept, other" in ran.stderr
     (entry,) = registry.entries()
     now = registry.condition(entry)
     assert now.client is None and now.unseen is None

@@ -269,7 +269,9 @@ def test_all_that_was_tried_is_told(api, renter):
     ]  # fmt: skip
     assert "fewer nodes=" in caught.value.message
     assert "region=us-east-1,us-west-2" in caught.value.message
-    assert "  c5.large in us-east-1a, us-east-1b: EC2 has not so many" in caught.value.message
+    assert (
+        "  c5.large in us-east-1a, us-east-1b: EC2 cannot provide that many" in caught.value.message
+    )
 
 
 def test_a_group_that_is_not_there_is_told_and_nothing_is_thought_to_be_launched(
@@ -289,7 +291,7 @@ def test_a_group_that_is_not_there_is_told_and_nothing_is_thought_to_be_launched
 
 def test_what_a_person_has_to_do_first_has_no_other_ways(api, renter):
     api.fail("RunInstances", "PendingVerification")
-    with pytest.raises(LaunchError, match="AWS still looks into the account") as caught:
+    with pytest.raises(LaunchError, match="AWS is still verifying the account") as caught:
         renter().launch()
     assert "Other ways" not in caught.value.message
 
@@ -447,7 +449,7 @@ def test_credentials_of_another_account_end_nothing_and_forget_nothing(api, rent
     made.entry.note(state=state, account="999999999999", created=time.time() - 7200)
     gone(made.entry)
     found = asyncio.run(sweep.sweep())
-    assert not found and "rented in 999999999999" in str(found)
+    assert not found and "rented in account 999999999999" in str(found)
     left = made.end()
     assert sorted(left.machines) == sorted(each.instance for each in made.machines)
     assert "TerminateInstances" not in api.actions()
@@ -536,7 +538,7 @@ def test_a_person_is_told_what_a_sweep_has_ended(api, renter):
     made.launch()
     made.entry.forget()
     said = str(clean_up())
-    assert "AWS: ended what was left: 2 machines" in said
+    assert "AWS: ended leftovers: 2 machines" in said
     assert all(each.instance in said for each in made.machines)
     clean_up()
     assert api.left() == {}

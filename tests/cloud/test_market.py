@@ -99,7 +99,7 @@ def test_what_may_not_be_asked_is_gone_by_and_said(api, action):
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("AuthFailure", "AWS does not take these credentials"),
+        ("AuthFailure", "AWS rejects these credentials"),
         ("ExpiredToken", "aws sso login"),
         ("InvalidClientTokenId", "aws configure"),
     ],
@@ -114,7 +114,7 @@ def test_without_credentials_it_says_what_to_type(api, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(
-        AccountError, match=r"`aws configure sso`, or `aws configure`.*aws_profile=NAME"
+        AccountError, match=r"`aws configure sso` or `aws configure`.*aws_profile=NAME"
     ):
         quote("accelerator=A100:8 region=us-east-1")
     lines = dry_lines(spec("accelerator=A100:8 nodes=2 region=us-east-1"))
@@ -157,7 +157,7 @@ def test_a_region_that_is_mistyped_is_an_error_with_the_nearest(api):
 
 
 def test_the_region_is_that_of_the_line_or_of_the_configuration(api, monkeypatch, tmp_path):
-    with pytest.raises(AccountError, match=r"no region is named: region=us-east-1"):
+    with pytest.raises(AccountError, match=r"no region is set: write region=us-east-1"):
         quote("accelerator=A100:8")
     (tmp_path / "aws_config").write_text("[default]\nregion = us-west-2\n")
     assert {each.region for each in again("accelerator=A100:8").offers} == {"us-west-2"}

@@ -129,7 +129,7 @@ def test_an_interrupt_while_machines_boot_leaves_none(cloud, running):
         stop.set()
         pressing.join()
         assert ran.status == "error"
-        assert "that had begun to run ended again (i-" in ran.picture
+        assert "that had started were ended (i-" in ran.picture
         cloud.nothing_left()
 
 

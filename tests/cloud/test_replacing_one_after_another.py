@@ -100,7 +100,9 @@ def test_credentials_of_another_account_rent_nothing(cloud, pool):
     entry = rental_records.find(pool.pool_id)
     own, attempts = entry.record.account, entry.record.attempts
     entry.note(account="999999999999")
-    with pytest.raises(NotReplaced, match=f"of account {own}, and the pool was in 999999999999"):
+    with pytest.raises(
+        NotReplaced, match=f"belong to account {own}, and the pool to account 999999999999"
+    ):
         ran(pool, "1")
     assert len(cloud.machines) == 1 and record().attempts == attempts
     entry.note(account=own)

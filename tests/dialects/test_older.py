@@ -70,7 +70,7 @@ PROGRAMS = {
             "NVIDIA.A100: A100, 1 ranks",
             "A100:4: A100:4, 4 ranks",
             "slots: [0, 1, 2]",
-            "refused: accelerator=A100:0.5: a part of one is not had like this",
+            "refused: accelerator=A100:0.5: write parts of one in another way",
         ),
     ),
     "older/parallel_broadcast.py": Program(

@@ -192,7 +192,7 @@ def test_the_wrong_order_is_told_with_the_right_one(decorator, name):
 def test_what_is_no_function_is_refused(decorator, name, thing, what):
     with pytest.raises(TypeError) as raised:
         decorator()(thing)
-    assert str(raised.value).startswith(f"@sky.{name} stands on a function")
+    assert str(raised.value).startswith(f"@sky.{name} decorates a function")
     assert what in str(raised.value)
 
 

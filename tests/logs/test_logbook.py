@@ -349,7 +349,7 @@ def test_a_disk_that_is_full_breaks_nothing():
     """
     with other(code) as process:
         said, _ = process.communicate(timeout=30)
-    assert said.startswith("what ranks print in run 1 is not kept whole")
+    assert said.startswith("%sky logs will lack output of run 1")
     found = texts("p-1", 1)
     assert found == [f"line {number}" for number in range(len(found))]
     assert found
@@ -374,7 +374,7 @@ def test_a_disk_without_room_for_a_header_is_left_without_a_file(root):
     with other(code) as process:
         said, _ = process.communicate(timeout=30)
     first, second = said.splitlines()
-    assert first.startswith("what ranks print in run 10 is not kept whole")
+    assert first.startswith("%sky logs will lack output of run 10")
     assert second == ""
     assert [path.name for path in root.rglob("*.log*")] == ["100000.log"]
     assert texts("p-1", 100_000) == ["line"]
@@ -448,7 +448,7 @@ def test_a_run_is_read_while_it_goes_on():
     assert (texts("p-1", 1), notes("p-1", 1)) == (["one", "and"], [])
     book.close()
     (note,) = notes("p-1", 1)
-    assert note.startswith("what is on disk ends in the middle")
+    assert note.startswith("the log on disk ends in the middle")
 
 
 def test_a_part_that_goes_while_it_is_read_is_read_to_its_end():
@@ -501,7 +501,7 @@ def test_after_damage_the_next_part_is_read():
     assert [line.text for line in lines[:at]] == [str(n) for n in range(at)]
     assert lines[-1].text == "59"
     head.write_bytes(b"no log of ours at all")
-    assert notes("p-1", 1)[0] == "what is on disk is damaged: it cannot be read"
+    assert notes("p-1", 1)[0] == "the log on disk is damaged: it cannot be read"
 
 
 def test_a_head_that_is_gone_is_told():
@@ -557,10 +557,10 @@ def test_a_run_is_found_by_what_people_write(some_runs, words, pools, meant):
 @pytest.mark.parametrize(
     ("words", "pools", "says"),
     [
-        ("9", ["a-1"], "run=9: nothing that it printed is on disk; there is a-1/7, b-1/8"),
+        ("9", ["a-1"], "run=9: its output is not on disk; there is a-1/7, b-1/8"),
         ("seven", ["a-1"], "write a number"),
-        ("../b-1/7", [], "nothing that it printed"),
-        ("", ["c-1"], "nothing that these pools printed"),
+        ("../b-1/7", [], "its output is not on disk"),
+        ("", ["c-1"], "the output of these pools is not"),
     ],
 )
 def test_a_run_that_is_not_there_is_told_with_those_that_are(some_runs, words, pools, says):

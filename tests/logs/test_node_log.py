@@ -77,7 +77,7 @@ def test_much_of_it_keeps_its_beginning_and_its_end(monkeypatch):
 
 
 def test_what_cannot_be_written_is_told_and_breaks_nothing(root):
-    root.write_text("no folder")
+    root.write_text("not a folder")
     log = NodeLog("p-1")
     log.say("gpu1", (0,), "login", "in")
     log.close()

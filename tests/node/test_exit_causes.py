@@ -55,7 +55,7 @@ def test_each_way_to_die_is_told_from_the_others(pool):
         ),
         "import ctypes\nctypes.CDLL(None).exit(5)": "exited with code 5",
         "import ctypes\nctypes.string_at(0)": "crashed: SIGSEGV, a memory fault in native code",
-        "os.abort()": "crashed: SIGABRT, native code gave up (abort)",
+        "os.abort()": "crashed: SIGABRT, native code called abort()",
         "import signal\nos.kill(os.getpid(), signal.SIGFPE)": "crashed: SIGFPE, an arithmetic",
         "import signal\nos.kill(os.getpid(), signal.SIGILL)": "crashed: SIGILL, native code made",
         "import signal\nos.kill(os.getpid(), signal.SIGKILL)": OUTSIDE,
@@ -64,7 +64,7 @@ def test_each_way_to_die_is_told_from_the_others(pool):
         "os.closerange(0, 10_000)": HUNG_UP,
         "import resource, signal\nsignal.signal(signal.SIGXCPU, signal.SIG_DFL)\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (0, -1))\nwhile True: pass": (
-            "killed by SIGXCPU: the time of CPU"
+            "killed by SIGXCPU: the CPU time"
         ),
         "import mmap, tempfile\nfile = tempfile.TemporaryFile()\nfile.truncate(8192)\n"
         "view = mmap.mmap(file.fileno(), 8192)\nfile.truncate(0)\nview[5000]": (
@@ -114,7 +114,7 @@ def test_a_fault_of_what_writes_where_a_rank_gave_up_is_not_how_it_ended():
     fault = "Fatal Python error: Segmentation fault\n\n"
     told = ExitCauses()
     gave_up = told.how(0, -signal.SIGSEGV, asked=False, crash=aborted + fault)
-    assert gave_up == "crashed: SIGABRT, native code gave up (abort)"
+    assert gave_up == "crashed: SIGABRT, native code called abort()"
     assert told.how(1, -signal.SIGSEGV, asked=False, crash=fault) == FAULT
     assert told.how(2, -signal.SIGTERM, asked=False, crash=aborted) == "killed by SIGTERM"
 

@@ -57,7 +57,7 @@ def test_it_is_shown_and_its_names_are_bound_while_no_cell_runs_and_its_handle_d
     assert notebook.run("h").result.startswith("<run default-")
     ran = notebook.run("%%sky_remote\nprint(h)")
     assert ran.error[0] == "PayloadError"
-    assert "take its h.result()" in ran.error[1]
+    assert "send h.result() instead" in ran.error[1]
 
 
 def test_one_that_fails_and_one_that_is_cancelled(notebook):

@@ -76,7 +76,7 @@ def test_a_pool_without_a_framework(plain):
         ["3", "1"],
     ]
     assert lines[6].startswith("versions: the same on all ranks: Python 3.")
-    assert lines[7].startswith("all 6 pairs of ranks reach each other (TCP, there and back in ")
+    assert lines[7].startswith("all 6 pairs of ranks reach each other (TCP, round trip ")
     assert "all-reduce is not measured: the pool is made with no framework" in lines[8]
     assert re.match(r"one TCP connection between nodes \d and \d \(ranks \d and \d\): ", lines[9])
 
@@ -112,7 +112,7 @@ def test_one_rank(notebook):
     notebook.run("%sky up pool=one")
     ran = notebook.run("%sky check pool=one")
     assert ran.stdout.startswith("1 rank has ")
-    assert "one rank has nobody to reach" in ran.stdout
+    assert "there is no second rank to reach" in ran.stdout
     assert "all-reduce is not measured: there is one rank" in ran.stdout
     notebook.run("%sky down pool=one")
 

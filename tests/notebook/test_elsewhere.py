@@ -37,7 +37,7 @@ def test_a_kernel_that_comes_again_goes_on_with_machines_elsewhere(notebook):
     begun = notebook.run("%%sky_remote provider=fake nodes=2 idle=60s\nkept = 5")
     assert begun.status == "ok", begun.error
     words = notebook.restart()
-    assert "was left on machines elsewhere" in words
+    assert "was left on remote machines" in words
     notebook.run(ALLOW)
     attached = notebook.run("%sky attach")
     assert attached.status == "ok", attached.error

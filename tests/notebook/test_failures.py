@@ -392,7 +392,7 @@ def test_a_failure_tells_who_waited_for_it(grouped, tmp_path):
     )
     assert ran.error[:2] == ("ValueError", "bad batch")
     assert "communication was cut to stop ranks 0-1, which waited in all_reduce" in ran.traceback
-    assert "tensors that all_reduce was filling may be half done" in ran.traceback
+    assert "tensors that all_reduce was filling may be incomplete" in ran.traceback
     assert "rank 3 was stopped" in ran.traceback
 
 

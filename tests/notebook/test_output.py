@@ -323,7 +323,7 @@ def test_much_output_is_bounded_and_the_rest_is_in_the_logs(notebook, tmp_path):
     assert "50,000 lines" in told
     assert path.read_text().splitlines() == [f"[2] line {i} of 2" for i in range(50_000)]
     again = notebook.run(f"{command} save={path}")
-    assert "there is such a file already" in again.stderr
+    assert "this file exists already" in again.stderr
     tail = notebook.run(f"{command} rank=0,3 lines=4").stdout.splitlines()
     assert len(tail) == 4
     assert {line[:3] for line in tail} <= {"[0]", "[3]"}
@@ -338,7 +338,7 @@ def test_the_text_that_is_kept_can_be_chosen(notebook):
 
 def test_logs_of_a_run_that_is_not_there(notebook):
     wrong = notebook.run("%sky logs run=4711")
-    assert "run=4711: nothing that it printed is on disk; there is" in wrong.stderr
+    assert "run=4711: its output is not on disk; there is" in wrong.stderr
 
 
 def test_hidden_output_is_in_the_logs(notebook):
@@ -359,21 +359,21 @@ def test_logs_of_ranks_that_printed_nothing_say_so(notebook):
     def told(which):
         return notebook.run(f"%sky logs run={run} rank={which}").stdout
 
-    assert told("2,3,9") == f"[2] x\nnothing of ranks 3,9 in run {run}\n"
-    assert told("3") == f"nothing of rank 3 in run {run}\n"
+    assert told("2,3,9") == f"[2] x\nno output of ranks 3,9 in run {run}\n"
+    assert told("3") == f"no output of rank 3 in run {run}\n"
     assert told("all") == told("0-2")
-    assert told("7:") == f"nothing of these ranks in run {run}\n"
+    assert told("7:") == f"no output of these ranks in run {run}\n"
 
 
 def test_logs_of_machines(notebook):
     ranks(notebook, "import os\nos.write(2, b'')")
     said = notebook.run("%sky logs node=0").stdout
-    assert "nothing is kept of node=0 of pool default-" in said
-    assert "provider=local readies no machines" in said
+    assert "no log is kept of node=0 of pool default-" in said
+    assert "provider=local prepares no machines" in said
     for line, why in (
         ("node=9", "has local (nodes "),
         ("node=0 run=3", "run=3 selects the output of a run"),
-        ("node=0 pool=nosuch", "nothing is kept of machines of pool 'nosuch'"),
+        ("node=0 pool=nosuch", "no log is kept of machines of pool 'nosuch'"),
     ):
         assert why in notebook.run(f"%sky logs {line}").stderr
 

@@ -256,7 +256,7 @@ def test_a_line_for_each_rank():
 
 def test_what_is_left_out_of_a_recording_is_told():
     said = list(lines({0: profile(seconds=60.0), 1: profile(seconds=60.0, collectives=())}))
-    rest = "; what came after 2 s is left out: it would have taken too much memory"
+    rest = "; recorded for 2 s only, as more would take too much memory"
     assert said[0].startswith("rank 0: 500 ms in collectives, 25 % of 2 s (")
     assert said[0].endswith(f"6 kB){rest}")
     assert said[1] == f"rank 1: no collective in 2 s{rest}"

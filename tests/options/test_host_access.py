@@ -49,7 +49,7 @@ def test_a_hostfile_that_begins_with_a_mark_of_its_encoding(tmp_path):
         ("hosts=@none", "hosts=@none cannot be read: No such file"),
         ("hosts=a key=none", "key=none: there is no such file"),
         ("hosts=a config=none", "config=none: there is no such file"),
-        ("hosts=a,b,a", "a is there twice"),
+        ("hosts=a,b,a", "a is listed twice"),
         ("hosts=own", "hosts=own is a file here: write hosts=@own"),
     ],
 )
@@ -108,7 +108,7 @@ def test_in_python(tmp_path):
         (sky.SSH(hosts=[]), "name hosts"),
         (sky.SSH(hosts=["a,b"]), "takes texts"),
         (sky.SSH(hosts=[1]), "takes texts"),
-        (sky.SSH(hosts=["a"], port="x"), "no port"),
+        (sky.SSH(hosts=["a"], port="x"), "not a port"),
         (sky.SSH(hosts=["a"], trust="all"), "there is known, first"),
     ],
 )

@@ -45,7 +45,7 @@ def test_modules_are_found_when_the_spec_is_made(tmp_path, monkeypatch):
         ({"image": [1]}, "not list"),
         ({"pip": "torch numpy"}, "takes a list"),
         ({"python": 3.12}, "as text"),
-        ({"env": {"N": 4}}, "N is a text, and int is none"),
+        ({"env": {"N": 4}}, "N must be a text, not int"),
         ({"env": "A=1"}, "not str"),
     ],
 )

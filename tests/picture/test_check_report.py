@@ -122,9 +122,9 @@ def test_ranks_that_all_reach_one_another():
         for rank in range(3)
     }
     assert text(reach_lines(ranks(3), ways)) == (
-        "all 3 pairs of ranks reach each other (TCP, there and back in 20 µs to 60 µs)"
+        "all 3 pairs of ranks reach each other (TCP, round trip 20 µs to 60 µs)"
     )
-    assert text(reach_lines(ranks(1), {})) == "one rank has nobody to reach"
+    assert text(reach_lines(ranks(1), {})) == "there is no second rank to reach"
 
 
 def test_a_pair_that_does_not_is_named_with_both_addresses():
@@ -183,7 +183,7 @@ all-reduce of 4 ranks through torch; algorithm and bus bandwidth as nccl-tests c
     assert (
         text(link_lines(connection(3e9), timings))
         == """\
-one TCP connection between ranks 0 and 1: 3 GB/s, there and back in 20 µs
-all-reduce at its best (1 MB) has 50 % of that; one of 1 kB takes 5.0 times as long as there and back"""
+one TCP connection between ranks 0 and 1: 3 GB/s, round trip 20 µs
+all-reduce at its best (1 MB) has 50 % of that; one of 1 kB takes 5.0 round trips"""
     )
     assert "has 15.0 times the speed of that" in text(link_lines(connection(1e8), timings))

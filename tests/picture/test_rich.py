@@ -101,4 +101,4 @@ def test_what_cannot_be_shown_is_named():
     html = rich_html({"application/javascript": "alert(1)"}, "x")
     assert "not run here" in html
     assert "alert" not in html
-    assert "nothing in it to show" in rich_html({}, "x")
+    assert "contains nothing to show" in rich_html({}, "x")

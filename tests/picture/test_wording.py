@@ -179,4 +179,4 @@ def test_a_loop_that_does_not_go_on_says_so_and_promises_no_end():
 def test_loops_that_are_not_kept_are_told():
     loops = [Progress(0, n, 1, 1, f"loop {n}", over=True) for n in range(30)]
     (row,) = wording.rank_rows(fold(RunView(ranks={0: RankView()}), *loops))
-    assert row.bars[-1].words == "and 22 loops more"
+    assert row.bars[-1].words == "and 22 more loops"

@@ -106,7 +106,7 @@ def test_a_server_that_is_nowhere_is_not_kept(port):
 
 def test_a_port_that_is_taken_is_said(port):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        with pytest.raises(RuntimeError, match="not be kept to the pool's machines"):
+        with pytest.raises(RuntimeError, match="not be limited to the pool's machines"):
             with gate(taken.getsockname()[1], []):
                 """Not reached."""
 

@@ -173,7 +173,7 @@ def test_nothing_listens_beyond_loopback(notebook):
     [
         ("pool=x framework=jax nodes=2 mesh=fsdp:3", "fsdp:3: 3, and the pool has 2 devices"),
         ("pool=x framework=jax env=JAX_NUM_CPU_DEVICES=two", "give a whole number"),
-        ("pool=x framework=jax accelerator=A100:3 ranks_per_node=2 simulate", "shared out evenly"),
+        ("pool=x framework=jax accelerator=A100:3 ranks_per_node=2 simulate", "divided evenly"),
         ("pool=x framework=jax env=JAX_PROCESS_ID=0", "each rank has its own"),
         ("pool=x framework=tf env=TF_CONFIG={}", "each rank has its own"),
         ("pool=x framework=jax nodes=2 backend=gloo", "needs framework=torch"),

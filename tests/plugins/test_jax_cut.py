@@ -182,7 +182,7 @@ def test_what_is_of_the_old_devices_says_so(notebook):
     ):
         ran = notebook.run(f"%%sky_remote\n{old}", timeout=30)
         assert ran.status == "error"
-        assert "this may be of a group that was cut before" in ran.picture, ran.picture
+        assert "this may belong to a process group that was cut before" in ran.picture, ran.picture
 
 
 def test_what_code_takes_apart_the_next_generation_has(notebook):

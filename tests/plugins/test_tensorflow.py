@@ -209,7 +209,7 @@ def test_a_cluster_of_ones_own_is_refused_in_words(notebook):
         "    tf.train.ClusterSpec({'worker': ['127.0.0.1:1', '127.0.0.1:2']}), task_type='worker', task_id=r)\n"
         "tf.distribute.MultiWorkerMirroredStrategy(resolver)"
     )
-    assert "TensorFlow joins no second one" in ran.traceback
+    assert "TensorFlow cannot join a second one" in ran.traceback
 
 
 @needs_tensorflow

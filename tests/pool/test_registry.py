@@ -154,7 +154,7 @@ def test_of_a_pool_that_ends_with_a_machine_it_is_said_which_has_ended(elsewhere
     aged(500)
     (said,) = unanswered(others())
     why = "the machine i-1 has ended (it was taken back)"
-    rest = f"is gone: {why}. `%sky down pool=p-1` ends the rest of it now, which ends itself"
+    rest = f"is gone: {why}. `%sky down pool=p-1` ends the rest of it now; it ends itself"
     assert rest in said
     with pytest.raises(TakenBack) as raised:
         choose(None, "", [], silent([]))
@@ -171,12 +171,12 @@ def test_of_several_pools_that_do_not_answer_each_is_told_of_as_it_is(elsewhere)
     with pytest.raises(PoolError) as raised:
         choose(None, "", [], silent([]))
     *gone, away = raised.value.message.splitlines()
-    assert sorted(line.partition(", which")[0] for line in gone) == [
+    assert sorted(line.partition("; it ends")[0] for line in gone) == [
         f"pool 'default' (p-{number}) is gone: the machine i-1 has ended ({why}). "
         f"`%sky down pool=p-{number}` ends the rest of it now"
         for number, why in ((1, "x"), (2, "y"))
     ]
-    assert away.startswith("pool 'default' (p-3) was left on machines elsewhere that cannot be")
+    assert away.startswith("pool 'default' (p-3) was left on remote machines that cannot be")
 
 
 def test_a_pool_of_which_it_is_known_later_why_it_is_silent_is_no_younger_for_that(elsewhere):
@@ -224,7 +224,7 @@ def test_a_pool_that_does_not_answer_can_be_forgotten(elsewhere):
     assert forget("p-3", []) is None
     gone = forget("p-1", [])
     assert gone.entry.pool_id == "p-1"
-    assert "not all of its machines answered. What is there still ends itself" in forgotten(gone)
+    assert "not all of its machines answered. The others end themselves" in forgotten(gone)
     assert len(released) == 2
     assert listed() == {"p-2"}
 

@@ -186,7 +186,7 @@ def test_where_none_can_be_had_the_pool_stays_as_it_is(fake, monkeypatch):
         with pytest.raises(NotReplaced) as raised:
             ran(pool, "1")
     assert raised.value.message == (
-        f"pool 'default' lacks node 1 ({was[1]}): it was taken back, and no other could be had in its place:\n"
+        f"pool 'default' lacks node 1 ({was[1]}): it was taken back, and no other could be rented in its place:\n"
         "  c6i.large: no capacity\n"
         "It keeps its other machine (1): the next run tries again, `%sky down pool=default` ends it."
     )

@@ -86,7 +86,7 @@ def test_they_are_saved(tmp_path):
     told = save_nodes(found("1"), tmp_path / "log")
     assert told.startswith("2 lines, ") and "on fd00::2 (node 1) are in" in told
     assert len((tmp_path / "log").read_text().splitlines()) == 2
-    with pytest.raises(OptionError, match="there is such a file already"):
+    with pytest.raises(OptionError, match="this file exists already"):
         save_nodes(found("1"), tmp_path / "log")
 
 
@@ -94,7 +94,7 @@ def test_where_nothing_was_said_that_is_said(capsys):
     logs = node_logs("p-bbbbbb", "0", lambda: [AgentLog("local", (0, 1), "")])
     assert logs.hosts == {"local": (0, 1)}
     print_nodes(logs, None)
-    assert "nothing is kept of node=0 of pool p-bbbbbb" in capsys.readouterr().out
+    assert "no log is kept of node=0 of pool p-bbbbbb" in capsys.readouterr().out
 
 
 def test_which_pool_is_meant():

@@ -74,8 +74,8 @@ def outcome(*ends, dead=(), killed=(), **more):
             ),
             (
                 "communication was cut to stop ranks 0,3, which waited in all_reduce, and rank 1, "
-                f"which waited in barrier; {KEPT}; tensors that all_reduce was filling may be half "
-                f"done; {MODELS}",
+                f"which waited in barrier; {KEPT}; tensors that all_reduce was filling may be "
+                f"incomplete; {MODELS}",
             ),
         ),
         (

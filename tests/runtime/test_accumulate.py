@@ -82,7 +82,7 @@ def test_one_within_another_is_an_error(model):
 
 @pytest.mark.parametrize(("every", "total"), [(0, None), (-1, None), (1, 0)])
 def test_numbers_below_one(model, every, total):
-    with pytest.raises(ValueError, match="from 1 on"):
+    with pytest.raises(ValueError, match="of 1 or more"):
         sky.accumulate(model, every=every, total=total)
 
 
@@ -94,7 +94,7 @@ def test_what_is_no_number(model, every):
 
 @pytest.mark.parametrize("model", [None, "model", [1], lambda x: x])
 def test_what_is_no_model(model):
-    with pytest.raises(TypeError, match=r"no torch\.nn\.Module"):
+    with pytest.raises(TypeError, match=r"not a torch\.nn\.Module"):
         sky.accumulate(model, every=2)
 
 

@@ -246,11 +246,11 @@ def test_a_plan_of_ones_own(pool):
     ("call", "says"),
     [
         ("spread(Tiny, 'tp:4', plan={'blocks.*.mpl.0': 'colwise'})", "did you mean 'blocks."),
-        ("spread(Tiny, 'tp:4', plan={'head': 'columns'})", "none of colwise, rowwise, gather, replicate"),
+        ("spread(Tiny, 'tp:4', plan={'head': 'columns'})", "not one of colwise, rowwise, gather, replicate"),
         ("spread(Tiny, 'tp:4', plan={'norm': 'colwise'})", "norm cannot be colwise with tp=4"),
         ("spread(tied, 'tp:4', plan={'head': 'gather'})", "head shares its weight"),
         ("spread(Tiny, 'rows:4')", "knows the axes dp, fsdp, tp, and the mesh has rows"),
-        ("spread(Tiny, 'tp:4', reduce_dtype='half')", "'half' is none of bf16"),
+        ("spread(Tiny, 'tp:4', reduce_dtype='half')", "'half' is not one of bf16"),
         ("sky.parallelize(spread(Tiny, 'fsdp:4'), mesh=arranged('fsdp:4'))", "spread over ranks already"),
         ("sky.parallelize(Tiny(width=8 * (1 + sky.is_head())), mesh=arranged('fsdp:4'))", "different models"),
         ("sky.parallelize([1, 2])", "takes a torch.nn.Module, not a list"),

@@ -207,7 +207,7 @@ def test_whoever_interrupts_leaves_nothing_half_written(near, far):
 
 def test_a_value_that_changed_on_the_way_has_no_name(near, far):
     for value in (b"other", bytes(5 << 20)):
-        with pytest.raises(CorruptValue, match="not the bytes that were packed"):
+        with pytest.raises(CorruptValue, match="not those that were packed"):
             near.put(digest_of([b"value"]), [value])
         assert far.files() == []
 

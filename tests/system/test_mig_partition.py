@@ -92,7 +92,7 @@ def test_what_cannot_be_undone_is_told_and_tried_again(nvidia, tmp_path):
     state = nvidia.state
     state["gpus"][0]["slices"][0]["busy"] = True
     nvidia.change(**state)
-    assert "GPU 0 (NVIDIA A100-SXM4-80GB) is not put together again" in undo(tmp_path)
+    assert "GPU 0 (NVIDIA A100-SXM4-80GB) is still cut into slices" in undo(tmp_path)
     assert is_noted(tmp_path)
     state["gpus"][0]["slices"][0]["busy"] = False
     nvidia.change(**state)

@@ -45,7 +45,7 @@ def test_every_word_means_itself(word):
         ("keras:mxnet", "framework=keras:mxnet: there is keras:jax, keras:torch, keras:tensorflow"),
         ("torch:jax", "framework=torch:jax: there is torch"),
         ("keras:", "there is keras:jax"),
-        ("torch,none", "framework=torch,none: none stands alone"),
+        ("torch,none", "framework=torch,none: none cannot be combined"),
         ("keras:jax,keras:torch", "one Keras, not two"),
         ("mig", "slices are asked for as mig="),
     ],

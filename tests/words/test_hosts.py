@@ -43,21 +43,21 @@ def test_what_is_written_is_read_again(host):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no name of a host"),
-        ("-oProxyCommand=x", "no name of a host"),
-        ("gpu 1", "no name of a host"),
-        ("gpu1;ls", "no name of a host"),
-        ("@gpu1", "no name of a user"),
-        ("-l@gpu1", "no name of a user"),
-        ("a b@gpu1", "no name of a user"),
-        ("gpu1:", "'' is no port"),
-        ("gpu1:ssh", "'ssh' is no port"),
-        ("gpu1:0", "no port"),
-        ("gpu1:65536", "no port"),
+        ("", "not a host name"),
+        ("-oProxyCommand=x", "not a host name"),
+        ("gpu 1", "not a host name"),
+        ("gpu1;ls", "not a host name"),
+        ("@gpu1", "not a user name"),
+        ("-l@gpu1", "not a user name"),
+        ("a b@gpu1", "not a user name"),
+        ("gpu1:", "'' is not a port"),
+        ("gpu1:ssh", "'ssh' is not a port"),
+        ("gpu1:0", "not a port"),
+        ("gpu1:65536", "not a port"),
         ("[2001:db8::1", "a host is written"),
         ("[gpu1]:22", "a host is written"),
         ("[::1]22", "a host is written"),
-        ("ssh://gpu1/home", "no name of a host"),
+        ("ssh://gpu1/home", "not a host name"),
     ],
 )
 def test_what_is_no_host(text, says):
@@ -68,7 +68,7 @@ def test_what_is_no_host(text, says):
 
 def test_the_same_host_twice_is_refused():
     assert parse_hosts(["a", "b@a", "a:22"]) == (Host("a"), Host("a", "b"), Host("a", None, 22))
-    with pytest.raises(OptionError, match=r"b is there twice.*ranks_per_node"):
+    with pytest.raises(OptionError, match=r"b is listed twice.*ranks_per_node"):
         parse_hosts(["a", "b", "b"])
 
 
@@ -92,11 +92,11 @@ def test_a_hostfile():
     [
         ("", "lab.hosts names no host"),
         ("# none\n", "lab.hosts names no host"),
-        ("gpu1\n\ngpu2 slot=8", "lab.hosts, line 3: 'slot=8' is not known"),
+        ("gpu1\n\ngpu2 slot=8", "lab.hosts, line 3: 'slot=8' is unknown"),
         ("gpu1 slots=0", "lab.hosts, line 1: 'slots=0'"),
-        ("gpu1 gpu2", "lab.hosts, line 1: 'gpu2' is not known"),
-        ("gpu1\ngpu2:x", "lab.hosts, line 2: gpu2:x: 'x' is no port"),
-        ("gpu1\n# and again\ngpu1", "lab.hosts, line 3: gpu1 is there twice; it is on line 1"),
+        ("gpu1 gpu2", "lab.hosts, line 1: 'gpu2' is unknown"),
+        ("gpu1\ngpu2:x", "lab.hosts, line 2: gpu2:x: 'x' is not a port"),
+        ("gpu1\n# and again\ngpu1", "lab.hosts, line 3: gpu1 is listed twice; it is on line 1"),
     ],
 )
 def test_what_is_wrong_in_a_hostfile(text, says):

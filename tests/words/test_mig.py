@@ -68,7 +68,7 @@ def test_no_profile_is_more_than_the_gpu():
         ("A100", "3g.71gb", r"A100 80GB has .*; A100 40GB has"),
         ("H200", "3g.40gb", r"3g\.71gb \(2\)"),
         ("L4", "3g.40gb", "A100, A30, H100, GH200, H200, B200"),
-        ("A100-20GB", "3g.40gb", "none of the GPUs"),
+        ("A100-20GB", "3g.40gb", "are not known here"),
     ],
 )
 def test_an_unknown_profile_is_refused_with_those_there_are(accelerator, profile, says):
@@ -168,8 +168,8 @@ def test_advice_where_mig_is_off():
         "To cut them, type",
         "  sudo nvidia-smi -i 0 -mig 1",
         "  sudo nvidia-smi mig -i 0 -cgi 3g.40gb,3g.40gb -C",
-        "Nothing may run on the GPU meanwhile. If the first command says that the mode is pending, "
-        "the GPU must be reset, or the machine started anew, first: sudo nvidia-smi --gpu-reset -i 0",
+        "No process may use the GPU meanwhile. If the first command says that the mode is pending, "
+        "reset the GPU, or restart the machine, first: sudo nvidia-smi --gpu-reset -i 0",
     ]
 
 

@@ -127,41 +127,41 @@ _WAYS = {
 _BY_CODE = {code: way for way, codes in _WAYS.items() for code in codes}
 
 _ADVICE = {
-    "NoCredentials": "no AWS credentials are found here: `aws configure sso`, or `aws configure`, "
-    "makes some; aws_profile=NAME takes those of a profile, in Python sky.AWS(profile=NAME)",
-    "NoProfile": "`aws configure list-profiles` names those that there are; aws_profile= takes one, in "
+    "NoCredentials": "no AWS credentials were found here: make some with `aws configure sso` or "
+    "`aws configure`, or name a profile with aws_profile=NAME, in Python sky.AWS(profile=NAME)",
+    "NoProfile": "`aws configure list-profiles` lists the profiles; aws_profile= takes one, in "
     "Python sky.AWS(profile=)",
-    "BadConfiguration": "`aws configure list` shows what is found; see what ~/.aws/config and "
-    "~/.aws/credentials say of it",
-    "NotGiven": "`aws sts get-caller-identity` shows whether that is mended",
-    "NoMFA": "`aws sts get-session-token` gives some for a code of MFA",
+    "BadConfiguration": "`aws configure list` shows what was found; check ~/.aws/config and "
+    "~/.aws/credentials",
+    "NotGiven": "`aws sts get-caller-identity` shows whether they work again",
+    "NoMFA": "`aws sts get-session-token` makes them from an MFA code",
     "LoginOver": "`aws login`, then try again",
-    "AuthFailure": "AWS does not take these credentials: `aws sts get-caller-identity` says whose "
-    "they are; a wrong clock of this machine is another cause",
-    "UnauthorizedOperation": "these credentials may not do that: README has the policy that suffices",
-    "AccessDenied": "these credentials may not do that: README has the policy that suffices",
-    "AccessDeniedException": "these credentials may not do that: README has the policy that suffices",
-    "ExpiredToken": "the credentials are over: `aws sso login`, then try again",
-    "ExpiredTokenException": "the credentials are over: `aws sso login`, then try again",
-    "RequestExpired": "the credentials are over, or this machine's clock is wrong: `aws sso login`, "
-    "and see that its time is right",
-    "InvalidClientTokenId": "AWS does not know these credentials: `aws configure` makes others",
+    "AuthFailure": "AWS rejects these credentials: `aws sts get-caller-identity` shows whose they are; "
+    "a wrong clock of this machine is another cause",
+    "UnauthorizedOperation": "these credentials lack that permission: README names the policy that grants it",
+    "AccessDenied": "these credentials lack that permission: README names the policy that grants it",
+    "AccessDeniedException": "these credentials lack that permission: README names the policy that grants it",
+    "ExpiredToken": "the credentials have expired: run `aws sso login`, then try again",
+    "ExpiredTokenException": "the credentials have expired: run `aws sso login`, then try again",
+    "RequestExpired": "the credentials have expired, or this machine's clock is wrong: run `aws sso login`, "
+    "and check the time",
+    "InvalidClientTokenId": "AWS does not know these credentials: enter valid ones with `aws configure`",
     "SignatureDoesNotMatch": "the secret key is wrong, or this machine's clock is",
-    "InsufficientInstanceCapacity": "EC2 has not so many there now",
+    "InsufficientInstanceCapacity": "EC2 cannot provide that many there now",
     "OptInRequired": "the account has not subscribed to EC2 there, or the region is not enabled for it: its "
-    "owner can see to that in AWS's console, and region= names another",
-    "PendingVerification": "AWS still looks into the account; it will write to its owner",
-    "Blocked": "AWS has blocked the account; its support says why",
-    "InvalidAMIID.NotFound": "there is no such image in this region: ami= names another",
+    "owner can enable it in AWS's console; or name another with region=",
+    "PendingVerification": "AWS is still verifying the account and will write to its owner",
+    "Blocked": "AWS has blocked the account: ask its support why",
+    "InvalidAMIID.NotFound": "this region has no such image: name another with ami=",
     "InvalidAMIID.Malformed": "an image is written ami-0123456789abcdef0",
     "NotLinux": "ranks are started by SSH and /bin/sh: ami= takes an image of Linux",
-    "InvalidSubnetID.NotFound": "there is no such subnet in this region: subnet= names another",
-    "VPCIdNotSpecified": "the account has no default VPC there: subnet=subnet-… says where to",
-    "MissingInput": "the account has no default VPC there: subnet=subnet-… says where to",
-    "VolumeLimitExceeded": "the account may have no more disks there: `%sky sweep`, or ask for more",
-    "Unreadable": "what answers is not AWS: is there a way to the internet, and no proxy that asks for "
+    "InvalidSubnetID.NotFound": "this region has no such subnet: name another with subnet=",
+    "VPCIdNotSpecified": "the account has no default VPC there: name a subnet with subnet=subnet-…",
+    "MissingInput": "the account has no default VPC there: name a subnet with subnet=subnet-…",
+    "VolumeLimitExceeded": "the account's limit for disks is reached there: run `%sky sweep`, or request a higher limit",
+    "Unreadable": "the answer is not from AWS: is the internet reachable, without a proxy that asks for "
     "a login?",
-    "Unreachable": "is there a way to the internet, and is the region's name right?",
+    "Unreachable": "is the internet reachable, and is the region's name right?",
 }
 NOT_GIVEN = frozenset(
     {"BadConfiguration", "LoginOver", "NoCredentials", "NoMFA", "NoProfile", "NotGiven"}
@@ -232,8 +232,8 @@ def spell_quota(quota: Quota, region: str, now: float | None, needed: int) -> st
     """What a quota lacks, and the command that asks for more."""
     have = "" if now is None else f" is {now:g} vCPUs now, and"
     return (
-        f"the quota {quota.name!r} ({quota.code}) of {region}{have} {needed} are needed beside what "
-        f"runs: `aws service-quotas request-service-quota-increase --service-code ec2 --quota-code "
+        f"the quota {quota.name!r} ({quota.code}) of {region}{have} {needed} are needed beside "
+        f"those in use: `aws service-quotas request-service-quota-increase --service-code ec2 --quota-code "
         f"{quota.code} --desired-value {max(needed, int(now or 0) + needed)} --region {region}`"
     )
 

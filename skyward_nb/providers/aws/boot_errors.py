@@ -19,8 +19,8 @@ async def boot_failed(
 ) -> StartError:
     """The error of a `pool` that a machine ended before anybody could log in to it as `user`."""
     why = (
-        f"{instance} ended before it could be logged in to: what it is told at its boot failed. "
-        f"If its ami= has no user {user!r}, user= says whom it has"
+        f"{instance} ended before it could be logged in to: its boot script failed. If its ami= has "
+        f"no user {user!r}, name the user it has with user="
     )
     return StartError(pool, why, await _console(cloud, region, instance))
 

@@ -122,9 +122,9 @@ class Rental:
             await power_off(self._lines)
         if left.machines or left.why:
             warnings.warn(
-                f"pool {entry.record.name!r}: AWS did not say that this is gone: {left}. The machines "
-                "were told to power off, which ends them, and do so by themselves when nobody needs "
-                "them; `%sky sweep` looks again, and so does the next pool.",
+                f"pool {entry.record.name!r}: AWS did not confirm the end of {left}. The machines were "
+                "told to power off, which ends them, and do so by themselves when nobody needs them; "
+                "`%sky sweep` and the next pool check again.",
                 stacklevel=2,
             )
         return ", ".join(left.machines)

@@ -176,7 +176,7 @@ class Market:
             unknown = fault.code in _NO_REGION and self._cloud.unknown_region(region)
             if fault.code in _NO_WAY or unknown:
                 raise AccountError(unknown or spell_fault(fault)) from fault
-            self.remarks.append(f"AWS did not tell all of {region}: {spell_fault(fault)}")
+            self.remarks.append(f"AWS answered only in part about {region}: {spell_fault(fault)}")
             return None
 
 

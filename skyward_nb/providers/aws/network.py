@@ -72,9 +72,7 @@ async def caller_networks() -> tuple[str, ...]:
     try:
         return tuple(str(ipaddress.ip_network(each.strip())) for each in said.split(","))
     except ValueError as error:
-        why = (
-            f"SKYWARD_CALLER={said!r} is no address of this machine: SKYWARD_CALLER=1.2.3.4 is one"
-        )
+        why = f"SKYWARD_CALLER={said!r} is not an address: write one as in SKYWARD_CALLER=1.2.3.4"
         raise AWSError("NoCallerAddress", why, "caller") from error
 
 
@@ -85,7 +83,7 @@ async def _seen_from() -> str:
         # Not a network: it might be all there are.
         return str(ipaddress.ip_network(ipaddress.ip_address(await on_thread(lambda: _read(url)))))
     except (OSError, ValueError, HTTPException) as error:
-        why = f"{url} does not say which address this machine has ({error}): SKYWARD_CALLER=1.2.3.4 does"
+        why = f"{url} did not tell this machine's address ({error}): set it, as in SKYWARD_CALLER=1.2.3.4"
         raise AWSError("NoCallerAddress", why, "caller") from error
 
 

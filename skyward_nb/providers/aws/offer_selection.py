@@ -31,7 +31,7 @@ _CONTINENT = 3
 """Letters that regions have in common that are near one another: `eu-`."""
 _UNDRIVEN = ("g3", "g3s", "p2", "p3", "p3dn")
 """Families whose GPUs the driver of AWS's images does not know any more: it knows those from Turing on."""
-_NO_DRIVER = "AWS has no image any more whose driver knows these GPUs: ami= names one that has"
+_NO_DRIVER = "AWS has no image any more whose driver supports these GPUs: name one with ami="
 _SIZE = re.compile(r"-(\d+)GB$")
 _THROTTLED = re.compile(r"t\d|[a-z0-9]+-flex\.")
 """Types whose processors are not theirs all the time."""
@@ -122,8 +122,8 @@ def _with_accelerator(
     kind = kind_of(wanted.name)
     if kind is not None and kind.maker != "NVIDIA":
         raise NothingFits(
-            f"accelerator={wanted.name} cannot be rented: {kind.maker}'s need packages of their own, which "
-            f"no plugin here readies. Those of NVIDIA can: {_models(all_types)}"
+            f"accelerator={wanted.name} cannot be rented: accelerators of {kind.maker} need packages that no "
+            f"plugin here supports. Those of NVIDIA can: {_models(all_types)}"
         )
     having = [each for each in known if _is(each, wanted)]
     if not having and any(_is(each, wanted) for each in all_types):
@@ -158,7 +158,7 @@ def _with_accelerator(
         chosen,
         (
             f"{wanted} is asked for, and the smallest machine with it has {count}: {idle}. "
-            f"accelerator={wanted.name}:{count} has a rank on each",
+            f"accelerator={wanted.name}:{count} puts a rank on each",
         ),
     )
 
@@ -179,8 +179,8 @@ def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ..
         return ()
     counts = ", ".join(f"1 of {each.network_cards} of {each.name}" for each in several)
     return (
-        f"machines with a public address have one of their network cards ({counts}): with the subnet= of a "
-        "private network they have all",
+        f"machines with a public address use one of their network cards ({counts}): with the subnet= of a "
+        "private network they use all",
     )
 
 
@@ -230,7 +230,7 @@ def _nearest(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, tuple[
     of = f"accelerator={spec.accelerator} " if spec.accelerator and not spec.simulate else ""
     shown = ", ".join(f"{each.name} ({each.cpus} cpus, {each.memory:g} GB)" for each in near)
     exact = [f"{field}={need}+" for need, field in needs if not need.more]
-    more = f"; {' '.join(exact)} would take more, too" if exact else ""
+    more = f"; {' '.join(exact)} also accepts larger ones" if exact else ""
     said = f"{of}{asked}: no type of EC2 is that. The nearest are {shown or 'none'}{more}"
     return said, tuple(each.name for each in near)
 

@@ -63,7 +63,7 @@ async def rent(
     entry.note(state="up")
     if (error := sweeping.exception()) is not None:
         # What others have left is no reason to give up what was just rented.
-        tell(Remark(f"what was left before could not be looked for: {error!r}"))
+        tell(Remark(f"the search for earlier leftovers failed: {error!r}"))
     return machines
 
 
@@ -99,15 +99,15 @@ def affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
     seconds = [(offer, offer.lasts(spec.max_cost, spec.nodes)) for offer in offers]
     known = [(offer, lasts) for offer, lasts in seconds if lasts is not None]
     if not known:
-        why = "the price of no machine is known, so max_cost= cannot be kept: ttl= ends a pool after a time"
+        why = "no price is known, so max_cost= cannot be enforced: ttl= ends a pool after a time"
         raise StartError(spec.name, why)
     lasting = [offer for offer, lasts in known if lasts >= SHORTEST]
     if not lasting:
         best, most = max(known, key=lambda each: each[1])
         machines = f"{spec.nodes} × {best.type.name}"
         why = (
-            f"max_cost={spec.max_cost:g} is spent in {most:.0f} s by {machines}, the cheapest: before "
-            f"they are of any use. It takes more dollars{', or fewer nodes=' * (spec.nodes > 1)}"
+            f"max_cost={spec.max_cost:g} is spent in {most:.0f} s by {machines}, the cheapest: too short to "
+            f"be of use. Raise max_cost={', or ask for fewer nodes=' * (spec.nodes > 1)}"
         )
         raise StartError(spec.name, why)
     return lasting
@@ -163,12 +163,12 @@ async def _undone(cloud: AWSClient, entry: RentalFolder, tell: Tell) -> None:
     tell(Phase(""))
     if launched and not left.machines:
         count = f"{len(launched)} machine{'s' * (len(launched) != 1)}"
-        tell(Remark(f"{count} that had begun to run ended again ({', '.join(launched)})"))
+        tell(Remark(f"{count} that had started were ended ({', '.join(launched)})"))
     if left.machines:
         lines = boot.lines_to(entry)
         await power_off(lines)
         await asyncio.gather(*(line.close() for line in lines))
-        tell(Remark(f"{left}; they end by themselves, and `%sky sweep` looks again"))
+        tell(Remark(f"{left}; they end by themselves, and `%sky sweep` checks again"))
 
 
 async def _swept(tell: Tell) -> None:

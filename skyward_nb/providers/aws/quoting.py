@@ -73,9 +73,7 @@ def region_of(access: AWSAccess) -> str:
         return access.region
     found = _configured(AWSClient.of(access))
     if found is None:
-        raise AccountError(
-            "no region is named: region=us-east-1, or `aws configure` sets one for all"
-        )
+        raise AccountError("no region is set: write region=us-east-1, or run `aws configure`")
     return found
 
 

@@ -42,7 +42,7 @@ async def replaced(
     """
     entry = rental_records.find(pool_id)
     if entry is None or entry.record.state != "up":
-        raise AgentGone("its record is gone: somebody has ended it")
+        raise AgentGone("its record is gone: another process has ended it")
     gone = [each for each in lack.lost if isinstance(each, AWSMachine)]
     before, since = entry.record, len(entry.record.attempts)
     cloud = AWSClient(before.profile, before.endpoint)
@@ -78,8 +78,8 @@ async def _see_whose(spec: PoolSpec, cloud: AWSClient, record: RentalRecord) -> 
     """Raise `StartError` where these are not credentials of the account that the pool was rented in."""
     if account := await termination.other_account(cloud, record):
         why = (
-            f"another machine is to be rented with credentials of account {account}, and the pool was in "
-            f"{record.account}: sign in there, or `%sky down {spec.name}`"
+            f"the credentials here belong to account {account}, and the pool to account "
+            f"{record.account}: sign in there, or end the pool with `%sky down {spec.name}`"
         )
         raise StartError(spec.name, why)
 
@@ -161,7 +161,7 @@ def _share(
     ends = None if record.deadline is None else record.deadline - BOOT
     share = share_of(lack.bill, others, ends, time.time())
     if share is not None and share <= 0:
-        why = f"nothing of max_cost={spec.max_cost:g} is left that another machine may cost"
+        why = f"nothing of max_cost={spec.max_cost:g} is left for another machine"
         raise PoolError(spec.name, why)
     return share
 
@@ -201,7 +201,7 @@ async def _undone(
             try:
                 left += await termination.end_machines(cloud, entry, region, since=since)
             except AWSError as fault:
-                left.append(f"what was begun in {region} ({spell_fault(fault)})")
+                left.append(f"machines launched in {region} ({spell_fault(fault)})")
         key_pairs.access_to(entry.folder, before.user, before.machines)
     tell(Phase(""))
     if left:

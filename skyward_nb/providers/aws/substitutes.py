@@ -54,9 +54,9 @@ def lasting(
     for offer in offers:
         lasts = offer.lasts(share, nodes)
         if lasts is None:
-            refused.append((_spell(offer), "its price is not known, and max_cost= goes by it"))
+            refused.append((_spell(offer), "its price is not known, and max_cost= needs it"))
         elif lasts < least:
-            why = f"what is left of max_cost= is spent in {lasts:.0f} s"
+            why = f"the rest of max_cost= would be spent in {lasts:.0f} s"
             refused.append((_spell(offer), why))
         else:
             found.append(offer)
@@ -88,7 +88,7 @@ def _not_agreed(
     if spec.confirm_above is None:
         return ""
     if spec.max_cost is not None:
-        return "" if offer.price is not None else "its price is not known, and max_cost= goes by it"
+        return "" if offer.price is not None else "its price is not known, and max_cost= needs it"
     before, rest = rate_of([*lost, *others]), rate_of(others)
     if before is None:
         return ""  # that was agreed to without a price

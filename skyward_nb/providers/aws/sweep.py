@@ -59,11 +59,11 @@ class SweepReport:
             if names:
                 parts.append(f"{len(names)} {one}{'s' * (len(names) != 1)} ({', '.join(names)})")
         if parts:
-            said = [f"ended what was left: {', '.join(parts)}"]
+            said = [f"ended leftovers: {', '.join(parts)}"]
         else:
             said = [] if self.left else ["nothing was left"]
         if self.left:
-            said.append(f"not known to be gone: {', '.join(self.left)}")
+            said.append(f"not confirmed to be gone: {', '.join(self.left)}")
         return "; ".join(said)
 
 
@@ -73,7 +73,7 @@ async def sweep(told: Callable[[str], None] = lambda _: None) -> SweepReport:
     clouds: Clouds = {}
     for entry in rental_records.entries():
         cloud = _cloud(clouds, *_view(entry))
-        told(f"looking after pool {entry.record.pool_id}")
+        told(f"checking pool {entry.record.pool_id}")
         try:
             await _look_after(cloud, entry, found)
         except AWSError as fault:
@@ -111,7 +111,7 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
             return
     left = await termination.end(cloud, entry)
     if left:
-        found.left.append(f"{left} of pool {record.pool_id}")
+        found.left.append(f"of pool {record.pool_id} {left}")
     found.machines += [name for name in alive if name not in left.machines]
     if not left:
         found.records.append(record.pool_id)
@@ -147,7 +147,7 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, found: SweepReport) -> N
         await _end_machines(cloud, place.region, found)
         await _end_groups(cloud, place.region, found)
     except AWSError as fault:
-        found.left.append(f"what may be in {place.region} ({spell_fault(fault)})")
+        found.left.append(f"machines in {place.region} ({spell_fault(fault)})")
 
 
 async def _end_machines(cloud: AWSClient, region: str, found: SweepReport) -> None:

@@ -91,10 +91,10 @@ def _unseen(record: RentalRecord, account: str) -> Leftovers:
     others = tuple(f"{each.kind} {each.name} ({each.region})" for each in record.made)
     profile = f", with aws_profile={record.profile}" if record.profile else ""
     why = (
-        f"the credentials here are of account {account}, and it was rented in {record.account}{profile}: "
-        "`%sky sweep` with those of that one ends it"
+        f"the credentials here belong to account {account}, and it was rented in account {record.account}"
+        f"{profile}: `%sky sweep` with credentials of that account ends it"
     )
-    return Leftovers(tuple(machines) or (f"what runs in account {record.account}",), others, why)
+    return Leftovers(tuple(machines) or (f"machines in account {record.account}",), others, why)
 
 
 async def _end(
@@ -120,7 +120,7 @@ async def _end(
             tokens = [each.token for each in _unended(entry.record, region)]
             alive = tokens or _known(entry.record, region)
             machines += alive or (
-                [] if _is_over(entry.record, region) else [f"what runs in {region}"]
+                [] if _is_over(entry.record, region) else [f"machines in {region}"]
             )
             others += made
             whys.append(spell_fault(fault))
@@ -166,7 +166,7 @@ async def end_machines(
         if each.region == region and each.token not in late:
             with as_far_as_it_can():
                 entry.attempt(replace(each, over=True))
-    return [f"what attempt {each} may have launched in {region}" for each in late]
+    return [f"machines of attempt {each} in {region}, if it made any" for each in late]
 
 
 async def end_some(

@@ -91,7 +91,7 @@ def test_what_speaks_by_efa_stays_in_its_zone():
         ({}, 4.5, 1.0, "the pool would cost $5.50 an hour, over confirm_above=5 and the $2.00 that it cost"),
         ({"confirm_above": None}, 400.0, 1.0, ""),
         ({"max_cost": 9.0}, 400.0, 1.0, ""),
-        ({"max_cost": 9.0}, None, 1.0, "its price is not known, and max_cost= goes by it"),
+        ({"max_cost": 9.0}, None, 1.0, "its price is not known, and max_cost= needs it"),
         ({"confirm_above": 1.0}, 1.0, 1.0, ""),  # no more than it cost
         ({}, None, 1.0, "its price is not known"),
         ({}, None, None, ""),  # that was agreed to without a price
@@ -133,6 +133,6 @@ def test_what_lasts_too_short_for_what_is_left_of_a_budget_is_left_out():
     found, out = lasting(there, 2, 60.0 / 3600, 120.0)
     assert names(found) == [("m.large", True, "us-east-1a")]
     assert out == [
-        ("m.large in us-east-1", "what is left of max_cost= is spent in 30 s"),
-        ("n.large in us-east-1", "its price is not known, and max_cost= goes by it"),
+        ("m.large in us-east-1", "the rest of max_cost= would be spent in 30 s"),
+        ("n.large in us-east-1", "its price is not known, and max_cost= needs it"),
     ]

@@ -65,7 +65,7 @@ def end(cloud, entry):
 def test_a_launch_that_was_not_answered_is_over_when_all_its_machines_are_seen(entry):
     cloud = Machines(8, shown=1)
     left = end(cloud, entry)
-    assert left.machines == ("what attempt sky-default-abc-0 may have launched in us-east-1",)
+    assert left.machines == ("machines of attempt sky-default-abc-0 in us-east-1, if it made any",)
     assert len(cloud.running) == 7 and rental_records.find("default-abc") is not None
     cloud.shown = 8
     assert not end(cloud, entry)
@@ -126,6 +126,6 @@ def test_who_takes_a_pool_down_is_told_of_machines_that_do_not_end(entry):
     async def given_back():
         return await Rental(Deaf(1, shown=1), "default-abc").give_back()
 
-    with pytest.warns(UserWarning, match=r"did not say that this is gone: i-0.*%sky sweep"):
+    with pytest.warns(UserWarning, match=r"did not confirm the end of i-0.*%sky sweep"):
         assert asyncio.run(given_back()) == "i-0"
     assert rental_records.find("default-abc") is not None
