@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from skyward_nb.protocol.events import Gpu
+from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.system import nvidia_smi
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mig import GpuCard, MigSlice, own_slice

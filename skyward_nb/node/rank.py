@@ -38,18 +38,8 @@ from skyward_nb.pickling.sizes import measure
 from skyward_nb.plugins.base import RankContext
 from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
 from skyward_nb.protocol.commands import Parcel, PluginUse, Reform, Run
-from skyward_nb.protocol.events import (
-    Failure,
-    RankDone,
-    RankPhase,
-    RankReady,
-    RankRefused,
-    Rejected,
-    ShardedResult,
-    Unsendable,
-    Variable,
-)
-from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused, ShardedResult
+from skyward_nb.protocol.message_parts import Failure, Packed, Rejected, Unsendable, Variable
 from skyward_nb.runtime import event_sink, hooks, remote_generators
 from skyward_nb.store.blobs import BlobStore, CorruptValue
 from skyward_nb.words.bounds import bounded

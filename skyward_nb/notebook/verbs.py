@@ -20,7 +20,7 @@ from skyward_nb.options.option_help import CHECKS, VERBS, help_text
 from skyward_nb.options.option_table import TAKES, parse, parse_settings, unknown_option
 from skyward_nb.picture.wording import clock, columns
 from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.events import Variable
+from skyward_nb.protocol.message_parts import Variable
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import choose, forget, forgotten, notebook_of, unanswered

@@ -18,8 +18,8 @@ from skyward_nb.pickling.diagnosis import kind_of
 from skyward_nb.pickling.payload import map_all, unpack
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.events import Failure, RankDone, Rejected
-from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.protocol.events import RankDone
+from skyward_nb.protocol.message_parts import Failure, Packed, Rejected
 from skyward_nb.reports.exception_groups import show_groups
 from skyward_nb.reports.rank_failures import (
     died,
