@@ -1,7 +1,7 @@
-"""The agent's end of one who talks to it: the client that conducts, or a passer-by who looks.
+"""The agent's end of one connection: its client's, or a visitor's who asks for the agent's status.
 
-What a client is told comes out of the journal, from where it was when it came: what is new and
-what it missed are one reading, at the pace at which it takes it in.
+A client is sent the journal from the offset at which it attached, at the pace at which it reads:
+what it missed and what is new come the same way.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
+from collections.abc import Callable
 from typing import Protocol
 
 from skyward_nb.protocol.commands import Attach, Command, Heartbeat, Inspect, Ping, QueryStatus
@@ -27,39 +28,38 @@ class JournalReader(Protocol):
         ...
 
 
-class CommandHandler(Protocol):
-    """Who does what a client says."""
+class ConnectionListener(Protocol):
+    """Hears what comes by connections."""
+
+    obey: Callable[[Command, bytes], None]
+    """Does what the client commands; the bytes are the command's frame."""
 
     def attach(self, line: ClientConnection, command: Attach) -> None:
         """Take the client, or refuse it."""
         ...
 
-    def look(self, line: ClientConnection) -> None:
-        """Tell a passer-by how things are."""
+    def visit(self, line: ClientConnection) -> None:
+        """Tell a visitor the agent's status."""
+        ...
+
+    def inspect(self, line: ClientConnection, ranks: tuple[int, ...]) -> None:
+        """Tell this connection the stacks of ranks."""
+        ...
+
+    def caught_up(self) -> None:
+        """The connection takes more."""
         ...
 
     def hung_up_on(self, line: ClientConnection) -> None:
-        """Whoever it was is gone."""
-        ...
-
-    def obey(self, command: Command, data: bytes) -> None:
-        """Do what a command says; `data` is its frame, to be passed on."""
-        ...
-
-    def inspect_for(self, line: ClientConnection, command: Inspect) -> None:
-        """Tell this line where the threads of ranks are."""
-        ...
-
-    def caught_up(self, line: ClientConnection) -> None:
-        """The client has taken in what it was behind with."""
+        """The connection is gone."""
         ...
 
 
 class ClientConnection(asyncio.BufferedProtocol):
     """One connection to the agent."""
 
-    def __init__(self, agent: CommandHandler) -> None:
-        self._agent = agent
+    def __init__(self, listener: ConnectionListener) -> None:
+        self._listener = listener
         self._frames = command_frames()
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
@@ -68,7 +68,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._journal: JournalReader | None = None
         self._is_paused = False
         self._is_due = False
-        self._looks = False
+        self._is_visitor = False
         self._beat: asyncio.TimerHandle | None = None
         self._within = 0.0
         """Seconds in which something comes from who is there; 0: as may be."""
@@ -103,21 +103,21 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _take(self, command: Command, whole: bytes) -> None:
         match command:
             case Attach() if not self.conducts:
-                self._agent.attach(self, command)
+                self._listener.attach(self, command)
             case QueryStatus():
-                self._looks = True
-                self._agent.look(self)
-            case Ping() if self.conducts or self._looks:
+                self._is_visitor = True
+                self._listener.visit(self)
+            case Ping() if self.conducts or self._is_visitor:
                 self.say(Pong())
             case Heartbeat(within=within):
                 self._within = within
                 self._expect_more()
-            case Inspect() if self.conducts or self._looks:
+            case Inspect(ranks=ranks) if self.conducts or self._is_visitor:
                 self.received += 1
-                self._agent.inspect_for(self, command)
+                self._listener.inspect(self, ranks)
             case _ if self.conducts and not isinstance(command, _UNCOUNTED):
                 self.received += 1
-                self._agent.obey(command, whole)
+                self._listener.obey(command, whole)
             case _:
                 raise FrameError("it did not say who it is")
 
@@ -135,14 +135,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         """It has caught up with what was written."""
         self._is_paused = False
         self._flush()
-        self._agent.caught_up(self)
+        self._listener.caught_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone; the pool goes on for its lease."""
         if self._beat is not None:
             self._beat.cancel()
         self._closed.set()
-        self._agent.hung_up_on(self)
+        self._listener.hung_up_on(self)
 
     def is_gone(self) -> bool:
         """Whether the other end has hung up, though it was not read so far."""

@@ -43,12 +43,13 @@ class RankConnection(asyncio.BufferedProtocol):
     """Reads what one rank says; what C code and children wrote comes before what it says."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, rank: int, generation: int, listener: RankListener
+        self, loop: asyncio.AbstractEventLoop, place: InstanceInfo, listener: RankListener
     ) -> None:
-        self.rank = rank
-        self.place: InstanceInfo = InstanceInfo()
+        self.rank = place.rank
+        self.place = place
         self.run: int = 0
-        self.generation = generation
+        self.gpu: str | None = None
+        """Its GPU, as CUDA_VISIBLE_DEVICES names it."""
         self.pid: int | None = None
         self.unborn_signal: int | None = None
         self.asked_to_end = False
@@ -67,6 +68,16 @@ class RankConnection(asyncio.BufferedProtocol):
         self._held = False
         self.closed: bool = False
         self.silent: bool = False
+
+    @property
+    def generation(self) -> int:
+        """The generation that the rank belongs to."""
+        return self.place.generation
+
+    @property
+    def living_pid(self) -> int | None:
+        """The process id of a rank that has been forked, and is not known to have ended."""
+        return self.pid if self.how is None else None
 
     async def open(self) -> list[IO[bytes] | socket.socket]:
         """Connect, and give the ends that the rank's process shall have, in `ForkRank`'s order."""
