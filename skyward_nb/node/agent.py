@@ -30,30 +30,7 @@ from skyward_nb.node.rank_spawner import RankSpawner
 from skyward_nb.node.reserved_ports import ReservedPorts
 from skyward_nb.node.run_record import RunRecord
 from skyward_nb.node.value_service import ValueService
-from skyward_nb.protocol.commands import (
-    Attach,
-    Command,
-    CutCommunication,
-    FeedValue,
-    Fork,
-    Gather,
-    Heartbeat,
-    Inspect,
-    Interrupt,
-    Kill,
-    ListenForPeers,
-    MachineReclaimed,
-    Ping,
-    ProbePeers,
-    QueryStatus,
-    Reform,
-    Reserve,
-    Resume,
-    Run,
-    RunSeen,
-    Sample,
-    Stop,
-)
+from skyward_nb.protocol import commands
 from skyward_nb.protocol.events import Leaving, PeerListening, PeersProbed
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.system import mig_partition
@@ -133,44 +110,55 @@ class Agent:
             self._leave("whoever started it is gone")
         os.dup2(2, 1)
 
-    def obey(self, command: Command, data: bytes) -> None:  # noqa: C901 - one row per command
+    def obey(self, command: commands.Command, data: bytes) -> None:  # noqa: C901 - one row per command
         """Do what the client commands; `data` is the command's frame, to be passed on."""
         match command:
-            case Run():
+            case commands.Run():
                 self._ranks.begin_run(command, data)
-            case Interrupt():
+            case commands.Interrupt():
                 self._ranks.interrupt(command, data)
-            case Gather(ranks=ranks) | Resume(ranks=ranks) | FeedValue(ranks=ranks):
+            case (
+                commands.Gather(ranks=ranks)
+                | commands.Resume(ranks=ranks)
+                | commands.FeedValue(ranks=ranks)
+            ):
                 self._ranks.send(ranks, data)
-            case CutCommunication(ranks=ranks):
+            case commands.CutCommunication(ranks=ranks):
                 self._ranks.control(ranks, data)
-            case Kill():
+            case commands.Kill():
                 self._ranks.kill(command)
-            case Reform():
+            case commands.Reform():
                 self._ranks.reform(command, data, self._ports)
-            case Sample():
+            case commands.Sample():
                 # The answer to the one before is the answer to this one, too.
                 if self._sampling is None or self._sampling.done():
                     self._sampling = asyncio.create_task(self._ranks.sample())
-            case ListenForPeers():
+            case commands.ListenForPeers():
                 self._stop_listening()
                 self._endpoints = Endpoints(command.first, command.word, loopback=command.loopback)
                 self._outbox.tell(PeerListening(command.machine, tuple(self._endpoints.there)))
-            case ProbePeers():
+            case commands.ProbePeers():
                 self._begin_task(self._probe(command))
-            case Reserve():
+            case commands.Reserve():
                 self._stop_listening()  # machines have found each other by now
                 self._outbox.tell(self._ports.reserve(command))
-            case Fork():
+            case commands.Fork():
                 self._begin_task(self._spawner.spawn(command))
-            case RunSeen():
+            case commands.RunSeen():
                 self._runs.seen(command)
-            case Stop():
+            case commands.Stop():
                 self._leave("it was told to stop")
-            case Attach() | Heartbeat() | QueryStatus() | Ping() | Inspect() | MachineReclaimed():
+            case (
+                commands.Attach()
+                | commands.Heartbeat()
+                | commands.QueryStatus()
+                | commands.Ping()
+                | commands.Inspect()
+                | commands.MachineReclaimed()
+            ):
                 """Connections see to the first five; only agents send the last one."""
 
-    async def _probe(self, command: ProbePeers) -> None:
+    async def _probe(self, command: commands.ProbePeers) -> None:
         found = await asyncio.to_thread(probe, command.endpoints, command.word)
         self._outbox.tell(PeersProbed(command.machine, tuple(found)))
 

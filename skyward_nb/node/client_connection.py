@@ -9,63 +9,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
-from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from skyward_nb.node.journal import Journal
 from skyward_nb.protocol.commands import Attach, Command, Heartbeat, Inspect, Ping, QueryStatus
 from skyward_nb.protocol.events import Aside, Leaving, Pong
 from skyward_nb.protocol.frames import FrameError, command_frames, frame
+
+if TYPE_CHECKING:
+    from skyward_nb.node.clients import Clients
 
 _CHUNK = 1 << 18
 _UNCOUNTED = (Attach, Heartbeat, QueryStatus, Ping)
 
 
-class JournalReader(Protocol):
-    """What can be read from an offset on."""
-
-    def read(self, offset: int, most: int = ...) -> tuple[bytes, int]:
-        """Whole frames from `offset` on, and the offset after them."""
-        ...
-
-
-class ConnectionListener(Protocol):
-    """Hears what comes by connections."""
-
-    obey: Callable[[Command, bytes], None]
-    """Does what the client commands; the bytes are the command's frame."""
-
-    def attach(self, line: ClientConnection, command: Attach) -> None:
-        """Take the client, or refuse it."""
-        ...
-
-    def visit(self, line: ClientConnection) -> None:
-        """Tell a visitor the agent's status."""
-        ...
-
-    def inspect(self, line: ClientConnection, ranks: tuple[int, ...]) -> None:
-        """Tell this connection the stacks of ranks."""
-        ...
-
-    def caught_up(self) -> None:
-        """The connection takes more."""
-        ...
-
-    def hung_up_on(self, line: ClientConnection) -> None:
-        """The connection is gone."""
-        ...
-
-
 class ClientConnection(asyncio.BufferedProtocol):
     """One connection to the agent."""
 
-    def __init__(self, listener: ConnectionListener) -> None:
-        self._listener = listener
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
         self._frames = command_frames()
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
         self._asides: list[bytes] = []
         self._buffer = memoryview(bytearray(_CHUNK))
-        self._journal: JournalReader | None = None
+        self._journal: Journal | None = None
         self._is_paused = False
         self._is_due = False
         self._is_visitor = False
@@ -103,10 +71,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _take(self, command: Command, whole: bytes) -> None:
         match command:
             case Attach() if not self.conducts:
-                self._listener.attach(self, command)
+                self._clients.attach(self, command)
             case QueryStatus():
                 self._is_visitor = True
-                self._listener.visit(self)
+                self._clients.visit(self)
             case Ping() if self.conducts or self._is_visitor:
                 self.say(Pong())
             case Heartbeat(within=within):
@@ -114,10 +82,10 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._expect_more()
             case Inspect(ranks=ranks) if self.conducts or self._is_visitor:
                 self.received += 1
-                self._listener.inspect(self, ranks)
+                self._clients.inspect(self, ranks)
             case _ if self.conducts and not isinstance(command, _UNCOUNTED):
                 self.received += 1
-                self._listener.obey(command, whole)
+                self._clients.obey(command, whole)
             case _:
                 raise FrameError("it did not say who it is")
 
@@ -135,14 +103,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         """It has caught up with what was written."""
         self._is_paused = False
         self._flush()
-        self._listener.caught_up()
+        self._clients.caught_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone; the pool goes on for its lease."""
         if self._beat is not None:
             self._beat.cancel()
         self._closed.set()
-        self._listener.hung_up_on(self)
+        self._clients.hung_up_on(self)
 
     def is_gone(self) -> bool:
         """Whether the other end has hung up, though it was not read so far."""
@@ -152,7 +120,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
         return bool(poll.poll(0))
 
-    def follow(self, journal: JournalReader, offset: int) -> None:
+    def follow(self, journal: Journal, offset: int) -> None:
         """Tell all of the journal from `offset` on, and what will come."""
         self._journal = journal
         self.cursor = offset

@@ -9,24 +9,15 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from skyward_nb.node import forge
 from skyward_nb.system import processes
 
-
-class ForgeListener(Protocol):
-    """Hears what becomes of ranks' processes."""
-
-    def forked(self, word: forge.RankForked) -> None:
-        """A rank's process exists."""
-        ...
-
-    def exited(self, word: forge.RankExited) -> None:
-        """A rank's process has ended."""
-        ...
+if TYPE_CHECKING:
+    from skyward_nb.node.local_ranks import LocalRanks
 
 
 class ForgeConnection:
@@ -44,10 +35,10 @@ class ForgeConnection:
         self.missing: dict[str, str] = {}
         """Modules that could not be imported, and why."""
 
-    def open(self, listener: ForgeListener, ended: Callable[[], None]) -> None:
+    def open(self, ranks: LocalRanks, ended: Callable[[], None]) -> None:
         """Listen from now on; calls `ended` if the forge ends by itself."""
         self._loop = asyncio.get_running_loop()
-        self._listener, self._ended = listener, ended
+        self._ranks, self._ended = ranks, ended
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._read)
         self.list_processes()
@@ -110,9 +101,9 @@ class ForgeConnection:
             self.imported.set()
         elif isinstance(word, forge.RankForked):
             processes.note(self._folder, [processes.ProcessIdentity(word.pid, word.started)])
-            self._listener.forked(word)
+            self._ranks.forked(word)
         else:
-            self._listener.exited(word)
+            self._ranks.exited(word)
 
 
 def wait_for_forge(pid: int) -> None:
