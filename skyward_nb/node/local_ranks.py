@@ -39,6 +39,7 @@ class LocalRanks:
         self._lines: dict[int, RankConnection] = {}
         self._elsewhere: frozenset[int] = frozenset()
         """Ranks of the pool that live on other machines."""
+        self._held = False
         self._one_ended = asyncio.Event()
         self._causes = ExitCauses()
         self._sampler = Sampler()
@@ -170,6 +171,7 @@ class LocalRanks:
             line = self._lines.get(rank)
             if line is not None and line.generation == command.generation:
                 line.begin(command.run)
+                line.hold(self._held)
                 line.send(data)
             else:
                 self._tell_lost(RankLost(command.generation, rank, self._causes.told(rank)))
@@ -189,6 +191,7 @@ class LocalRanks:
         ranks = tuple(self._here(command.ranks))
         self._outbox.tell(RunInterrupted(command.run, command.by_person, ranks))
         for line in self._connections(ranks):
+            line.let_end()
             line.send(data)
             self._signal(line, signal.SIGINT)
             if (pid := line.living_pid) is not None:
@@ -221,7 +224,8 @@ class LocalRanks:
             self._forge.send(forge.SignalRank(line.pid, number, group=True))
 
     def hold(self, held: bool) -> None:
-        """Have ranks wait with what they say, or go on."""
+        """Have ranks wait with what they say, but for those that are to end; or go on."""
+        self._held = held
         for line in self._lines.values():
             line.hold(held)
 

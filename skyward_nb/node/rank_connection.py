@@ -66,6 +66,7 @@ class RankConnection(asyncio.BufferedProtocol):
         self._rescue: socket.socket | None = None
         self._stacks = StackPipe(loop)
         self._held = False
+        self._is_to_end = False
         self.closed: bool = False
         self.silent: bool = False
 
@@ -100,6 +101,7 @@ class RankConnection(asyncio.BufferedProtocol):
 
     def begin(self, run: int) -> None:
         """What is written from now on is this run's."""
+        self._is_to_end = False
         found = self._drain()
         for name, decoder in self._decoders.items():
             # A letter begun in one run does not end in another.
@@ -133,8 +135,14 @@ class RankConnection(asyncio.BufferedProtocol):
         """Where its threads were when it crashed, as `faulthandler` writes it, if it did."""
         return self._stacks.crash()
 
+    def let_end(self) -> None:
+        """Hold the rank back no more in this run: it is to end, and its end must be heard in time."""
+        self.hold(False)
+        self._is_to_end = True
+
     def hold(self, held: bool) -> None:
-        """Stop listening, so that the rank waits with what it says; or go on."""
+        """Stop reading, so that the rank waits with what it says, unless it is to end; or go on."""
+        held = held and not self._is_to_end
         if held == self._held or self.closed or self._transport is None:
             return
         self._held = held
