@@ -267,6 +267,7 @@ class Forge:
         place = RankContext(birth.place, birth.threads, rendezvous[0] if rendezvous else None)
         rank = Rank(
             place,
+            birth.plugins,
             socket.socket(fileno=out_of_the_way(connection)),
             (stdout, stderr),
             socket.socket(fileno=out_of_the_way(rescue)),
@@ -274,7 +275,7 @@ class Forge:
             self._shell,
             BlobStore(*self._stores),
         )
-        rank.live(birth.plugins)
+        rank.live()
 
     def _reap(self) -> None:
         """Reap whoever ended; a rank only after its group, which has its number until then."""
