@@ -39,29 +39,29 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_visitor = False
         self._beat: asyncio.TimerHandle | None = None
         self._within = 0.0
-        """Seconds in which something comes from who is there; 0: as may be."""
+        """Seconds without a heartbeat after which it hangs up; 0: none is expected."""
         self.cursor: int = 0
         self.received: int = 0
-        """Commands that came by this client, also before this line."""
+        """Commands that came from this client, also on earlier connections."""
 
     @property
-    def conducts(self) -> bool:
-        """Whether this is the client's line."""
+    def is_client(self) -> bool:
+        """Whether this is the client's connection, not a visitor's."""
         return self._journal is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for who it is."""
+        """Wait for its first command."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop puts what comes in."""
+        """The buffer that the loop reads into."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Obey; one that speaks another language is hung up on."""
+        """Handle the commands that came; hang up if the bytes are none."""
         if self._within:
-            self._expect_more()  # what is large has no beats within
+            self._expect_more()  # no heartbeat comes within a large command
         try:
             for command, whole in self._frames.feed_both(bytes(self._buffer[:nbytes])):
                 self._take(command, whole)
@@ -70,50 +70,50 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _take(self, command: Command, whole: bytes) -> None:
         match command:
-            case Attach() if not self.conducts:
+            case Attach() if not self.is_client:
                 self._clients.attach(self, command)
             case QueryStatus():
                 self._is_visitor = True
                 self._clients.visit(self)
-            case Ping() if self.conducts or self._is_visitor:
+            case Ping() if self.is_client or self._is_visitor:
                 self.say(Pong())
             case Heartbeat(within=within):
                 self._within = within
                 self._expect_more()
-            case Inspect(ranks=ranks) if self.conducts or self._is_visitor:
+            case Inspect(ranks=ranks) if self.is_client or self._is_visitor:
                 self.received += 1
                 self._clients.inspect(self, ranks)
-            case _ if self.conducts and not isinstance(command, _UNCOUNTED):
+            case _ if self.is_client and not isinstance(command, _UNCOUNTED):
                 self.received += 1
                 self._clients.obey(command, whole)
             case _:
-                raise FrameError("it did not say who it is")
+                raise FrameError("its first command was neither Attach nor QueryStatus")
 
     def _expect_more(self) -> None:
-        """Hang up if the line's carrier says nothing any more: whoever it was cannot be reached."""
+        """Hang up if no heartbeat comes in time: the client cannot be reached."""
         if self._beat is not None:
             self._beat.cancel()
         self._beat = asyncio.get_running_loop().call_later(self._within, self.hang_up)
 
     def pause_writing(self) -> None:
-        """It reads too slowly: the rest waits in the journal."""
+        """The peer reads too slowly: the rest waits in the journal."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """It has caught up with what was written."""
+        """The peer has read what was written."""
         self._is_paused = False
         self._flush()
         self._clients.caught_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone; the pool goes on for its lease."""
+        """The peer is gone."""
         if self._beat is not None:
             self._beat.cancel()
         self._closed.set()
         self._clients.hung_up_on(self)
 
     def is_gone(self) -> bool:
-        """Whether the other end has hung up, though it was not read so far."""
+        """Whether the peer has hung up, even if the loop has not noticed yet."""
         if self._transport is None or self._transport.is_closing():
             return True
         poll = select.poll()
@@ -121,18 +121,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         return bool(poll.poll(0))
 
     def follow(self, journal: Journal, offset: int) -> None:
-        """Tell all of the journal from `offset` on, and what will come."""
+        """Send the journal from `offset` on, and what will be appended."""
         self._journal = journal
         self.cursor = offset
         self.nudge()
 
     def say(self, event: Aside | Leaving) -> None:
-        """Say something that is not in the journal."""
+        """Send an event that is not in the journal."""
         self._asides.append(frame(event))
         self.nudge()
 
     def nudge(self) -> None:
-        """There is something to tell; what comes in one turn of the loop leaves in one write."""
+        """Send what is new; events of one turn of the loop leave in one write."""
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -159,7 +159,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     async def finish(self) -> None:
-        """Send what there is to tell, and hang up."""
+        """Send the rest, and hang up."""
         if self._transport is not None:
             self._flush()
             self._transport.close()

@@ -90,7 +90,7 @@ class LocalRanks:
         self._lines[place.rank] = line
         ends = await line.open()
         if self.notice is not None:
-            line.rescue(_reclaimed(self.notice))
+            line.control(_reclaimed(self.notice))
         self._forge.send(order, *ends, *resources)
 
     def reform(self, order: Reform, data: bytes, ports: ReservedPorts) -> None:
@@ -103,7 +103,7 @@ class LocalRanks:
                 continue
             line.place = place
             if place.is_head and (rendezvous := ports.take_rendezvous()) is not None:
-                line.rescue(frame(Reserve(order.generation)), (rendezvous.fileno(),))
+                line.control(frame(Reserve(order.generation)), (rendezvous.fileno(),))
                 rendezvous.close()
             line.send(data)
 
@@ -182,9 +182,9 @@ class LocalRanks:
             line.send(data)
 
     def control(self, ranks: Iterable[int], data: bytes) -> None:
-        """Send ranks a frame that they heed even if stuck in native code."""
+        """Send a frame to ranks' control threads, which obey even if the main one is stuck."""
         for line in self._connections(ranks):
-            line.rescue(data)
+            line.control(data)
 
     def interrupt(self, command: Interrupt, data: bytes) -> None:
         """Interrupt ranks by a message that names the run, and signals that have them look at it."""
