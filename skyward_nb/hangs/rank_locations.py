@@ -25,11 +25,11 @@ _MOST_THREADS = 3
 _MOST_TEXT = 120
 _OUR_WORK = {
     ("mailbox.py", "next_gather"): "at the cell's end, where it waited to gather what is spread",
-    ("rank.py", "_with_values"): "at the cell's end, returning values",
-    ("shell.py", "keep_traceback"): "at an exception, which it made readable",
+    ("result_packer.py", "with_values"): "at the cell's end, returning values",
+    ("rank_shell.py", "keep_traceback"): "at an exception, which it made readable",
     ("rank.py", "_arrive"): "taking in what was sent, before the cell's first line",
     ("mailbox.py", "next"): "done with the cell",
-    ("calls.py", "__call__"): "native code that was called",
+    ("function_calls.py", "__call__"): "native code that was called",
 }
 """What the rank does where no code of the notebook is on its stack, by frames of ours."""
 

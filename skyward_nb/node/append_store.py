@@ -5,29 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Protocol
-
-
-class AppendStore(Protocol):
-    """Bytes that are only added to."""
-
-    on_disk: bool
-
-    def add(self, data: bytes) -> None:
-        """Add bytes at the end; raises OSError, and then none of them were added."""
-        ...
-
-    def read(self, place: int, size: int) -> bytes:
-        """These bytes; raises OSError where they are not there any more."""
-        ...
-
-    def seal(self) -> None:
-        """No more will be added for now."""
-        ...
-
-    def remove(self) -> None:
-        """They are not needed any more."""
-        ...
 
 
 class MemoryStore:
@@ -83,17 +60,12 @@ class FileStore:
 
     def read(self, place: int, size: int) -> bytes:
         """These bytes; raises OSError where they are not there any more."""
-        file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.pread(file, size, place)
-            while len(data) < size:
-                more = os.pread(file, size - len(data), place + len(data))
-                if not more:
-                    raise OSError(f"{self._path} was cut short")
-                data += more
-            return data
-        finally:
-            os.close(file)
+        with self._path.open("rb") as file:
+            file.seek(place)
+            data = file.read(size)
+        if len(data) < size:
+            raise OSError(f"{self._path} was cut short")
+        return data
 
     def seal(self) -> None:
         """Close the file."""
@@ -107,3 +79,6 @@ class FileStore:
         if self._ours:
             with contextlib.suppress(OSError):
                 self._path.unlink()
+
+
+AppendStore = MemoryStore | FileStore

@@ -1,7 +1,7 @@
-"""The agent's end of one who talks to it: the client that conducts, or a passer-by who looks.
+"""The agent's end of one connection: its client's, or a visitor's who asks for the agent's status.
 
-What a client is told comes out of the journal, from where it was when it came: what is new and
-what it missed are one reading, at the pace at which it takes it in.
+A client is sent the journal from the offset at which it attached, at the pace at which it reads:
+what it missed and what is new come the same way.
 """
 
 from __future__ import annotations
@@ -9,91 +9,59 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from skyward_nb.node.journal import Journal
 from skyward_nb.protocol.commands import Attach, Command, Heartbeat, Inspect, Ping, QueryStatus
 from skyward_nb.protocol.events import Aside, Leaving, Pong
 from skyward_nb.protocol.frames import FrameError, command_frames, frame
+
+if TYPE_CHECKING:
+    from skyward_nb.node.clients import Clients
 
 _CHUNK = 1 << 18
 _UNCOUNTED = (Attach, Heartbeat, QueryStatus, Ping)
 
 
-class JournalReader(Protocol):
-    """What can be read from an offset on."""
-
-    def read(self, offset: int, most: int = ...) -> tuple[bytes, int]:
-        """Whole frames from `offset` on, and the offset after them."""
-        ...
-
-
-class CommandHandler(Protocol):
-    """Who does what a client says."""
-
-    def attach(self, line: ClientConnection, command: Attach) -> None:
-        """Take the client, or refuse it."""
-        ...
-
-    def look(self, line: ClientConnection) -> None:
-        """Tell a passer-by how things are."""
-        ...
-
-    def hung_up_on(self, line: ClientConnection) -> None:
-        """Whoever it was is gone."""
-        ...
-
-    def obey(self, command: Command, data: bytes) -> None:
-        """Do what a command says; `data` is its frame, to be passed on."""
-        ...
-
-    def inspect_for(self, line: ClientConnection, command: Inspect) -> None:
-        """Tell this line where the threads of ranks are."""
-        ...
-
-    def caught_up(self, line: ClientConnection) -> None:
-        """The client has taken in what it was behind with."""
-        ...
-
-
 class ClientConnection(asyncio.BufferedProtocol):
     """One connection to the agent."""
 
-    def __init__(self, agent: CommandHandler) -> None:
-        self._agent = agent
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
         self._frames = command_frames()
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
         self._asides: list[bytes] = []
         self._buffer = memoryview(bytearray(_CHUNK))
-        self._journal: JournalReader | None = None
+        self._journal: Journal | None = None
         self._is_paused = False
         self._is_due = False
-        self._looks = False
+        self._is_visitor = False
         self._beat: asyncio.TimerHandle | None = None
         self._within = 0.0
-        """Seconds in which something comes from who is there; 0: as may be."""
+        """Seconds without a heartbeat after which it hangs up; 0: none is expected."""
         self.cursor: int = 0
         self.received: int = 0
-        """Commands that came by this client, also before this line."""
+        """Commands that came from this client, also on earlier connections."""
 
     @property
-    def conducts(self) -> bool:
-        """Whether this is the client's line."""
+    def is_client(self) -> bool:
+        """Whether this is the client's connection, not a visitor's."""
         return self._journal is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for who it is."""
+        """Wait for its first command."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop puts what comes in."""
+        """The buffer that the loop reads into."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Obey; one that speaks another language is hung up on."""
+        """Handle the commands that came; hang up if the bytes are none."""
         if self._within:
-            self._expect_more()  # what is large has no beats within
+            self._expect_more()  # no heartbeat comes within a large command
         try:
             for command, whole in self._frames.feed_both(bytes(self._buffer[:nbytes])):
                 self._take(command, whole)
@@ -102,69 +70,69 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _take(self, command: Command, whole: bytes) -> None:
         match command:
-            case Attach() if not self.conducts:
-                self._agent.attach(self, command)
+            case Attach() if not self.is_client:
+                self._clients.attach(self, command)
             case QueryStatus():
-                self._looks = True
-                self._agent.look(self)
-            case Ping() if self.conducts or self._looks:
+                self._is_visitor = True
+                self._clients.visit(self)
+            case Ping() if self.is_client or self._is_visitor:
                 self.say(Pong())
             case Heartbeat(within=within):
                 self._within = within
                 self._expect_more()
-            case Inspect() if self.conducts or self._looks:
+            case Inspect(ranks=ranks) if self.is_client or self._is_visitor:
                 self.received += 1
-                self._agent.inspect_for(self, command)
-            case _ if self.conducts and not isinstance(command, _UNCOUNTED):
+                self._clients.inspect(self, ranks)
+            case _ if self.is_client and not isinstance(command, _UNCOUNTED):
                 self.received += 1
-                self._agent.obey(command, whole)
+                self._clients.obey(command, whole)
             case _:
-                raise FrameError("it did not say who it is")
+                raise FrameError("its first command was neither Attach nor QueryStatus")
 
     def _expect_more(self) -> None:
-        """Hang up if the line's carrier says nothing any more: whoever it was cannot be reached."""
+        """Hang up if no heartbeat comes in time: the client cannot be reached."""
         if self._beat is not None:
             self._beat.cancel()
         self._beat = asyncio.get_running_loop().call_later(self._within, self.hang_up)
 
     def pause_writing(self) -> None:
-        """It reads too slowly: the rest waits in the journal."""
+        """The peer reads too slowly: the rest waits in the journal."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """It has caught up with what was written."""
+        """The peer has read what was written."""
         self._is_paused = False
         self._flush()
-        self._agent.caught_up(self)
+        self._clients.caught_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone; the pool goes on for its lease."""
+        """The peer is gone."""
         if self._beat is not None:
             self._beat.cancel()
         self._closed.set()
-        self._agent.hung_up_on(self)
+        self._clients.hung_up_on(self)
 
     def is_gone(self) -> bool:
-        """Whether the other end has hung up, though it was not read so far."""
+        """Whether the peer has hung up, even if the loop has not noticed yet."""
         if self._transport is None or self._transport.is_closing():
             return True
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
         return bool(poll.poll(0))
 
-    def follow(self, journal: JournalReader, offset: int) -> None:
-        """Tell all of the journal from `offset` on, and what will come."""
+    def follow(self, journal: Journal, offset: int) -> None:
+        """Send the journal from `offset` on, and what will be appended."""
         self._journal = journal
         self.cursor = offset
         self.nudge()
 
     def say(self, event: Aside | Leaving) -> None:
-        """Say something that is not in the journal."""
+        """Send an event that is not in the journal."""
         self._asides.append(frame(event))
         self.nudge()
 
     def nudge(self) -> None:
-        """There is something to tell; what comes in one turn of the loop leaves in one write."""
+        """Send what is new; events of one turn of the loop leave in one write."""
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -191,7 +159,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     async def finish(self) -> None:
-        """Send what there is to tell, and hang up."""
+        """Send the rest, and hang up."""
         if self._transport is not None:
             self._flush()
             self._transport.close()

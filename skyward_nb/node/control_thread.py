@@ -1,4 +1,4 @@
-"""A rank's second pair of hands: what must be done while its main thread is stuck in native code.
+"""A rank's control thread: what must be done while its main thread is stuck in native code.
 
 A thread of its own waits on a socket of its own, one message a packet. It looks at where the main
 thread is, cuts its communication, and takes in the socket for the rendezvous of a new generation.
@@ -66,7 +66,7 @@ class ControlThread:
         self._cut_in: int | None = None
         self._saw = ""
         os.register_at_fork(after_in_child=connection.close)
-        threading.Thread(target=self._serve, name="skyward-rescue", daemon=True).start()
+        threading.Thread(target=self._serve, name="skyward-control", daemon=True).start()
 
     def begin(self, run: int) -> None:
         """The main thread is in this run from now on."""

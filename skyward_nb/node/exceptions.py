@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from skyward_nb.node.uplink import encodable
 from skyward_nb.pickling.payload import pack, unpack
 from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.store.blobs import BlobStore
@@ -16,7 +17,7 @@ def pack_exception(error: BaseException, store: BlobStore) -> Packed | None:
 
     One whose text is longer than a notebook should hold has only a portrait, with shorter args.
     """
-    is_long = _is_long(error)
+    is_long = len(text_of(error)) > MESSAGE
     for form in (_Portrait(error, is_long=is_long),) if is_long else (error, _Portrait(error)):
         try:
             packed = pack("the exception", form).stow(store)
@@ -25,6 +26,14 @@ def pack_exception(error: BaseException, store: BlobStore) -> Packed | None:
         except Exception:  # noqa: BLE001, S112 - a user's class may raise anything here
             continue
     return None
+
+
+def text_of(error: BaseException) -> str:
+    """An exception's text, which can travel, even if its class cannot say it."""
+    try:
+        return encodable(str(error))
+    except Exception:  # noqa: BLE001 - a user's broken __str__
+        return "(its text cannot be shown)"
 
 
 def _rebuild(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
@@ -47,13 +56,6 @@ class _Portrait:
         state = {key: value for key, value in vars(error).items() if _can_travel(value)}
         args = tuple(value if _can_travel(value) else repr(value) for value in error.args)
         return _rebuild, (type(error), tuple(map(_short, args)) if self._is_long else args, state)
-
-
-def _is_long(error: BaseException) -> bool:
-    try:
-        return len(str(error)) > MESSAGE
-    except Exception:  # noqa: BLE001 - a user's broken __str__
-        return False
 
 
 def _short(value: object) -> object:

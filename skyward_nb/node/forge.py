@@ -263,18 +263,19 @@ class Forge:
         begin_as_logged_in()
         os.environ.update(birth.env)
         _share_cores(birth)
-        connection, stdout, stderr, rescue, stacks, *rendezvous = descriptors
+        connection, stdout, stderr, control, stacks, *rendezvous = descriptors
         place = RankContext(birth.place, birth.threads, rendezvous[0] if rendezvous else None)
         rank = Rank(
             place,
+            birth.plugins,
             socket.socket(fileno=out_of_the_way(connection)),
             (stdout, stderr),
-            socket.socket(fileno=out_of_the_way(rescue)),
+            socket.socket(fileno=out_of_the_way(control)),
             out_of_the_way(stacks),
             self._shell,
             BlobStore(*self._stores),
         )
-        rank.live(birth.plugins)
+        rank.live()
 
     def _reap(self) -> None:
         """Reap whoever ended; a rank only after its group, which has its number until then."""

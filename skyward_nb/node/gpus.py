@@ -7,13 +7,14 @@ figures and is no error: a run does not need them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
-from skyward_nb.protocol.events import Gpu
+from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.system import nvidia_smi
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mig import GpuCard, MigSlice, own_slice
@@ -33,6 +34,17 @@ def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
         return own  # the others of its node do not see it
     names = [name.strip() for name in visible.split(",")]
     return (names[slot] or None) if slot < len(names) else None
+
+
+def devices_of(place: InstanceInfo, nodes: Collection[int]) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES of a rank: its node's share of the GPUs, where nodes share this machine."""
+    if not place.accelerators or len(nodes) == 1:
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    first = sorted(nodes).index(place.node) * place.accelerators
+    last = first + place.accelerators
+    names = visible.split(",") if visible else [str(number) for number in range(last)]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[first:last])}
 
 
 class _Device(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The agent's end of one rank: its socket, its two output pipes, its life as far as is known."""
+"""The agent's connection to one rank: its socket, its two output pipes, and what is known of its process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 import select
 import socket
 from collections.abc import Callable
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING
 
 from skyward_nb.node.stack_pipe import StackPipe
 from skyward_nb.node.unread_bytes import unread_here
@@ -20,6 +20,9 @@ from skyward_nb.protocol.events import Output
 from skyward_nb.protocol.frames import Cutter, frame
 from skyward_nb.words.info import InstanceInfo
 
+if TYPE_CHECKING:
+    from skyward_nb.node.local_ranks import LocalRanks
+
 _CHUNK = 1 << 16
 _PIPE_SIZE = 1 << 18
 _PAUSE = 0.02
@@ -27,34 +30,23 @@ _PIPES = ("stdout", "stderr")
 _BUFFER = memoryview(bytearray(1 << 18))
 
 
-class RankListener(Protocol):
-    """Who is told what a rank says."""
-
-    def heard(self, frames: bytes) -> None:
-        """Whole frames of events of a rank, in order."""
-        ...
-
-    def hung_up(self, line: RankConnection) -> None:
-        """The rank's socket is closed and all it said was heard."""
-        ...
-
-
 class RankConnection(asyncio.BufferedProtocol):
-    """Reads what one rank says; what C code and children wrote comes before what it says."""
+    """Reads a rank's events and pipes; what C code and children wrote comes before a later event."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, rank: int, generation: int, listener: RankListener
+        self, loop: asyncio.AbstractEventLoop, place: InstanceInfo, ranks: LocalRanks
     ) -> None:
-        self.rank = rank
-        self.place: InstanceInfo = InstanceInfo()
+        self.rank = place.rank
+        self.place = place
         self.run: int = 0
-        self.generation = generation
+        self.gpu: str | None = None
+        """Its GPU, as CUDA_VISIBLE_DEVICES names it."""
         self.pid: int | None = None
         self.unborn_signal: int | None = None
         self.asked_to_end = False
         self.how: str | None = None
         self._loop = loop
-        self._listener = listener
+        self._ranks = ranks
         self._cutter = Cutter()
         self._transport: asyncio.Transport | None = None
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in _PIPES}
@@ -62,14 +54,25 @@ class RankConnection(asyncio.BufferedProtocol):
         self._pipes: dict[str, int] = {}
         self._ready = select.poll()
         self._timers: set[asyncio.TimerHandle] = set()
-        self._rescue: socket.socket | None = None
+        self._control: socket.socket | None = None
         self._stacks = StackPipe(loop)
         self._held = False
+        self._is_to_end = False
         self.closed: bool = False
         self.silent: bool = False
 
+    @property
+    def generation(self) -> int:
+        """The generation that the rank belongs to."""
+        return self.place.generation
+
+    @property
+    def living_pid(self) -> int | None:
+        """The process id of a rank that has been forked, and is not known to have ended."""
+        return self.pid if self.how is None else None
+
     async def open(self) -> list[IO[bytes] | socket.socket]:
-        """Connect, and give the ends that the rank's process shall have, in `ForkRank`'s order."""
+        """Connect; the descriptors for the rank's process, in `ForkRank`'s order."""
         ours, theirs = socket.socketpair()
         ends: list[IO[bytes] | socket.socket] = [theirs]
         for name in _PIPES:
@@ -80,21 +83,22 @@ class RankConnection(asyncio.BufferedProtocol):
             self._ready.register(read, select.POLLIN)
             self._loop.add_reader(read, self._on_pipe, name)
             ends.append(os.fdopen(write, "wb", 0))
-        self._rescue, rescued = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._rescue.setblocking(False)
-        ends += [rescued, os.fdopen(self._stacks.open(), "wb", 0)]
+        self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        ends += [control, os.fdopen(self._stacks.open(), "wb", 0)]
         ours.setblocking(False)
         await self._loop.create_connection(lambda: self, sock=ours)
         return ends
 
     def begin(self, run: int) -> None:
-        """What is written from now on is this run's."""
+        """Attribute what is written from now on to this run."""
+        self._is_to_end = False
         found = self._drain()
         for name, decoder in self._decoders.items():
-            # A letter begun in one run does not end in another.
+            # A character begun in one run does not end in another.
             if rest := decoder.decode(b"", final=True):
                 found += frame(Output(self.rank, name, rest, self.run))
-        self._listener.heard(found)
+        self._ranks.heard(found)
         self.run = run
 
     def send(self, data: bytes) -> None:
@@ -102,28 +106,34 @@ class RankConnection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def rescue(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        """Send a frame, and descriptors, to where the rank hears it even if stuck in native code."""
-        if self._rescue is not None:
+    def control(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a frame, and descriptors, to the rank's control thread, which obeys even if the main one is stuck."""
+        if self._control is not None:
             # Of one that does not even take this much, nothing can be hoped.
             with contextlib.suppress(OSError):
-                socket.send_fds(self._rescue, [data], descriptors)
+                socket.send_fds(self._control, [data], descriptors)
 
     def inspect(self, signal: Callable[[], None], answer: Callable[[str], None]) -> None:
-        """Answer with where its threads are; `signal` has the main one write it."""
-        self._stacks.ask(lambda: self.rescue(frame(Inspect((self.rank,)))), signal, answer)
+        """Answer with the stacks of its threads; `signal` has the main one write its own."""
+        self._stacks.ask(lambda: self.control(frame(Inspect((self.rank,)))), signal, answer)
 
     def last_words(self) -> str:
-        """How a rank whose process is gone said that it ends; "" if it did not."""
-        self._listener.heard(self._drain())
+        """What the native code of a dead rank said of its end; "" if nothing."""
+        self._ranks.heard(self._drain())
         return next((each.ends for each in self._chatter.values() if each.ends), "")
 
     def crash(self) -> str:
-        """Where its threads were when it crashed, as `faulthandler` writes it, if it did."""
+        """What `faulthandler` wrote when it crashed; "" if it did not."""
         return self._stacks.crash()
 
+    def let_end(self) -> None:
+        """Hold the rank back no more in this run: it is to end, and its end must be heard in time."""
+        self.hold(False)
+        self._is_to_end = True
+
     def hold(self, held: bool) -> None:
-        """Stop listening, so that the rank waits with what it says; or go on."""
+        """Stop reading, so that the rank waits with what it says, unless it is to end; or go on."""
+        held = held and not self._is_to_end
         if held == self._held or self.closed or self._transport is None:
             return
         self._held = held
@@ -138,7 +148,7 @@ class RankConnection(asyncio.BufferedProtocol):
                 self._loop.add_reader(pipe, self._on_pipe, name)
 
     def close(self) -> None:
-        """Let go of everything; safe to call twice."""
+        """Close everything; safe to call twice."""
         if self.closed:
             return
         self.closed = True
@@ -150,16 +160,16 @@ class RankConnection(asyncio.BufferedProtocol):
             os.close(pipe)
         self._pipes.clear()
         self._stacks.close()
-        if self._rescue is not None:
-            self._rescue.close()
-            self._rescue = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
         if self._transport is not None:
             self._transport.abort()
 
     # ── asyncio.Protocol ────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way down."""
+        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._socket = transport.get_extra_info("socket")
@@ -173,27 +183,27 @@ class RankConnection(asyncio.BufferedProtocol):
         """
         said = unread_here(self._socket)
         if written := self._drain():
-            self._listener.heard(written)
+            self._ranks.heard(written)
         return _BUFFER if said is None else _BUFFER[: max(said, 1)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what the rank said."""
-        self._listener.heard(self._cutter.feed(bytes(_BUFFER[:nbytes])))
+        self._ranks.heard(self._cutter.feed(bytes(_BUFFER[:nbytes])))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The rank hung up: hear the rest of its pipes, then say so."""
         if not self.closed:
             self.silent = True
-            self._listener.heard(self._drain())
-            self._listener.hung_up(self)
+            self._ranks.heard(self._drain())
+            self._ranks.hung_up(self)
 
     # ── the pipes ───────────────────────────────────────────────────────────────────────
 
     def _on_pipe(self, name: str) -> None:
-        """Read what there is, then rest a little: many small writes become few events."""
+        """Read what there is, then pause: many small writes become few events."""
         for _ in range(_PIPE_SIZE // _CHUNK):
             text, more = self._read(name)
-            self._listener.heard(text)
+            self._ranks.heard(text)
             if not more:
                 break
         if name in self._pipes:

@@ -34,7 +34,8 @@ from skyward_nb.compat import ipython_private
 from skyward_nb.compat.ipython_private import cell_number
 from skyward_nb.node.uplink import encodable
 from skyward_nb.protocol.commands import Run, SourceFile
-from skyward_nb.protocol.events import Clear, CodeFrame, Display, Event, Frame
+from skyward_nb.protocol.events import Clear, Display, Event
+from skyward_nb.protocol.message_parts import CodeFrame, Frame
 from skyward_nb.runtime import event_sink
 from skyward_nb.runtime.remote_generators import send_all
 from skyward_nb.system.traceback_filter import without_frames

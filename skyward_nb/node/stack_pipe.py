@@ -19,7 +19,7 @@ _END = b" in _run_module_as_main\n"
 _CUT = b"  ...\n"
 """What comes in place of that where there are too many frames."""
 OTHERS_END = b"\0"
-"""What the rank's rescue thread writes after where the others are."""
+"""What the rank's control thread writes after where the others are."""
 _OTHERS_TAKE = 0.3
 _PATIENCE = 1.0
 _CRASH = "Fatal Python error"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from skyward_nb.picture.wording import headline, remarks
-from skyward_nb.protocol.events import Gpu
+from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import (
     DisplayedObject,
     OutputLine,

@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from skyward_nb.names.manifest import ManifestRow
 from skyward_nb.picture.scales import compact
-from skyward_nb.protocol.events import Gpu, Progress
+from skyward_nb.protocol.events import Progress
+from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import MOST_METRICS, RankView, RunView, cost_words
 from skyward_nb.view.stragglers import behind, current, imbalance
 from skyward_nb.words.errors import spell_size

@@ -1,17 +1,27 @@
-"""What is said on the way up: by agents, and through them by ranks. A closed union, `Event`."""
+"""Messages from agents, and through them from ranks, to the client: the closed union `Event`."""
 
 from __future__ import annotations
 
 import msgspec
 
-from skyward_nb.protocol.message_parts import Client, Endpoint, Packed, RunCard
+from skyward_nb.protocol.message_parts import (
+    Client,
+    Endpoint,
+    Failure,
+    Gpu,
+    Packed,
+    Rejected,
+    RunCard,
+    Unsendable,
+    Variable,
+)
 from skyward_nb.words.findings import ReachResult
 from skyward_nb.words.info import InstanceInfo, Peer
 from skyward_nb.words.offers import Bill
 
 
 class RunBegan(msgspec.Struct, frozen=True, tag=True):
-    """A run was given to these ranks: the journal's first word on it."""
+    """These ranks were given a run: the journal's first entry for it."""
 
     run: int
     generation: int
@@ -20,7 +30,7 @@ class RunBegan(msgspec.Struct, frozen=True, tag=True):
 
 
 class RunInterrupted(msgspec.Struct, frozen=True, tag=True):
-    """Ranks of a run were interrupted: the journal's word on it, also for a client that comes later."""
+    """Ranks of a run were interrupted; in the journal for clients that attach later."""
 
     run: int
     by_person: bool = False
@@ -28,7 +38,7 @@ class RunInterrupted(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReclaimNotice(msgspec.Struct, frozen=True, tag=True):
-    """Who rents the machine out takes it back: `action` and `at` are EC2's words for how and when."""
+    """The cloud takes the machine back: `action` and `at` are how and when, in EC2's words."""
 
     action: str
     at: str
@@ -37,9 +47,9 @@ class ReclaimNotice(msgspec.Struct, frozen=True, tag=True):
 class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An agent's answer to `Attach`.
 
-    The journal goes on at `offset` on this line; `received` commands of this client came before.
-    `places` and `pids` are of the ranks that live in this `generation`, `runs` the last run's number.
-    `unseen` is the run that goes on, or whose end nobody has seen; `noticed` that the machine is taken back.
+    Journal entries follow from `offset` on; the agent has `received` so many commands of this client.
+    `places` and `pids` are those of the ranks of this `generation`, `runs` is the last run's number,
+    `unseen` the run that goes on or whose end no client has seen, `noticed` a notice of reclaim.
     """
 
     pid: int
@@ -55,18 +65,18 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class AttachRefused(msgspec.Struct, frozen=True, tag=True):
-    """An agent's answer to `Attach` while another client conducts, or to one that had its place taken."""
+    """An agent's answer to `Attach` while another client is attached, or was since this one's line broke."""
 
     client: Client
 
 
 class AgentStatus(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """An agent's answer to `QueryStatus`: who conducts, which run goes on or was not seen, who still runs it."""
+    """An agent's answer to `QueryStatus`: its client, the run that goes on or was not seen, the ranks still in one."""
 
     pid: int
     client: Client | None = None
     left: float | None = None
-    """Seconds until it ends itself for want of a client."""
+    """Seconds until it exits without a client; None while it has one."""
     generation: int = 0
     ranks: tuple[int, ...] = ()
     pids: dict[int, int] = {}
@@ -75,39 +85,39 @@ class AgentStatus(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
-    """An agent is there."""
+    """An agent's answer to `Ping`."""
 
 
 class Stack(msgspec.Struct, frozen=True, tag=True):
-    """Where a rank's threads are, as `faulthandler` writes it; empty when it did not answer."""
+    """The stacks of a rank's threads, in the format of `faulthandler`; empty if it did not answer."""
 
     rank: int
     text: str
 
 
 class LeftOut(msgspec.Struct, frozen=True, tag=True):
-    """So many bytes of what ranks showed were more than the journal keeps, and are not told here."""
+    """The journal dropped this many bytes of output here to stay within its limits."""
 
     size: int
     run: int = 0
 
 
 class PeerListening(msgspec.Struct, frozen=True, tag=True):
-    """A machine listens at these endpoints while machines probe each other."""
+    """A machine's answer to `ListenForPeers`: the endpoints at which it listens."""
 
     machine: int
     endpoints: tuple[Endpoint, ...]
 
 
 class PeersProbed(msgspec.Struct, frozen=True, tag=True):
-    """How a machine reached the endpoints of others; the `to` of each is an endpoint's number."""
+    """A machine's answer to `ProbePeers`; the `to` of each result is an endpoint's number."""
 
     machine: int
     reached: tuple[ReachResult, ...]
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
-    """An agent holds `port` for the rendezvous, and the ports of each of its nodes."""
+    """An agent's answer to `Reserve`: the rendezvous port, and the ports of each of its nodes."""
 
     generation: int
     port: int
@@ -115,13 +125,13 @@ class Reserved(msgspec.Struct, frozen=True, tag=True):
 
 
 class Phase(msgspec.Struct, frozen=True, tag=True):
-    """What the notebook's side is busy with, in words; no words when that is over."""
+    """What the client is busy with; empty when that is over."""
 
     text: str
 
 
 class Step(msgspec.Struct, frozen=True, tag=True):
-    """One step of readying nodes: it has begun, goes on with new words, or is done."""
+    """A step of preparing nodes has begun, has new `text`, or is `done`."""
 
     nodes: tuple[int, ...]
     name: str
@@ -130,19 +140,19 @@ class Step(msgspec.Struct, frozen=True, tag=True):
 
 
 class Remark(msgspec.Struct, frozen=True, tag=True):
-    """What is to be read of how machines came to be, or of what they left, when that is over, too."""
+    """A message about how machines were made or ended; it stays after the steps are gone."""
 
     text: str
 
 
 class CostChanged(msgspec.Struct, frozen=True, tag=True):
-    """What the pool's machines cost from now on."""
+    """The pool's machines cost this from now on."""
 
     bill: Bill
 
 
 class RankPhase(msgspec.Struct, frozen=True, tag=True):
-    """What a rank is busy with beside the cell itself, in words; no words: the cell."""
+    """What a rank is busy with other than its cell; empty when it runs the cell."""
 
     rank: int
     text: str = ""
@@ -150,7 +160,7 @@ class RankPhase(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankReady(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process runs and its plugins are entered."""
+    """A rank's process runs and has entered its plugins."""
 
     generation: int
     rank: int
@@ -158,7 +168,7 @@ class RankReady(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankRefused(msgspec.Struct, frozen=True, tag=True):
-    """A rank could not be readied; `text` is the traceback of the plugin."""
+    """A rank could not start; `text` is the traceback of the plugin."""
 
     generation: int
     rank: int
@@ -166,7 +176,7 @@ class RankRefused(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-# What a rank shows names its run: a thread or a child may speak after its cell has ended.
+# Output names its run: a thread or a child process may write after its cell has ended.
 
 
 class Output(msgspec.Struct, frozen=True, tag=True):
@@ -199,9 +209,9 @@ class Clear(msgspec.Struct, frozen=True, tag=True):
 class Progress(msgspec.Struct, frozen=True, tag=True):
     """One loop's progress on a rank: `done` of `total` (None when unknown) items.
 
-    `text` names the loop, `unit` its items, `note` says what the loop tells besides. Loops within
-    loops have higher levels, from 0. `seconds` are those since the loop began; one that is `over`
-    will not go on, and is not worth `keeping` when its own bar would have vanished.
+    `text` names the loop, `unit` its items; `note` is the loop's own addition. An outer loop has
+    `level` 0, a nested one a higher level. `seconds` count from the loop's start. After `over` no
+    more comes of it; `keeping` is False for a bar that its library would have removed by then.
     """
 
     rank: int
@@ -228,7 +238,7 @@ class Metric(msgspec.Struct, frozen=True, tag=True):
 
 
 class Metrics(msgspec.Struct, frozen=True, tag=True):
-    """What `Metric` says, many times: of each metric one value for each of the steps."""
+    """Many `Metric`s in one: each metric has one value for each of the steps."""
 
     rank: int
     steps: list[int]
@@ -236,22 +246,10 @@ class Metrics(msgspec.Struct, frozen=True, tag=True):
     run: int = 0
 
 
-class Gpu(msgspec.Struct, frozen=True):
-    """An accelerator as its driver tells: bytes of memory, percent in use, degrees Celsius.
-
-    None where the driver does not tell: of a MIG slice it does not know how busy it is.
-    """
-
-    used: int
-    total: int
-    busy: int | None = None
-    celsius: int | None = None
-
-
 class Telemetry(msgspec.Struct, frozen=True, tag=True):
-    """How a rank's processes are doing: percent of one core since the last sample, bytes held.
+    """CPU (percent of one core since the last sample) and memory (bytes) of a rank's processes.
 
-    `cpu` is None where there was no sample before.
+    `cpu` is None in the first sample.
     """
 
     rank: int
@@ -260,79 +258,10 @@ class Telemetry(msgspec.Struct, frozen=True, tag=True):
     gpu: Gpu | None = None
 
 
-class Frame(msgspec.Struct, frozen=True):
-    """One place in a traceback: the label people know (`Cell In[3]`), line, source text."""
-
-    where: str
-    line: int
-    text: str
-
-
-class CodeFrame(msgspec.Struct, frozen=True):
-    """One frame of a traceback, for another process to show: file, line, and function."""
-
-    file: str
-    line: int
-    function: str
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception a rank raised: itself when it can be pickled, and how it reads.
-
-    `frames` are those of the user's code and of what that called, outermost first.
-    """
-
-    type_name: str
-    message: str
-    value: Packed | None
-    at: Frame | None
-    traceback: tuple[str, ...]
-    frames: tuple[CodeFrame, ...] = ()
-
-
-class Unsendable(msgspec.Struct, frozen=True):
-    """A value of a rank that could not go home: the fields of a `PayloadError`.
-
-    `size` is its bytes when it was over the limit, else 0.
-    """
-
-    name: str
-    path: str
-    type_name: str
-    reason: str
-    size: int = 0
-
-
-class Rejected(msgspec.Struct, frozen=True):
-    """A parcel that could not be rebuilt on a rank.
-
-    `missing` is the module it lacks, if it does; `gone`: what it points at is not there.
-    """
-
-    labels: tuple[str, ...]
-    reason: str
-    missing: str = ""
-    gone: bool = False
-
-
-class Variable(msgspec.Struct, frozen=True):
-    """A name of a rank: its type, about how many bytes it holds, and the cell that bound it there.
-
-    `cell` is 0 for what came from the notebook, -1 where it is not known which cell it was;
-    `at_least` says that counting stopped early.
-    """
-
-    name: str
-    type_name: str
-    size: int
-    at_least: bool = False
-    cell: int = 0
-
-
 class ShardedResult(msgspec.Struct, frozen=True, tag=True):
-    """What a rank sends home has parts that are spread over ranks; `parts` describes them.
+    """A rank's result has parts that are sharded over ranks; `parts` describes them.
 
-    To gather them all ranks have to take part in the same order, so each waits for `Gather`.
+    All ranks must gather them in the same order, so each waits for `Gather`.
     """
 
     run: int
@@ -349,7 +278,7 @@ class Yielded(msgspec.Struct, frozen=True, tag=True):
 
 
 class ValueWanted(msgspec.Struct, frozen=True, tag=True):
-    """A rank wants the next value of this generator among its call's arguments; `FeedValue` brings it."""
+    """A rank needs the next value of a generator among its call's arguments; answered by `FeedValue`."""
 
     run: int
     rank: int
@@ -357,17 +286,17 @@ class ValueWanted(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A rank finished a run, well (`failure` None) or not.
+    """A rank finished a run; `failure` is None if it ended well.
 
-    A rank that `rejected` what was sent bound nothing and ran nothing.
+    A rank that `rejected` a parcel bound nothing and ran nothing.
 
-    It `waited_in` this collective when it was stopped. `steps` counts the collectives of each of
-    its process groups, by name: where ranks differ in one, they are out of step.
+    `waited_in` is the collective in which it was stopped. `steps` counts the collectives of each of
+    its process groups by name; ranks whose counts differ are out of step.
 
-    Of the names the cell writes, `assigned` are those it bound anew, modules aside; `dropped`
-    those that are not there now; of the names to pull, `missing` are those it does not have.
+    Of the names that the cell writes, `assigned` were bound to new values other than modules, and
+    `dropped` do not exist any more. Of the names to pull, `missing` do not exist.
 
-    `profile` is a `CommProfile`, where one was asked for.
+    `profile` is a `CommProfile`, if the run asked for one.
     """
 
     run: int
@@ -388,7 +317,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class CommunicationCut(msgspec.Struct, frozen=True, tag=True):
-    """A rank's answer to `CutCommunication`: the collective its main thread waits in, and whether it was cut off."""
+    """A rank's answer to `CutCommunication`: the collective its main thread waits in, and whether it was cut."""
 
     run: int
     rank: int
@@ -397,9 +326,9 @@ class CommunicationCut(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankLost(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process is gone; `how` says it in words, `asked` that we ended it.
+    """A rank's process ended; `how` is a phrase, `asked` whether the agent ended it.
 
-    `stack` is where its threads were when it crashed, as `faulthandler` writes it.
+    `stack` is what `faulthandler` wrote when it crashed.
     """
 
     generation: int
@@ -410,14 +339,14 @@ class RankLost(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotKilled(msgspec.Struct, frozen=True, tag=True):
-    """These ranks had come to the end of the run, as was said before, when they were to be killed; they live on."""
+    """The agent did not kill these ranks, since they had ended the run; it passed on their `RankDone` before."""
 
     run: int
     ranks: tuple[int, ...]
 
 
 class Leaving(msgspec.Struct, frozen=True, tag=True):
-    """The agent ends itself; `why` in words. `by_machine` where its machine told it to, as when that ends."""
+    """The agent exits; `why` is a phrase, `by_machine` whether a signal of its machine ended it."""
 
     why: str
     by_machine: bool = False
@@ -461,4 +390,4 @@ Event = (
 )
 
 Aside = Hello | AttachRefused | AgentStatus | Pong | Stack | Telemetry
-"""Events that are said on one line at one time, and are no part of the journal."""
+"""Events that go to one connection, and are no part of the journal."""

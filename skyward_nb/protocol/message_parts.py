@@ -1,6 +1,6 @@
-"""What commands and events are made of, both ways.
+"""Parts of commands and events.
 
-A user's values travel inside `Packed` as bytes that only the kernel and the ranks ever unpickle.
+A user's values travel inside `Packed`, as bytes that only the client and the ranks unpickle.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """Who conducts a pool: a process by its number and start, and the notebook it runs.
+    """The client of a pool: a process by its pid and start, and its notebook.
 
-    `program` says who it is where it is no kernel.
-
-    `key` is drawn anew by each client: one that comes again with the same key goes on.
+    `program` names a client that is no kernel. Each client draws its own `key`; it attaches again
+    with the same one to go on where it was.
     """
 
     key: str
@@ -34,10 +33,10 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunCard(msgspec.Struct, frozen=True, kw_only=True):
-    """What whoever attaches must know to show a run and to end it: the cell and its options.
+    """All that another client needs to show a run and to end it: the cell and its options.
 
-    `values` says whether the cell ends with a value, `began` when it did (seconds since 1970).
-    What is no cell has a `name` instead of a number: a script's.
+    `values` says whether the cell ends with a value, `began` is in seconds since 1970.
+    A script has a `name` instead of a number.
     """
 
     number: int = 0
@@ -66,9 +65,90 @@ class RunCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """An address of a machine at which it listens for the others, on `port`, by its own `number`."""
+    """An address at which a machine listens for others, on `port`; `number` identifies it."""
 
     number: int
     address: str
     interface: str
     port: int
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """An accelerator, from its driver: bytes of memory, percent in use, degrees Celsius.
+
+    None where the driver does not know, as for the load of a MIG slice.
+    """
+
+    used: int
+    total: int
+    busy: int | None = None
+    celsius: int | None = None
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One place in a traceback: a label (`Cell In[3]`), line, source text."""
+
+    where: str
+    line: int
+    text: str
+
+
+class CodeFrame(msgspec.Struct, frozen=True):
+    """One frame of a traceback, for another process to show."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """An exception that a rank raised: itself if it can be pickled, and its traceback.
+
+    `frames` begin at the user's outermost frame.
+    """
+
+    type_name: str
+    message: str
+    value: Packed | None
+    at: Frame | None
+    traceback: tuple[str, ...]
+    frames: tuple[CodeFrame, ...] = ()
+
+
+class Unsendable(msgspec.Struct, frozen=True):
+    """A value of a rank that could not be returned: the fields of a `PayloadError`.
+
+    `size` is in bytes if it was over the limit, else 0.
+    """
+
+    name: str
+    path: str
+    type_name: str
+    reason: str
+    size: int = 0
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """A parcel that could not be rebuilt on a rank.
+
+    `missing` is the module that it lacks, if any; `gone`: an object that it refers to is gone.
+    """
+
+    labels: tuple[str, ...]
+    reason: str
+    missing: str = ""
+    gone: bool = False
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """A name of a rank: its type, about how many bytes it holds, and the cell that bound it.
+
+    `cell` is 0 for a name sent by the notebook, -1 for one that no known cell bound.
+    `at_least`: counting bytes stopped early.
+    """
+
+    name: str
+    type_name: str
+    size: int
+    at_least: bool = False
+    cell: int = 0

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from skyward_nb.hangs.hang import StalledRun, report, sentence, spell_span
 from skyward_nb.hangs.stacks import ThreadStack
 from skyward_nb.pickling.payload import unpack
-from skyward_nb.protocol.events import Failure, Frame, RankDone, RankLost
+from skyward_nb.protocol.events import RankDone, RankLost
+from skyward_nb.protocol.message_parts import Failure, Frame
 from skyward_nb.reports.tracebacks import traceback_of
 from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.bounds import MESSAGE, bounded

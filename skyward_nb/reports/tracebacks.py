@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import tblib
 
-from skyward_nb.protocol.events import CodeFrame
+from skyward_nb.protocol.message_parts import CodeFrame
 from skyward_nb.system.traceback_filter import without_frames
 from skyward_nb.words.errors import SkyError
 

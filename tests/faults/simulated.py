@@ -21,13 +21,13 @@ from skyward_nb.pool.state import Deliver, Ended, PoolPhase, PoolState, Remedy, 
 from skyward_nb.protocol.commands import CutCommunication, Inspect, Interrupt, Kill
 from skyward_nb.protocol.events import (
     CommunicationCut,
-    Failure,
     NotKilled,
     RankDone,
     RankLost,
     RunInterrupted,
     Stack,
 )
+from skyward_nb.protocol.message_parts import Failure
 
 AGENT, RANK = 0.002, 0.005
 """Seconds after which an agent, and a rank, answers."""

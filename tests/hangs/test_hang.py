@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import skyward_nb
+from skyward_nb.hangs import rank_locations
 from skyward_nb.hangs.hang import StalledRun, doing, report, sentence, spell_span
 from skyward_nb.hangs.rank_locations import RankLocation, whereabouts
 
@@ -79,15 +83,22 @@ def test_of_the_collective_that_a_rank_told_only_what_its_line_calls_counts():
 
 
 @pytest.mark.parametrize(
-    ("function", "says"),
+    ("file", "function", "says"),
     [
-        ("_arrive", "rank 0 was taking in what was sent, before the cell's first line"),
-        ("_with_values", "rank 0 was at the cell's end, returning values"),
+        ("rank", "_arrive", "rank 0 was taking in what was sent, before the cell's first line"),
+        ("result_packer", "with_values", "rank 0 was at the cell's end, returning values"),
     ],
 )
-def test_what_a_rank_does_outside_of_the_cell_is_said(function, says):
-    rank = at(('"/v/site-packages/skyward_nb/node/rank.py"', 9, function))
+def test_what_a_rank_does_outside_of_the_cell_is_said(file, function, says):
+    outer = ('"/v/site-packages/skyward_nb/node/rank.py"', 7, "_run")
+    rank = at((f'"/v/site-packages/skyward_nb/node/{file}.py"', 9, function), outer)
     assert sentence(StalledRun({0: rank})) == says
+
+
+def test_the_functions_by_which_that_is_known_exist():
+    for file, function in rank_locations._OUR_WORK:
+        (path,) = Path(skyward_nb.__file__).parent.rglob(file)
+        assert f"def {function}(" in path.read_text()
 
 
 @pytest.mark.parametrize(

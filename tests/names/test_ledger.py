@@ -8,7 +8,8 @@ import pytest
 
 from skyward_nb.names.ledger import Ledger
 from skyward_nb.protocol.commands import SourceFile
-from skyward_nb.protocol.events import RankDone, Rejected
+from skyward_nb.protocol.events import RankDone
+from skyward_nb.protocol.message_parts import Rejected
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import PayloadError
 

@@ -217,9 +217,13 @@ def test_ordinary_code_is_left_alone(four):
     assert not any(end.failure for end in ends)
 
 
-def test_a_cut_for_a_run_that_is_over_leaves_the_next_one_alone(four):
-    run = four.stuck("print('here')\ntime.sleep(0.5)\ndist.all_reduce(t)")
+def test_a_cut_for_a_run_that_is_over_leaves_the_next_one_alone(four, tmp_path):
+    go = tmp_path / "go"
+    run = four.stuck(
+        f"print('here')\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)\ndist.all_reduce(t)"
+    )
     told = four.cut(run - 1)
+    go.touch()
     assert not any(each.cut for each in told)
     assert not any(end.failure for end in four.ended(run))
 

@@ -104,7 +104,7 @@ def test_a_process_that_was_stopped_is_not_late(library):
 
 
 def test_one_that_comes_while_another_is_handled_tears_nothing(library, monkeypatch):
-    """The agent and the rescue each send one: the second may come upon the handler of the first."""
+    """The agent and the control thread each send one: the second may come upon the handler of the first."""
     start = threading.Thread.start
 
     def interrupted(thread):

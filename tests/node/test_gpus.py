@@ -13,7 +13,7 @@ import pytest
 
 from skyward_nb.node.gpus import Gpus, gpu_of
 from skyward_nb.node.telemetry import RankProcess, Sampler
-from skyward_nb.protocol.events import Gpu
+from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.words.info import InstanceInfo
 
 GB = 1 << 30

@@ -13,6 +13,7 @@ from node import speaker
 from skyward_nb.node.rank_connection import RankConnection
 from skyward_nb.protocol.events import Output
 from skyward_nb.protocol.frames import event_frames
+from skyward_nb.words.info import InstanceInfo
 
 
 class Ear:
@@ -51,7 +52,7 @@ class Slow(RankConnection):
 async def spoken(way, times) -> str:
     """What is heard of a process that speaks in this way so many times."""
     ear = Ear()
-    line = Slow(asyncio.get_running_loop(), 0, 1, ear)
+    line = Slow(asyncio.get_running_loop(), InstanceInfo(generation=1), ear)
     ends = await line.open()
     given = [end.fileno() for end in ends[:2]]
     words = [sys.executable, speaker.__file__, way, *map(str, (times, *given))]

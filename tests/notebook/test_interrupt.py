@@ -150,14 +150,14 @@ def torch_pool(notebook):
 def test_a_rank_may_end_before_it_says_that_it_was_cut(notebook, torch_pool, marks, waits):
     """By its collective, which raises, or by itself: then what the next run would use is cut."""
     stay = "here_in('all_reduce')\n    dist.all_reduce(torch.ones(1))"
-    look = "found = answer(rescue, command)\n    time.sleep(0.7)"
+    look = "found = answer(control, command)\n    time.sleep(0.7)"
     if not waits:
         stay = "try: here(); time.sleep(100)\n    except KeyboardInterrupt: time.sleep(0.5)"
-        look = "time.sleep(0.7)\n    found = answer(rescue, command)"
+        look = "time.sleep(0.7)\n    found = answer(control, command)"
     slow = (
         "%%sky_remote pool=torch\nimport time, torch, torch.distributed as dist\n"
-        "from skyward_nb.node.control_thread import ControlThread as Rescue\nanswer = Rescue._answer\n"
-        f"def late(rescue, command):\n    {look}\n    return found\nRescue._answer = late"
+        "from skyward_nb.node.control_thread import ControlThread\nanswer = ControlThread._answer\n"
+        f"def late(control, command):\n    {look}\n    return found\nControlThread._answer = late"
     )
     assert notebook.run("%sky restart pool=torch").status == "ok"
     assert notebook.run(slow).status == "ok"

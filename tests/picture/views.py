@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from skyward_nb.names.manifest import ManifestRow
 from skyward_nb.protocol.events import (
     Display,
-    Gpu,
     Metric,
     Output,
     Progress,
@@ -17,6 +16,7 @@ from skyward_nb.protocol.events import (
     Step,
     Telemetry,
 )
+from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.folding import fold
 from skyward_nb.view.run_view import RankView, RunView
 

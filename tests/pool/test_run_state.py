@@ -7,7 +7,6 @@ from skyward_nb.pool.run_state import CUT_AFTER, SETTLE, RunState
 from skyward_nb.protocol.commands import CutCommunication, Gather, Inspect, Interrupt, Kill
 from skyward_nb.protocol.events import (
     CommunicationCut,
-    Failure,
     NotKilled,
     RankDone,
     RankLost,
@@ -15,6 +14,7 @@ from skyward_nb.protocol.events import (
     ShardedResult,
     Stack,
 )
+from skyward_nb.protocol.message_parts import Failure
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 

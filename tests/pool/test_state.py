@@ -14,14 +14,8 @@ from skyward_nb.pool.state import (
     SigInt,
 )
 from skyward_nb.protocol.commands import CutCommunication, Inspect, Interrupt
-from skyward_nb.protocol.events import (
-    CommunicationCut,
-    Failure,
-    Output,
-    Phase,
-    RankDone,
-    RankLost,
-)
+from skyward_nb.protocol.events import CommunicationCut, Output, Phase, RankDone, RankLost
+from skyward_nb.protocol.message_parts import Failure
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 

@@ -11,7 +11,8 @@ from skyward_nb.hangs.hang import StalledRun
 from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
 from skyward_nb.node.exceptions import pack_exception
 from skyward_nb.node.exit_causes import ENDED
-from skyward_nb.protocol.events import Failure, Frame, RankDone, RankLost
+from skyward_nb.protocol.events import RankDone, RankLost
+from skyward_nb.protocol.message_parts import Failure, Frame
 from skyward_nb.reports.rank_failures import (
     died,
     exception_of,

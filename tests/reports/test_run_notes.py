@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
 from skyward_nb.names.plan import Plan
 from skyward_nb.pool.outcome import RunOutcome
-from skyward_nb.protocol.events import Failure, RankDone, RankLost
+from skyward_nb.protocol.events import RankDone, RankLost
+from skyward_nb.protocol.message_parts import Failure
 from skyward_nb.reports.rank_failures import failures_of
 from skyward_nb.reports.run_notes import halt_of, of_an_old_group, run_notes, whereabouts_of
 

@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from skyward_nb.protocol.events import CodeFrame
+from skyward_nb.protocol.message_parts import CodeFrame
 from skyward_nb.reports.tracebacks import shortened, traceback_of
 from skyward_nb.words.errors import PoolError
 

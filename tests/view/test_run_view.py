@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from skyward_nb.protocol.events import (
     Clear,
     Display,
-    Gpu,
     Metric,
     Metrics,
     Output,
@@ -24,6 +23,7 @@ from skyward_nb.protocol.events import (
     Step,
     Telemetry,
 )
+from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view import output_entries as board_module
 from skyward_nb.view.folding import fold, trimmed
 from skyward_nb.view.run_view import DisplayedObject, OutputLine, RankView, RunView, open_lines

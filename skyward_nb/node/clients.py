@@ -1,0 +1,149 @@
+"""Who is connected to the agent: its one client, visitors, and how long it lives without a client."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from collections.abc import Callable
+
+from skyward_nb.node.client_connection import ClientConnection
+from skyward_nb.node.lease import lease_of
+from skyward_nb.node.local_ranks import LocalRanks
+from skyward_nb.node.outbox import Outbox
+from skyward_nb.node.run_record import RunRecord
+from skyward_nb.protocol.commands import Attach, Command
+from skyward_nb.protocol.events import AgentStatus, AttachRefused, Hello
+from skyward_nb.protocol.message_parts import Client
+
+
+class Clients:
+    """Lets one client attach at a time; calls `leave` when none has been attached for `idle` seconds."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        ranks: LocalRanks,
+        runs: RunRecord,
+        idle: float,
+        obey: Callable[[Command, bytes], None],
+        leave: Callable[[str], None],
+    ) -> None:
+        self._outbox = outbox
+        self._ranks = ranks
+        self._runs = runs
+        self._idle = idle
+        self._leave = leave
+        self.obey = obey
+        """Does what the client commands; `data` is the command's frame."""
+        self._client: Client | None = None
+        """The last one that attached, even if it has gone."""
+        self._received = 0
+        """Commands that came from it until it had gone."""
+        self._visitors: set[ClientConnection] = set()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._machine_lease = lease_of(lambda: outbox.line is not None)
+
+    async def listen(self, path: str) -> asyncio.Server:
+        """Take connections on a unix socket; the time without a client begins."""
+        server = await asyncio.get_running_loop().create_unix_server(
+            lambda: ClientConnection(self), path
+        )
+        self._renew_expiry()
+        return server
+
+    async def close(self) -> None:
+        """Send everybody what is left to be told, and hang up."""
+        for line in [*self._visitors, *([self._outbox.line] if self._outbox.line else [])]:
+            await line.finish()
+
+    def release_machine(self) -> None:
+        """The machine is not needed by this pool any more."""
+        if self._machine_lease is not None:
+            self._machine_lease.close()
+
+    # ── told by connections ─────────────────────────────────────────────────────────────
+
+    def attach(self, line: ClientConnection, command: Attach) -> None:
+        """Take the client, unless another one is attached.
+
+        The same client takes the place of its own old connection. It is refused if another one
+        was attached meanwhile: what it would repeat was the other's to do.
+        """
+        client, current = command.client, self._outbox.line
+        if current is not None and current.is_gone():
+            current.hang_up()
+            self.hung_up_on(current)
+            current = None
+        is_known = self._client is not None and self._client.key == client.key
+        comes_late = current is not None or command.offset is not None
+        if self._client is not None and not is_known and comes_late:
+            line.say(AttachRefused(self._client))
+            return
+        if current is not None:
+            self._received = current.received
+            current.hang_up()
+        line.received = self._received if is_known else 0
+        self._client = client
+        self._renew_expiry(attached=True)
+        offset = command.offset
+        if offset is None:
+            offset = self._runs.start_for_newcomer()
+        line.say(
+            Hello(
+                pid=os.getpid(),
+                python=platform.python_version(),
+                offset=offset,
+                received=line.received,
+                generation=self._ranks.generation,
+                places=self._ranks.places,
+                pids=self._ranks.pids,
+                runs=self._runs.last,
+                unseen=self._runs.unseen,
+                noticed=self._ranks.notice,
+            )
+        )
+        self._outbox.follow(line, offset)
+        if self._machine_lease is not None:
+            self._machine_lease.renew()
+
+    def visit(self, line: ClientConnection) -> None:
+        """Tell a visitor the agent's status."""
+        self._visitors.add(line)
+        now = asyncio.get_running_loop().time()
+        line.say(
+            AgentStatus(
+                pid=os.getpid(),
+                client=self._client if self._outbox.line else None,
+                left=None if self._expiry is None else self._expiry.when() - now,
+                generation=self._ranks.generation,
+                ranks=self._ranks.numbers,
+                pids=self._ranks.pids,
+                unseen=self._runs.unseen,
+                running=self._runs.running,
+            )
+        )
+
+    def inspect(self, line: ClientConnection, ranks: tuple[int, ...]) -> None:
+        """Tell this connection the stacks of ranks."""
+        self._ranks.inspect(ranks, line.say)
+
+    def caught_up(self) -> None:
+        """A connection takes more."""
+        self._outbox.caught_up()
+
+    def hung_up_on(self, line: ClientConnection) -> None:
+        """A connection is gone; if it was the client's, the time without a client begins."""
+        self._visitors.discard(line)
+        if self._outbox.line is line:
+            self._received = line.received
+            self._outbox.hung_up()
+            self._renew_expiry()
+
+    def _renew_expiry(self, *, attached: bool = False) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if not attached:
+            loop, why = asyncio.get_running_loop(), f"no client for {self._idle:g} s"
+            self._expiry = loop.call_later(self._idle, self._leave, why)

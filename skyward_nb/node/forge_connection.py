@@ -1,0 +1,113 @@
+"""The agent's connection to its forge: orders on their way, and which modules the forge has imported."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from skyward_nb.node import forge
+from skyward_nb.system import processes
+
+if TYPE_CHECKING:
+    from skyward_nb.node.local_ranks import LocalRanks
+
+
+class ForgeConnection:
+    """Sends orders in order, with descriptors, and lists the processes that the agent is to end."""
+
+    def __init__(self, folder: Path, pid: int, control: socket.socket) -> None:
+        self._folder = folder
+        self._pid = pid
+        self._socket = control
+        self._orders: deque[tuple[forge.Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
+        self._ordered: set[str] | None = None
+        """Modules that it was ordered to import."""
+        self.imported = asyncio.Event()
+        """Set while it has imported all of them that can be."""
+        self.missing: dict[str, str] = {}
+        """Modules that could not be imported, and why."""
+
+    def open(self, ranks: LocalRanks, ended: Callable[[], None]) -> None:
+        """Listen from now on; calls `ended` if the forge ends by itself."""
+        self._loop = asyncio.get_running_loop()
+        self._ranks, self._ended = ranks, ended
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, self._read)
+        self.list_processes()
+
+    async def close(self) -> None:
+        """Hang up, and wait until the forge has ended its ranks and itself."""
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        await self._loop.run_in_executor(None, wait_for_forge, self._pid)
+
+    def list_processes(self) -> None:
+        """Begin anew the list of processes for whoever finds the agent dead to end."""
+        own = map(processes.known, (os.getpid(), self._pid))
+        processes.note(self._folder, [each for each in own if each is not None], anew=True)
+
+    def preload(self, modules: set[str]) -> None:
+        """Have it import modules that it has not been ordered to import yet."""
+        if self._ordered is None:
+            self._ordered = modules  # its command line had these
+        elif more := modules - self._ordered:
+            self._ordered |= modules
+            self.imported.clear()
+            self.send(forge.PreloadModules(tuple(sorted(more))))
+
+    def send(self, order: forge.Order, *resources: IO[bytes] | socket.socket) -> None:
+        """Send an order and descriptors, which are closed once they are sent."""
+        self._orders.append((order, resources))
+        if len(self._orders) == 1:
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while self._orders:
+            order, resources = self._orders[0]
+            try:
+                forge.send(self._socket, order, [each.fileno() for each in resources])
+            except BlockingIOError:
+                self._loop.add_writer(self._socket, self._send_waiting)
+                return
+            except OSError:
+                # The forge is gone, which `_read` sees, too.
+                self._orders.clear()
+            else:
+                self._orders.popleft()
+            for each in resources:
+                each.close()
+        self._loop.remove_writer(self._socket)
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(1 << 20)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(self._socket)
+            self._ended()
+            return
+        word = msgspec.msgpack.decode(data, type=forge.Word)
+        if isinstance(word, forge.ModulesPreloaded):
+            self.missing = word.missing
+            self.imported.set()
+        elif isinstance(word, forge.RankForked):
+            processes.note(self._folder, [processes.ProcessIdentity(word.pid, word.started)])
+            self._ranks.forked(word)
+        else:
+            self._ranks.exited(word)
+
+
+def wait_for_forge(pid: int) -> None:
+    """Wait until the forge has ended; then end what came to this process if it was killed."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+    processes.end_children()

@@ -1,0 +1,173 @@
+"""The names of a rank: what a run brings is bound, all of it or none, and what a run changed is found."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import weakref
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from skyward_nb.node.exceptions import text_of
+from skyward_nb.node.imports import ProjectFinder, import_all
+from skyward_nb.node.rank_shell import RankShell
+from skyward_nb.pickling import definitions, object_table
+from skyward_nb.pickling.diagnosis import kind_in_short
+from skyward_nb.pickling.home_namespace import set_home
+from skyward_nb.pickling.payload import unpack
+from skyward_nb.pickling.sizes import measure
+from skyward_nb.protocol.commands import Parcel, Run
+from skyward_nb.protocol.message_parts import Packed, Rejected, Variable
+from skyward_nb.store.blobs import BlobStore, CorruptValue
+from skyward_nb.words.bounds import bounded
+from skyward_nb.words.errors import PayloadError
+
+_MISSING = object()
+
+Watched = dict[str, Callable[[object], bool]]
+"""By name, whether an object is the one that the name was bound to."""
+
+
+class NotRebuilt(Exception):
+    """A parcel could not be rebuilt: `rejected`."""
+
+    def __init__(self, labels: tuple[str, ...], error: BaseException) -> None:
+        super().__init__(str(error))
+        reason = bounded(text_of(error))
+        if not isinstance(error, PayloadError | object_table.ObjectMissing | CorruptValue):
+            reason = f"{type(error).__name__}: {reason}"
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        gone = isinstance(error, object_table.ObjectMissing)
+        self.rejected = Rejected(labels, reason, missing or "", gone)
+
+
+class RankNamespace:
+    """Binds names in the shell's namespace, and knows which cell bound each."""
+
+    def __init__(self, rank: int, shell: RankShell, store: BlobStore) -> None:
+        self._rank = rank
+        self._shell = shell
+        self._store = store
+        self._finder = ProjectFinder()
+        self._cells: dict[str, int] = {}
+        set_home(shell.user_ns)
+
+    def install(self, command: Run) -> Callable[[], object] | None:
+        """Bind what came with a run; the call that it is to make, if any.
+
+        Raises `NotRebuilt`, or what a module of the project raises; all names are then as they were.
+        """
+        if command.path:
+            sys.path[:] = dict.fromkeys((*command.path, *sys.path))
+            importlib.invalidate_caches()
+        for source in command.sources:
+            self._shell.learn(source)
+        self._finder.renew(command.modules)
+        import_all(command.imports)
+        object_table.let_go(command.let_go)
+        if command.parcels_from:
+            object_table.let_go_before(command.parcels_from)
+        object_table.prune()
+        definitions.let_go(command.unused)
+        namespace = self._shell.user_ns
+        before: dict[str, object] = {}
+        try:
+            for name in command.removed:
+                before.setdefault(name, namespace.pop(name, _MISSING))
+            for parcel in command.parcels:
+                if parcel.ranks is None or self._rank in parcel.ranks:
+                    self._bind(parcel, before)
+            call = self._rebuilt(command.call) if command.call is not None else None
+        except BaseException:
+            for name, value in before.items():
+                if value is _MISSING:
+                    namespace.pop(name, None)
+                else:
+                    namespace[name] = value
+            raise
+        self._cells.update(dict.fromkeys(before, 0))
+        return call
+
+    def _bind(self, parcel: Parcel, before: dict[str, object]) -> None:
+        """Bind what is in a parcel at once, as the next one may need it; adds what there was to `before`."""
+        value = self._rebuilt(parcel.value, parcel.labels, parcel.number)
+        values = value if len(parcel.labels) > 1 else (value,)
+        for label, each in zip(parcel.labels, values, strict=True):
+            if definitions.is_label(label):
+                definitions.keep(label, each)
+            else:
+                before.setdefault(label, self._shell.user_ns.get(label, _MISSING))
+                self._shell.user_ns[label] = each
+
+    def _rebuilt(self, packed: Packed, labels: tuple[str, ...] = (), number: int = 0) -> Any:
+        try:
+            return unpack(packed, self._store, number)
+        except Exception as error:
+            raise NotRebuilt(labels, error) from error
+
+    def watch(self, command: Run) -> Watched:
+        """Remember what the names are bound to that a run may bind anew."""
+        namespace = self._shell.user_ns
+        names = {*command.writes, *self._names()} if command.opaque else command.writes
+        return {
+            name: _is_same(namespace.get(name, _MISSING), replaced=name in command.sure)
+            for name in names
+        }
+
+    def changes(
+        self, command: Run, before: Watched, *, failed: bool
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names that a run has bound to new values other than modules, and names that it has removed."""
+        namespace = self._shell.user_ns
+        sure = () if failed else command.sure
+        assigned = [
+            name
+            for name, is_same in before.items()
+            if (value := namespace.get(name, _MISSING)) is not _MISSING
+            and (name in sure or not is_same(value))
+            and not issubclass(type(value), ModuleType)
+        ]
+        if command.opaque:
+            assigned += [name for name in self._names() if name not in before]
+        self._cells.update(dict.fromkeys(assigned, command.number))
+        for name, parcels in command.lets_go.items():
+            if name in assigned or name not in namespace:
+                object_table.let_go(parcels)
+        return tuple(assigned), tuple(name for name in before if name not in namespace)
+
+    def variables(self) -> tuple[Variable, ...]:
+        """All names, with sizes."""
+        found: list[Variable] = []
+        for name in sorted(self._names()):
+            value = self._shell.user_ns[name]
+            size, more = measure(value)
+            kind = kind_in_short(value)
+            found.append(Variable(name, kind, size, more, self._cells.get(name, -1)))
+        return tuple(found)
+
+    def _names(self) -> list[str]:
+        """Names that code bound: no modules, none of IPython's own."""
+        hidden = self._shell.user_ns_hidden
+        return [
+            name
+            for name, value in list(self._shell.user_ns.items())
+            if not name.startswith("_")
+            and not (name in hidden and hidden[name] is value)
+            and not issubclass(type(value), ModuleType)
+        ]
+
+
+def _is_same(value: object, *, replaced: bool) -> Callable[[object], bool]:
+    """Whether an object is this one, which is held weakly where possible, so that a model can go.
+
+    Else it is held, but for a container that the cell surely replaces: there its id has to do.
+    """
+    try:
+        reference = weakref.ref(value)
+    except TypeError:
+        if replaced and type(value) in (list, dict, set, tuple):
+            number = id(value)
+            return lambda now: id(now) == number
+        return lambda now: now is value
+    return lambda now: now is reference()

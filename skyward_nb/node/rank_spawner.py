@@ -1,0 +1,83 @@
+"""How an agent begins a generation: modules imported, GPUs cut, ranks forked in their environments."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from skyward_nb.node import forge
+from skyward_nb.node.forge_connection import ForgeConnection
+from skyward_nb.node.gpus import devices_of
+from skyward_nb.node.local_ranks import LocalRanks
+from skyward_nb.node.outbox import Outbox
+from skyward_nb.node.reserved_ports import ReservedPorts
+from skyward_nb.node.slices import SlicesLacking, with_slices
+from skyward_nb.plugins.base import find_plugin
+from skyward_nb.protocol.commands import Fork
+from skyward_nb.protocol.events import RankRefused, Step
+from skyward_nb.words.info import environment
+
+
+class RankSpawner:
+    """Forks the ranks of one generation after the other."""
+
+    def __init__(
+        self,
+        folder: Path,
+        forge_connection: ForgeConnection,
+        ports: ReservedPorts,
+        ranks: LocalRanks,
+        outbox: Outbox,
+    ) -> None:
+        self._folder = folder
+        self._forge = forge_connection
+        self._ports = ports
+        self._ranks = ranks
+        self._outbox = outbox
+        self._one_at_a_time = asyncio.Lock()
+
+    async def spawn(self, order: Fork) -> None:
+        """End the ranks there are and fork these; what prevents that is told as `RankRefused`."""
+        try:
+            async with self._one_at_a_time:
+                await self._spawn(order)
+        except SlicesLacking as lack:
+            self._refuse(order, lack.message, lack.advice)
+        except Exception as error:  # noqa: BLE001 - the client is told whatever it is
+            self._refuse(order, f"{type(error).__name__}: {error}", "")
+
+    def _refuse(self, order: Fork, message: str, text: str) -> None:
+        self._outbox.tell(RankRefused(order.generation, order.places[0].rank, message, text))
+
+    async def _spawn(self, order: Fork) -> None:
+        await self._import_modules(order)
+        for module, why in self._forge.missing.items():
+            self._refuse(order, f"{module} cannot be imported here", why)
+            return
+        uses = await asyncio.to_thread(with_slices, order, self._folder)
+        await self._ranks.begin_generation(order.generation, order.places)
+        self._forge.list_processes()
+        threads = max(1, (os.cpu_count() or 1) // len(order.places))
+        for place in order.places:
+            env = environment(place) | devices_of(place, {each.node for each in order.places})
+            for use in uses[place.node]:
+                env |= find_plugin(use.name).env(place, use.options)
+            env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
+            rendezvous = self._ports.take_rendezvous() if place.is_head else None
+            await self._ranks.fork(
+                forge.ForkRank(place, env, uses[place.node], threads),
+                *(() if rendezvous is None else (rendezvous,)),
+            )
+
+    async def _import_modules(self, order: Fork) -> None:
+        """Have the forge import what these ranks need, and wait until it has."""
+        self._forge.preload(
+            {name for use in order.plugins for name in find_plugin(use.name).preload(use.options)}
+        )
+        if not self._forge.imported.is_set():
+            names = ", ".join(dict.fromkeys(use.name for use in order.plugins)) or "IPython"
+            nodes = tuple(sorted({place.node for place in order.places}))
+            self._outbox.tell(Step(nodes, "imports", names))
+            await self._forge.imported.wait()
+            self._outbox.tell(Step(nodes, "imports", names, done=True))

@@ -1,0 +1,89 @@
+"""What a rank returns at a run's end: values packed, and gathered first if they are sharded over ranks."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from skyward_nb.node.mailbox import Mailbox
+from skyward_nb.node.uplink import Uplink
+from skyward_nb.pickling import reducers
+from skyward_nb.pickling.home_namespace import home
+from skyward_nb.pickling.payload import pack, spread_parts
+from skyward_nb.protocol.commands import Run
+from skyward_nb.protocol.events import RankDone, ShardedResult
+from skyward_nb.protocol.message_parts import Packed, Unsendable
+from skyward_nb.store.blobs import BlobStore
+from skyward_nb.words.bounds import bounded
+from skyward_nb.words.errors import PayloadError
+
+
+class ResultPacker:
+    """Packs the values that runs ask for."""
+
+    def __init__(self, uplink: Uplink, mailbox: Mailbox, store: BlobStore) -> None:
+        self._uplink = uplink
+        self._mailbox = mailbox
+        self._store = store
+
+    def with_values(self, done: RankDone, command: Run, value: object) -> RankDone:
+        """Add the run's value and the names to pull, those that can be returned."""
+        if command.value_from:
+            self._gather(done, command, value)
+        if done.rank not in command.value_from:
+            return done
+        troubles: list[Unsendable] = []
+        named = {name: home()[name] for name in command.pull if name in home()}
+        packed = None
+        if command.wants_value:
+            packed = self._pack("the run's value", value, troubles, command.limit)
+        pulled = {
+            name: each
+            for name, found in named.items()
+            if (each := self._pack(name, found, troubles, command.limit)) is not None
+        }
+        return replace(
+            done,
+            value=packed,
+            pulled=pulled,
+            missing=tuple(name for name in command.pull if name not in named),
+            unsendable=tuple(troubles),
+        )
+
+    def _gather(self, done: RankDone, command: Run, value: object) -> None:
+        """Gather sharded values if all ranks are to; else note why not.
+
+        Ranks whose values are not returned take part, too.
+        """
+        reducers.gathered.clear()
+        reducers.why_not_gathered = ""
+        here = [home()[name] for name in command.pull if name in home()]
+        parts, rest_is_well = spread_parts([value if command.wants_value else None, *here])
+        if not rest_is_well:
+            # What is wrong with the rest is told.
+            reducers.gathered.update({id(part): None for part in parts})
+            return
+        if not parts or not all(map(reducers.all_take_part, parts)):
+            return
+        words = tuple(map(reducers.describe, parts))
+        self._uplink.emit(ShardedResult(command.run, done.rank, words))
+        order = self._mailbox.next_gather(command.run)
+        if order is None or order.why:
+            reducers.why_not_gathered = order.why if order is not None else "this was interrupted"
+            return
+        for part in parts:
+            reducers.gathered[id(part)] = reducers.gather(part)
+
+    def _pack(
+        self, name: str, value: object, troubles: list[Unsendable], limit: int | None
+    ) -> Packed | None:
+        kind = type(value).__name__
+        try:
+            bundle = pack(name, value)
+            if limit is None or bundle.size <= limit:
+                return bundle.stow(self._store)
+            troubles.append(Unsendable(name, name, kind, "", bundle.size))
+        except PayloadError as error:
+            troubles.append(Unsendable(name, error.path, error.type_name, bounded(error.reason)))
+        except OSError as error:
+            troubles.append(Unsendable(name, name, kind, error.strerror or str(error)))
+        return None
