@@ -55,6 +55,13 @@ def stop(pid: int, seconds: float) -> int:
     return len(held)
 
 
+def reap() -> None:
+    """Take notice of threads that were killed while they were stopped, or else they stay as zombies."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG | _ALL_CHILDREN)[0]:
+            """Another one."""
+
+
 def _signal_at_stop(thread: int) -> int:
     """Wait until a thread has stopped, or ended; the signal whose delivery stopped it, else 0."""
     try:
@@ -75,6 +82,7 @@ def _shake(seed: int, root: int, spared: list[int]) -> None:
     dice = random.Random(seed)
     while True:
         time.sleep(dice.uniform(*_PAUSES))
+        reap()
         spare = {os.getpid(), *spared}
         there = [each.pid for each in psutil.Process(root).children(recursive=True)]
         if found := sorted(set(there) - spare):

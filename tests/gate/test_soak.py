@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import psutil
 import pytest
+import soak
 from soak import stop
 from waiting import until
 
@@ -78,6 +80,20 @@ def test_a_signal_that_comes_meanwhile_is_not_lost(running):
     os.kill(running.pid, signal.SIGTERM)
     thread.join()
     assert running.wait() == -signal.SIGTERM
+
+
+def test_one_that_is_killed_meanwhile_ends_for_its_parent(running):
+    """Or else a test that waits for it waits for ever."""
+    code = (
+        f"import soak, time\nsoak.stop({running.pid}, 1)\nwhile True: soak.reap(), time.sleep(0.05)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=Path(soak.__file__).parent) as shaking:
+        try:
+            until(lambda: psutil.Process(running.pid).status() in STOPPED)
+            running.kill()
+            assert running.wait(30) == -signal.SIGKILL
+        finally:
+            shaking.kill()
 
 
 def test_one_that_has_ended_is_nobody():
