@@ -81,4 +81,4 @@ def _moving(session: Session, verb: str, line: str) -> tuple[Pool, tuple[str, ..
     names = tuple(asked.rest[0].split(",")) if asked.rest else ()
     if words and not names:
         raise OptionError(verb, f"%sky {verb} needs names: %sky {verb} x_train,model")
-    return live_pool(session, session.name_of(asked)), names, replace(asked.cell, push=())
+    return live_pool(session, session.finder.name_of(asked)), names, replace(asked.cell, push=())

@@ -131,6 +131,6 @@ def check(session: Session, line: str) -> None:
 
 
 def _survey(session: Session, line: str) -> None:
-    pool = live_pool(session, session.name_of(parse_verb("check", line)))
+    pool = live_pool(session, session.finder.name_of(parse_verb("check", line)))
     for said in survey_lines(survey(pool.spec, functools.partial(session.ask, pool))):
         print(said)

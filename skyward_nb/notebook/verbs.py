@@ -42,7 +42,7 @@ def up(session: Session, line: str) -> None:
         if option != "dry_run":
             raise OptionError(option, unknown_option(option, ("pool",)))
     if asked.cell.dry_run:
-        pool, spec, notes = session.resolve(asked)
+        pool, spec, notes = session.finder.resolve(asked)
         is_up = pool is not None
         print(f"pool {spec.name} is up: {spec}" if is_up else f"a pool would be started: {spec}")
         for said in [*notes, *([] if is_up else dry_lines(spec))]:
@@ -50,7 +50,7 @@ def up(session: Session, line: str) -> None:
         return
     display = session.display()
     try:
-        pool, spec = session.find(asked, display)
+        pool, spec = session.finder.find(asked, display)
         pool = pool or session.pools.start(spec, display)
     except SkyError as error:
         if display.drawn:
@@ -96,7 +96,7 @@ def down(session: Session, line: str) -> None:
 
 def restart(session: Session, line: str) -> None:
     """Begin a new generation."""
-    name = session.name_of(parse_verb("restart", line))
+    name = session.finder.name_of(parse_verb("restart", line))
     if session.pools.live(name) is None and session.pools.lost(name) is not None:
         up(session, line)  # a lost pool has no next generation: it is started again as it was
         return
@@ -137,10 +137,10 @@ def config(session: Session, line: str) -> None:
     """Set defaults of this session; print all defaults with their sources."""
     for option, text in parse_settings(line).items():
         if text == "":
-            session.settings.pop(option, None)
+            session.finder.settings.pop(option, None)
         else:
-            session.settings[option] = text
-    known = session.defaults(anew=True)
+            session.finder.settings[option] = text
+    known = session.finder.defaults(anew=True)
     if not known:
         print("no defaults are set; %sky config nodes=4 sets one for this session")
     strongest = {default.option: default for default in known}

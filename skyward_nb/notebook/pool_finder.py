@@ -1,0 +1,130 @@
+"""Which pool a line means: one that is up, one that was lost, one that an earlier kernel left, or a new one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from skyward_nb.cell.source import Cell
+from skyward_nb.functions.notebook_names import NotebookNames
+from skyward_nb.notebook.cells import Cells
+from skyward_nb.notebook.pools import Pools
+from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.defaults import defaults as read_defaults
+from skyward_nb.options.framework_choice import FrameworkChoice, NotebookContext
+from skyward_nb.options.framework_choice import choose as choose_frameworks
+from skyward_nb.options.option_line import ParsedOptions
+from skyward_nb.options.specs import check_choice, check_fits, spec_of
+from skyward_nb.pool.pool import Pool
+from skyward_nb.reports.source_lines import is_own
+from skyward_nb.show.display import RunDisplay
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.frameworks import AUTO
+from skyward_nb.words.image import Image
+from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.units import near_words
+
+_WENT_ON = (
+    "went on with the pool of an earlier kernel of this notebook: ranks keep their names "
+    "(%sky restart empties them)"
+)
+
+
+class PoolFinder:
+    """Finds pools for option lines; `settings` are the defaults of this session."""
+
+    def __init__(self, shell: InteractiveShell, cells: Cells, pools: Pools) -> None:
+        self.settings: dict[str, str] = {}
+        self._shell = shell
+        self._cells = cells
+        self._pools = pools
+        self._defaults: list[Default] | None = None
+
+    def defaults(self, *, anew: bool = False) -> list[Default]:
+        """Defaults of options; files are read again when asked to, as when a pool is made."""
+        if self._defaults is None or anew:
+            self._defaults = read_defaults(Path.cwd(), os.environ, self.settings)
+        return self._defaults
+
+    def name_of(self, asked: ParsedOptions) -> str:
+        """The name of the pool that is meant."""
+        return with_defaults(asked, self.defaults()).pool.pool or "default"
+
+    def resolve(
+        self, asked: ParsedOptions, cell: Cell | None = None
+    ) -> tuple[Pool | None, PoolSpec, tuple[str, ...]]:
+        """(the live pool that is meant, if it is up; the spec of it or of the one to make; notes on that).
+
+        A pool that was lost comes again as it was, unless the line says otherwise. Raises
+        `OptionError` or `PoolError` for what does not fit, before anything is started.
+        """
+        name = self.name_of(asked)
+        pool = self._pools.live(name)
+        if pool is not None:
+            return pool, pool.spec, self._check_fits(pool.spec, asked, cell)
+        if (lost := self._pools.lost(name)) is not None:
+            spec = spec_of(lost.spec, self._stated(asked))
+            lost.check(spec)
+            return None, spec, ()
+        options = self._with_image(with_defaults(asked, self.defaults(anew=True)).pool)
+        if options.framework != AUTO:
+            return None, spec_of(PoolSpec(), options), ()
+        chosen = self._choose(cell)
+        return None, spec_of(PoolSpec(), options.changed(framework=chosen.words)), (str(chosen),)
+
+    def _stated(self, asked: ParsedOptions) -> PoolOptions:
+        """The options for a pool that is up or was lost: `framework=auto` asks nothing of it."""
+        return self._with_image(asked.pool.without_auto())
+
+    def _with_image(self, options: PoolOptions) -> PoolOptions:
+        """Options of a pool, with the image that `image=` names; raises `OptionError` for none."""
+        name = options.image
+        if not isinstance(name, str):
+            return options
+        namespace = NotebookNames(self._shell.user_ns)
+        image = namespace.get(name)
+        if not isinstance(image, Image):
+            near = near_words(name, [n for n, v in namespace.items() if isinstance(v, Image)])
+            raise OptionError(
+                "image",
+                f"image={name}: the notebook has no sky.Image of this name{near or '; '}"
+                + f"{name} = sky.Image(pip=[...])" * (not near),
+            )
+        return options.changed(image=image)
+
+    def _check_fits(
+        self, spec: PoolSpec, asked: ParsedOptions, cell: Cell | None
+    ) -> tuple[str, ...]:
+        """Raise `PoolError` where a pool that is up is not what is asked for; notes on what it has."""
+        check_fits(spec, self._stated(asked))
+        is_auto = asked.pool.framework == AUTO
+        return (check_choice(spec, self._choose(cell)),) if is_auto else ()
+
+    def _choose(self, cell: Cell | None) -> FrameworkChoice:
+        """The frameworks that a cell needs, or the notebook."""
+        notebook = NotebookContext(
+            names=NotebookNames(self._shell.user_ns),
+            cells=self._cells.past(),
+            modules=sys.modules,
+            environ=os.environ,
+            is_own=is_own,
+        )
+        if cell is None:
+            return choose_frameworks(notebook)
+        return choose_frameworks(notebook, cell.names.imports, cell.names.reads)
+
+    def find(
+        self, asked: ParsedOptions, display: RunDisplay, cell: Cell | None = None
+    ) -> tuple[Pool | None, PoolSpec]:
+        """What `resolve` tells; a pool that an earlier kernel of this notebook has left is gone on with."""
+        pool, spec, notes = self.resolve(asked, cell)
+        display.change(notes=notes)
+        if pool is None and (left := self._pools.left_over(spec.name)) is not None:
+            notes = self._check_fits(left.entry.spec, asked, cell)
+            pool = self._pools.adopt(left, display)
+            display.change(notes=(_WENT_ON, *notes))
+        return pool, pool.spec if pool is not None else spec
