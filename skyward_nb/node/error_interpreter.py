@@ -30,7 +30,7 @@ class ErrorInterpreter:
         self._mailbox = mailbox
         self._control = control
         self._store = store
-        self.waited_in = ""
+        self.waited_in: str = ""
 
     def closed_after(self, error: BaseException) -> BaseException:
         """Close the mailbox after an error; what really ended the run, if that was an interrupt.

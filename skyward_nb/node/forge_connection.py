@@ -30,7 +30,7 @@ class ForgeConnection:
         self._orders: deque[tuple[forge.Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
         self._ordered: set[str] | None = None
         """Modules that it was ordered to import."""
-        self.imported = asyncio.Event()
+        self.imported: asyncio.Event = asyncio.Event()
         """Set while it has imported all of them that can be."""
         self.missing: dict[str, str] = {}
         """Modules that could not be imported, and why."""

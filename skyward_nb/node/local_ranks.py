@@ -43,7 +43,7 @@ class LocalRanks:
         self._one_ended = asyncio.Event()
         self._causes = ExitCauses()
         self._sampler = Sampler()
-        self.generation = 0
+        self.generation: int = 0
         self.notice: ReclaimNotice | None = None
         """That the machine is taken back, once that is known."""
 

@@ -36,7 +36,7 @@ class RankConnection(asyncio.BufferedProtocol):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, place: InstanceInfo, ranks: LocalRanks
     ) -> None:
-        self.rank = place.rank
+        self.rank: int = place.rank
         self.place = place
         self.run: int = 0
         self.gpu: str | None = None

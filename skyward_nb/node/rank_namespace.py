@@ -39,7 +39,7 @@ class NotRebuilt(Exception):
             reason = f"{type(error).__name__}: {reason}"
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         gone = isinstance(error, object_table.ObjectMissing)
-        self.rejected = Rejected(labels, reason, missing or "", gone)
+        self.rejected: Rejected = Rejected(labels, reason, missing or "", gone)
 
 
 class RankNamespace:

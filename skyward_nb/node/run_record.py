@@ -19,7 +19,7 @@ class RunRecord:
         self._events = event_frames()
         self._running: dict[int, int] = {}
         """The run of each rank that is in one."""
-        self.last = 0
+        self.last: int = 0
         """The number of the last run."""
         self.unseen: RunBegan | None = None
         """The run that goes on, or whose end no client has seen."""
