@@ -81,7 +81,7 @@ class Pools:
         self._sources = sources
         self._pools: dict[str, Pool] = {}
         self._lost: dict[str, LostPool] = {}
-        self._pictures: dict[str, PoolDisplays] = {}
+        self._displays: dict[str, PoolDisplays] = {}
         self._ids: dict[str, list[str]] = {}
         self.background: dict[str, Background] = {}
         """Runs in the background, by the names of their pools."""
@@ -156,7 +156,7 @@ class Pools:
         if pool is not None and pool.closed:
             del self._pools[name]
             cut_off = pool if pool.closing.is_cut_off else None
-            how = self.pictures(pool).untold.removesuffix(".")
+            how = self.displays(pool).untold.removesuffix(".")
             self._lost[name] = LostPool(pool.spec, how, pool.context.over, cut_off)
             if pool.context.gone:
                 self._note_costs(name, pool, "is gone")
@@ -203,19 +203,19 @@ class Pools:
         may_run = f" ({pool.closing.may_run} may run on)" if pool.closing.may_run else ""
         self._note_costs(name, pool, f"is down{may_run}")
         self._abandon(name, _was_closed(name), is_shown=True)
-        self.pictures(pool).renew()
+        self.displays(pool).renew()
         return pool.closing.spell_end()
 
-    def pictures(self, pool: Pool) -> PoolDisplays:
-        """The pictures of a pool's runs."""
-        return self._pictures[pool.spec.name]
+    def displays(self, pool: Pool) -> PoolDisplays:
+        """The displays of a pool's runs."""
+        return self._displays[pool.spec.name]
 
     def look(self, pool: Pool) -> Mapping[int, RankLost]:
         """Take notice of what came between cells; the ranks that are gone.
 
         Raises `PoolError` when the pool is.
         """
-        return self.pictures(pool).look()
+        return self.displays(pool).look()
 
     def left_over(self, name: str) -> FoundPool | None:
         """The pool of this name that an earlier kernel of this notebook has left alive, if any.
@@ -293,7 +293,7 @@ class Pools:
         name = pool.spec.name
         self._pools[name] = pool
         pool.driver.is_left_by_interrupt = functools.partial(_is_restarting, self._shell, _LOOKS)
-        self._pictures[name] = PoolDisplays(pool)
+        self._displays[name] = PoolDisplays(pool)
         ids = self._ids.setdefault(name, [])
         if pool.pool_id not in ids:
             ids.append(pool.pool_id)
@@ -301,8 +301,8 @@ class Pools:
 
     def ids(self, name: str | None = None) -> list[str]:
         """The pools that this notebook has had, or those of one name, whose logs are readable now."""
-        for pictures in self._pictures.values():
-            pictures.flush()
+        for displays in self._displays.values():
+            displays.flush()
         names = self._ids if name is None else [name]
         return [each for known in names for each in self._ids.get(known, [])]
 

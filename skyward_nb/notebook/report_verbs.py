@@ -40,7 +40,7 @@ def status(session: Session, line: str) -> None:
     for name in names:
         pool = session.pools[name]
         gone = session.pools.look(pool)
-        for said in row_lines(own_row(pool, gone, balance(session.pools.pictures(pool).last()))):
+        for said in row_lines(own_row(pool, gone, balance(session.pools.displays(pool).last()))):
             print(said)
     for left in there:
         print(next(row_lines(row_of(left))))

@@ -128,7 +128,7 @@ class Session:
     def _execute(
         self, pool: Pool, request: RunRequest, display: RunDisplay, title: str
     ) -> RunOutcome:
-        return execute(self.pools.pictures(pool), request, display, title)
+        return execute(self.pools.displays(pool), request, display, title)
 
     def check_free(self, pool: Pool) -> None:
         """Raise `PoolError` while a run goes on there, before anything of its picture is touched."""
@@ -152,7 +152,7 @@ class Session:
     ) -> RunHandle:
         """Let a run go on in the background; its handle."""
         ran_on = f"Running in the background on {spell_result(request.ranks, pool.spec.world_size)}"
-        execution = Execution(self.pools.pictures(pool), display, ran_on)
+        execution = Execution(self.pools.displays(pool), display, ran_on)
         execution.begin(request)
         handle = self._in_background(execution, dataclasses.replace(options, out=""), writes)
         if options.out:
@@ -164,7 +164,7 @@ class Session:
     ) -> RunHandle:
         """Let a thread wait for a run from here on; the main thread shows it and ends it."""
         pool, display = execution.pool, execution.display
-        displays = self.pools.pictures(pool)
+        displays = self.pools.displays(pool)
         displays.rest()
         name = pool.spec.name
 
@@ -226,7 +226,7 @@ class Session:
         if card.filename:
             self.cells.learn(card)
         writes = frozenset(card.writes)
-        execution = Execution(self.pools.pictures(pool), display, title)
+        execution = Execution(self.pools.displays(pool), display, title)
         with _trouble_shown(display):
             execution.follow(began)
         if detach:
@@ -268,7 +268,7 @@ class Session:
                 ending = RunEnding(self.shell.user_ns, pool, outcome, display)
                 return ending.conclude(options, writes)
         finally:
-            self.pools.pictures(pool).renew()
+            self.pools.displays(pool).renew()
 
     def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)

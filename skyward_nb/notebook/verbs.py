@@ -105,14 +105,14 @@ def restart(session: Session, line: str) -> None:
     lost = pool.ledger.names_made_on_ranks()
     began = time.monotonic()
     display = session.display(f"Restarting {pool.spec}")
-    pictures = session.pools.pictures(pool)
+    displays = session.pools.displays(pool)
     try:
-        pool.restart(functools.partial(pictures.give_aside, display))
+        pool.restart(functools.partial(displays.give_aside, display))
     except (SkyError, KeyboardInterrupt) as error:
         display.end("failed", str(error).partition("\n")[0] or "Interrupted; no rank is ready")
         raise
     pool.clean()
-    pictures.renew()
+    displays.renew()
     took = clock(time.monotonic() - began)
     notes = (f"gone with the old ranks: {', '.join(lost)}",) if lost else ()
     words = f"Generation {pool.generation} of pool {pool.spec.name} is ready after {took}"

@@ -134,7 +134,7 @@ def test_a_run_in_the_background_outlives_its_kernel(notebook, slow):
 
 SHOWN = """
 magics = get_ipython().magics_manager.registry["SkyMagics"]
-display = magics.session.pools.pictures(type("P", (), {"spec": type("S", (), {"name": "default"})}))
+display = magics.session.pools.displays(type("P", (), {"spec": type("S", (), {"name": "default"})}))
 display._displays[-1].view.state
 """
 
