@@ -14,7 +14,7 @@ from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from skyward_nb.plugins.base import find_plugin, uses_of
+from skyward_nb.plugins.plugin_table import find_plugin, uses_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address

@@ -36,7 +36,7 @@ class LocalRanks:
         self._forge = forge_connection
         self._outbox = outbox
         self._runs = runs
-        self._lines: dict[int, RankConnection] = {}
+        self._by_rank: dict[int, RankConnection] = {}
         self._elsewhere: frozenset[int] = frozenset()
         """Ranks of the pool that live on other machines."""
         self._held = False
@@ -52,24 +52,26 @@ class LocalRanks:
     @property
     def numbers(self) -> tuple[int, ...]:
         """The ranks, in order."""
-        return tuple(sorted(self._lines))
+        return tuple(sorted(self._by_rank))
 
     @property
     def places(self) -> tuple[InstanceInfo, ...]:
         """Their places, in the order of ranks."""
-        return tuple(self._lines[rank].place for rank in self.numbers)
+        return tuple(self._by_rank[rank].place for rank in self.numbers)
 
     @property
     def pids(self) -> dict[int, int]:
         """Their process ids, by rank, of those that have been forked."""
-        return {rank: line.pid for rank, line in self._lines.items() if line.pid}
+        return {
+            rank: connection.pid for rank, connection in self._by_rank.items() if connection.pid
+        }
 
     def _here(self, ranks: Iterable[int]) -> list[int]:
         """Those of these ranks that are not another machine's."""
         return [rank for rank in ranks if rank not in self._elsewhere]
 
     def _connections(self, ranks: Iterable[int]) -> list[RankConnection]:
-        return [line for rank in ranks if (line := self._lines.get(rank)) is not None]
+        return [connection for rank in ranks if (connection := self._by_rank.get(rank)) is not None]
 
     # ── their life ──────────────────────────────────────────────────────────────────────
 
@@ -77,54 +79,59 @@ class LocalRanks:
         """End the ranks there are, and wait until they are gone: those at these places come next."""
         self.generation = generation
         self._elsewhere = frozenset(range(places[0].world_size)) - {each.rank for each in places}
-        self._kill(tuple(self._lines))
-        while self._lines:
+        self._kill(tuple(self._by_rank))
+        while self._by_rank:
             self._one_ended.clear()
             await self._one_ended.wait()
 
     async def fork(self, order: forge.ForkRank, *resources: socket.socket) -> None:
         """Have a rank forked; it gets the descriptors, which are closed here."""
         place = order.place
-        line = RankConnection(asyncio.get_running_loop(), place, self)
-        line.gpu = gpu_of(place, order.env.get(_VISIBLE, os.environ.get(_VISIBLE)))
-        self._lines[place.rank] = line
-        ends = await line.open()
+        connection = RankConnection(asyncio.get_running_loop(), place, self)
+        connection.gpu = gpu_of(place, order.env.get(_VISIBLE, os.environ.get(_VISIBLE)))
+        self._by_rank[place.rank] = connection
+        ends = await connection.open()
         if self.notice is not None:
-            line.control(_reclaimed(self.notice))
+            connection.control(_reclaimed(self.notice))
         self._forge.send(order, *ends, *resources)
 
     def reform(self, order: Reform, data: bytes, ports: ReservedPorts) -> None:
         """Have the ranks form the group of a new generation; the head gets the rendezvous socket."""
         self.generation = order.generation
         for place in order.places:
-            line = self._lines.get(place.rank)
-            if line is None:
+            connection = self._by_rank.get(place.rank)
+            if connection is None:
                 self._tell_lost(RankLost(order.generation, place.rank, ENDED))
                 continue
-            line.place = place
+            connection.place = place
             if place.is_head and (rendezvous := ports.take_rendezvous()) is not None:
-                line.control(frame(Reserve(order.generation)), (rendezvous.fileno(),))
+                connection.control(frame(Reserve(order.generation)), (rendezvous.fileno(),))
                 rendezvous.close()
-            line.send(data)
+            connection.send(data)
 
     def forked(self, word: forge.RankForked) -> None:
         """A rank's process exists: it gets the signal that it could not get before."""
         self._causes.born(word.rank, word.pid)
-        line = self._lines.get(word.rank)
-        if line is not None and line.generation == word.generation:
-            line.pid = word.pid
-            if line.unborn_signal is not None:
-                self._signal(line, line.unborn_signal)
+        connection = self._by_rank.get(word.rank)
+        if connection is not None and connection.generation == word.generation:
+            connection.pid = word.pid
+            if connection.unborn_signal is not None:
+                self._signal(connection, connection.unborn_signal)
 
     def exited(self, word: forge.RankExited) -> None:
         """A rank's process has ended; its connection may still hold what it said."""
-        line = next((line for line in self._lines.values() if line.pid == word.pid), None)
-        if line is None:
+        connection = next(
+            (connection for connection in self._by_rank.values() if connection.pid == word.pid),
+            None,
+        )
+        if connection is None:
             return
-        asked, said, crash = line.asked_to_end, line.last_words(), line.crash()
-        line.how = self._causes.how(line.rank, word.code, asked=asked, said=said, crash=crash)
-        wait = 0 if line.asked_to_end or line.silent else _HANG_UP
-        asyncio.get_running_loop().call_later(wait, self._lost, line)
+        asked, said, crash = connection.asked_to_end, connection.last_words(), connection.crash()
+        connection.how = self._causes.how(
+            connection.rank, word.code, asked=asked, said=said, crash=crash
+        )
+        wait = 0 if connection.asked_to_end or connection.silent else _HANG_UP
+        asyncio.get_running_loop().call_later(wait, self._lost, connection)
 
     def heard(self, frames: bytes) -> None:
         """Pass on what a rank says."""
@@ -132,23 +139,23 @@ class LocalRanks:
             self._outbox.append(frames)
             self._runs.heard(frames)
 
-    def hung_up(self, line: RankConnection) -> None:
+    def hung_up(self, connection: RankConnection) -> None:
         """A rank closed its connection: it died, or nobody can use it any more."""
-        if line.how is None:
-            self._causes.hung_up(line.rank)
-            self._signal(line, signal.SIGKILL)
+        if connection.how is None:
+            self._causes.hung_up(connection.rank)
+            self._signal(connection, signal.SIGKILL)
         else:
-            self._lost(line)
+            self._lost(connection)
 
-    def _lost(self, line: RankConnection) -> None:
-        if self._lines.get(line.rank) is not line:
+    def _lost(self, connection: RankConnection) -> None:
+        if self._by_rank.get(connection.rank) is not connection:
             return
-        del self._lines[line.rank]
-        crash = line.crash()
-        line.close()
+        del self._by_rank[connection.rank]
+        crash = connection.crash()
+        connection.close()
         self._one_ended.set()
-        how, asked = line.how or "it ended", line.asked_to_end
-        self._tell_lost(RankLost(line.generation, line.rank, how, asked, crash))
+        how, asked = connection.how or "it ended", connection.asked_to_end
+        self._tell_lost(RankLost(connection.generation, connection.rank, how, asked, crash))
 
     def _tell_lost(self, event: RankLost) -> None:
         self._runs.lost(event.rank)
@@ -156,8 +163,8 @@ class LocalRanks:
 
     async def end(self) -> None:
         """Hang up on all, and have the forge end them and itself."""
-        for line in self._lines.values():
-            line.close()
+        for connection in self._by_rank.values():
+            connection.close()
         await self._forge.close()
         self._sampler.close()
 
@@ -168,33 +175,33 @@ class LocalRanks:
         here = self._here(command.ranks)
         self._runs.begin(command, here)
         for rank in here:
-            line = self._lines.get(rank)
-            if line is not None and line.generation == command.generation:
-                line.begin(command.run)
-                line.hold(self._held)
-                line.send(data)
+            connection = self._by_rank.get(rank)
+            if connection is not None and connection.generation == command.generation:
+                connection.begin(command.run)
+                connection.hold(self._held)
+                connection.send(data)
             else:
                 self._tell_lost(RankLost(command.generation, rank, self._causes.told(rank)))
 
     def send(self, ranks: tuple[int, ...], data: bytes) -> None:
         """Send ranks a frame."""
-        for line in self._connections(ranks):
-            line.send(data)
+        for connection in self._connections(ranks):
+            connection.send(data)
 
     def control(self, ranks: Iterable[int], data: bytes) -> None:
         """Send a frame to ranks' control threads, which obey even if the main one is stuck."""
-        for line in self._connections(ranks):
-            line.control(data)
+        for connection in self._connections(ranks):
+            connection.control(data)
 
     def interrupt(self, command: Interrupt, data: bytes) -> None:
         """Interrupt ranks by a message that names the run, and signals that have them look at it."""
         ranks = tuple(self._here(command.ranks))
         self._outbox.tell(RunInterrupted(command.run, command.by_person, ranks))
-        for line in self._connections(ranks):
-            line.let_end()
-            line.send(data)
-            self._signal(line, signal.SIGINT)
-            if (pid := line.living_pid) is not None:
+        for connection in self._connections(ranks):
+            connection.let_end()
+            connection.send(data)
+            self._signal(connection, signal.SIGINT)
+            if (pid := connection.living_pid) is not None:
                 # C code that waits for a child drops SIGINT.
                 self._forge.send(forge.SignalRank(pid, signal.SIGURG))
 
@@ -207,27 +214,27 @@ class LocalRanks:
 
     def _has_ended(self, rank: int, run: int) -> bool:
         """Whether a rank that lives, and will, has come to the end of a run."""
-        line = self._lines.get(rank)
-        is_dying = line is None or line.asked_to_end or line.how is not None
+        connection = self._by_rank.get(rank)
+        is_dying = connection is None or connection.asked_to_end or connection.how is not None
         return not is_dying and not self._runs.is_in(rank, run)
 
     def _kill(self, ranks: Iterable[int]) -> None:
-        for line in self._connections(ranks):
-            line.asked_to_end = True
-            self._signal(line, signal.SIGKILL)
+        for connection in self._connections(ranks):
+            connection.asked_to_end = True
+            self._signal(connection, signal.SIGKILL)
 
-    def _signal(self, line: RankConnection, number: int) -> None:
+    def _signal(self, connection: RankConnection, number: int) -> None:
         """Signal a rank and its process group; one that is not forked yet, once it is."""
-        if line.pid is None:
-            line.unborn_signal = number
-        elif line.how is None:
-            self._forge.send(forge.SignalRank(line.pid, number, group=True))
+        if connection.pid is None:
+            connection.unborn_signal = number
+        elif connection.how is None:
+            self._forge.send(forge.SignalRank(connection.pid, number, group=True))
 
     def hold(self, held: bool) -> None:
         """Have ranks wait with what they say, but for those that are to end; or go on."""
         self._held = held
-        for line in self._lines.values():
-            line.hold(held)
+        for connection in self._by_rank.values():
+            connection.hold(held)
 
     def reclaim(self, notice: MachineReclaimed) -> None:
         """Tell the client and all ranks that the machine is taken back, also ranks that are yet to be forked."""
@@ -240,23 +247,23 @@ class LocalRanks:
     def inspect(self, ranks: tuple[int, ...], answer: Callable[[Stack], None]) -> None:
         """Answer with the stacks of each rank's threads; without any for one that is gone."""
         for rank in self._here(ranks):
-            line = self._lines.get(rank)
-            if line is None or (pid := line.living_pid) is None:
+            connection = self._by_rank.get(rank)
+            if connection is None or (pid := connection.living_pid) is None:
                 answer(Stack(rank, ""))
             else:
                 signal_it = partial(self._forge.send, forge.SignalRank(pid, STACK_SIGNAL))
-                line.inspect(signal_it, lambda text, rank=rank: answer(Stack(rank, text)))
+                connection.inspect(signal_it, lambda text, rank=rank: answer(Stack(rank, text)))
 
     async def sample(self) -> None:
         """Tell once how ranks are doing; that is found out in a thread, as it may take milliseconds."""
-        lines = dict(self._lines)
+        connections = dict(self._by_rank)
         subjects = [
-            RankProcess(rank, pid, line.gpu)
-            for rank, line in lines.items()
-            if (pid := line.living_pid) is not None
+            RankProcess(rank, pid, connection.gpu)
+            for rank, connection in connections.items()
+            if (pid := connection.living_pid) is not None
         ]
         for event in await asyncio.to_thread(self._sampler.sample, subjects):
-            if self._lines.get(event.rank) is lines[event.rank]:
+            if self._by_rank.get(event.rank) is connections[event.rank]:
                 self._causes.saw(event.rank, event.rss)
                 self._outbox.say(event)
         self._causes.look()

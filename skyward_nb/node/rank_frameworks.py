@@ -6,7 +6,8 @@ import gc
 import os
 from contextlib import ExitStack
 
-from skyward_nb.plugins.base import Plugin, RankContext, find_plugin
+from skyward_nb.plugins.base import Plugin, RankContext
+from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.info import InstanceInfo, environment
 

@@ -13,7 +13,7 @@ from skyward_nb.node.local_ranks import LocalRanks
 from skyward_nb.node.outbox import Outbox
 from skyward_nb.node.reserved_ports import ReservedPorts
 from skyward_nb.node.slices import SlicesLacking, with_slices
-from skyward_nb.plugins.base import find_plugin
+from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import Fork
 from skyward_nb.protocol.events import RankRefused, Step
 from skyward_nb.words.info import environment

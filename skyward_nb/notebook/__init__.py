@@ -1,1 +1,1 @@
-"""What IPython sees: the magics, their options, and the display under a cell."""
+"""What IPython sees: the magics, the verbs of `%sky`, and the pools of one notebook."""

@@ -14,9 +14,9 @@ from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.host_access import OF_ACCESS, access_of, with_hosts
 from skyward_nb.options.plugin_options import options_of
 from skyward_nb.options.rental_options import OF_AWS, aws_of, with_rental
-from skyward_nb.plugins.base import find_plugin, uses_of
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.keras_plugin import settled
+from skyward_nb.plugins.plugin_table import find_plugin, uses_of
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.frameworks import lacking, meant, with_what_they_need

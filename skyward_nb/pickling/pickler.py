@@ -3,7 +3,7 @@
 Four things are added. Definitions of the notebook (see `definitions`) are named by their label.
 Functions rebuilt on a rank use the namespace they arrive in, so that `x = 100` there is seen by
 them. What is pickled tells what else it needs: names its code reads, definitions, project modules.
-And objects that the ranks have already can be cut out and pointed at (see `arrivals`).
+And objects that the ranks have already can be cut out and pointed at (see `object_table`).
 """
 
 from __future__ import annotations

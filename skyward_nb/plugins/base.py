@@ -1,29 +1,15 @@
-"""The form of a plugin, the one table of those there are, and which of them a pool has."""
+"""What a plugin is, and what it may know of the rank that it prepares."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from skyward_nb.protocol.commands import PluginUse
-from skyward_nb.words.errors import MissingDependency, OptionError
-from skyward_nb.words.frameworks import with_what_they_need
+from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import size_of, spell_mesh, uneven
 from skyward_nb.words.spec import PoolSpec
-
-PLUGINS = {
-    "mig": "skyward_nb.plugins.mig_plugin",
-    "torch": "skyward_nb.plugins.torch_plugin",
-    "jax": "skyward_nb.plugins.jax_plugin",
-    "tensorflow": "skyward_nb.plugins.tensorflow_plugin",
-    "keras": "skyward_nb.plugins.keras_plugin",
-    "huggingface": "skyward_nb.plugins.huggingface_plugin",
-}
-"""Where each plugin is, in no order: `FRAMEWORKS` has that."""
 
 
 @dataclass(frozen=True)
@@ -166,28 +152,3 @@ def check_mesh(spec: PoolSpec, places: int, what: str) -> None:
             f"{places} {what}, and {why}. They must share a part wholly or not at all: a last axis "
             f"tp whose size divides {each}, or is a multiple of it, does that.",
         )
-
-
-def find_plugin(name: str) -> Plugin:
-    """The plugin of this name."""
-    return importlib.import_module(PLUGINS[name]).PLUGIN
-
-
-def uses_of(spec: PoolSpec) -> tuple[PluginUse, ...]:
-    """The plugins that a pool's ranks have, in order, with their options; raises `OptionError`."""
-    wanted = {"mig": spec.mig} if spec.mig and not spec.simulate else {}
-    wanted |= with_what_they_need(spec.framework)
-    return tuple(
-        PluginUse(name, find_plugin(name).options(spec, variant))
-        for name, variant in wanted.items()
-    )
-
-
-def check_installed(use: PluginUse) -> None:
-    """Raise `MissingDependency` for what a plugin needs and this machine lacks."""
-    plugin = find_plugin(use.name)
-    for module in plugin.modules:
-        if importlib.util.find_spec(module) is None:
-            raise MissingDependency(
-                module, f"framework={plugin.name}", f'pip install "skyward-nb[{plugin.name}]"'
-            )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from skyward_nb.logs.node_log import NodeLog, agent_logs
 from skyward_nb.names.ledger import Ledger
-from skyward_nb.plugins.base import uses_of
+from skyward_nb.plugins.plugin_table import uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.lines import Lines, Watch

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from skyward_nb.plugins.base import find_plugin
+from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.pool.reachability import MachinesUnreachable

@@ -8,7 +8,7 @@ import time
 from msgspec.structs import replace
 
 from skyward_nb.names.ledger import Ledger, SourceFinder
-from skyward_nb.plugins.base import check_installed, uses_of
+from skyward_nb.plugins.plugin_table import check_installed, uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Generator, Sequence
 
-from skyward_nb.plugins.base import find_plugin
+from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver

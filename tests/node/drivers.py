@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from waiting import until
 
 from skyward_nb.hangs.stacks import threads
-from skyward_nb.plugins.base import find_plugin
 from skyward_nb.plugins.collectives import waits_in
+from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.pool.link import Link
 from skyward_nb.protocol.commands import (
     CutCommunication,

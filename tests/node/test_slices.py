@@ -13,7 +13,7 @@ from gpus import ANSWERS, Nvidia, gpu
 
 from skyward_nb.node.gpus import cards, gpu_of
 from skyward_nb.node.slices import SlicesLacking, with_slices
-from skyward_nb.plugins.base import find_plugin, uses_of
+from skyward_nb.plugins.plugin_table import find_plugin, uses_of
 from skyward_nb.protocol.commands import Fork
 from skyward_nb.system.nvidia_smi import read_cards
 from skyward_nb.words.accelerators import Accelerator

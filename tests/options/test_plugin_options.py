@@ -8,7 +8,7 @@ import skyward_nb as sky
 from skyward_nb.options.plugin_options import missing, options_of
 from skyward_nb.options.specs import spec_of
 from skyward_nb.plugins import huggingface, jax, keras, mig, tensorflow, torch, transformers
-from skyward_nb.plugins.base import PLUGINS, find_plugin
+from skyward_nb.plugins.plugin_table import PLUGINS, find_plugin
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec

@@ -11,7 +11,7 @@ from kernels import kernel, ready
 from leaks import gone_within
 
 from skyward_nb.options.specs import spec_of
-from skyward_nb.plugins.base import find_plugin, uses_of
+from skyward_nb.plugins.plugin_table import find_plugin, uses_of
 from skyward_nb.providers.folders import sweep
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError

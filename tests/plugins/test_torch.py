@@ -157,7 +157,7 @@ def test_the_place_is_true_in_every_field_also_of_a_later_generation(notebook, t
 
 
 def test_torch_missing_names_the_install(monkeypatch):
-    from skyward_nb.plugins.base import check_installed
+    from skyward_nb.plugins.plugin_table import check_installed
     from skyward_nb.protocol.commands import PluginUse
     from skyward_nb.words.errors import MissingDependency
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 from kernels import ready
 
-from skyward_nb.plugins.base import find_plugin
+from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.words.info import InstanceInfo, Peer
 
 pytestmark = [
