@@ -20,7 +20,7 @@ from skyward_nb.functions.call_display import CallDisplay
 from skyward_nb.functions.function_marks import marks_of
 from skyward_nb.functions.futures import Workers
 from skyward_nb.functions.notebook_names import namespace_of
-from skyward_nb.functions.rank_set import RankSet, Target
+from skyward_nb.functions.rank_set import CallService, RankSet, Target
 from skyward_nb.functions.runner import Runner
 from skyward_nb.options.arguments import (
     AWS,
@@ -122,6 +122,7 @@ class Compute(RankSet):
         self._pid = os.getpid()
         self._starting = threading.RLock()
         self._workers = Workers(self._spec.world_size, f"skyward-{self.name}")
+        super().__init__(CallService(self._ready, self._workers, self._stage.draw_later))
 
     @property
     def spec(self) -> PoolSpec:
@@ -249,7 +250,9 @@ class Compute(RankSet):
                 f"pool {self.name!r} has nodes 0-{self.spec.nodes - 1}, and no node {number}"
             )
         first = number * self.spec.slots
-        return Target(self, tuple(range(first, first + self.spec.slots)), f"node({number})")
+        return Target(
+            self, self._calls, tuple(range(first, first + self.spec.slots)), f"node({number})"
+        )
 
     def rank(self, number: int) -> Target:
         """One rank: `call >> pool.rank(3)`."""
@@ -257,7 +260,7 @@ class Compute(RankSet):
             raise IndexError(
                 f"pool {self.name!r} has ranks 0-{self.ranks[-1]}, and no rank {number}"
             )
-        return Target(self, (number,), f"rank({number})")
+        return Target(self, self._calls, (number,), f"rank({number})")
 
     # ── running ─────────────────────────────────────────────────────────────────────────
 

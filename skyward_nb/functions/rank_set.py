@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from skyward_nb.functions.function import PendingFunction, streams
-from skyward_nb.functions.futures import PoolFuture, joined
+from skyward_nb.functions.futures import PoolFuture, Workers, joined
 from skyward_nb.functions.mapping import run_map
 from skyward_nb.functions.packed_calls import pack_call
+from skyward_nb.functions.runner import Runner
 from skyward_nb.pool.run import ActiveRun
 from skyward_nb.reports.tracebacks import shortened
 from skyward_nb.runtime.function_calls import raw_of
@@ -21,10 +23,22 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+@dataclass(frozen=True)
+class CallService:
+    """What a pool's calls need: its runner, `ready` for some functions, threads, and the kernel's thread to draw."""
+
+    ready: Callable[..., Runner]
+    workers: Workers
+    draw_later: Callable[[], None]
+
+
 class RankSet(ABC):
     """Ranks that functions run on: those of a pool, or some of them."""
 
     __sky_pool__ = True
+
+    def __init__(self, calls: CallService) -> None:
+        self._calls = calls
 
     @property
     @abstractmethod
@@ -38,7 +52,7 @@ class RankSet(ABC):
 
     def run(self, call: PendingFunction[R]) -> R:
         """`call >> pool`: run a call on one rank of the least busy node; returns its value."""
-        runner = self.compute._ready(call.function)
+        runner = self._calls.ready(call.function)
         if call.function.is_stream:
             (stream,) = runner.stream(call, self.ranks, all_of=False)
             return cast("R", stream)
@@ -46,7 +60,7 @@ class RankSet(ABC):
 
     def broadcast(self, call: PendingFunction[R]) -> list[R]:
         """`call @ pool`: run a call on every rank; returns their values in rank order."""
-        runner = self.compute._ready(call.function)
+        runner = self._calls.ready(call.function)
         if call.function.is_stream:
             return cast("list[R]", runner.stream(call, self.ranks, all_of=True))
         return list(runner.run(pack_call(call), self.ranks, all_of=True))
@@ -56,11 +70,11 @@ class RankSet(ABC):
         return self._submit(call)
 
     def _submit(self, call: PendingFunction[Any], *, all_of: bool = False) -> PoolFuture[Any]:
-        runner = self.compute._ready(call.function)
+        runner = self._calls.ready(call.function)
         _check_returns(call)
         job = pack_call(call)
         job.packed = runner.pool.sending.stow(job.bundle)
-        future: PoolFuture[Any] = PoolFuture(self.compute._stage.draw_later)
+        future: PoolFuture[Any] = PoolFuture(self._calls.draw_later)
 
         def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
             def begun(run: ActiveRun) -> None:
@@ -70,7 +84,7 @@ class RankSet(ABC):
             return list(found) if all_of else found.head
 
         future.add_done_callback(lambda _: runner.pool.sending.let_go(job.bundle))
-        self.compute._workers.submit(future, work)
+        self._calls.workers.submit(future, work)
         return future
 
     def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
@@ -87,7 +101,7 @@ class RankSet(ABC):
         return (value for _, value in self._each(calls))
 
     def _each(self, calls: Sequence[PendingFunction[Any]]) -> Iterator[tuple[int, Any]]:
-        runner = self.compute._ready(*(call.function for call in calls))
+        runner = self._calls.ready(*(call.function for call in calls))
         for call in calls:
             _check_returns(call)
         jobs = [pack_call(call) for call in calls]
@@ -123,14 +137,17 @@ class RankSet(ABC):
         """
         if streams(raw_of(function)):
             raise _gives_many(getattr(function, "__qualname__", "it"))
-        runner = self.compute._ready(function)
+        runner = self._calls.ready(function)
         return run_map(runner, function, list(zip(*items, strict=True)), self.ranks, timeout)
 
 
 class Target(RankSet):
     """Some ranks of a pool; takes calls by `>>`, `@` and `>`."""
 
-    def __init__(self, compute: Compute, ranks: tuple[int, ...], name: str) -> None:
+    def __init__(
+        self, compute: Compute, calls: CallService, ranks: tuple[int, ...], name: str
+    ) -> None:
+        super().__init__(calls)
         self._compute = compute
         self._ranks = ranks
         self._name = name

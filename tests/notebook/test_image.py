@@ -20,7 +20,7 @@ def test_an_image_of_the_notebook_is_what_ranks_have(no_leaks, tmp_path):
         refused = nb.run(f"{line} pip=nowhere-at-all\n1")
         assert "pip install nowhere-at-all" in refused.traceback
         refused = nb.run(f"{line} python=3.1\n1")
-        assert f"this is Python {sys.version_info.major}." in refused.stderr
+        assert f"runs ranks with this Python, {sys.version_info.major}." in refused.stderr
         ran = nb.run(
             f"{line} image=img env=B=2 ranks=1\n"
             "import importlib, os\n"
