@@ -46,7 +46,8 @@ def values(pool, body, namespace=None):
 
 def follow(pool, watch):
     """How the run ends that went on when this pool was attached."""
-    return pool.runs.finish(pool.runs.follow(pool.runs.unseen), watch)
+    with contextlib.ExitStack() as calm:
+        return pool.runs.finish(pool.runs.follow(pool.runs.unseen, calm), watch)
 
 
 def start(**options):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
 
 from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_slots import RankSlots
@@ -37,22 +36,9 @@ class ConcurrentCalls:
         """The ranks that they are on."""
         return tuple(rank for run in self._going for rank in run.state.ranks)
 
-    def begin(
-        self,
-        number: int,
-        job: PackedCall,
-        ranks: tuple[int, ...],
-        execution: Execution,
-        begin: Callable[[contextlib.ExitStack], None],
-    ) -> None:
-        """Have a job begin on ranks that are taken for it."""
-        with contextlib.ExitStack() as calm:
-            try:
-                begin(calm)
-            except BaseException:
-                self._slots.release(ranks)
-                raise
-            self._going[execution.run] = number, job, execution
+    def begun(self, number: int, job: PackedCall, execution: Execution) -> None:
+        """Take a call that has begun on ranks that were claimed for it."""
+        self._going[execution.run] = number, job, execution
         self.owned()
 
     def owned(self) -> None:

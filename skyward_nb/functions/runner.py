@@ -67,13 +67,13 @@ class Runner:
         """Run a job on one of these ranks, or on all; returns what it returned, or raises what it raised."""
         with self._claimed(ranks, all_of=all_of) as taken, self._stage.behind():
             display = self._stage.display(f"{job.name}()")
-            execution = self._execution(job, taken, display)
-
-            def begin(calm: contextlib.ExitStack) -> None:
-                self._begin(job, execution, taken, calm)
-                begun(execution.run)
-
             with _shown_to_its_end(display, self.pool):
+                execution = self._execution(job, taken, display)
+
+                def begin(calm: contextlib.ExitStack) -> None:
+                    self._begin(job, execution, taken, calm)
+                    begun(execution.run)
+
                 return self._conclude(job, execution.execute(begin), display)
 
     def stream(
@@ -83,7 +83,6 @@ class Runner:
         job = pack_call(call)
         taken = self._claim(ranks, all_of=all_of)
         display = self._stage.display(f"{job.name}()")
-        execution = self._execution(job, taken, display)
 
         def end() -> Mapping[int, Any]:
             try:
@@ -99,11 +98,9 @@ class Runner:
             self._slots.held_by_this_thread(taken)
 
         with contextlib.ExitStack() as calm:
-            try:
+            with self._released_on_error(taken):
+                execution = self._execution(job, taken, display)
                 self._begin(job, execution, taken, calm)
-            except BaseException:
-                self._slots.release(taken)
-                raise
             run = StreamRun(execution, call.function, end, owned)
             self._held.add(run)
             owned()
@@ -133,6 +130,15 @@ class Runner:
                 f"{count_ranks(stuck.ranks)} {'is' if len(stuck.ranks) == 1 else 'are'} held by "
                 f"{names}, whose values nobody takes now: take them all, or .close() it",
             ) from None
+
+    @contextlib.contextmanager
+    def _released_on_error(self, taken: tuple[int, ...]) -> Generator[None]:
+        """Release ranks that were claimed if nothing begins on them."""
+        try:
+            yield
+        except BaseException:
+            self._slots.release(taken)
+            raise
 
     @contextlib.contextmanager
     def _claimed(self, ranks: Sequence[int], *, all_of: bool) -> Generator[tuple[int, ...]]:
@@ -229,7 +235,7 @@ class Runner:
     ) -> RankResults[Any]:
         # Its end is not within the lock: a run that begins holds the pool, and may show that.
         with concluding(self.pool, outcome):
-            if job.feeds.error is None and not outcome.failed:
+            if job.feeds.error is None:
                 self._bring(outcome, display)
             with self._stage.displays.lock:
                 if job.feeds.error is not None:
@@ -245,7 +251,7 @@ class Runner:
                 display.watch(event)
 
         values = {rank: end.value for rank, end in outcome.done.items() if end.value is not None}
-        with contextlib.suppress(OSError):  # what hinders it is told of at the run's end
+        with contextlib.suppress(OSError, PoolError):  # the end of the run raises it again
             self.pool.sending.bring(values, watch)
 
     # ── many calls ──────────────────────────────────────────────────────────────────────
@@ -271,9 +277,10 @@ class Runner:
                 while waiting is not None or crowd.going or crowd.ended:
                     while waiting is not None and (taken := self._take(ranks, crowd)):
                         number, job = waiting
-                        execution = self._execution(job, taken, display, title, ranks)
-                        begin = functools.partial(self._begin, job, execution, taken)
-                        crowd.begin(number, job, taken, execution, begin)
+                        with self._released_on_error(taken), contextlib.ExitStack() as calm:
+                            execution = self._execution(job, taken, display, title, ranks)
+                            self._begin(job, execution, taken, calm)
+                            crowd.begun(number, job, execution)
                         waiting = next(numbered, None)
                     if not crowd.ended:
                         crowd.settle()

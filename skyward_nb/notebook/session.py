@@ -153,8 +153,9 @@ class Session:
         """Let a run go on in the background; its handle."""
         ran_on = f"Running in the background on {spell_result(request.ranks, pool.spec.world_size)}"
         execution = Execution(self.pools.displays(pool), display, ran_on)
-        execution.begin(request)
-        handle = self._in_background(execution, dataclasses.replace(options, out=""), writes)
+        with contextlib.ExitStack() as calm:
+            execution.begin(request, calm)
+            handle = self._in_background(execution, dataclasses.replace(options, out=""), writes)
         if options.out:
             self.shell.user_ns[options.out] = handle
         return handle
@@ -183,9 +184,9 @@ class Session:
             over()
             display.end("failed", why)
 
-        display.show()
         work = Background(execution, conclude, closed)
         self.pools.background[name] = work
+        display.show()
         ranks = execution.run.state.ranks
         return RunHandle(work.name, spell_result(ranks, pool.spec.world_size), work)
 
@@ -227,16 +228,15 @@ class Session:
             self.cells.learn(card)
         writes = frozenset(card.writes)
         execution = Execution(self.pools.displays(pool), display, title)
-        with _trouble_shown(display):
-            execution.follow(began)
-        if detach:
-            # In the background `out=` is the name of the handle.
-            out = options.out if card.detached else ""
-            inner = dataclasses.replace(options, out="" if out else options.out)
-            handle = self._in_background(execution, inner, writes)
-            self.shell.user_ns.update({out: handle} if out else {})
-            return handle
-        with _trouble_shown(display):
+        with _trouble_shown(display), contextlib.ExitStack() as calm:
+            execution.follow(began, calm)
+            if detach:
+                # In the background `out=` is the name of the handle.
+                out = options.out if card.detached else ""
+                inner = dataclasses.replace(options, out="" if out else options.out)
+                handle = self._in_background(execution, inner, writes)
+                self.shell.user_ns.update({out: handle} if out else {})
+                return handle
             outcome = execution.finish()
         return self._conclude(pool, outcome, display, options, writes)
 

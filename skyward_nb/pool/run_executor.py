@@ -190,13 +190,17 @@ class RunExecutor:
             watch(None)
         watch(Phase(""))
 
-    def follow(self, began: RunBegan) -> ActiveRun:
-        """Go on with the `unseen` run of a pool that was attached; `finish` is to be called."""
+    def follow(self, began: RunBegan, calm: contextlib.ExitStack) -> ActiveRun:
+        """Go on with the `unseen` run of a pool that was attached; `finish` is to be called.
+
+        From then on, while `calm` is open, SIGINT is queued for the listener, not raised.
+        """
         card = began.card
         left = None
         if card.timeout is not None:
             # It may have ended in time, which is told again first.
             left = max(card.began + card.timeout - time.time(), _TOLD_AGAIN)
+        calm.enter_context(self._context.lines.interrupts())
         with self._context.lock:
             self._driver.check_free()
             # Who was here before may have begun another generation since, as after a death.
@@ -208,8 +212,6 @@ class RunExecutor:
             # Of machines that had ended when it was attached nothing more comes, whatever began since.
             for lost in [*lacking, *self._state.losses_of(state)]:
                 self._driver.carry_out(map(Send, state.died(lost, self._context.pace.now())))
-        with self._context.lines.interrupts():
-            """What was meant for something before is forgotten."""
         return run
 
     # ── waited for ──────────────────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from skyward_nb.names.plan import Plan
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunEvent, RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
@@ -36,7 +37,8 @@ class Execution:
         among: tuple[int, ...] = (),
     ) -> None:
         self.display: RunDisplay = display
-        self.handlers: dict[type[RunEvent], Callable[[Any], None]] = {}
+        # A plan comes while the pool's state is held: no lock of displays may be waited for then.
+        self.handlers: dict[type[RunEvent], Callable[[Any], None]] = {Plan: display.show_plan}
         """Take events of these types, which are not shown then."""
         self._displays = displays
         self._title = title
@@ -72,11 +74,11 @@ class Execution:
             self._displays.end(self.display, number)
             raise
 
-    def follow(self, began: RunBegan) -> None:
+    def follow(self, began: RunBegan, calm: contextlib.ExitStack) -> None:
         """Go on with a run that an earlier client began; it is shown from its beginning."""
         self._displays.begin(self.display, began.ranks, self._title, began.run, is_told_again=True)
         self.display.began_before(max(0.0, time.time() - began.card.began))
-        self._run = self.pool.runs.follow(began)
+        self._run = self.pool.runs.follow(began, calm)
 
     def wait(self, watch: Watch) -> RunOutcome:
         """Wait for its end, however it ends; its events go to `watch`. Raises `PoolError`."""

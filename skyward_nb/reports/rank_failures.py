@@ -77,14 +77,13 @@ def headline_of(failures: Sequence[RankFailure], world_size: int) -> tuple[str, 
     """A headline on what failed first, and notes: its place, and what else failed."""
     alike: dict[tuple[str, str], list[RankFailure]] = {}
     for each in failures:
-        alike.setdefault((each.type_name, same_on_all(each.message)), []).append(each)
+        alike.setdefault((each.type_name, same_on_all(_first_line(each.message))), []).append(each)
     headlines: list[str] = []
     places: list[str] = []
     for first, *others in alike.values():
         ranks = (rank for each in (first, *others) for rank in each.ranks)
         what = f"{first.type_name} on {count_ranks(ranks)} of {world_size}"
-        lines = (line for line in first.message.splitlines() if line.strip())
-        message = _cut(next(lines, "")).strip()
+        message = _first_line(first.message)
         headlines.append(f"{what}: {message}" if message else what)
         text = f": {first.text.strip()}" if first.text else ""
         places.append(_cut(f"{first.where}, line {first.line}{text}") if first.where else "")
@@ -95,6 +94,11 @@ def headline_of(failures: Sequence[RankFailure], world_size: int) -> tuple[str, 
     if (more := len(rest) - _MOST_OTHERS) > 0:
         notes.append(f"{more} more, each told below")
     return headline, tuple(notes)
+
+
+def _first_line(text: str) -> str:
+    """The first line that says something, cut where it is long."""
+    return _cut(next((line for line in text.splitlines() if line.strip()), "").strip())
 
 
 def _cut(text: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from functions.examples import same, total
 
 import skyward_nb as sky
-from skyward_nb.words.errors import PoolError, RankDied
+from skyward_nb.words.errors import OptionError, PoolError, RankDied
 
 
 @sky.function
@@ -63,6 +63,28 @@ def test_a_generator_whose_rank_failed_never_seems_to_be_at_its_end(pool, how, e
     for values in (every[first], every[1 - first]):
         with pytest.raises(error):
             list(values)
+
+
+def test_ranks_are_free_after_a_call_that_could_not_begin(pool):
+    @sky.function
+    @sky.stdout(only=[5])
+    def beyond(_):
+        return 1
+
+    @sky.function
+    @sky.stdout(only=[5])
+    def values(_):
+        yield 1
+
+    for begin in (
+        lambda: beyond(1) >> pool,
+        lambda: values(1) @ pool,
+        lambda: (beyond(1) & beyond(2)) >> pool,
+        lambda: pool.map(beyond, [1, 2]),
+    ):
+        with pytest.raises(OptionError, match="only"):
+            begin()
+        assert (same(1) @ pool) == [1, 1]
 
 
 def test_an_interrupt_reaches_the_generator_that_is_asked_for_a_value(pool):

@@ -70,6 +70,14 @@ def test_a_headline_is_of_what_failed_first(store):
     assert more == "2 more, each told below"
 
 
+def test_a_headline_puts_ranks_together_whose_messages_begin_alike(store):
+    failed = [
+        end(rank, ValueError(f"it failed in: x\npeer {rank} closed"), store) for rank in (0, 1)
+    ]
+    headline, _ = headline_of(failures_of(failed), 2)
+    assert headline == "ValueError on ranks 0-1 of 2: it failed in: x"
+
+
 def test_equal_failures_are_one_and_the_first_in_time_is_first(store):
     failed = [
         end(3, ValueError("a"), store),
