@@ -96,7 +96,7 @@ def generate_code_in(folder: Path) -> None:
     By itself it puts them where temporary files are, and deletes them with `atexit`: not in a
     process that is killed or leaves by `os._exit`, as a rank does.
     """
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError, OSError):
         from tensorflow.python.autograph.pyct import loader
 
         folder.mkdir(exist_ok=True)

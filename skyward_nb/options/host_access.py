@@ -70,6 +70,8 @@ def with_hosts(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
 def access_of(base: SSHAccess | None, asked: PoolOptions) -> SSHAccess | None:
     """The access to hosts that is asked for, completed by `base`; None where no host is named."""
     hosts = base.hosts if base is not None else ()
+    key = _file("key", asked.key) if asked.key is not UNSET else None
+    config = _file("config", asked.config) if asked.config is not UNSET else None
     if asked.hosts is not UNSET:
         hosts = _hosts(asked.hosts)
     elif base is None:
@@ -79,8 +81,8 @@ def access_of(base: SSHAccess | None, asked: PoolOptions) -> SSHAccess | None:
         hosts=hosts,
         user=asked.user or access.user,
         port=asked.port or access.port,
-        key=_file("key", asked.key) if asked.key is not UNSET else access.key,
-        config=_file("config", asked.config) if asked.config is not UNSET else access.config,
+        key=key or access.key,
+        config=config or access.config,
         trust=asked.trust or access.trust,
     )
 

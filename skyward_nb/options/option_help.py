@@ -52,8 +52,8 @@ def help_text(verb: str | None = None) -> str:
     lines = [f"%sky {verb} {form}".rstrip(), f"  {text}"]
     if verb == "up":
         lines += ["", *_options("pool")]
-    if verb in TAKES:
-        lines += ["", *rows((usage(BY_NAME[each]), BY_NAME[each].help) for each in TAKES[verb])]
+    if taken := TAKES.get(verb):
+        lines += ["", *rows((usage(BY_NAME[each]), BY_NAME[each].help) for each in taken)]
     return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Generator
 
 from skyward_nb.store.byte_streams import ByteStream
@@ -29,7 +30,7 @@ class StreamPool:
         self._order = threading.Lock()
         """Held while a queued message is sent, or its answer taken."""
         self._idle: list[AgentStream] = []
-        self._unsent: list[DropValues | TrimStore] = []
+        self._unsent: deque[DropValues | TrimStore] = deque()
         self._is_closed = False
 
     def stream(self, tick: Callable[[], None]) -> contextlib.AbstractContextManager[AgentStream]:
@@ -60,12 +61,12 @@ class StreamPool:
             if self._unsent:
                 stream = stream or ValueStream(self._connect(), ANSWERS)
                 try:
-                    for message in self._unsent:
-                        stream.post(message)
+                    while self._unsent:
+                        stream.post(self._unsent[0])
+                        self._unsent.popleft()
                 except BaseException:
                     stream.close()
                     raise
-                self._unsent.clear()
         return stream or ValueStream(self._connect(), ANSWERS)
 
     def _owing(self) -> AgentStream | None:
@@ -96,9 +97,11 @@ class StreamPool:
 
     def post(self, message: DropValues | TrimStore) -> None:
         """Send a message whose answer nobody waits for: now, or before the next request."""
-        with self._order:
-            stream = self._rested()
-            if stream is not None:
+        if not self._order.acquire(blocking=False):
+            self._unsent.append(message)  # another thread waits for an answer, which may take long
+            return
+        try:
+            if (stream := self._rested()) is not None:
                 try:
                     stream.post(message)
                 except OSError:
@@ -107,6 +110,8 @@ class StreamPool:
                     self._give_back(stream)
                     return
             self._unsent.append(message)
+        finally:
+            self._order.release()
 
     def hang_up(self) -> None:
         """Close the idle streams: one was lost, and they may be, too."""

@@ -153,12 +153,17 @@ class Download:
         with self._lock:
             if not self._spans:
                 return None
-            start, stop = self._spans.popleft()
+            # It stays there while the window is asked: a stream that sees no span ends.
+            start, stop = self._spans[0]
             asked = self._window.ask(min(_PIECE, stop - start), self._parts)
-            middle = start if asked is None else start + asked.left
+            if asked is None:
+                return None
+            middle = start + asked.left
             if middle < stop:
-                self._spans.appendleft((middle, stop))
-            return None if asked is None else ((start, middle), asked)
+                self._spans[0] = (middle, stop)
+            else:
+                self._spans.popleft()
+            return (start, middle), asked
 
     def _hear(
         self, stream: AgentStream, span: Span, asked: RequestedBytes, room: memoryview

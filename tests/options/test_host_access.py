@@ -48,6 +48,7 @@ def test_a_hostfile_that_begins_with_a_mark_of_its_encoding(tmp_path):
         ("hosts=a provider=local", "provider=local knows no hosts="),
         ("hosts=@none", "hosts=@none cannot be read: No such file"),
         ("hosts=a key=none", "key=none: there is no such file"),
+        ("provider=ssh key=none", "key=none: there is no such file"),
         ("hosts=a config=none", "config=none: there is no such file"),
         ("hosts=a,b,a", "a is listed twice"),
         ("hosts=own", "hosts=own is a file here: write hosts=@own"),

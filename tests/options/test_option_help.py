@@ -14,6 +14,12 @@ def test_help_has_every_option_and_verb():
     assert max(map(len, text.splitlines())) <= 100
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb):
+    form, text = VERBS[verb]
+    assert help_text(verb).splitlines()[:2] == [f"%sky {verb} {form}".rstrip(), f"  {text}"]
+
+
 def test_help_of_one_verb():
     assert help_text("up").startswith("%sky up")
     assert "as=NAME" in help_text("pull")
