@@ -128,7 +128,7 @@ class Runner:
             raise PoolError(
                 self.pool.spec.name,
                 f"{count_ranks(stuck.ranks)} {'is' if len(stuck.ranks) == 1 else 'are'} held by "
-                f"{names}, whose values nobody takes now: take them all, or .close() it",
+                f"{names}, whose values are not being taken: take them all, or .close() it",
             ) from None
 
     @contextlib.contextmanager
@@ -313,7 +313,7 @@ def _shown_to_its_end(display: RunDisplay, pool: Pool) -> Generator[None]:
         yield
     except BaseException as error:
         if display.view.ended is None:
-            words = str(error).partition("\n")[0] or "Stopped: nobody takes more"
+            words = str(error).partition("\n")[0] or "Stopped: its values are not taken any more"
             stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
             if isinstance(error, PoolError) and pool.closed and not pool.context.gone:
                 stopped, words = True, "Stopped: the pool was closed"

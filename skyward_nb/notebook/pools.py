@@ -53,7 +53,7 @@ class LostPool:
     def advice(self) -> str:
         """How to have it again."""
         which = "" if self.spec.name == "default" else f" pool={self.spec.name}"
-        return f"%sky restart{which}, or its next cell, makes it anew"
+        return f"%sky restart{which}, or its next cell, starts it again"
 
 
 @dataclass(frozen=True)

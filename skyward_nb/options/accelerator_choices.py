@@ -280,7 +280,7 @@ class Accelerators(Nvidia, Amd, Aws, Google, Intel):
     def Custom(self, name: str, *, count: int = 1) -> AcceleratorChoice:  # noqa: N802 - as models are
         """An accelerator of any name, as its driver tells it; raises `OptionError` for a part of one."""
         if not re.fullmatch(r"\w[\w .\-]*", name):
-            raise OptionError("accelerator", f"{name!r} is no name of an accelerator")
+            raise OptionError("accelerator", f"{name!r} is not an accelerator's name")
         return AcceleratorChoice(words.Accelerator(name, words.whole_count(name, str(count))))
 
 

@@ -68,7 +68,7 @@ def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
         if option not in taken:
             names = ", ".join(f"{each}=" for each in taken)
             only = f", only {names}" if names else ": this takes no options"
-            raise OptionError(option, f"{option}= has no place here{only}")
+            raise OptionError(option, f"{option}= is not an option here{only}")
     return asked
 
 

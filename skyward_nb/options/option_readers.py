@@ -78,7 +78,7 @@ def variables(option: str, text: str) -> tuple[str, ...]:
     wrong = [name for name in names if not name.isidentifier() or keyword.iskeyword(name)]
     if wrong or not names:
         bad = wrong[0] if wrong else text
-        raise OptionError(option, f"{option}={text}: {bad!r} is no name of a variable")
+        raise OptionError(option, f"{option}={text}: {bad!r} is not a variable name")
     return names
 
 
@@ -130,7 +130,7 @@ def hosts(_option: str, text: str) -> tuple[str, ...]:
 def user(option: str, text: str) -> str:
     """The name of a user of a host."""
     if not re.fullmatch(r"[^\s@:/\-][^\s@:/]*", text):
-        raise OptionError(option, f"{option}={text}: {text!r} is no name of a user")
+        raise OptionError(option, f"{option}={text}: {text!r} is not a user name")
     return text
 
 

@@ -159,7 +159,9 @@ def image_of(base: Image, asked: PoolOptions) -> Image:
     """
     image: Any = base if asked.image is UNSET else asked.image
     if isinstance(image, str):
-        raise OptionError("image", f"image={image} names an sky.Image of a notebook; there is none")
+        raise OptionError(
+            "image", f"image={image} names an sky.Image of a notebook, and this is not one"
+        )
     if not isinstance(image, Image):
         kind = type(image).__name__
         raise OptionError("image", f"image= takes an sky.Image(pip=[...], ...), not {kind}")

@@ -62,7 +62,7 @@ class Lifecycle:
                 self._renewal.begin(watch)
         except AgentGone as gone:
             idle = context.spec.idle
-            why = f"its agents ended before they were reached: nobody came for idle={idle:g} s"
+            why = f"its agents ended before they were reached: no client came for idle={idle:g} s"
             if isinstance(gone, MachinesEnded):
                 why = str(gone)
             error = StartError(context.spec.name, why)

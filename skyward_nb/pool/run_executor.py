@@ -207,7 +207,7 @@ class RunExecutor:
             state = self._state_of(began.run, began.ranks, began.generation, card, left)
             run = ActiveRun(state, limit=card.limit)
             self._driver.add(run)
-            why = "never began: whoever began it elsewhere was gone before it was told"
+            why = "never began: the client that began it was gone before this rank heard of it"
             lacking = [RankLost(began.generation, rank, why) for rank in self.never_begun]
             # Of machines that had ended when it was attached nothing more comes, whatever began since.
             for lost in [*lacking, *self._state.losses_of(state)]:

@@ -389,7 +389,7 @@ def test_a_syntax_error_is_told_before_anything_runs(notebook):
         ("out=nothing", "does not end with an expression"),
         ("pull=x gather=none", "nothing to bind"),
         ("push=no_such_name", "no such name"),
-        ("out=class", "no name of a variable"),
+        ("out=class", "not a variable name"),
         ("nodes=²", "whole number"),
         ("pool=new nodes=2 ranks=9", "ranks 0 to 1"),
         ("pool=new env=RANK=7", "each rank has its own"),

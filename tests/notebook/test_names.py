@@ -133,7 +133,7 @@ def test_push_pull_and_vars(notebook):
         "pull p,q as=one": "as=one names one thing",
         "push": "needs names",
         "push nowhere": "the notebook has no such name",
-        "pull p out=x": "out= has no place here, only ranks=",
+        "pull p out=x": "out= is not an option here, only ranks=",
         "vars p": "no option 'p'",
         "pull p pool=other": "there is no pool 'other'",
     }.items():

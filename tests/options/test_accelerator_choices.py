@@ -63,7 +63,7 @@ def test_none_is_none():
         (lambda: sky.accelerators.A100(mig=["3g.40gb"]), "all slices have one profile"),
         (lambda: sky.accelerators.L4(mig="3g.40gb"), "slices of L4 are not known"),
         (lambda: sky.accelerators.A100(memory="60GB"), "A100 has 40 or 64 or 80"),
-        (lambda: sky.accelerators.Custom("a:2"), "is no name"),
+        (lambda: sky.accelerators.Custom("a:2"), "is not an accelerator"),
         (lambda: chosen(3), r"takes 'A100:8' or sky.accelerators.A100\(count=8\), not int"),
         (lambda: chosen("A10O"), "did you mean A10"),
     ],

@@ -29,7 +29,7 @@ def test_variables_of_plugins_and_of_env_come_together():
     ("arguments", "says"),
     [
         ({"options": True}, r"takes sky.Options\(...\), not bool"),
-        ({"image": "img"}, "there is none"),
+        ({"image": "img"}, "this is not one"),
         ({"name": 3}, "name= cannot be 3"),
         ({"env": {"A": 1}}, "names and values are text"),
         ({"nodes": True}, "nodes= cannot be True"),
