@@ -1,6 +1,7 @@
 """The clock of a run: while what ranks said is drawn, no time of theirs passes.
 
-What they say meanwhile waits, and a rank that has stopped in time must not seem late.
+What they say meanwhile waits, and a rank that has stopped in time must not seem late. Deadlines cannot
+simply wait until all is read: of ranks that print without end, something is always left to read.
 """
 
 from __future__ import annotations
