@@ -209,6 +209,8 @@ class Rank:
         event_sink.begin(command.run)
         self._uplink.run = command.run
         reducers.running = frozenset(command.ranks)
+        # An interrupt may end the run below, and the client takes the path for known: it is sent once.
+        self._namespace.take_path(command.path)
         is_told = False
         try:
             if command.parcels or command.modules or command.imports or command.call:

@@ -53,14 +53,17 @@ class RankNamespace:
         self._cells: dict[str, int] = {}
         set_home(shell.user_ns)
 
+    def take_path(self, path: tuple[str, ...]) -> None:
+        """Find modules in the folders of the notebook's `sys.path`, too."""
+        if path:
+            sys.path[:] = dict.fromkeys((*path, *sys.path))
+            importlib.invalidate_caches()
+
     def install(self, command: Run) -> Callable[[], object] | None:
         """Bind what came with a run; the call that it is to make, if any.
 
         Raises `NotRebuilt`, or what a module of the project raises; all names are then as they were.
         """
-        if command.path:
-            sys.path[:] = dict.fromkeys((*command.path, *sys.path))
-            importlib.invalidate_caches()
         for source in command.sources:
             self._shell.learn(source)
         self._finder.renew(command.modules)

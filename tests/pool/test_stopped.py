@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 
 import pytest
 from pools import request, values
 
+from skyward_nb.protocol.commands import Interrupt
 from skyward_nb.protocol.events import Output, RunInterrupted
 
 
@@ -48,6 +50,22 @@ def test_who_ended_within_grace_is_not_killed(make, stopped_after):
     outcome = pool.run(request(pool, "print('here', flush=True)\ntime.sleep(60)"), watch)
     assert outcome.interrupted and not outcome.lost, outcome.lost
     assert values(pool, "kept") == [7, 7]
+
+
+def test_a_run_that_was_interrupted_before_it_began_leaves_the_path_to_modules(
+    make, tmp_path, monkeypatch
+):
+    (tmp_path / "only_here.py").write_text("value = 5\n")
+    pool = make(nodes=1)
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = request(pool, "x = y", {"y": 1})
+    rank = pool.pids[0]
+    os.kill(rank, signal.SIGSTOP)
+    run = pool.begin(asked, lambda _: None)
+    pool.lines.send(Interrupt(run.number, (0,)))
+    threading.Timer(0.5, os.kill, (rank, signal.SIGCONT)).start()
+    assert pool.finish(run, lambda _: None).done[0].interrupted
+    assert values(pool, "__import__('only_here').value") == [5]
 
 
 def test_who_ended_within_the_time_limit_is_not_out_of_time(make, stopped_after):
