@@ -156,7 +156,9 @@ def test_two_cells_that_print_at_once_have_their_own_pictures(notebook, tmp_path
     assert said(second) == ["[0-3] from B"]
     assert said(first) == ["[0-3] in time from A"]
     *_, late = second.others
-    assert late["text/plain"].splitlines()[1:] == [
+    lines = late["text/plain"].splitlines()
+    # A run that takes long is sampled, and has a line on its memory, too.
+    assert [line for line in lines if line.startswith("[")] == [
         "[0-3] in time from A",
         "[0-3] late from A",
     ]

@@ -230,7 +230,7 @@ def how_it_was_readied_is_kept(pool, server):
 
 def test_what_an_agent_logs_is_fetched_from_a_pool_that_is_up_and_gone_it_is_not_found(ssh):
     pool = ssh("one")
-    other = found(pool)
+    others = [found(pool) for _ in range(3)]
     values(pool, "import os\nos.write(2, b'')")
     assert [(log.host, log.nodes) for log in agent_logs(pool.context.generations.machines)] == [
         ("one", (0,))
@@ -243,8 +243,12 @@ def test_what_an_agent_logs_is_fetched_from_a_pool_that_is_up_and_gone_it_is_not
     assert values(pool, "1") == [1]
     pool.close()
     assert logs_elsewhere(pool.pool_id) == []
-    with pytest.raises(PoolError, match="is gone"):
-        other.attach(lambda _: None)
+    said = []
+    for other in others:  # on a busy machine sshd hangs up on a login now and then
+        with pytest.raises(PoolError) as raised:
+            other.attach(lambda _: None)
+        said.append(raised.value.message)
+    assert any("is gone" in each for each in said), said
 
 
 def test_a_host_that_ends_what_a_login_leaves_is_told(ssh, monkeypatch):
