@@ -17,7 +17,7 @@ from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunEvent, RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.run import ActiveRun
-from skyward_nb.protocol.events import RunBegan
+from skyward_nb.protocol.events import Event, RunBegan
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pool_displays import PoolDisplays
 
@@ -37,8 +37,7 @@ class Execution:
         among: tuple[int, ...] = (),
     ) -> None:
         self.display: RunDisplay = display
-        # A plan comes while the pool's state is held: no lock of displays may be waited for then.
-        self.handlers: dict[type[RunEvent], Callable[[Any], None]] = {Plan: display.show_plan}
+        self.handlers: dict[type[Event], Callable[[Any], None]] = {}
         """Take events of these types, which are not shown then."""
         self._displays = displays
         self._title = title
@@ -58,6 +57,10 @@ class Execution:
 
     def watch(self, event: RunEvent | None) -> None:
         """Hand an event to its handler, else show it; None when a tick of time has passed."""
+        if isinstance(event, Plan):
+            # It comes while the pool's state is held: no lock of displays may be waited for then.
+            self.display.show_plan(event)
+            return
         handler = None if event is None else self.handlers.get(type(event))
         if handler is not None:
             handler(event)

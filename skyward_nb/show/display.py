@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from skyward_nb.names.plan import Plan
 from skyward_nb.picture.wording import sent_words
-from skyward_nb.pool.outcome import RunEvent
 from skyward_nb.protocol.events import Display, Event, Output, Phase, Progress
 from skyward_nb.show.canvas import Canvas
 from skyward_nb.view.folding import fold, trimmed
@@ -126,11 +125,8 @@ class RunDisplay:
         if plan.rows:
             self.change(foot=sent_words(plan.rows, plan.sent_bytes), manifest=plan.rows)
 
-    def watch(self, event: RunEvent | None) -> None:
+    def watch(self, event: Event | None) -> None:
         """Take an event, or a tick of time, and draw if it is time to."""
-        if isinstance(event, Plan):
-            self.show_plan(event)
-            return
         if event is not None:
             self._take(event)
         now = time.monotonic()

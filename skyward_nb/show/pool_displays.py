@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from skyward_nb.logs.logbook import Logbook
-from skyward_nb.pool.outcome import RunEvent
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import (
     Clear,
@@ -98,7 +97,7 @@ class PoolDisplays:
             display.keep = self._book.write
             self._displays.append(display)
 
-    def give(self, now: RunDisplay, event: RunEvent | None) -> None:
+    def give(self, now: RunDisplay, event: Event | None) -> None:
         """Give an event to `now`, the display of a run that goes on, or to that of an earlier run."""
         with self.lock:
             if isinstance(event, LeftOut):
