@@ -209,7 +209,7 @@ def check(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
     if asked.rest:
         return _hang(asked, as_json=as_json)
-    from skyward_nb.cli.pool_client import no_frameworks, open_pool
+    from skyward_nb.cli.pool_client import open_pool
     from skyward_nb.options.defaults import defaults
     from skyward_nb.reports.pool_check import survey, survey_lines
     from skyward_nb.show.display import RunDisplay
@@ -217,7 +217,7 @@ def check(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
     known = defaults(Path.cwd(), os.environ, {})
     display = RunDisplay(LogCanvas(), "")
-    with open_pool(asked.pool, known, display, "skyward-nb check", no_frameworks) as there:
+    with open_pool(asked.pool, known, display, "skyward-nb check") as there:
         found = survey(there.pool.spec, there.ask)
         if as_json:
             *_, last = found
@@ -264,14 +264,8 @@ def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
     # With --json, stdout has the document alone: the output of ranks goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         display = RunDisplay(LogCanvas(), "", quiet=options.quiet, logs="skyward-nb logs {run}")
-
-        def frameworks() -> tuple[str, ...]:
-            chosen = script.frameworks()
-            display.change(notes=(str(chosen),))
-            return chosen.words
-
         program = f"skyward-nb run {script.path.name}"
-        with open_pool(asked.pool, known, display, program, frameworks) as there:
+        with open_pool(asked.pool, known, display, program, script.frameworks) as there:
             end = run_script(there, script, options, display)
     if end.traceback:
         print(*end.traceback, sep="\n", file=sys.stderr)

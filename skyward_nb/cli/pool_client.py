@@ -7,10 +7,14 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, cast
 
+from msgspec import UNSET
+
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.option_line import ParsedOptions
-from skyward_nb.options.specs import check_fits, spec_of
+from skyward_nb.options.specs import extended, extended_by_choice, spec_of
+from skyward_nb.plugins.plugin_table import is_installed
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.message_parts import RunCard
@@ -97,15 +101,27 @@ def open_pool(
     known: list[Default],
     display: RunDisplay,
     program: str,
-    frameworks: Callable[[], tuple[str, ...]],
+    choose_frameworks: Callable[[], FrameworkChoice] | None = None,
 ) -> Generator[PoolClient]:
     """The pool that is meant by what is `stated` and by defaults, for as long as this lasts.
 
-    That is the one of the name that is given, if it is up; else one is made. `frameworks` chooses
-    those of `framework=auto`. Raises `OptionError` or `PoolError` before anything is started.
+    That is the one of the name that is given, if it is up; else one is made. `choose_frameworks` tells
+    those of the code that will run there, where there is code. Raises `OptionError` or `PoolError`
+    before anything is started.
     """
     options = with_defaults(ParsedOptions(pool=stated), known).pool
-    pool, left = _pool(options, stated, program, frameworks)
+    if choose_frameworks is None and AUTO in (options.framework, stated.framework):
+        raise OptionError("framework", "framework=auto goes by what code imports: name one instead")
+    choose_frameworks = choose_frameworks or _no_frameworks
+    left = _alive(options.pool) if options.pool else None
+    if left is None:
+        spec, note = _new_spec(options, choose_frameworks)
+        pool = Pool(spec, PROVIDERS[spec.provider](), lambda _: None, program=program)
+    else:
+        spec, note = _extended(left, stated, choose_frameworks)
+        pool = _found(left, program)
+    if note:
+        display.change(notes=(note,))
     there: PoolClient | None = None
     try:
         if left is None:
@@ -115,6 +131,8 @@ def open_pool(
         else:
             display.change(title=f"Attaching to {pool.spec}", awaited=0)
             pool.attach(display.watch)
+            if pool.spec != spec:
+                pool.become(spec, display.watch)
         there = PoolClient(pool, is_guest=left is not None)
         yield there
     except SkyError as error:
@@ -141,20 +159,28 @@ def take_down(left: FoundPool, program: str) -> Pool:
     return pool
 
 
-def _pool(
-    options: PoolOptions,
-    stated: PoolOptions,
-    program: str,
-    frameworks: Callable[[], tuple[str, ...]],
-) -> tuple[Pool, FoundPool | None]:
-    """A pool that is not started or attached yet, and how it was found, if it was."""
-    if (name := options.pool) and (left := _alive(name)) is not None:
-        check_fits(left.entry.spec, stated.without_auto().without(("pool", "keep")))
-        return _found(left, program), left
-    if options.framework == AUTO:
-        options = options.changed(framework=frameworks())
-    spec = spec_of(PoolSpec(), options)
-    return Pool(spec, PROVIDERS[spec.provider](), lambda _: None, program=program), None
+def _new_spec(
+    options: PoolOptions, choose_frameworks: Callable[[], FrameworkChoice]
+) -> tuple[PoolSpec, str]:
+    """The spec of a pool to be made, and a note on the frameworks that were chosen, or ""."""
+    if not options.chooses_frameworks:
+        return spec_of(PoolSpec(), options), ""
+    is_asked, chosen = options.framework == AUTO, choose_frameworks()
+    if not is_asked and options.provider in (UNSET, "local"):
+        chosen = chosen.of(is_installed)
+    spec = spec_of(PoolSpec(), options.with_chosen(chosen.words))
+    return spec, str(chosen) if is_asked or chosen.words else ""
+
+
+def _extended(
+    left: FoundPool, stated: PoolOptions, choose_frameworks: Callable[[], FrameworkChoice]
+) -> tuple[PoolSpec, str]:
+    """The spec of a pool that is up, with frameworks to be added, and a note on those, or ""."""
+    asked = stated.without(("pool", "keep"))
+    if not asked.chooses_frameworks:
+        return extended(left.entry.spec, asked), ""
+    spec = extended(left.entry.spec, asked.without(["framework"]))
+    return extended_by_choice(spec, choose_frameworks(), asked=asked.framework == AUTO)
 
 
 def _alive(name: str) -> FoundPool | None:
@@ -180,6 +206,5 @@ def _found(left: FoundPool, program: str) -> Pool:
     return pool
 
 
-def no_frameworks() -> tuple[str, ...]:
-    """For what has no code that imports any."""
-    raise OptionError("framework", "framework=auto goes by what code imports: name one instead")
+def _no_frameworks() -> FrameworkChoice:
+    return FrameworkChoice((), "there is no code")

@@ -272,7 +272,8 @@ class Compute(RankSet):
     def _ready(self, *functions: Callable[..., Any]) -> Runner:
         """The runner of the pool, whose ranks are ready for the frameworks of these functions."""
         runner = self._live()
-        runner.ready(tuple(use for each in functions for use in marks_of(raw_of(each)).uses))
+        raw = tuple(map(raw_of, functions))
+        runner.ready(tuple(use for each in raw for use in marks_of(each).uses), raw)
         return runner
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

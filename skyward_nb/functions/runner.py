@@ -20,8 +20,10 @@ from skyward_nb.functions.notebook_names import namespace_of
 from skyward_nb.functions.packed_calls import PackedCall, pack_call
 from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock, SlotsClosed
 from skyward_nb.functions.rank_streams import RankStream, StreamRun
+from skyward_nb.functions.used_frameworks import UsedFrameworks
+from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.plugin_options import missing
-from skyward_nb.options.specs import readied_for
+from skyward_nb.options.specs import extended_by_choice, readied_for
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.outcome import RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
@@ -32,8 +34,9 @@ from skyward_nb.reports.execution import Execution, concluding
 from skyward_nb.reports.results import RankResults
 from skyward_nb.reports.run_ending import RunEnding
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.words.errors import PoolBusy, PoolError
+from skyward_nb.words.errors import PoolBusy, PoolError, StartError
 from skyward_nb.words.ranks import count_ranks
+from skyward_nb.words.spec import PoolSpec
 
 _SETTLES = 0.5
 
@@ -47,6 +50,9 @@ class Runner:
         self._slots = RankSlots({info.rank: info.node for info in pool.infos})
         pool.closing.before_close.append(self._slots.close)
         self._namespace = namespace_of(get_ipython())
+        self._used = UsedFrameworks(self._namespace)
+        self._refused: set[str] = set()
+        """Frameworks that functions use and that did not come up."""
         self.speeds: weakref.WeakKeyDictionary[Callable[..., Any], float] = (
             weakref.WeakKeyDictionary()
         )
@@ -190,23 +196,42 @@ class Runner:
             except SlotsClosed:
                 raise self.pool.context.closed_error() from None
 
-    def ready(self, uses: tuple[PluginChoice, ...]) -> None:
-        """Have the ranks readied for what a function uses, if they are not: a new generation then.
+    def ready(
+        self, uses: tuple[PluginChoice, ...], functions: Sequence[Callable[..., Any]]
+    ) -> None:
+        """Have the ranks readied for what functions use, if they are not: a new generation then.
 
-        Raises `OptionError` where that contradicts what the pool is made with.
+        That are the plugins that their decorators name; of a pool that was made without any, also the
+        frameworks that they import. Raises `OptionError` where that contradicts what the pool is made with.
         """
-        if not uses or not missing(self.pool.spec, uses):
+        if uses and missing(self.pool.spec, uses):
+            with self._claimed(self.pool.ranks, all_of=True):
+                if missing(self.pool.spec, uses):
+                    self._become(readied_for(self.pool.spec, uses))
+        if not self.pool.spec.adds_frameworks:
             return
-        with self._claimed(self.pool.ranks, all_of=True):
-            if missing(self.pool.spec, uses):
-                spec = readied_for(self.pool.spec, uses)
-                display = self._stage.display(f"Readying {','.join(spec.framework)}")
-                try:
-                    self.pool.become(spec, display.watch)
-                except BaseException as error:
-                    display.end("failed", str(error).partition("\n")[0] or "Interrupted")
-                    raise
-                display.end("finished", f"Ranks are ready for {','.join(spec.framework)}")
+        chosen = self._used.of(functions).of(lambda word: word not in self._refused)
+        if chosen.words and self._extended(chosen) is not self.pool.spec:
+            with self._claimed(self.pool.ranks, all_of=True):
+                if (spec := self._extended(chosen)) is not self.pool.spec:
+                    try:
+                        self._become(spec, str(chosen))
+                    except StartError:  # nobody asked for it: the picture tells it
+                        self._refused.update(chosen.words)
+
+    def _extended(self, chosen: FrameworkChoice) -> PoolSpec:
+        return extended_by_choice(self.pool.spec, chosen, asked=False)[0]
+
+    def _become(self, spec: PoolSpec, note: str = "") -> None:
+        display = self._stage.display(f"Readying {','.join(spec.framework)}")
+        try:
+            lost = self.pool.become(spec, display.watch)
+        except BaseException as error:
+            display.end("failed", str(error).partition("\n")[0] or "Interrupted")
+            raise
+        notes = (note,) if note else ()
+        notes += (f"lost with the earlier ranks: {', '.join(lost)}",) if lost else ()
+        display.end("finished", f"Ranks are ready for {','.join(spec.framework)}", notes=notes)
 
     def _request(self, job: PackedCall, ranks: tuple[int, ...]) -> RunRequest:
         number = self._stage.number

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.node.stack_pipe import OTHERS_END
-from skyward_nb.plugins.base import Plugin
 from skyward_nb.plugins.collectives import called_at, frames_of_thread, waits_in
 from skyward_nb.protocol.commands import (
     Command,
@@ -50,13 +50,13 @@ class ControlThread:
         connection: socket.socket,
         stacks: int,
         rank: int,
-        plugins: tuple[Plugin, ...],
+        frameworks: RankFrameworks,
         emit: Callable[[Event], None],
     ) -> None:
         self._socket = connection
         self._stacks = stacks
         self._rank = rank
-        self._plugins = plugins
+        self._frameworks = frameworks
         self._emit = emit
         self._main = threading.main_thread().ident or 0
         self._arrived = threading.Condition()
@@ -149,7 +149,7 @@ class ControlThread:
         if run is not None and not waited_in:
             return CommunicationCut(command.run, self._rank)
         self._cut_in, self._saw = run, waited_in
-        cut = [plugin.cut() for plugin in self._plugins]
+        cut = [plugin.cut() for plugin in self._frameworks.plugins]
         return CommunicationCut(command.run, self._rank, waited_in, any(cut))
 
     def _waits_in(self) -> str:
@@ -172,7 +172,7 @@ class ControlThread:
 
         It is at one place, in native code that does not listen, and nothing in this process computes.
         """
-        hidden = next((plugin.hidden for plugin in self._plugins if plugin.hidden), "")
+        hidden = next((each.hidden for each in self._frameworks.plugins if each.hidden), "")
         frame = sys._current_frames().get(self._main)
         if not hidden or frame is None or called_at(frame.f_code, frame.f_lasti) in _LISTENING:
             return ""

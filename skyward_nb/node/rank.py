@@ -81,9 +81,7 @@ class Rank:
         self._mailbox.close()
         _seed_anew()
         self._frameworks = RankFrameworks(plugins)
-        self._control = ControlThread(
-            control, stacks, rank, self._frameworks.plugins, self._uplink.emit
-        )
+        self._control = ControlThread(control, stacks, rank, self._frameworks, self._uplink.emit)
 
     @property
     def info(self) -> InstanceInfo:
@@ -129,6 +127,8 @@ class Rank:
         try:
             self._frameworks.leave()
             self._control.begin_anew()
+            if order.plugins is not None:
+                self._frameworks.add(order.plugins, info, order.env)
             if info.is_head and self._frameworks.plugins:
                 rendezvous = self._control.rendezvous(info.generation, _PATIENCE)
                 self._place = RankContext(info, self._place.threads, rendezvous)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from skyward_nb.plugins.base import Plugin, RankContext
@@ -16,9 +17,14 @@ class RankFrameworks:
     """What plugins have readied on this rank."""
 
     def __init__(self, uses: tuple[PluginUse, ...]) -> None:
-        self._options = {use.name: use.options for use in uses}
-        self.plugins: tuple[Plugin, ...] = tuple(map(find_plugin, self._options))
+        self._options: dict[str, dict[str, str]] = {}
+        self.plugins: tuple[Plugin, ...] = ()
         self._entered = ExitStack()
+        self._take(uses)
+
+    def _take(self, uses: tuple[PluginUse, ...]) -> None:
+        self._options = {use.name: self._options.get(use.name, use.options) for use in uses}
+        self.plugins = tuple(map(find_plugin, self._options))
 
     def enter(self, place: RankContext) -> None:
         """Ready them all; raises what a framework raises, and then has left those that were ready."""
@@ -34,6 +40,21 @@ class RankFrameworks:
         self._entered.close()
         # Tracebacks in circles keep a group, with its threads and connections.
         gc.collect()
+
+    def add(self, uses: tuple[PluginUse, ...], now: InstanceInfo, env: Mapping[str, str]) -> None:
+        """Have these plugins, among them those that there were; set the variables of the others.
+
+        Those of the pool's `env` stay as it has them.
+        """
+        had = {plugin.name for plugin in self.plugins}
+        self._take(uses)
+        for plugin in self.plugins:
+            if plugin.name not in had:
+                options = self._options[plugin.name]
+                preset = (word.partition("=") for word in plugin.preload(options))
+                os.environ.update({name: value for name, equals, value in preset if equals})
+                os.environ.update(plugin.env(now, options))
+        os.environ.update(env)
 
     def move(self, before: InstanceInfo, now: InstanceInfo) -> None:
         """Set the variables of a new place; those of plugins that somebody else has set stay."""

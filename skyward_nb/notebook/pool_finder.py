@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from IPython.core.interactiveshell import InteractiveShell
+from msgspec import UNSET
 
 from skyward_nb.cell.source import Cell
 from skyward_nb.functions.notebook_names import NotebookNames
@@ -14,10 +15,15 @@ from skyward_nb.notebook.cells import Cells
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.defaults import defaults as read_defaults
-from skyward_nb.options.framework_choice import FrameworkChoice, NotebookContext
-from skyward_nb.options.framework_choice import choose as choose_frameworks
+from skyward_nb.options.framework_choice import (
+    FrameworkChoice,
+    NotebookContext,
+    choose,
+    choose_for_cell,
+)
 from skyward_nb.options.option_line import ParsedOptions
-from skyward_nb.options.specs import check_choice, check_fits, spec_of
+from skyward_nb.options.specs import extended, extended_by_choice, spec_of
+from skyward_nb.plugins.plugin_table import is_installed
 from skyward_nb.pool.pool import Pool
 from skyward_nb.reports.source_lines import is_own
 from skyward_nb.show.display import RunDisplay
@@ -57,28 +63,32 @@ class PoolFinder:
     def resolve(
         self, asked: ParsedOptions, cell: Cell | None = None
     ) -> tuple[Pool | None, PoolSpec, tuple[str, ...]]:
-        """(the live pool that is meant, if it is up; the spec of it or of the one to make; notes on that).
+        """(the live pool that is meant, if it is up; the spec that the line gives it; notes on that).
 
-        A pool that was lost comes again as it was, unless the line says otherwise. Raises
+        The spec of a live pool is its own, perhaps with frameworks that are to be added. A pool that was lost comes again as it was, unless the line says otherwise. Raises
         `OptionError` or `PoolError` for what does not fit, before anything is started.
         """
         name = self.name_of(asked)
         pool = self._pools.live(name)
         if pool is not None:
-            return pool, pool.spec, self._check_fits(pool.spec, asked, cell)
+            return pool, *self._extended(pool.spec, asked, cell)
         if (lost := self._pools.lost(name)) is not None:
             spec = spec_of(lost.spec, self._stated(asked))
             lost.check(spec)
             return None, spec, ()
         options = self._with_image(with_defaults(asked, self.defaults(anew=True)).pool)
-        if options.framework != AUTO:
+        if not options.chooses_frameworks:
             return None, spec_of(PoolSpec(), options), ()
-        chosen = self._choose(cell)
-        return None, spec_of(PoolSpec(), options.changed(framework=chosen.words)), (str(chosen),)
+        is_asked = options.framework == AUTO
+        is_here = options.provider in (UNSET, "local")
+        chosen = self._choose(cell) if is_asked else self._choose_for(cell, is_here=is_here)
+        spec = spec_of(PoolSpec(), options.with_chosen(chosen.words))
+        return None, spec, (str(chosen),) if is_asked or chosen.words else ()
 
     def _stated(self, asked: ParsedOptions) -> PoolOptions:
-        """The options for a pool that is up or was lost: `framework=auto` asks nothing of it."""
-        return self._with_image(asked.pool.without_auto())
+        """The options for a pool that is up or was lost, but for `framework=auto`."""
+        stated = asked.pool.without(["framework"]) if asked.pool.chooses_frameworks else asked.pool
+        return self._with_image(stated)
 
     def _with_image(self, options: PoolOptions) -> PoolOptions:
         """Options of a pool, with the image that `image=` names; raises `OptionError` for none."""
@@ -96,26 +106,46 @@ class PoolFinder:
             )
         return options.changed(image=image)
 
-    def _check_fits(
+    def _extended(
         self, spec: PoolSpec, asked: ParsedOptions, cell: Cell | None
-    ) -> tuple[str, ...]:
-        """Raise `PoolError` where a pool that is up is not what is asked for; notes on what it has."""
-        check_fits(spec, self._stated(asked))
-        is_auto = asked.pool.framework == AUTO
-        return (check_choice(spec, self._choose(cell)),) if is_auto else ()
+    ) -> tuple[PoolSpec, tuple[str, ...]]:
+        """The spec of a pool that is up, with frameworks that are to be added, and notes on those.
+
+        Raises `PoolError` where the pool is not what is asked for.
+        """
+        spec = extended(spec, self._stated(asked))
+        if not asked.pool.chooses_frameworks:
+            return spec, ()
+        is_asked = asked.pool.framework == AUTO
+        is_here = not spec.is_elsewhere
+        chosen = self._choose(cell) if is_asked else self._choose_for(cell, is_here=is_here)
+        spec, note = extended_by_choice(spec, chosen, asked=is_asked)
+        return spec, (note,) if note else ()
 
     def _choose(self, cell: Cell | None) -> FrameworkChoice:
         """The frameworks that a cell needs, or the notebook."""
-        notebook = NotebookContext(
+        if cell is None:
+            return choose(self._context())
+        return choose(self._context(), cell.names.imports, cell.names.reads)
+
+    def _choose_for(self, cell: Cell | None, *, is_here: bool) -> FrameworkChoice:
+        """The frameworks that a cell itself needs, where nobody asks for any.
+
+        On this machine those that are installed: what is not, the cell may do without.
+        """
+        if cell is None:
+            return FrameworkChoice((), "")
+        chosen = choose_for_cell(self._context(), cell.names.imports, cell.names.reads)
+        return chosen.of(is_installed) if is_here else chosen
+
+    def _context(self) -> NotebookContext:
+        return NotebookContext(
             names=NotebookNames(self._shell.user_ns),
             cells=self._cells.past(),
             modules=sys.modules,
             environ=os.environ,
             is_own=is_own,
         )
-        if cell is None:
-            return choose_frameworks(notebook)
-        return choose_frameworks(notebook, cell.names.imports, cell.names.reads)
 
     def find(
         self, asked: ParsedOptions, display: RunDisplay, cell: Cell | None = None
@@ -124,7 +154,7 @@ class PoolFinder:
         pool, spec, notes = self.resolve(asked, cell)
         display.change(notes=notes)
         if pool is None and (left := self._pools.left_over(spec.name)) is not None:
-            notes = self._check_fits(left.entry.spec, asked, cell)
+            spec, notes = self._extended(left.entry.spec, asked, cell)
             pool = self._pools.adopt(left, display)
             display.change(notes=(_WENT_ON, *notes))
-        return pool, pool.spec if pool is not None else spec
+        return pool, spec

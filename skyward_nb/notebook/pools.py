@@ -23,6 +23,7 @@ from skyward_nb.reports.found_pools import FoundPool, notebook_of, others, silen
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import BudgetSpent, PoolError
+from skyward_nb.words.frameworks import lacking
 from skyward_nb.words.offers import Bill, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.words.units import clock
@@ -272,6 +273,13 @@ class Pools:
             pool.runs.instead_of = lost.how
         self._enter(pool)
         return pool
+
+    def become(self, pool: Pool, spec: PoolSpec, display: RunDisplay) -> None:
+        """Add frameworks to a pool that is up, under `display`; raises `StartError` where they do not come up."""
+        added = lacking(spec.framework, pool.spec.framework)
+        display.change(title=f"Readying {','.join(added)}", awaited=spec.world_size)
+        if lost := pool.become(spec, display.watch):
+            display.note(f"lost with the earlier ranks: {', '.join(lost)}")
 
     def adopt(self, left: FoundPool, display: RunDisplay) -> Pool:
         """Go on with a pool that another kernel has left alive; raises `PoolError` when it is gone."""

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 from IPython.core.interactiveshell import InteractiveShell
+from msgspec import UNSET
 
 from skyward_nb.cell.source import Cell
 from skyward_nb.functions.notebook_names import NotebookNames
@@ -39,7 +40,7 @@ from skyward_nb.reports.run_ending import RunEnding
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.view.run_view import MOST_TEXT
-from skyward_nb.words.errors import OptionError, PoolError, SkyError
+from skyward_nb.words.errors import OptionError, PoolError, SkyError, StartError
 from skyward_nb.words.ranks import parse_ranks, shown_ranks
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.words.units import near_words
@@ -87,14 +88,34 @@ class Session:
                 dry_run(request, pool, spec, display, self.cells.source_of)
                 return None
             _show_only(display, options, spec.world_size)
-            if pool is None:
-                pool = self.pools.start(spec, display)
-            self.check_free(pool)
+            pool = self._made_ready(pool, spec, asked, display)
             ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
             if options.detach:
                 return self._detach(pool, request, display, options, cell.names.writes)
             outcome = self._execute(pool, request, display, ran_on)
         return self._conclude(pool, outcome, display, options, cell.names.writes)
+
+    def _made_ready(
+        self, pool: Pool | None, spec: PoolSpec, asked: ParsedOptions, display: RunDisplay
+    ) -> Pool:
+        """The pool as its spec is to be: started, or with the frameworks that it lacked.
+
+        A framework that nobody asks for and that does not come up is told, and the cell runs without.
+        """
+        try:
+            if pool is None:
+                return self.pools.start(spec, display)
+            self.check_free(pool)
+            if pool.spec != spec:
+                self.pools.become(pool, spec, display)
+        except StartError as error:
+            is_asked = asked.pool.framework is not UNSET or not spec.adds_frameworks
+            if is_asked or not spec.framework or spec.is_elsewhere:
+                raise
+            words = ",".join(spec.framework)
+            display.change(notes=(f"no process group of {words}: {error.why}",))
+            pool = pool or self.pools.start(msgspec.structs.replace(spec, framework=()), display)
+        return pool
 
     def move(self, pool: Pool, options: CellOptions, *, lists_names: bool = False) -> RunOutcome:
         """Send the names of `push`, bring those of `pull`, and run nothing.

@@ -52,6 +52,9 @@ def up(session: Session, line: str) -> None:
     try:
         pool, spec = session.finder.find(asked, display)
         pool = pool or session.pools.start(spec, display)
+        if pool.spec != spec:
+            session.check_free(pool)
+            session.pools.become(pool, spec, display)
     except SkyError as error:
         if display.drawn:
             display.end("failed", error.message.partition("\n")[0])

@@ -20,7 +20,6 @@ from skyward_nb.options.specs import spec_of
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import Options, PoolOptions
 from skyward_nb.words.spec import PoolSpec
@@ -94,8 +93,8 @@ def spec_for(
         asked = asked if value is None else _with_argument(asked, argument, value)
     known = [each for each in defaults(Path.cwd(), os.environ, {}) if each.option != "pool"]
     whole = with_defaults(ParsedOptions(pool=asked), known).pool
-    if whole.framework == AUTO:
-        whole = whole.without(["framework"])  # plugins and integrations name them
+    if whole.chooses_frameworks:  # functions bring those that they use
+        whole = whole.with_chosen(())
     return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))
 
 

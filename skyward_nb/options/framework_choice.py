@@ -1,7 +1,7 @@
-"""`framework=auto`: the frameworks that a cell needs, by its imports and the names that it reads. Pure.
+"""`framework=auto`: the frameworks that code needs, by its imports and the names that it reads. Pure.
 
-If a cell needs none, the imports of the notebook decide. Nothing is imported for this, and no code of a
-value runs: its type names its module.
+Where somebody asks for `auto` and a cell needs none, the imports of the notebook decide. Nothing is
+imported for this, and no code of a value runs: its type names its module.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dis
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
@@ -39,6 +40,10 @@ class FrameworkChoice:
     words: tuple[str, ...]
     why: str
 
+    def of(self, there: Callable[[str], bool]) -> FrameworkChoice:
+        """The choice among those that are there."""
+        return FrameworkChoice(tuple(filter(there, self.words)), self.why)
+
     @property
     def told(self) -> str:
         """`torch (the cell imports torch.nn)`."""
@@ -66,7 +71,7 @@ def choose(
     notebook: NotebookContext, imports: Iterable[str] = (), reads: Iterable[str] = ()
 ) -> FrameworkChoice:
     """The frameworks of a cell with these imports and reads, or else of the notebook."""
-    found = _imported(imports, "the cell imports {}", notebook) | _read(reads, notebook)
+    found = _of_cell(notebook, imports, reads)
     if not found:
         bound = [value.__name__ for value in notebook.names.values() if type(value) is ModuleType]
         past = (name for source in notebook.cells for name in imports_of(source))
@@ -74,6 +79,31 @@ def choose(
     if not found:
         return FrameworkChoice((), "neither the cell nor the notebook imports a framework")
     return _settled(found, *_backend(notebook))
+
+
+def choose_for_cell(
+    notebook: NotebookContext, imports: Iterable[str], reads: Iterable[str]
+) -> FrameworkChoice:
+    """The frameworks of a cell with these imports and reads, whatever the notebook imports."""
+    found = _of_cell(notebook, imports, reads)
+    return _settled(found, *_backend(notebook))
+
+
+def choose_for_functions(
+    known: NotebookContext, functions: Iterable[FunctionType]
+) -> FrameworkChoice:
+    """The frameworks that functions use."""
+    found: Found = {}
+    seen: set[int] = set()
+    for function in functions:
+        for module in _modules_of(function, known, seen):
+            if framework := _framework_of(module, known):
+                found.setdefault(framework, f"{function.__name__} uses {module}")
+    return _settled(found, *_backend(known))
+
+
+def _of_cell(notebook: NotebookContext, imports: Iterable[str], reads: Iterable[str]) -> Found:
+    return _imported(imports, "the cell imports {}", notebook) | _read(reads, notebook)
 
 
 def choose_for_script(
@@ -161,14 +191,14 @@ def _read(reads: Iterable[str], notebook: NotebookContext) -> Found:
     seen: set[int] = set()
     for name in sorted(set(reads)):
         if name in notebook.names:
-            for module in _modules_of(notebook.names[name], notebook.names, seen):
+            for module in _modules_of(notebook.names[name], notebook, seen):
                 if framework := _framework_of(module, notebook):
                     found.setdefault(framework, f"the cell reads {name}")
     return found
 
 
-def _modules_of(value: object, names: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
-    """The modules that a value comes from, and those that code of the notebook in it uses."""
+def _modules_of(value: object, known: NotebookContext, seen: set[int]) -> Iterator[str]:
+    """The modules that a value comes from, and those that the user's own code in it uses."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -177,14 +207,14 @@ def _modules_of(value: object, names: Mapping[str, Any], seen: set[int]) -> Iter
     if kind is ModuleType:
         yield cast(ModuleType, value).__name__
     elif kind is FunctionType:
-        yield from _of_function(cast(FunctionType, value), names, seen)
+        yield from _of_function(cast(FunctionType, value), known, seen)
     elif issubclass(kind, type):
-        yield from _of_class(cast(type, value), names, seen)
+        yield from _of_class(cast(type, value), known, seen)
     else:
-        yield from _of_class(kind, names, seen)
+        yield from _of_class(kind, known, seen)
 
 
-def _of_class(kind: type, names: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
+def _of_class(kind: type, known: NotebookContext, seen: set[int]) -> Iterator[str]:
     for each in kind.__mro__:
         module = vars(each).get("__module__")
         yield str(module)
@@ -192,7 +222,7 @@ def _of_class(kind: type, names: Mapping[str, Any], seen: set[int]) -> Iterator[
             seen.add(id(each))
             for member in vars(each).values():
                 if (function := _function_in(member)) is not None:
-                    yield from _of_function(function, names, seen)
+                    yield from _of_function(function, known, seen)
 
 
 def _function_in(member: object) -> FunctionType | None:
@@ -205,25 +235,31 @@ def _function_in(member: object) -> FunctionType | None:
     return cast(FunctionType, member) if type(member) is FunctionType else None
 
 
-def _of_function(function: FunctionType, names: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
+def _of_function(function: FunctionType, known: NotebookContext, seen: set[int]) -> Iterator[str]:
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # nothing is in it yet
-            yield from _modules_of(cell.cell_contents, names, seen)
+            yield from _modules_of(cell.cell_contents, known, seen)
     module = str(function.__globals__.get("__name__"))
+    names = known.names
     if module != "__main__":
         yield module
-        return
+        if not known.is_own(module.partition(".")[0]):
+            return
+        names = function.__globals__
     for operation, name in _names_of(function.__code__):
         if operation == "IMPORT_NAME":
             yield name
         elif name in names:
-            yield from _modules_of(names[name], names, seen)
+            yield from _modules_of(names[name], known, seen)
 
 
-def _names_of(code: CodeType) -> Iterator[tuple[str, str]]:
+@functools.lru_cache(maxsize=4096)
+def _names_of(code: CodeType) -> tuple[tuple[str, str], ...]:
     """(operation, name) of the modules and the global names that code uses, functions in it too."""
+    found: list[tuple[str, str]] = []
     for each in dis.get_instructions(code):
         if each.opname in ("IMPORT_NAME", "LOAD_GLOBAL", "LOAD_NAME"):
-            yield each.opname, str(each.argval)
+            found.append((each.opname, str(each.argval)))
         elif isinstance(each.argval, CodeType):
-            yield from _names_of(each.argval)
+            found += _names_of(each.argval)
+    return tuple(dict.fromkeys(found))

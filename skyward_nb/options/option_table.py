@@ -94,7 +94,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("subnet", "subnet-...", "subnet of the machines (AWS's default network)", _SUBNET),
     _pool("security_group", "sg-...", "security group of the machines (one for the pool)", _GROUP),
     _pool("aws_profile", "NAME", "profile of AWS's config (AWS_PROFILE)"),
-    _pool("framework", "torch|keras:jax|auto|none", "framework of the ranks; auto: by imports (none)",
+    _pool("framework", "torch|keras:jax|auto|none", "framework of the ranks (auto: by imports)",
           readers.frameworks, (*WORDS, *AUTO, "none")),
     _choice("pool", "backend", "auto|gloo|nccl", "backend of the framework's process group (auto)"),
     _pool("collective_timeout", "30m", "longest time of a torch collective (torch's)", read_duration),

@@ -19,7 +19,7 @@ from skyward_nb.plugins.keras_plugin import settled
 from skyward_nb.plugins.plugin_table import find_plugin, uses_of
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.errors import OptionError, PoolError
-from skyward_nb.words.frameworks import lacking, meant, with_what_they_need
+from skyward_nb.words.frameworks import lacking, with_what_they_need
 from skyward_nb.words.image import Image, checked_env
 from skyward_nb.words.info import InstanceInfo, environment
 from skyward_nb.words.masking import masked
@@ -27,6 +27,8 @@ from skyward_nb.words.mesh import spell_mesh
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import IDLE_ELSEWHERE, PoolSpec
 
+_OF_FRAMEWORKS = ("backend", "collective_timeout", "mesh")
+"""Options that say more of a framework, and come with one that is added."""
 _OF_IMAGES = ("image", "python", "pip", "apt")
 _OF_SPEC = ("pool", *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, "ssh", "aws"}))
 
@@ -138,18 +140,84 @@ def readied_for(spec: PoolSpec, choices: Iterable[PluginChoice]) -> PoolSpec:
     Raises `OptionError` where the pool has other options, such as another backend.
     """
     choices = tuple(choices)
-    asked = options_of(choices)
+    return _with_frameworks(spec, options_of(choices), f"{choices[0]!r} on the function asks")
+
+
+def _with_frameworks(spec: PoolSpec, asked: PoolOptions, who_asks: str) -> PoolSpec:
     plain = PoolSpec()
     for name in asked.without(("framework", "env")).stated:
         have, wanted = getattr(spec, name), getattr(asked, name)
         if have not in (wanted, getattr(plain, name)):
             raise OptionError(
                 name,
-                f"{choices[0]!r} on the function asks for {name}={_spell(wanted)}, and the pool is made "
+                f"{who_asks} for {name}={_spell(wanted)}, and the pool is made "
                 f"with {name}={_spell(have)}: use the same value for both",
             )
     framework = tuple(dict.fromkeys((*spec.framework, *(asked.framework or ()))))
     return spec_of(spec, asked.changed(framework=framework, env={**spec.env, **(asked.env or {})}))
+
+
+def extended(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
+    """The spec of a pool that is up, with the frameworks that a line adds to it.
+
+    Raises `PoolError` where the pool has other options than are asked for.
+    """
+    words: tuple[str, ...] = asked.framework or ()
+    added = lacking(words, spec.framework)
+    if not added:
+        check_fits(spec, asked.without(["framework"]) if words else asked)
+        return spec
+    _check_variants(spec, added, f"framework={_spell(words)} was asked for")
+    check_fits(spec, asked.without(("framework", *_OF_FRAMEWORKS)))
+    more = asked.without(set(asked.stated) - {*_OF_FRAMEWORKS})
+    line = f"framework={_spell(words)} on the line asks"
+    return _with_frameworks(spec, more.changed(framework=added), line)
+
+
+def _check_variants(spec: PoolSpec, added: Iterable[str], wanted: str) -> None:
+    """Raise `PoolError` where a framework is to be added that the pool has in another variant."""
+    have = with_what_they_need(spec.framework)
+    if any(word.partition(":")[0] in have for word in added):
+        raise _differs(spec, "framework", spec.framework, wanted)
+
+
+def extended_by_choice(
+    spec: PoolSpec, choice: FrameworkChoice, *, asked: bool
+) -> tuple[PoolSpec, str]:
+    """The spec of a pool that is up, with the frameworks that code needs, and a note on that or "".
+
+    Where nobody `asked` for `framework=auto`, one that cannot be added is told by the note; else this
+    raises `OptionError` or `PoolError`.
+    """
+    added = lacking(choice.words, spec.framework)
+    if not added:
+        has = f"framework=auto: pool {spec.name} has {_spell(spec.framework)}"
+        return spec, has if asked else ""
+    if not asked and not spec.framework and not spec.adds_frameworks:
+        return spec, ""  # framework=none is what somebody wanted
+    if not asked and (why := _why_not_added(spec, added)):
+        return spec, f"no process group of {_spell(added)}: {why}"
+    _check_variants(spec, added, f"framework=auto means {choice.told}")
+    line = f"framework=auto ({choice.why}) asks"
+    return _with_frameworks(spec, PoolOptions(framework=added), line), str(choice)
+
+
+def _why_not_added(spec: PoolSpec, added: tuple[str, ...]) -> str:
+    """Why frameworks that code needs are not added to a pool that is up, unless somebody asks for it; else ""."""
+    if not spec.cluster:
+        return "each node of the pool stands alone (sky.Options(cluster=False))"
+    have = _spell(spec.framework)
+    if not spec.adds_frameworks:
+        return f"pool {spec.name} was made with framework={have}; framework={_spell(added)} adds it"
+    others = with_what_they_need(spec.framework)
+    if any(word.partition(":")[0] in others for word in added):
+        return f"pool {spec.name} has {have}"
+    if spec.is_elsewhere:
+        return (
+            f"pool {spec.name} was made without it; framework={_spell(added)} adds it where its "
+            "machines have the packages"
+        )
+    return ""
 
 
 def image_of(base: Image, asked: PoolOptions) -> Image:
@@ -190,8 +258,7 @@ def _compared(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, object,
     """(option, value of the pool, value that is asked for) of each option that may differ."""
     for field, wanted in _fields(asked).items():
         have = getattr(spec, field)
-        is_meant = field == "framework" and meant(asked.framework or (), have)
-        if field != "confirm_above" and not is_meant:  # a pool that is up needs no consent
+        if field != "confirm_above":  # a pool that is up needs no consent
             yield "pool" if field == "name" else field, have, wanted
     if spec.aws is None and {*OF_ACCESS} & {*asked.stated}:
         access = access_of(spec.ssh, asked)
@@ -205,17 +272,6 @@ def _compared(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, object,
         for option in rented:
             field = "profile" if option == "aws_profile" else option
             yield option, getattr(spec.aws, field, None), getattr(access, field)
-
-
-def check_choice(spec: PoolSpec, choice: FrameworkChoice) -> str:
-    """A note on the frameworks that a pool that is up has for `framework=auto`.
-
-    Raises `PoolError` where it lacks one that `auto` chooses.
-    """
-    if lacking(choice.words, spec.framework):
-        have = spec.framework
-        raise _differs(spec, "framework", have, f"framework=auto means {choice.told}")
-    return f"framework=auto: pool {spec.name} has {_spell(spec.framework)}"
 
 
 def _differs(spec: PoolSpec, option: str, have: object, wanted: str) -> PoolError:

@@ -37,6 +37,15 @@ def uses_of(spec: PoolSpec) -> tuple[PluginUse, ...]:
     )
 
 
+def is_installed(word: str) -> bool:
+    """Whether this machine has what a framework, by its word, needs."""
+    return all(
+        importlib.util.find_spec(module) is not None
+        for name in with_what_they_need([word])
+        for module in find_plugin(name).modules
+    )
+
+
 def check_installed(use: PluginUse) -> None:
     """Raise `MissingDependency` for what a plugin needs and this machine lacks."""
     plugin = find_plugin(use.name)

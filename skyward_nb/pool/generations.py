@@ -135,20 +135,24 @@ class Generations:
                     pass
         return False
 
-    def reform(self, watch: Watch) -> bool:
+    def reform(self, watch: Watch, added: frozenset[str] = frozenset()) -> bool:
         """Have the ranks that there are form a new process group; whether they could.
 
-        None of them may be about to cut the one there was: `Driver.await_cuts`.
+        None of them may be about to cut the one there was: `Driver.await_cuts`. Plugins of these
+        names are `added` to those that they have: they may take as long as they take to import.
         """
         self._state.generation += 1
-        self._reserve(anew=False)
+        self._reserve(anew=False, added=added)
         waiting = set(range(self._spec.world_size))
-        for event in self._lines.pump(watch, time.monotonic() + _REFORM_LIMIT, interrupts=True):
+        until = None if added else time.monotonic() + _REFORM_LIMIT
+        plugins = (self._plugins, self._spec.variables) if added else (None, {})
+        for event in self._lines.pump(watch, until, interrupts=True):
             match event:
                 case Reserved(generation=number) if number == self._state.generation:
                     if self._placed(event):
                         for link, places in self._by_machine():
-                            self._lines.tell(link, Reform(self._state.generation, places))
+                            order = Reform(self._state.generation, places, *plugins)
+                            self._lines.tell(link, order)
                 case RankReady(generation=number) if number == self._state.generation:
                     waiting.discard(event.rank)
                     if not waiting:
@@ -160,14 +164,18 @@ class Generations:
                     pass
         return False
 
-    def _reserve(self, *, anew: bool) -> None:
+    def _reserve(self, *, anew: bool, added: frozenset[str] = frozenset()) -> None:
         """Have every machine hold ports for this generation; servers that stay keep theirs."""
         self._reserved.clear()
         plugins = [find_plugin(use.name) for use in self._plugins]
-        servers = tuple(each.name for each in plugins if each.serves and (anew or not each.stays))
+        servers = tuple(
+            each.name
+            for each in plugins
+            if each.serves and (anew or not each.stays or each.name in added)
+        )
         servers += () if self._spec.cluster else (RENDEZVOUS,)
         before = self.infos[0].peers if self.infos and not anew else ()
-        staying = {each.name for each in plugins if each.stays}
+        staying = {each.name for each in plugins if each.stays} - added
         self._kept = {
             peer.node: {name: held for name, held in peer.ports.items() if name in staying}
             for peer in before

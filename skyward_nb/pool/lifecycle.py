@@ -81,24 +81,35 @@ class Lifecycle:
         finally:
             context.nodelog.close()
 
-    def become(self, spec: PoolSpec, watch: Watch) -> None:
+    def become(self, spec: PoolSpec, watch: Watch) -> list[str]:
         """Go on with other frameworks: a new generation, readied for those of `spec`.
 
-        Raises what `start` raises of them, and is what it was then.
+        Ranks that have run something enter those that are added, and keep their names, where their
+        processes can; else the names made on ranks are lost, which it returns. Raises what `start`
+        raises of frameworks, and is what it was then.
         """
-        context = self._context
+        context, state = self._context, self._context.state
         before = context.spec, context.plugins
         plugins = uses_of(spec)
         self._check(spec, plugins)
+        added = frozenset(use.name for use in plugins if use not in before[1])
+        only_adds = all(use in plugins for use in before[1])
         try:
             with self._renewal.beginning_anew() as was_ready:
                 context.becomes(spec, plugins)
-                self._renewal.begin(watch, was_ready=was_ready)
+                lost = context.ledger.names_made_on_ranks()
+                goes_on = was_ready and only_adds and state.last_run > 0
+                if goes_on and context.generations.reform(watch, added):
+                    state.has_begun(is_whole=True)
+                    lost = []
+                else:
+                    self._renewal.begin(watch, was_ready=was_ready)
         except BaseException:
             context.becomes(*before)
             context.state.has_begun(is_whole=False)
             raise
         context.enter_in_registry()
+        return lost
 
     def attach(self, watch: Watch) -> None:
         """Go on with a pool that another process has left alive; its `unseen` run is to be followed.

@@ -134,9 +134,9 @@ class Pool:
         """Begin a new generation: ranks forked anew, their namespaces empty."""
         self.renewal.restart(watch)
 
-    def become(self, spec: PoolSpec, watch: Watch) -> None:
-        """Go on with other frameworks; raises what `start` raises of them, and is then as it was."""
-        self.lifecycle.become(spec, watch)
+    def become(self, spec: PoolSpec, watch: Watch) -> list[str]:
+        """Go on with other frameworks; the names that were lost on ranks. Raises what `start` raises."""
+        return self.lifecycle.become(spec, watch)
 
     def leave(self) -> None:
         """Hang up, and let the pool live on for its lease."""

@@ -241,10 +241,19 @@ class CutCommunication(msgspec.Struct, frozen=True, tag=True):
 
 
 class Reform(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: its ranks live on, and form the process group of a new generation at these places."""
+    """To an agent: its ranks live on, and form the process group of a new generation at these places.
+
+    From then on they have these `plugins`, those that they had and others; None for the same. `env`
+    is the pool's, which comes before what the others set.
+    """
 
     generation: int
     places: tuple[InstanceInfo, ...]
+    plugins: tuple[PluginUse, ...] | None = None
+    env: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return masked_repr(self)
 
 
 class Inspect(msgspec.Struct, frozen=True, tag=True):

@@ -142,11 +142,3 @@ def lacking(wanted: Iterable[str], have: Iterable[str]) -> tuple[str, ...]:
         for word, name, variant in parts
         if name not in there or variant not in ("", there[name])
     )
-
-
-def meant(wanted: Iterable[str], have: Iterable[str]) -> bool:
-    """Whether what is wanted is what there is, where `keras` is wanted on whatever it runs on."""
-    words = set(wanted)
-    if "keras" not in words:
-        return words == set(have)
-    return words == {word.partition(":")[0] if ":" in word else word for word in have}

@@ -41,7 +41,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options that are stated of a pool, by their names; the others are UNSET.
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
-    until that is looked up in the notebook. Only Python code states `aws` and `cluster`.
+    until that is looked up in the notebook. Only Python code states `aws`, `cluster` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET
@@ -74,6 +74,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     security_group: Stated[str] = UNSET
     aws_profile: Stated[str] = UNSET
     framework: Stated[tuple[str, ...]] = UNSET
+    adds_frameworks: Stated[bool] = UNSET
     backend: Stated[str] = UNSET
     collective_timeout: Stated[float] = UNSET
     mesh: Stated[Axes] = UNSET
@@ -114,6 +115,11 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The same without the options of these names."""
         return self.changed(**dict.fromkeys(names, UNSET))
 
-    def without_auto(self) -> PoolOptions:
-        """The same without `framework=auto`, which asks nothing of a pool that is up."""
-        return self.without(["framework"]) if self.framework == AUTO else self
+    @property
+    def chooses_frameworks(self) -> bool:
+        """Whether frameworks are those that code imports: `framework=auto`, or nothing is stated."""
+        return self.framework is UNSET or self.framework == AUTO
+
+    def with_chosen(self, words: tuple[str, ...]) -> PoolOptions:
+        """The same with the frameworks that were chosen, to which others may be added."""
+        return self.changed(framework=words, adds_frameworks=True)

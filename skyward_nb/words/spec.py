@@ -22,7 +22,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `ttl` is how long it may live at most (None: as long as it is used), `heartbeat` how long a
     machine may be silent before it is asked whether it is there; `keep` lets it outlive its notebook.
-    `framework` has words of `frameworks.WORDS`; `collective_timeout` None leaves that to it. `mig` is
+    `framework` has words of `frameworks.WORDS`, to which cells and functions add those that they need
+    where it `adds_frameworks`; `collective_timeout` None leaves that to it. `mig` is
     the profile of the slices that ranks get instead of whole accelerators, which `partition` cuts.
     `env` has variables beside those of the `image`; without `cluster`, each node stands alone.
     `ssh` says how the hosts of provider=ssh are reached, `aws` where those of provider=aws are rented:
@@ -48,6 +49,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     on_preempt: OnPreempt = "tell"
     simulate: bool = False
     framework: tuple[str, ...] = ()
+    adds_frameworks: bool = False
     backend: str = "auto"
     collective_timeout: float | None = None
     mesh: Axes = ()

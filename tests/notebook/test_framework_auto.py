@@ -286,13 +286,45 @@ def test_a_cell_that_imports_torch_finds_it_ready(fresh):
         again = fresh.run(f"%%sky_remote {line}\nimport json\n'torch' in json.__name__")
         assert again.result == "[0-1] False"
         assert "framework=auto: pool default has torch" in again.picture
-    ran = fresh.run("%%sky_remote framework=auto\nimport jax")
-    assert ran.error[0] == "PoolError"
-    assert (
-        "pool 'default' is up with framework=torch, and framework=auto means jax (the cell "
-        "imports jax). Either `%sky down pool=default` first"
-    ) in ran.traceback
+
+
+@needs_torch
+@pytest.mark.torch
+def test_a_pool_gets_the_framework_that_a_cell_needs_and_its_ranks_keep_their_names(fresh):
+    made = fresh.run(
+        "%%sky_remote nodes=2\nimport os, skyward_nb as sky\nx = [sky.rank() + 5, os.getpid()]"
+    )
+    assert "framework" not in made.picture
+    fresh.run("%%sky_remote\nNone")
+    before = fresh.run("%%sky_remote\nx").result
+    ran = fresh.run("%%sky_remote\nimport torch.distributed as dist\ndist.get_world_size()")
+    assert ran.result == "[0-1] 2"
+    assert "framework=auto: torch (the cell imports torch.distributed)" in ran.picture
+    assert fresh.run("%%sky_remote\nassert os.getpid() == x[1]\nx").result == before
     assert "torch (local)" in fresh.run("%sky status").stdout
+    # A new generation has it, too.
+    fresh.run("%sky restart")
+    assert fresh.run("%%sky_remote\nimport torch.distributed as d\nd.is_initialized()").result == (
+        "[0-1] True"
+    )
+
+
+@needs_torch
+@pytest.mark.torch
+def test_a_line_adds_a_framework_to_a_pool_that_was_made_without_and_only_that(fresh):
+    fresh.run("%%sky_remote nodes=2 framework=none\nx = 1")
+    # Who wants none is not told that there is none.
+    use = "import torch.distributed as dist\ndist.is_initialized(), 'x' in globals()"
+    ran = fresh.run(f"%%sky_remote\n{use}")
+    assert ran.result == "[0-1] (False, True)"
+    assert "process group" not in ran.picture
+    assert fresh.run(f"%%sky_remote framework=torch dry_run\n{use}").error is None
+    assert "framework" not in fresh.run("%sky status").stdout
+    ran = fresh.run(f"%%sky_remote framework=torch backend=gloo\n{use}")
+    assert ran.result == "[0-1] (True, True)"
+    ran = fresh.run(f"%%sky_remote framework=none\n{use}")
+    assert ran.error[0] == "PoolError"
+    assert "is up with framework=torch, and framework=none was asked for" in ran.traceback
 
 
 @needs_torch
@@ -328,7 +360,17 @@ def test_nothing_found_is_none_and_defaults_may_say_auto(fresh):
     assert "framework=auto: none" in fresh.run("%%sky_remote framework=auto dry_run\n1").picture
 
 
-def test_without_auto_nothing_is_chosen(fresh):
-    ran = fresh.run("%%sky_remote dry_run\nimport torch")
+@needs_torch
+@pytest.mark.torch
+def test_a_new_pool_has_what_the_cell_itself_needs(fresh):
+    fresh.run("import torch")
+    ran = fresh.run("%%sky_remote dry_run\n1 + 1")
     assert "framework" not in ran.picture
     assert "1 rank on 1 node (local)" in ran.picture
+    ran = fresh.run("%%sky_remote dry_run\ntorch.ones(2)")
+    assert "framework=auto: torch (the cell reads torch)" in ran.picture
+
+
+def test_what_is_not_installed_is_not_chosen(fresh):
+    ran = fresh.run("%%sky_remote dry_run\ntry:\n    import haiku\nexcept ImportError:\n    pass")
+    assert "1 rank on 1 node" in ran.picture

@@ -38,9 +38,12 @@ def test_options_are_completed_by_weaker_ones():
     assert asked.without(["nodes", "ttl"]) == PoolOptions(accelerator=None, idle=60.0)
 
 
-def test_auto_asks_nothing_of_a_pool_that_is_up():
-    assert PoolOptions(framework=AUTO, nodes=2).without_auto() == PoolOptions(nodes=2)
-    assert PoolOptions(framework=("torch",)).without_auto() == PoolOptions(framework=("torch",))
+def test_frameworks_are_chosen_where_none_is_named():
+    assert PoolOptions(nodes=2).chooses_frameworks
+    assert PoolOptions(framework=AUTO).chooses_frameworks
+    assert not PoolOptions(framework=()).chooses_frameworks
+    chosen = PoolOptions(framework=AUTO).with_chosen(("torch",))
+    assert chosen == PoolOptions(framework=("torch",), adds_frameworks=True)
 
 
 def test_secrets_are_not_shown():
