@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
+from typing import Any
 
 from skyward_nb.cell.cell_names import CellNames, names_of
 
@@ -24,7 +25,8 @@ class Cell:
 
     `text` is the whole cell as the person sees it, its magic line included; line n of the code
     is line n of it. `body` are its statements, `last` the expression it ends with, if it does;
-    either is a coroutine's code where it awaits. `has_value` is false behind a semicolon.
+    either is a coroutine's code where it awaits. `has_value` is false behind a semicolon. Of its
+    decorators `sky.integrations.NAME(...)`, `integrations` are the names and the literal arguments.
     """
 
     text: str
@@ -33,6 +35,7 @@ class Cell:
     last: CodeType | None
     has_value: bool
     names: CellNames
+    integrations: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 def compile_cell(
@@ -67,7 +70,27 @@ def compile_cell(
         last=_compile(ast.Expression(last.value), filename) if last else None,
         has_value=last is not None and not _silenced(code),
         names=names_of(tree, transform),
+        integrations=tuple(_integrations(tree)) if "integrations" in code else (),
     )
+
+
+def _integrations(tree: ast.AST) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and literal arguments of each decorator `sky.integrations.NAME(...)`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for each in node.decorator_list:
+            words = each.keywords if isinstance(each, ast.Call) else []
+            literals = {
+                word.arg: word.value.value
+                for word in words
+                if word.arg and isinstance(word.value, ast.Constant)
+            }
+            match each.func if isinstance(each, ast.Call) else each:
+                case ast.Attribute(ast.Attribute(attr="integrations"), attr=name):
+                    yield name, literals
+                case _:
+                    pass
 
 
 def own_cell(expression: str) -> Cell:

@@ -1,6 +1,8 @@
-"""What decorators below `@sky.function` leave on a function: plugins that it uses, output that is shown.
+"""What decorators of a function say: plugins that it uses, output that is shown.
 
-They change nothing of the function itself. Where it runs, `marks_of` tells of them.
+They stand above or below `@sky.function`, or without it on functions that cells call. Plugins change nothing
+of the function itself: `marks_of` tells of them, and of the output, to whoever calls it on a pool. Where it is
+called in a cell, the function hides its own output.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, Literal, Never, TypeVar, cast, overload
 
 from skyward_nb.options.plugin_options import options_of
 from skyward_nb.plugins.choices import PluginChoice
+from skyward_nb.runtime.output_gate import showing
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo, as_seen
 from skyward_nb.words.units import near_words
@@ -51,8 +54,8 @@ def marks_of(fn: object) -> Marks:
 def stdout(*bare: Never, only: Only) -> Callable[[F], F]:
     """Show the standard output of some ranks only: `only` of "head", of ranks, or of a predicate.
 
-    The predicate gets each rank's `InstanceInfo`. Stands below `@sky.function`, else raises TypeError;
-    `OptionError` for what names no ranks.
+    The predicate gets each rank's `InstanceInfo`. Raises `OptionError` for what names no ranks, TypeError
+    for what is no function.
     """
     return _showing("stdout", bare, only)
 
@@ -69,14 +72,11 @@ def silent() -> Callable[[F], F]: ...
 def silent(fn: Any = None, /) -> Any:
     """Show no output of a function; its value and its exceptions come back as always.
 
-    Stands below `@sky.function`, else raises TypeError.
+    Raises TypeError for what is no function.
     """
 
     def mark(fn: F) -> F:
-        marks = _marks_for("silent", fn)
-        return _put(
-            fn, replace(marks, stdout=(*marks.stdout, "none"), stderr=(*marks.stderr, "none"))
-        )
+        return _show_only("silent", fn, ("stdout", "stderr"), "none")
 
     return mark if fn is None else mark(fn)
 
@@ -86,10 +86,12 @@ def used_by(fn: F, name: str, choice: PluginChoice) -> F:
 
     Raises TypeError for what is no plain function, `OptionError` where two plugins contradict one another.
     """
-    marks = _marks_for(name, fn)
+    raw = _plain(name, fn)
+    marks = marks_of(raw)
     uses = (*marks.uses, choice)
     options_of(uses)
-    return _put(fn, replace(marks, uses=uses))
+    setattr(raw, _MARKS, replace(marks, uses=uses))
+    return fn
 
 
 def shown(marks: Marks, infos: Iterable[InstanceInfo]) -> tuple[frozenset[int], frozenset[int]]:
@@ -107,33 +109,39 @@ def _showing(stream: str, bare: tuple[object, ...], only: Any) -> Callable[[F], 
     chosen = _checked(only)
 
     def mark(fn: F) -> F:
-        marks = _marks_for(stream, fn)
-        return _put(fn, replace(marks, **{stream: (*getattr(marks, stream), chosen)}))
+        return _show_only(stream, fn, (stream,), chosen)
 
     return mark
 
 
-def _marks_for(name: str, fn: object) -> Marks:
-    """The marks that are there already; raises TypeError for what is no plain function."""
-    if getattr(fn, "__sky_function__", False) is True:
-        raise TypeError(
-            f"@sky.{name} stands below @sky.function, next to the function itself:\n\n"
-            f"    @sky.function\n    @sky.{name}\n    def {_name_of(fn)}(...):"
-        )
-    if not isinstance(fn, FunctionType):
-        what = f"the class {_name_of(fn)}" if isinstance(fn, type) else f"a {type(fn).__name__}"
+def _show_only(name: str, fn: F, streams: tuple[str, ...], only: Only) -> F:
+    """The function, marked as shown by some ranks only, and hiding its own output where a cell calls it."""
+    raw = _plain(name, fn)
+    marks = marks_of(raw)
+    gated = showing(raw, streams, only)
+    now = {stream: (*getattr(marks, stream), only) for stream in streams}
+    setattr(gated, _MARKS, replace(marks, **now))
+    if raw is fn:
+        return cast("F", gated)
+    cast("Any", fn).raw = gated
+    return fn
+
+
+def _plain(name: str, fn: object) -> FunctionType:
+    """The function that a decorator stands above, also that of a `@sky.function` between them.
+
+    Raises TypeError for what is no plain function.
+    """
+    raw = getattr(fn, "raw", None) if getattr(fn, "__sky_function__", False) is True else fn
+    if not isinstance(raw, FunctionType):
+        what = f"the class {_name_of(raw)}" if isinstance(raw, type) else f"a {type(raw).__name__}"
         raise TypeError(f"@sky.{name} decorates a function written with def, and this is {what}")
-    return marks_of(fn)
+    return raw
 
 
 def _name_of(fn: object) -> str:
     name = getattr(fn, "__name__", "f")
     return name if isinstance(name, str) else "f"
-
-
-def _put(fn: F, marks: Marks) -> F:
-    setattr(fn, _MARKS, marks)
-    return fn
 
 
 def _checked(only: Any) -> Only:

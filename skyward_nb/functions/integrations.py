@@ -1,6 +1,7 @@
 """Decorators that ready a framework for a function, `sky.integrations`: what plugins of a pool do, too.
 
-Each stands below `@sky.function`, with brackets or without, and takes what the plugin of its name takes.
+Each stands above or below `@sky.function`, or on a function that a cell calls, with brackets or without, and
+takes what the plugin of its name takes.
 """
 
 from __future__ import annotations

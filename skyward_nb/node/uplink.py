@@ -36,8 +36,8 @@ _ENOUGH = 64 * 1024
 _MANY = 4096
 _CAN_WAIT = (Metric, Metrics, Progress, Display, RankPhase)
 
-Written = tuple[str, int, str]
-"""Stream, run and text."""
+Written = tuple[str, int, bool, str]
+"""Stream, run, whether it is hidden, and text."""
 
 
 class Uplink:
@@ -69,7 +69,7 @@ class Uplink:
             return
         queue = self._queue
         run = self.run if threading.get_ident() == self._main else event_sink.run()
-        queue.append((stream, run, text))
+        queue.append((stream, run, event_sink.is_hidden(stream), text))
         is_much = len(queue) >= _MANY or len(text) > _ENOUGH
         # A line after a while leaves at once; only what follows it closely is gathered.
         rested = text[-1] == "\n" and time.monotonic() - self._text_flushed > _PAUSE
@@ -167,29 +167,28 @@ class Uplink:
         """
         yield from _metrics([each for each in taken if isinstance(each, Metric)])
         texts: list[str] = []
-        held, stream, run = 0, "", 0
+        held, kind = 0, ("", 0, False)
         for each in taken:
             if isinstance(each, Metric):
                 continue
             if isinstance(each, tuple):
-                same = each[0] == stream and each[1] == run
-                if texts and (not same or held > _ENOUGH):
-                    yield from self._outputs(stream, run, texts)
+                if texts and (each[:3] != kind or held > _ENOUGH):
+                    yield from self._outputs(*kind, texts)
                     held = 0
-                stream, run, text = each
-                texts.append(text)
-                held += len(text)
+                kind = each[:3]
+                texts.append(each[3])
+                held += len(each[3])
             else:
-                yield from self._outputs(stream, run, texts)
+                yield from self._outputs(*kind, texts)
                 held = 0
                 yield each
-        yield from self._outputs(stream, run, texts)
+        yield from self._outputs(*kind, texts)
 
-    def _outputs(self, stream: str, run: int, texts: list[str]) -> Iterable[Event]:
+    def _outputs(self, stream: str, run: int, hidden: bool, texts: list[str]) -> Iterable[Event]:
         text = "".join(texts)
         texts.clear()
         for at in range(0, len(text), _ENOUGH):
-            yield Output(self._rank, stream, encodable(text[at : at + _ENOUGH]), run)
+            yield Output(self._rank, stream, encodable(text[at : at + _ENOUGH]), run, hidden)
 
     def _flush_late(self) -> None:
         # Signals are the main thread's, which sleeps on if another one takes them.

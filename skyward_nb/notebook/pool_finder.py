@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from skyward_nb.cell.source import Cell
 from skyward_nb.functions.notebook_names import NotebookNames
+from skyward_nb.notebook.cell_plugins import plugins_of
 from skyward_nb.notebook.cells import Cells
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.options.defaults import Default, with_defaults
@@ -22,13 +23,15 @@ from skyward_nb.options.framework_choice import (
     choose_for_cell,
 )
 from skyward_nb.options.option_line import ParsedOptions
-from skyward_nb.options.specs import extended, extended_by_choice, spec_of
+from skyward_nb.options.plugin_options import missing, options_of
+from skyward_nb.options.specs import extended, extended_by_choice, readied_for, spec_of
+from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.plugin_table import is_installed
 from skyward_nb.pool.pool import Pool
 from skyward_nb.reports.source_lines import is_own
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.frameworks import AUTO
+from skyward_nb.words.frameworks import AUTO, lacking
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
@@ -78,12 +81,15 @@ class PoolFinder:
             return None, spec, ()
         options = self._with_image(with_defaults(asked, self.defaults(anew=True)).pool)
         if not options.chooses_frameworks:
-            return None, spec_of(PoolSpec(), options), ()
+            return None, self._with_plugins(spec_of(PoolSpec(), options), cell), ()
         is_asked = options.framework == AUTO
         is_here = options.provider in (UNSET, "local")
         chosen = self._choose(cell) if is_asked else self._choose_for(cell, is_here=is_here)
-        spec = spec_of(PoolSpec(), options.with_chosen(chosen.words))
-        return None, spec, (str(chosen),) if is_asked or chosen.words else ()
+        # What decorators name says more than imports do: which backend, say.
+        words: tuple[str, ...] = options_of(self._plugins_of(cell)).framework or ()
+        added = lacking(chosen.words, words)
+        spec = spec_of(PoolSpec(), options.with_chosen((*words, *added)))
+        return None, self._with_plugins(spec, cell), (str(chosen),) if is_asked or added else ()
 
     def _stated(self, asked: ParsedOptions) -> PoolOptions:
         """The options for a pool that is up or was lost, but for `framework=auto`."""
@@ -113,7 +119,7 @@ class PoolFinder:
 
         Raises `PoolError` where the pool is not what is asked for.
         """
-        spec = extended(spec, self._stated(asked))
+        spec = self._with_plugins(extended(spec, self._stated(asked)), cell)
         if not asked.pool.chooses_frameworks:
             return spec, ()
         is_asked = asked.pool.framework == AUTO
@@ -121,6 +127,14 @@ class PoolFinder:
         chosen = self._choose(cell) if is_asked else self._choose_for(cell, is_here=is_here)
         spec, note = extended_by_choice(spec, chosen, asked=is_asked)
         return spec, (note,) if note else ()
+
+    def _with_plugins(self, spec: PoolSpec, cell: Cell | None) -> PoolSpec:
+        """The spec with the plugins that decorators of a cell's functions name; raises `OptionError`."""
+        uses = missing(spec, self._plugins_of(cell))
+        return readied_for(spec, uses) if uses else spec
+
+    def _plugins_of(self, cell: Cell | None) -> tuple[PluginChoice, ...]:
+        return () if cell is None else plugins_of(cell, NotebookNames(self._shell.user_ns))
 
     def _choose(self, cell: Cell | None) -> FrameworkChoice:
         """The frameworks that a cell needs, or the notebook."""

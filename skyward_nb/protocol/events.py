@@ -180,12 +180,13 @@ class RankRefused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Output(msgspec.Struct, frozen=True, tag=True):
-    """Text a rank wrote; `stream` is `stdout` or `stderr`."""
+    """Text a rank wrote; `stream` is `stdout` or `stderr`. What is `hidden` stands in the log alone."""
 
     rank: int
     stream: str
     text: str
     run: int = 0
+    hidden: bool = False
 
 
 class Display(msgspec.Struct, frozen=True, tag=True):

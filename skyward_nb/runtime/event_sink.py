@@ -6,12 +6,14 @@ It knows the run that speaks: what a cell says is that cell's, also after it has
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from skyward_nb.protocol.events import Event
 
 _emit: Callable[[Event], None] | None = None
 _current = 0
+_hidden: dict[str, int] = {}
+"""How many functions that run hide this stream."""
 _MAIN = threading.main_thread()
 _MARK = "_skyward_run"
 
@@ -33,9 +35,28 @@ def emit(event: Event) -> None:
         _emit(event)
 
 
+def hide(streams: Iterable[str]) -> None:
+    """What is written to these streams from now on is not shown."""
+    for stream in streams:
+        _hidden[stream] = _hidden.get(stream, 0) + 1
+
+
+def show(streams: Iterable[str]) -> None:
+    """Take back one `hide`."""
+    for stream in streams:
+        if stream in _hidden:  # else a new run has begun
+            _hidden[stream] -= 1
+
+
+def is_hidden(stream: str) -> bool:
+    """Whether what is written to a stream is not shown now."""
+    return bool(_hidden) and _hidden.get(stream, 0) > 0
+
+
 def begin(run: int) -> None:
-    """A run begins; threads that live already go on speaking for the run that started them."""
+    """A run begins, of which all is shown; threads that live already speak for the run that started them."""
     global _current
+    _hidden.clear()
     for thread in threading.enumerate():
         if thread is not _MAIN and not hasattr(thread, _MARK):
             setattr(thread, _MARK, _current)

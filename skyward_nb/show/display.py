@@ -199,7 +199,7 @@ class RunDisplay:
 
     def _is_hidden(self, event: Output) -> bool:
         shown = self._shown.get(event.stream)
-        return shown is not None and event.rank not in shown
+        return event.hidden or (shown is not None and event.rank not in shown)
 
     def end(
         self,

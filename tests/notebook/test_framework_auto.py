@@ -374,3 +374,37 @@ def test_a_new_pool_has_what_the_cell_itself_needs(fresh):
 def test_what_is_not_installed_is_not_chosen(fresh):
     ran = fresh.run("%%sky_remote dry_run\ntry:\n    import haiku\nexcept ImportError:\n    pass")
     assert "1 rank on 1 node" in ran.picture
+
+
+@needs_torch
+@pytest.mark.torch
+def test_decorators_in_cells_are_honoured_also_where_the_cell_defines_the_function(fresh):
+    fresh.run(
+        "import os, skyward_nb as sky\n"
+        "@sky.stdout(only='head')\n@sky.integrations.torch(backend='gloo')\n"
+        "def train():\n"
+        "    import torch.distributed as dist\n"
+        "    print('rank', dist.get_rank(), flush=True)\n    os.system('echo a child')\n"
+        "    return dist.get_backend()"
+    )
+    ran = fresh.run("%%sky_remote nodes=2\ntrain()")
+    assert ran.result == "[0-1] 'gloo'"
+    assert "[0] rank 0" in ran.picture
+    assert "rank 1" not in ran.picture
+    assert ran.picture.count("a child") == 1
+    # The log has what was not shown.
+    assert "rank 1" in fresh.run("%sky logs").stdout
+    ran = fresh.run(
+        "%%sky_remote\n@sky.silent\n@sky.integrations.torch()\ndef again():\n    print('never')\n"
+        "    1 / 0\n\nprint('before')\nagain()"
+    )
+    assert "never" not in ran.picture
+    assert "before" in ran.picture
+    # The frames are the user's own.
+    assert ran.error[0] == "ZeroDivisionError"
+    assert "output_gate" not in ran.traceback
+    assert fresh.run("%%sky_remote\nprint('heard')").picture.count("heard") == 1
+    ran = fresh.run(
+        "%%sky_remote dry_run pool=b\n@sky.integrations.keras(backend='torch')\ndef f(): ..."
+    )
+    assert "keras:torch" in ran.picture

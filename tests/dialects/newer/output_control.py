@@ -1,4 +1,4 @@
-"""Who is heard: decorators below `@sky.function` say which ranks' output is shown."""
+"""Who is heard: decorators above or below `@sky.function` say which ranks' output is shown."""
 
 import sys
 
@@ -30,8 +30,8 @@ def some():
     return talk("some")
 
 
-@sky.function
 @sky.silent
+@sky.function
 def nobody():
     return talk("nobody")
 
@@ -39,13 +39,3 @@ def nobody():
 with sky.Compute(nodes=4) as pool:
     for function in (everyone, head, some, nobody):
         print(f"{function.name}: values {function() @ pool}")
-
-try:
-
-    @sky.silent
-    @sky.function
-    def wrong():
-        """Decorated in the wrong order."""
-
-except TypeError as error:
-    print(f"refused: {str(error).splitlines()[0]}")

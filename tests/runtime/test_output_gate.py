@@ -1,0 +1,105 @@
+"""Functions of which some ranks show no output: what is hidden while they run, of each kind of function."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from skyward_nb.runtime import event_sink
+from skyward_nb.runtime.output_gate import showing
+
+
+@pytest.fixture
+def at(monkeypatch):
+    """Put this process at a rank of a pool of four."""
+    from skyward_nb.words.info import COMPUTE_POOL, Peer, environment, place
+    from skyward_nb.words.spec import PoolSpec
+
+    infos = place(PoolSpec(nodes=4), tuple(Peer(n, "127.0.0.1") for n in range(4)), 1, "job", 1)
+    monkeypatch.setattr(event_sink, "_emit", lambda _: None)
+    monkeypatch.setattr(event_sink, "_hidden", {})
+
+    def put(rank):
+        monkeypatch.setenv(COMPUTE_POOL, environment(infos[rank])[COMPUTE_POOL])
+
+    return put
+
+
+def hidden():
+    return [event_sink.is_hidden("stdout"), event_sink.is_hidden("stderr")]
+
+
+@pytest.mark.parametrize(
+    ("only", "heard"),
+    [
+        ("all", {0, 1, 2, 3}),
+        ("head", {0}),
+        ("none", set()),
+        (2, {2}),
+        ((1, 3), {1, 3}),
+        (lambda info: info.rank > 1, {2, 3}),
+    ],
+)
+def test_the_ranks_that_are_named_show_it(at, only, heard):
+    show = showing(hidden, ("stdout",), only)
+    for rank in range(4):
+        at(rank)
+        assert show() == [rank not in heard, False]
+        assert hidden() == [False, False]
+
+
+def test_each_kind_of_function_hides_while_it_runs(at):
+    at(1)
+
+    def numbers():
+        got = yield hidden()
+        yield got, hidden()
+        return 3
+
+    async def one():
+        await asyncio.sleep(0)
+        return hidden()
+
+    async def some():
+        yield hidden()
+
+    streams = ("stdout", "stderr")
+    generator = showing(numbers, streams, "head")()
+    assert next(generator) == [True, True]
+    assert generator.send(5) == (5, [True, True])
+    with pytest.raises(StopIteration) as ended:
+        next(generator)
+    assert ended.value.value == 3
+    assert asyncio.run(showing(one, streams, "head")()) == [True, True]
+
+    async def all_of():
+        return [each async for each in showing(some, streams, "head")()]
+
+    assert asyncio.run(all_of()) == [[True, True]]
+    assert hidden() == [False, False]
+
+
+def test_what_c_code_writes_is_dropped_and_comes_again_after_an_error(at, capfd):
+    at(1)
+
+    def fail():
+        os.write(1, b"from C\n")
+        os.write(2, b"to stderr\n")
+        raise ValueError("it fails")
+
+    with pytest.raises(ValueError, match="it fails"):
+        showing(fail, ("stdout",), "head")()
+    os.write(1, b"after\n")
+    assert capfd.readouterr() == ("after\n", "to stderr\n")
+
+
+def test_outside_a_pool_and_within_one_another(at):
+    at(1)
+    inner = showing(hidden, ("stdout",), "head")
+    outer = showing(lambda: [*inner(), *hidden()], ("stdout", "stderr"), 3)
+    assert outer() == [True, True, True, True]
+    assert hidden() == [False, False]
+    event_sink.connect(None)
+    assert outer() == [False] * 4
