@@ -158,7 +158,12 @@ class Rank:
             return done
         failure = done.failure
         ended = f"{failure.type_name} {failure.at}" if failure else ""
-        return replace(done, waited_in=errors.waited_in, steps=self._frameworks.steps(ended))
+        return replace(
+            done,
+            waited_in=errors.waited_in,
+            steps=self._frameworks.steps(ended),
+            lacks_group=not self._frameworks.have_groups(),
+        )
 
     def _run(self, command: Run, done: RankDone, errors: ErrorInterpreter) -> RankDone:
         call = self._arrive(command, done, errors)

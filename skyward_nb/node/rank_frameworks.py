@@ -66,6 +66,10 @@ class RankFrameworks:
                     os.environ[name] = value
         os.environ.update(environment(now))
 
+    def have_groups(self) -> bool:
+        """Whether the groups that were formed on entering are there, or others in their place."""
+        return all(plugin.has_group() for plugin in self.plugins)
+
     def steps(self, ended: str) -> dict[str, int]:
         """How many collectives were issued on each group there is, after a cell that `ended` so."""
         return {n: step for plugin in self.plugins for n, step in plugin.steps(ended).items()}

@@ -73,6 +73,10 @@ class Plugin(Protocol):
         """
         ...
 
+    def has_group(self) -> bool:
+        """Whether there is a group over all ranks still: code may have destroyed it."""
+        ...
+
     def steps(self, ended: str) -> dict[str, int]:
         """How many collectives were issued on each of its groups, by a name its ranks know it by.
 
@@ -111,6 +115,10 @@ class PlainPlugin:
     def cut(self) -> bool:
         """There is nothing to cut."""
         return False
+
+    def has_group(self) -> bool:
+        """Nobody destroys it."""
+        return True
 
     def steps(self, ended: str) -> dict[str, int]:
         """It counts none."""

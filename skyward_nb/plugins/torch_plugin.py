@@ -119,6 +119,12 @@ class TorchPlugin(PlainPlugin):
                     found = True
         return found
 
+    def has_group(self) -> bool:
+        """Whether torch has a default group."""
+        import torch.distributed as dist
+
+        return dist.is_initialized()
+
     def steps(self, ended: str) -> dict[str, int]:
         """The sequence number of each group, by the name that all of its ranks know it by."""
         del ended

@@ -114,12 +114,14 @@ class RunState:
 
     @property
     def torn(self) -> bool:
-        """Whether the ranks live and their process group does not: cut, or out of step.
+        """Whether the ranks live and their process group does not: cut, destroyed, or out of step.
 
         Ranks that all came to the cell's end may have met as they liked; where one did not, those
         that issued more collectives than others would meet the wrong ones next.
         """
         ends = self.done.values()
+        if any(end.lacks_group for end in ends):
+            return True
         if self.was_cut or all(end.failure is None and end.rejected is None for end in ends):
             return self.was_cut
         steps: dict[str, set[int]] = {}

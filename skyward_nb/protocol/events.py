@@ -292,7 +292,8 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     A rank that `rejected` a parcel bound nothing and ran nothing.
 
     `waited_in` is the collective in which it was stopped. `steps` counts the collectives of each of
-    its process groups by name; ranks whose counts differ are out of step.
+    its process groups by name; ranks whose counts differ are out of step. It `lacks_group` where code
+    destroyed the one that the pool had formed, and formed none.
 
     Of the names that the cell writes, `assigned` were bound to new values other than modules, and
     `dropped` do not exist any more. Of the names to pull, `missing` do not exist.
@@ -314,6 +315,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     interrupted: bool = False
     waited_in: str = ""
     steps: dict[str, int] = {}
+    lacks_group: bool = False
     profile: Packed | None = None
 
 

@@ -404,18 +404,28 @@ def test_a_place_that_is_none_of_the_pools(fresh):
 
 
 def test_a_group_that_is_destroyed_is_destroyed(fresh):
-    ran = fresh.run("%%sky_remote\ndist.destroy_process_group()\ndist.is_initialized()")
+    ended = "%%sky_remote\nimport skyward_nb as sky\ndist.destroy_process_group()\n"
+    ran = fresh.run(f"{ended}dist.is_initialized()")
     assert ran.result == "[0-1] False"
+    assert "formed again" in ran.picture
     for call in ("sky.barrier()", "sky.mesh()"):
-        ran = fresh.run(f"%%sky_remote\nimport skyward_nb as sky\n{call}")
+        ran = fresh.run(f"{ended}{call}")
         assert "dist.init_process_group() makes it anew" in ran.traceback
     # A function that a cell took over before, and one of torch's own that forms a group.
     ran = fresh.run(
-        "%%sky_remote\nfrom torch.distributed.device_mesh import init_device_mesh\n"
+        f"{ended}from torch.distributed.device_mesh import init_device_mesh\n"
         "mesh = init_device_mesh('cpu', (2,))\nt = torch.ones(1)\ndist.all_reduce(t)\nt.item()"
     )
     assert ran.result == "[0-1] 2.0", ran.traceback
     assert fresh.run("%%sky_remote\nsky.barrier(); sky.mesh() is sky.mesh()").result == "[0-1] True"
+
+
+def test_a_group_that_a_cell_destroyed_is_there_again_in_the_next(fresh):
+    for _ in range(2):
+        ran = fresh.run("%%sky_remote\ndist.destroy_process_group()\nsent = 3")
+        assert ran.status == "ok"
+        assert fresh.run("%%sky_remote ranks=head\nsent").result == "[0] 3"
+        assert meets(fresh)
 
 
 def test_a_mesh_is_of_the_group_that_is_there(fresh):
