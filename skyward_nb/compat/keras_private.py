@@ -1,4 +1,4 @@
-"""Private names of Keras 3 and tf_keras: modules that draw and train, default seeds, a model's strategy.
+"""Private names of Keras 3 and tf_keras: modules that draw, train and save, default seeds, a model's strategy.
 
 Where a module is missing, or what it is to have, Keras draws itself and trains as it does; a strategy
 that is not told of counts as one process. Without what draws seeds a pool of `keras:jax` is not formed:
@@ -26,6 +26,10 @@ TRAINERS = (
     "keras.src.backend.jax.trainer",
 )
 """Modules with the trainer of a backend."""
+SAVING = "keras.src.saving.saving_lib"
+"""The module that saves models."""
+SAVES = ("save_model", "save_weights_only", "_save_model_to_fileobj")
+"""Its functions that do; the last one is what pickling calls."""
 
 
 def mean_values(bar: Any) -> dict[str, float]:

@@ -30,6 +30,7 @@ _HOOKS = {
     "tqdm.tk": "tqdm_bars",
     **dict.fromkeys(keras_private.PROGRESS, "keras_bars"),
     **dict.fromkeys(keras_private.TRAINERS, "keras_alone"),
+    keras_private.SAVING: "keras_on_jax",
     "transformers.trainer_callback": "transformers_bars",
     "transformers.trainer": "transformers_bars",
 }

@@ -19,6 +19,7 @@ from skyward_nb.compat.tensorflow_private import processes_of
 from skyward_nb.pickling import reducers
 from skyward_nb.runtime.hooks import Changes, is_shown
 from skyward_nb.runtime.instance import instance_info
+from skyward_nb.runtime.keras_on_jax import own_predictions
 
 _FAILS = (
     "Keras 3's {name} does not work under MultiWorkerMirroredStrategy (keras issue 20585). What "
@@ -62,6 +63,9 @@ def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callab
                 raise RuntimeError(_FAILS.format(name=name))
             if name == "fit" and not (backend == "jax" and _is_distributed()):
                 _warn_once(backend)
+            if name == "predict" and backend == "jax" and _is_distributed():
+                with own_predictions(self):
+                    return method(self, *args, **kwargs)
         return method(self, *args, **kwargs)
 
     return checked

@@ -108,6 +108,37 @@ def test_ranks_train_one_model(notebook, alone, pool_of, line):
         assert weights == pytest.approx(alone[1], abs=1e-4)
 
 
+def test_the_head_saves_alone_and_each_rank_predicts_what_it_gives(notebook, pool_of, tmp_path):
+    pool_of("nodes=2 framework=keras:jax")
+    ran = notebook.run(
+        "%%sky_remote\nimport skyward_nb as sky\ninfo = sky.instance_info()\nmodel = make()\n"
+        "model.fit(x, y, verbose=0)\npart = x[info.rank * 30 : info.rank * 30 + 30]\n"
+        "rows = model.predict(part, batch_size=10, verbose=0)\n"
+        "w = model.get_weights()\n"
+        "expected = np.tanh(part @ w[0] + w[1]) @ w[2] + w[3]\n"
+        "rows.shape, bool(np.allclose(rows, expected, atol=1e-5))"
+    )
+    assert ran.result == "[0-1] ((30, 4), True)", ran.traceback
+    for save in (
+        f"save({str(tmp_path / 'm.keras')!r})",
+        f"save_weights({str(tmp_path / 'm.weights.h5')!r})",
+    ):
+        ran = notebook.run(f"%%sky_remote timeout=60\nif info.is_head: model.{save}", timeout=90)
+        assert ran.status == "ok", ran.traceback
+    for line in ("gather=head", "ranks=head"):
+        ran = notebook.run(f"%%sky_remote {line} out=found timeout=60\nmodel", timeout=90)
+        assert ran.status == "ok", ran.traceback
+        ran = notebook.run(
+            "found = getattr(found, 'head', found)\nfound.predict(x, verbose=0).shape"
+        )
+        assert ran.result == "(64, 4)"
+    # The pool goes on as it was: nothing was cut.
+    ran = notebook.run("%%sky_remote\nmodel.fit(x, y, verbose=0); info.generation")
+    assert "formed again" not in ran.picture
+    loaded = f"keras.models.load_model({str(tmp_path / 'm.keras')!r}).count_params()"
+    assert notebook.run(loaded).result == notebook.run("found.count_params()").result
+
+
 def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebook, pool_of):
     pool_of("nodes=2 framework=keras:jax")
     ran = notebook.run(
