@@ -34,6 +34,7 @@ from skyward_nb.reports.results import RankResults
 from skyward_nb.reports.run_notes import (
     deaths,
     halt_of,
+    of_a_collective_timeout,
     of_an_old_group,
     run_notes,
     whereabouts_of,
@@ -219,6 +220,7 @@ class RunEnding:
         world = self._pool.spec.world_size
         notes = (*self._deaths(), *notes)
         outcome = self._outcome
+        notes = (*of_a_collective_timeout(outcome, failed, self._pool.ranks), *notes)
         if outcome.on_reformed:
             old = of_an_old_group(failed, outcome.on_reformed, was_cut=outcome.was_cut)
             notes = (*old, *notes)

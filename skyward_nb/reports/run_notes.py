@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from skyward_nb.hangs.hang import StalledRun, doing
-from skyward_nb.hangs.rank_locations import RankLocation, Source, whereabouts
+from skyward_nb.hangs.hang import StalledRun, doing, sentence, spell_span
+from skyward_nb.hangs.rank_locations import RankLocation, Source, SourceLocation, whereabouts
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.protocol.events import RankDone, RankLost
 from skyward_nb.words.frameworks import made_again, with_what_they_need
 from skyward_nb.words.ranks import count_ranks, ranks_by
 
 _OLD_GROUP = re.compile("not initialized in the world|Received incompatible devices")
+_TIMED_OUT = re.compile(r"[Tt]imed out waiting (\d+)ms|Timeout\(ms\)=(\d+)")
 _OLD_LINES = re.compile("Connection closed by peer|Connection reset by peer|Broken pipe")
 """What the lines of an old group say, and those of one that was cut in the run itself."""
 _IN_PLACE = re.compile(r"(reduce|gather|scatter|broadcast|all_to_all|recv|backward|wait)\w*$")
@@ -68,6 +69,24 @@ def of_an_old_group(
     )
 
 
+def of_a_collective_timeout(
+    outcome: RunOutcome, failed: Iterable[RankDone], everyone: tuple[int, ...]
+) -> tuple[str, ...]:
+    """Who waited where and for whom when a collective took longer than it may, as after `timeout=`."""
+    found = {end.rank: end for end in failed if end.failure and end.waited_in}
+    spans = [_TIMED_OUT.search(end.failure.message) for end in found.values() if end.failure]
+    span = next((float(each[1] or each[2]) / 1000 for each in spans if each), None)
+    if span is None:
+        return ()
+    running = {rank: RankLocation(waits_in=end.waited_in) for rank, end in found.items()}
+    for rank, end in outcome.done.items():
+        if rank not in found and end.interrupted:
+            at = end.failure and end.failure.at
+            spots = (SourceLocation(at.where, at.line, "", at.text, is_users=True),) if at else ()
+            running[rank] = RankLocation(spots, waits_in=end.waited_in)
+    return (f"after {spell_span(span)} {sentence(_stalled(outcome, running, everyone))}",)
+
+
 def deaths(outcome: RunOutcome) -> dict[int, RankLost]:
     """Ranks whose processes ended in the run, other than by us."""
     return {rank: loss for rank, loss in outcome.lost.items() if rank not in outcome.killed}
@@ -87,12 +106,19 @@ def halt_of(
     """How a run stood when its time was over."""
     running = {*outcome.stacks, *outcome.killed}
     running |= {rank for rank, end in outcome.done.items() if end.interrupted}
+    found = {rank: where.get(rank, RankLocation()) for rank in sorted(running)}
+    return _stalled(outcome, found, everyone)
+
+
+def _stalled(
+    outcome: RunOutcome, running: Mapping[int, RankLocation], everyone: tuple[int, ...]
+) -> StalledRun:
     ended = {
         rank: "failed" if end.failure or end.rejected else "finished"
         for rank, end in outcome.done.items()
     } | dict.fromkeys(deaths(outcome), "died")
     return StalledRun(
-        running={rank: where.get(rank, RankLocation()) for rank in sorted(running)},
+        running=running,
         ended={rank: how for rank, how in ended.items() if rank not in running},
         outside=tuple(sorted(set(everyone) - set(outcome.ranks))),
     )

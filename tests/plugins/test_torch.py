@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 
 import pytest
 from kernels import kernel, ready
@@ -524,6 +525,25 @@ def test_a_collective_may_take_as_long_as_it_was_said(make):
     for before in ("", "dist.destroy_process_group(); dist.init_process_group()"):
         assert pools.values(pool, body.format(before=before)) == [True, False]
         pool.restart(lambda _: None)
+
+
+def test_who_was_missed_when_a_collective_took_too_long_is_told(notebook):
+    notebook.run("%sky up nodes=3 framework=torch collective_timeout=2s pool=late", timeout=90)
+    ran = notebook.run(
+        "%%sky_remote pool=late\nimport time, torch, torch.distributed as dist\n"
+        "if dist.get_rank() == 1:\n    time.sleep(60)\n"
+        "elif dist.get_rank() == 0:\n    dist.all_reduce(torch.ones(1))",
+        timeout=90,
+    )
+    assert ran.error[0] == "RuntimeError"
+    said = (
+        "after 2 s rank 0 waited in all_reduce for rank 1, which was in Cell In[{}], line 4: "
+        "time.sleep(60), and rank 2, which had finished"
+    )
+    number = re.search(r"Cell In\[(\d+)\]", ran.traceback)[1]
+    assert said.format(number) in ran.traceback
+    assert said.format(number) in ran.picture
+    assert notebook.run("%sky down pool=late", timeout=60).status == "ok"
 
 
 # ── devices ─────────────────────────────────────────────────────────────────────────────

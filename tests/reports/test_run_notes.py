@@ -9,9 +9,15 @@ from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
 from skyward_nb.names.plan import Plan
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.protocol.events import RankDone, RankLost
-from skyward_nb.protocol.message_parts import Failure
+from skyward_nb.protocol.message_parts import Failure, Frame
 from skyward_nb.reports.rank_failures import failures_of
-from skyward_nb.reports.run_notes import halt_of, of_an_old_group, run_notes, whereabouts_of
+from skyward_nb.reports.run_notes import (
+    halt_of,
+    of_a_collective_timeout,
+    of_an_old_group,
+    run_notes,
+    whereabouts_of,
+)
 
 FAILURE = Failure(type_name="ValueError", message="m", value=None, at=None, traceback=())
 SLEEPS = RankLocation(
@@ -152,6 +158,24 @@ def test_how_a_run_stood_when_its_time_was_over():
     assert halt.running[3].waits_in == "barrier"
     assert halt.ended == {0: "finished", 1: "failed", 4: "died"}
     assert halt.outside == (6, 7)
+
+
+def test_a_collective_that_took_too_long_is_told_as_a_run_that_did():
+    text = "[unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation to complete"
+    late = replace(failed(0), failure=replace(FAILURE, message=text), waited_in="all_reduce")
+    sleeps = replace(FAILURE, at=Frame("Cell In[3]", 7, "time.sleep(60)"))
+    after = outcome(late, replace(stopped(1), failure=sleeps), well(2))
+    assert of_a_collective_timeout(after, after.failed, (0, 1, 2)) == (
+        "after 3 s rank 0 waited in all_reduce for rank 1, which was in Cell In[3], line 7: "
+        "time.sleep(60), and rank 2, which had finished",
+    )
+    other = outcome(late, stopped(1, "barrier"))
+    assert of_a_collective_timeout(other, other.failed, (0, 1)) == (
+        "after 3 s rank 0 waited in all_reduce, rank 1 waited in barrier: they do not call the "
+        "same collectives in the same order",
+    )
+    for each in (failed(0), replace(late, waited_in=""), replace(late, failure=FAILURE)):
+        assert of_a_collective_timeout(outcome(each), [each], (0,)) == ()
 
 
 def test_what_was_made_for_a_group_that_was_cut_is_to_be_made_anew():
