@@ -25,6 +25,7 @@ import psutil
 
 _LOGS = Path(__file__).parents[1] / "build" / "soak"
 _BUSY_LOOPS = 2
+_POLL = 0.001
 _PAUSES, _STOPS = (0.1, 1.0), (0.05, 1.0)
 """Seconds between two stops, and of one: by chance from the shortest to the longest."""
 
@@ -48,7 +49,13 @@ def stop(pid: int, seconds: float) -> int:
     for each in held:
         _traced(_INTERRUPT, each)
     # Only a thread that has stopped can be let go: with the signal that it was about to get, if any.
-    signals = {each: _signal_at_stop(each) for each in held}
+    signals: dict[int, int] = {}
+    while len(signals) < len(held):
+        # All in turn: a main thread that was killed ends once the others are taken notice of.
+        for each in held:
+            if each not in signals and (number := _signal_at_stop(each)) is not None:
+                signals[each] = number
+        time.sleep(_POLL)
     time.sleep(seconds)
     for each, number in signals.items():
         _traced(_DETACH, each, number)
@@ -62,12 +69,14 @@ def reap() -> None:
             """Another one."""
 
 
-def _signal_at_stop(thread: int) -> int:
-    """Wait until a thread has stopped, or ended; the signal whose delivery stopped it, else 0."""
+def _signal_at_stop(thread: int) -> int | None:
+    """Whether a thread has stopped, or ended: the signal whose delivery stopped it, or 0; else None."""
     try:
-        status = os.waitpid(thread, _ALL_CHILDREN)[1]
+        found, status = os.waitpid(thread, _ALL_CHILDREN | os.WNOHANG)
     except ChildProcessError:
         return 0
+    if not found:
+        return None
     is_event = status >> 16 != 0
     return os.WSTOPSIG(status) if os.WIFSTOPPED(status) and not is_event else 0
 

@@ -13,7 +13,7 @@ from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.option_line import ParsedOptions
-from skyward_nb.options.specs import extended, extended_by_choice, spec_of
+from skyward_nb.options.specs import extended, extended_by_choice, made_by_choice, spec_of
 from skyward_nb.plugins.plugin_table import is_installed
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
@@ -168,8 +168,7 @@ def _new_spec(
     is_asked, chosen = options.framework == AUTO, choose_frameworks()
     if not is_asked and options.provider in (UNSET, "local"):
         chosen = chosen.of(is_installed)
-    spec = spec_of(PoolSpec(), options.with_chosen(chosen.words))
-    return spec, str(chosen) if is_asked or chosen.words else ""
+    return made_by_choice(options, chosen, asked=is_asked)
 
 
 def _extended(

@@ -24,14 +24,20 @@ from skyward_nb.options.framework_choice import (
 )
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.plugin_options import missing, options_of
-from skyward_nb.options.specs import extended, extended_by_choice, readied_for, spec_of
+from skyward_nb.options.specs import (
+    extended,
+    extended_by_choice,
+    made_by_choice,
+    readied_for,
+    spec_of,
+)
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.plugin_table import is_installed
 from skyward_nb.pool.pool import Pool
 from skyward_nb.reports.source_lines import is_own
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.frameworks import AUTO, lacking
+from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
@@ -87,9 +93,8 @@ class PoolFinder:
         chosen = self._choose(cell) if is_asked else self._choose_for(cell, is_here=is_here)
         # What decorators name says more than imports do: which backend, say.
         words: tuple[str, ...] = options_of(self._plugins_of(cell)).framework or ()
-        added = lacking(chosen.words, words)
-        spec = spec_of(PoolSpec(), options.with_chosen((*words, *added)))
-        return None, self._with_plugins(spec, cell), (str(chosen),) if is_asked or added else ()
+        spec, note = made_by_choice(options, chosen, asked=is_asked, words=words)
+        return None, self._with_plugins(spec, cell), (note,) if note else ()
 
     def _stated(self, asked: ParsedOptions) -> PoolOptions:
         """The options for a pool that is up or was lost, but for `framework=auto`."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import platformdirs
 from msgspec.structs import replace
 
@@ -86,17 +87,20 @@ def _from_table(table: Mapping[str, Any], source: str) -> Iterator[Default]:
         name = key.replace("-", "_")
         if not _may_have_default(name):
             raise OptionError(key, f"{unknown_option(name, ('pool', 'cell'))} (from {source})")
-        yield Default(name, _written(value), source)
+        yield Default(name, _written(name, value), source)
 
 
-def _written(value: object) -> str:
+def _written(name: str, value: object) -> str:
     """A TOML value as the text of an option."""
     match value:
         case bool():
             return "yes" if value else "no"
+        case [list(), *_]:  # mesh = [[2, 2], ["fsdp", "tp"]]
+            return msgspec.json.encode(value).decode()
         case list():
             return ",".join(map(str, value))
         case dict():
-            return ",".join(f"{key}={item}" for key, item in value.items())
+            sign = ":" if name == "mesh" else "="
+            return ",".join(f"{key}{sign}{item}" for key, item in value.items())
         case _:
             return str(value)

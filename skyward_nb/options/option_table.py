@@ -99,6 +99,7 @@ OPTIONS: tuple[Option, ...] = (
     _choice("pool", "backend", "auto|gloo|nccl", "backend of the framework's process group (auto)"),
     _pool("collective_timeout", "30m", "longest time of a torch collective (torch's)", read_duration),
     _pool("mesh", "fsdp:2,tp:2", "shape of the ranks for sky.mesh() and sky.parallelize()", readers.alone(parse_mesh)),
+    _pool("cluster", "yes|no", "no: each node stands alone, a world of its own (yes)", readers.flag, ("yes", "no")),
     _pool("image", "NAME", "what nodes have installed: an sky.Image of the notebook", readers.variable),
     _pool("python", "3.12", "Python of the ranks (the notebook's)", readers.alone(read_python)),
     _pool("pip", '"torch numpy>=2"', "packages of the ranks, as pip takes them", readers.packages),

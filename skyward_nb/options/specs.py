@@ -27,6 +27,7 @@ from skyward_nb.words.mesh import spell_mesh
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import IDLE_ELSEWHERE, PoolSpec
 
+_ALONE = "no process group of {}: with cluster=no each node stands alone"
 _OF_FRAMEWORKS = ("backend", "collective_timeout", "mesh")
 """Options that say more of a framework, and come with one that is added."""
 _OF_IMAGES = ("image", "python", "pip", "apt")
@@ -174,6 +175,20 @@ def extended(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     return _with_frameworks(spec, more.changed(framework=added), line)
 
 
+def made_by_choice(
+    options: PoolOptions, choice: FrameworkChoice, *, asked: bool, words: tuple[str, ...] = ()
+) -> tuple[PoolSpec, str]:
+    """The spec of a pool to be made, with the frameworks that code needs, and a note on those or "".
+
+    They come to these `words`; `asked` is as for `extended_by_choice`. Raises `OptionError`.
+    """
+    added = lacking(choice.words, words)
+    if added and not asked and options.cluster is False:
+        return spec_of(PoolSpec(), options.with_chosen(words)), _ALONE.format(_spell(added))
+    spec = spec_of(PoolSpec(), options.with_chosen((*words, *added)))
+    return spec, str(choice) if asked or added else ""
+
+
 def _check_variants(spec: PoolSpec, added: Iterable[str], wanted: str) -> None:
     """Raise `PoolError` where a framework is to be added that the pool has in another variant."""
     have = with_what_they_need(spec.framework)
@@ -196,7 +211,7 @@ def extended_by_choice(
     if not asked and not spec.framework and not spec.adds_frameworks:
         return spec, ""  # framework=none is what somebody wanted
     if not asked and (why := _why_not_added(spec, added)):
-        return spec, f"no process group of {_spell(added)}: {why}"
+        return spec, why
     _check_variants(spec, added, f"framework=auto means {choice.told}")
     line = f"framework=auto ({choice.why}) asks"
     return _with_frameworks(spec, PoolOptions(framework=added), line), str(choice)
@@ -205,19 +220,20 @@ def extended_by_choice(
 def _why_not_added(spec: PoolSpec, added: tuple[str, ...]) -> str:
     """Why frameworks that code needs are not added to a pool that is up, unless somebody asks for it; else ""."""
     if not spec.cluster:
-        return "each node of the pool stands alone (sky.Options(cluster=False))"
-    have = _spell(spec.framework)
-    if not spec.adds_frameworks:
-        return f"pool {spec.name} was made with framework={have}; framework={_spell(added)} adds it"
-    others = with_what_they_need(spec.framework)
+        return _ALONE.format(_spell(added))
+    others, have = with_what_they_need(spec.framework), _spell(spec.framework)
     if any(word.partition(":")[0] in others for word in added):
-        return f"pool {spec.name} has {have}"
-    if spec.is_elsewhere:
-        return (
+        why = f"pool {spec.name} has {have}"
+    elif not spec.adds_frameworks:
+        why = f"pool {spec.name} was made with framework={have}; framework={_spell(added)} adds it"
+    elif spec.is_elsewhere:
+        why = (
             f"pool {spec.name} was made without it; framework={_spell(added)} adds it where its "
             "machines have the packages"
         )
-    return ""
+    else:
+        return ""
+    return f"no process group of {_spell(added)}: {why}"
 
 
 def image_of(base: Image, asked: PoolOptions) -> Image:

@@ -41,7 +41,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options that are stated of a pool, by their names; the others are UNSET.
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
-    until that is looked up in the notebook. Only Python code states `aws`, `cluster` and `adds_frameworks`.
+    until that is looked up in the notebook. Only Python code states `aws` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET

@@ -96,6 +96,23 @@ def test_one_that_is_killed_meanwhile_ends_for_its_parent(running):
             shaking.kill()
 
 
+def test_one_that_is_killed_before_its_stop_is_noticed_ends_too(running, monkeypatch):
+    """A main thread is told to have ended once all others are."""
+    found, killed = soak._signal_at_stop, []
+
+    def late(thread):
+        if not killed:
+            until(lambda: psutil.Process(running.pid).status() in STOPPED)
+            killed.append(os.kill(running.pid, signal.SIGKILL))
+        return found(thread)
+
+    monkeypatch.setattr(soak, "_signal_at_stop", late)
+    stopping = threading.Thread(target=stop, args=(running.pid, 0), daemon=True)
+    stopping.start()
+    stopping.join(30)
+    assert not stopping.is_alive()
+
+
 def test_one_that_has_ended_is_nobody():
     with subprocess.Popen(["true"]) as process:
         process.wait()

@@ -408,3 +408,14 @@ def test_decorators_in_cells_are_honoured_also_where_the_cell_defines_the_functi
         "%%sky_remote dry_run pool=b\n@sky.integrations.keras(backend='torch')\ndef f(): ..."
     )
     assert "keras:torch" in ran.picture
+
+
+@needs_torch
+@pytest.mark.torch
+def test_nodes_that_stand_alone_have_no_group_and_that_is_said(fresh):
+    cell = "import torch.distributed as dist\ndist.is_initialized()"
+    said = "no process group of torch: with cluster=no each node stands alone"
+    for line in ("nodes=2 cluster=no", ""):
+        ran = fresh.run(f"%%sky_remote {line}\n{cell}")
+        assert ran.result == "[0-1] False"
+        assert said in ran.picture

@@ -52,6 +52,15 @@ def test_tables_lists_and_flags_are_as_on_the_line(places):
     assert found.cell == CellOptions(pull=("a", "b"), quiet=True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['[[2, 2], ["fsdp", "tp"]]', "{fsdp = 2, tp = 2}", "['fsdp:2', 'tp:2']", "'fsdp:2,tp:2'"],
+)
+def test_a_mesh_is_a_list_as_configurations_have_it_or_a_table(places, text):
+    write(places, project=f"[tool.skyward]\nmesh = {text}\ncluster = false")
+    assert asked(places).pool == PoolOptions(mesh=(("fsdp", 2), ("tp", 2)), cluster=False)
+
+
 def test_no_files_no_defaults(places):
     assert asked(places).pool == PoolOptions()
     assert (
