@@ -320,7 +320,7 @@ class Forge:
             if seconds := processes.tidies(pid):
                 self._tidying[pid] = time.monotonic() + seconds
             else:
-                _kill(pid)
+                processes.kill_child(pid)
 
     def _patience(self) -> float | None:
         """Seconds until a process that tidies up has had its time; None if there is none."""
@@ -331,7 +331,7 @@ class Forge:
     def _end_late_tidiers(self) -> None:
         now = time.monotonic()
         for pid in [pid for pid, until in self._tidying.items() if until <= now]:
-            _kill(pid)
+            processes.kill_child(pid)
             del self._tidying[pid]
             self._own.add(pid)  # ended, and not given time again until it is reaped
 
@@ -344,14 +344,8 @@ class Forge:
             # A tracker that an import started waits for the end of our side of its pipe.
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         for pid in self._ranks:
-            _kill(pid)
+            processes.kill_child(pid)
         processes.end_children()
-
-
-def _kill(pid: int) -> None:
-    """Kill a child of ours: as long as it is not reaped, its number is its own."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _share_cores(birth: ForkRank) -> None:
