@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from skyward_nb.names.pack_cache import PackCache
+from skyward_nb.names.name_cache import PackCache
 from skyward_nb.pickling.definitions import label_of
 from skyward_nb.pickling.payload import pack
 
