@@ -108,7 +108,7 @@ class Journal:
         if count:
             self._seen_run = self._runs[count - 1]
             del self._runs[:count], self._begins[:count]
-        gone = bisect_right(self._parts, self._seen, key=_stop_of)
+        gone = bisect_right(self._parts, self._seen, key=lambda part: part.stop)
         for part in self._parts[:gone]:
             part.remove()
         del self._parts[:gone]
@@ -156,7 +156,7 @@ class Journal:
         if at < self.first:
             at = self.first
             found = self._left_out(offset, at)
-        index = bisect_right(self._parts, at, key=_stop_of)
+        index = bisect_right(self._parts, at, key=lambda part: part.stop)
         while index < len(self._parts) and (room > 0 or not found):
             part = self._parts[index]
             try:
@@ -301,7 +301,3 @@ class Journal:
             if 0 <= left < len(self._parts) - 1 and self._parts[left].absorb(self._parts[left + 1]):
                 del self._parts[left + 1]
         return dropped
-
-
-def _stop_of(part: JournalSegment) -> int:
-    return part.stop

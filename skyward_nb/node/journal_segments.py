@@ -128,7 +128,7 @@ class JournalSegment:
         No bytes: it is a gap that ends at that offset; or, unless one frame `must` be read however
         long it is, the next one has more than `most` bytes, and the offset is `at`. Raises OSError.
         """
-        index = bisect_right(self._stretches, at, key=_offset_of) - 1
+        index = bisect_right(self._stretches, at, key=lambda stretch: stretch.offset) - 1
         stretch = self._stretches[index] if index >= 0 else FrameSpan(self.start, 0, 0)
         left = stretch.offset + stretch.size - at
         if left <= 0:
@@ -197,10 +197,6 @@ class JournalSegment:
     def remove(self) -> None:
         """Nothing of it is needed any more."""
         self._store.remove()
-
-
-def _offset_of(stretch: FrameSpan) -> int:
-    return stretch.offset
 
 
 def _stored(data: bytes, path: Path) -> AppendStore:

@@ -92,7 +92,8 @@ class LocalRanks:
         self._by_rank[place.rank] = connection
         ends = await connection.open()
         if self.notice is not None:
-            connection.control(_reclaimed(self.notice))
+            notice = MachineReclaimed(self.notice.action, self.notice.at)
+            connection.control(frame(notice))
         self._forge.send(order, *ends, *resources)
 
     def reform(self, order: Reform, data: bytes, ports: ReservedPorts) -> None:
@@ -267,8 +268,3 @@ class LocalRanks:
                 self._causes.saw(event.rank, event.rss)
                 self._outbox.say(event)
         self._causes.look()
-
-
-def _reclaimed(notice: ReclaimNotice) -> bytes:
-    """What ranks are told of a notice."""
-    return frame(MachineReclaimed(notice.action, notice.at))

@@ -149,23 +149,16 @@ class PeerAgents:
         return race.won()
 
     def _connect(self, address: Address, name: str, race: _Race) -> None:
-        try:
-            connection = socket.create_connection(address, _CONNECT_TIMEOUT)
-        except OSError as error:
-            race.lost(error)
-            return
+        stream: socket.socket | None = None
         try:
             assert self._tls is not None
-            _tune(connection)
-            stream = self._tls.enter(connection)
-        except OSError as error:
-            connection.close()
-            race.lost(error)
-            return
-        try:
+            stream = socket.create_connection(address, _CONNECT_TIMEOUT)
+            _tune(stream)
+            stream = self._tls.enter(stream)
             _check(stream, name)
         except OSError as error:
-            stream.close()
+            if stream is not None:
+                stream.close()
             race.lost(error)
         else:
             race.arrived(stream)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
 from skyward_nb.node.stack_pipe import StackPipe
-from skyward_nb.node.unread_bytes import unread_here
+from skyward_nb.node.unread_bytes import HERE, unread_bytes
 from skyward_nb.plugins.noise_filter import NoiseFilter
 from skyward_nb.protocol.commands import Inspect
 from skyward_nb.protocol.events import Output
@@ -181,7 +181,7 @@ class RankConnection(asyncio.BufferedProtocol):
         them is in the pipes by then; a rank that has flushed waits until they are taken, so what
         it writes after them is not. One buffer for all: what is in it is taken out at once.
         """
-        said = unread_here(self._socket)
+        said = unread_bytes(self._socket.fileno(), HERE)
         if written := self._drain():
             self._ranks.heard(written)
         return _BUFFER if said is None else _BUFFER[: max(said, 1)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import itertools
 import os
 import socket
@@ -64,7 +65,8 @@ class ValueService:
         self._arrivals: dict[str, IncomingValue] = {}
         self._streams: set[socket.socket] = set()
         self._listener: socket.socket | None = None
-        self._neighbours = PeerAgents(folder, self._serve_neighbour)
+        serve = functools.partial(self._serve, answer=self._answer_neighbour)
+        self._neighbours = PeerAgents(folder, serve)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take whoever comes from now on."""
@@ -96,9 +98,6 @@ class ValueService:
                 connection.shutdown(socket.SHUT_RDWR)
 
     # ── one stream ──────────────────────────────────────────────────────────────────────
-
-    def _serve_neighbour(self, connection: socket.socket) -> None:
-        self._serve(connection, self._answer_neighbour)
 
     def _serve(
         self,
