@@ -251,7 +251,7 @@ class Session:
             for variable in end.variables:
                 ranks.setdefault(variable.name, []).append(rank)
         for name, there in ranks.items():
-            pool.sending.found(name, there)
+            pool.ledger.found(name, there)
         pool.seen()
         return (f"names on ranks: {', '.join(sorted(ranks))}",) if ranks else ()
 

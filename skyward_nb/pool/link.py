@@ -1,8 +1,7 @@
-"""The line to one machine's agent: commands out, events in. Used by one thread, which waits.
+"""The line to one machine's agent: commands out, events in. Used by one thread at a time.
 
-It can be cut and opened anew: commands that the agent did not get are said again, and events go on
-where they were, none missing and none twice. What is counted is commands on the way down, and bytes
-of the agent's journal on the way up.
+A cut line is opened again: commands that the agent did not get are sent again, and events continue,
+none missing and none twice. Commands are counted by number, events by bytes of the agent's journal.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _CHUNK = 1 << 18
 
 
 class LinkLost(Exception):
-    """A machine's line is cut; the text says why, and `found` is what had come in before that."""
+    """A machine's line is cut; the text is the reason, and `found` are the events before that."""
 
     def __init__(self, link: Link, why: str) -> None:
         super().__init__(why)
@@ -30,10 +29,10 @@ class LinkLost(Exception):
 
 
 class Link:
-    """A stream socket to an agent, for `client`; silent for `patience` seconds, it counts as cut.
+    """A stream socket to an agent, for `client`; after `patience` seconds of silence it counts as cut.
 
-    Without an `offset` the agent says where the journal goes on. `ranks` are those of the machine,
-    None where that does not matter.
+    Without an `offset` the agent chooses the place in its journal. `ranks` are the machine's, None if
+    that does not matter.
     """
 
     def __init__(
@@ -45,11 +44,11 @@ class Link:
         self.heard: float = 0.0
         self.is_asked: bool = False
         self.may_be_replaced: bool = False
-        """Whether the pool goes on with another machine when its own has ended."""
+        """Whether the pool rents another machine if this one ends."""
         self.is_over: bool = False
-        """Whether its machine has ended for good, so that it is opened no more."""
+        """Whether its machine has ended, so that the line is not opened again."""
         self.noticed: ReclaimNotice | None = None
-        """That its machine is taken back, once that is known."""
+        """The notice that its machine is reclaimed, if it came."""
         self._client = client
         self._patience = patience
         self._socket: socket.socket | None = None
@@ -67,11 +66,11 @@ class Link:
 
     @property
     def is_greeted(self) -> bool:
-        """Whether the agent has answered on this connection."""
+        """Whether the agent has answered `Attach` on this connection."""
         return self._greeted
 
     def open(self, connection: socket.socket) -> None:
-        """Speak on this connection from now on; raises `LinkLost`."""
+        """Use this connection from now on; raises `LinkLost`."""
         self.close()
         connection.settimeout(self._patience)
         self._socket = connection
@@ -90,35 +89,35 @@ class Link:
         return self._socket.fileno()
 
     def send(self, command: Command) -> None:
-        """Say a command, or keep it for when the line is open; raises `LinkLost`, and keeps it then."""
+        """Send a command now, or when the line is open; raises `LinkLost`, and keeps it then."""
         self.send_later(command)
         self.flush()
 
     def send_later(self, command: Command) -> None:
-        """Say a command with the next one, or when there is a `flush`."""
+        """Send a command with the next one, or with `flush`."""
         self._kept.append(frame(command))
         self._said += 1
         self._waiting += 1
 
     def flush(self) -> None:
-        """Say what waits to be said, once the line is open; raises `LinkLost`, and keeps it then."""
+        """Send the waiting commands, if the line is open; raises `LinkLost`, and keeps them then."""
         if self._greeted and self._waiting:
             data = b"".join(list(self._kept)[-self._waiting :])
             self._waiting = 0
             self._write(data)
 
     def ask(self) -> None:
-        """Have the agent say that it is there; raises `LinkLost`."""
+        """Have the agent answer; raises `LinkLost`."""
         self.is_asked = True
         self._write(frame(Ping()))
 
     def arrived(self) -> None:
-        """All that was said so far has come, as is seen by what followed from it."""
+        """Note that all commands so far have arrived, as their effects show."""
         while len(self._kept) > self._waiting:
             self._kept.popleft()
 
     def read(self) -> list[Event]:
-        """What has come, once `fileno` is readable; raises `LinkLost`."""
+        """The events that have come, once `fileno` is readable; raises `LinkLost`."""
         assert self._socket is not None
         found: list[Event] = []
         try:
@@ -133,7 +132,9 @@ class Link:
                     self.offset += event.size if isinstance(event, LeftOut) else len(whole)
                 if isinstance(event, ReclaimNotice):
                     self.noticed = event
-                if not self._is_its_machines(event):
+                # The provider is asked about an end of the machine itself.
+                by_machine = isinstance(event, Leaving) and event.by_machine
+                if not (self.may_be_replaced and by_machine):
                     found.append(event)
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error
@@ -143,12 +144,8 @@ class Link:
             raise lost from error
         return found
 
-    def _is_its_machines(self, event: Event) -> bool:
-        """Whether an agent ends because its machine does, which is asked of whoever rents that out."""
-        return self.may_be_replaced and isinstance(event, Leaving) and event.by_machine
-
     def last_words(self) -> list[Event]:
-        """What had come before the line was cut."""
+        """The events before the line was cut."""
         found: list[Event] = []
         if self._socket is not None:
             self._socket.setblocking(False)
@@ -160,7 +157,7 @@ class Link:
         return found
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()
@@ -168,7 +165,7 @@ class Link:
             self._greeted = False
 
     def _greet(self, hello: Hello) -> None:
-        """Go on where the agent is: commands it did not get are said again."""
+        """Continue at the agent's offset, and send commands again that it did not get."""
         self.offset = hello.offset
         self.noticed = hello.noticed
         self._greeted = True

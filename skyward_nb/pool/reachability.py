@@ -1,4 +1,4 @@
-"""Which address of each machine all the others reach. Pure."""
+"""The address of each machine that all others reach. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_TOLD = 4
 
 
 class MachinesUnreachable(Exception):
-    """Machines do not reach one another; the text says which, and where it was tried."""
+    """Machines do not reach one another; the text has the pairs, and the addresses tried."""
 
 
 def shared_endpoints(
@@ -20,9 +20,9 @@ def shared_endpoints(
     endpoints: Mapping[int, Sequence[Endpoint]],
     reached: Mapping[int, Sequence[ReachResult]],
 ) -> tuple[Endpoint, ...]:
-    """Of each machine, by number, the first endpoint at which all others reach it; of one family all.
+    """The first endpoint of each machine that all others reach, all of one address family.
 
-    `names` are the machines', for the words of `MachinesUnreachable`, which is raised where there is no such.
+    Raises `MachinesUnreachable`, with the machines' `names`, if there is none.
     """
     open_to = {
         machine: {each.to for each in ways if not each.trouble} for machine, ways in reached.items()
@@ -52,7 +52,7 @@ def _told(
     endpoints: Mapping[int, Sequence[Endpoint]],
     reached: Mapping[int, Sequence[ReachResult]],
 ) -> str:
-    """Who does not reach whom."""
+    """The pairs that fail, in words."""
     said: list[str] = []
     for number, name in enumerate(names):
         there = endpoints.get(number)

@@ -1,4 +1,4 @@
-"""A run that goes on: what is decided of it, and what has come for whoever waits for it."""
+"""A run that goes on: its state, and the events that the thread that waits for it has yet to read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ActiveRun:
     names_lost: list[str] = field(default_factory=list[str])
     limit: int | None = None
     in_store: frozenset[str] = frozenset()
-    """Digests of what was put into the store for it."""
+    """Digests of the values in the store that it uses."""
     inbox: deque[Event] = field(default_factory=deque[Event])
 
     @property
@@ -34,19 +34,11 @@ class ActiveRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether no rank runs it any more."""
+        """Whether it has ended on all ranks."""
         return self.state.over
 
-    def outcome(
-        self,
-        *,
-        on_reformed: int = 0,
-        was_reformed: bool = False,
-        began_anew: bool = False,
-        lost_beside: frozenset[int] = frozenset(),
-        pool_lost: tuple[str, ...] = (),
-    ) -> RunOutcome:
-        """How it ended, and what came of that for its pool."""
+    def outcome(self) -> RunOutcome:
+        """Its end, without the consequences for its pool."""
         state = self.state
         return RunOutcome(
             ranks=state.ranks,
@@ -61,13 +53,8 @@ class ActiveRun:
             limit=self.limit,
             timed_out=state.timed_out,
             was_cut=state.was_cut,
-            was_reformed=was_reformed,
-            on_reformed=on_reformed,
-            began_anew=began_anew,
-            lost_beside=tuple(sorted(lost_beside - state.lost.keys())),
             apart=state.is_call,
             in_store=self.in_store,
             waited_in=state.waited_in,
             stacks=state.stacks,
-            pool_lost=pool_lost,
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 from skyward_nb.names.plan import Plan
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import RunEvent, RunOutcome, RunRequest
+from skyward_nb.pool.outcome import RunEvent, RunOutcome, RunRequest, run_whole
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.run import ActiveRun
 from skyward_nb.protocol.events import Event, RunBegan
@@ -103,14 +103,7 @@ class Execution:
 
         Raises `PayloadError` before anything is sent, and `PoolError` when the pool itself is lost.
         """
-        outcome = self._once(begin)
-        # Where ranks have dropped what the run was to point at, it goes whole now.
-        return self._once(begin) if outcome.ran_nothing else outcome
-
-    def _once(self, begin: Callable[[contextlib.ExitStack], None]) -> RunOutcome:
-        with contextlib.ExitStack() as calm:
-            begin(calm)
-            return self.finish()
+        return run_whole(begin, lambda _: self.finish())
 
 
 def execute(

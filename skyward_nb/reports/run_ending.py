@@ -138,7 +138,7 @@ class RunEnding:
                     continue
                 self._user_ns[target] = value.head if head_only else value
                 if target == name:
-                    self._pool.sending.bound_here(name, self._user_ns[name], each)
+                    self._pool.ledger.bound_here(name, self._user_ns[name], each)
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
         if not packed:
             return None
@@ -149,7 +149,7 @@ class RunEnding:
         if out := options.out:
             self._user_ns[out] = value
             if out in writes:
-                self._pool.sending.bound_here(out, value, packed)
+                self._pool.ledger.bound_here(out, value, packed)
         nothing = all(each is None for each in results)
         return None if nothing else value
 
