@@ -176,7 +176,7 @@ class Ledger:
         dead = [label for label, alive in definitions if alive is not None and alive() is None]
         for label in dead:
             del self._entries[label]
-            self._known.packed.forget(label)
+            self._known.forget(label)
         marks = {mark for entry in self._entries.values() for mark in entry.marks.values()}
         unused = self._parcels - {parcel for mark in marks for parcel in mark.parcels}
         self._parcels -= unused

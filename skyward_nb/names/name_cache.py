@@ -37,15 +37,45 @@ class _Before:
     parts: tuple[object, ...] = ()
 
 
-class PackCache:
-    """Bundles by the labels of their values."""
+@dataclass
+class NameCache:
+    """The ids of each name's objects, its value, held weakly, and the bundles of earlier plans.
 
-    def __init__(self) -> None:
-        self._of: dict[str, _Before] = {}
+    Ids may be reused, so they are hints. `ages` orders labels by the times they were sent.
+    """
+
+    objects: dict[str, frozenset[int]] = field(default_factory=dict)
+    values: dict[str, Callable[[], object]] = field(default_factory=dict)
+    ages: dict[str, int] = field(default_factory=dict)
+    packed: dict[str, _Before] = field(default_factory=dict)
+
+    def remember(self, units: Iterable[Unit]) -> None:
+        """Keep what later plans need to know of the units just planned."""
+        for unit in units:
+            for label, value in zip(unit.labels, unit.values, strict=True):
+                self.ages.setdefault(label, len(self.ages))
+                if unit.whole.pickler is not None and len(unit.labels) == 1:
+                    self.keep(label, value, unit.whole)
+                if not is_label(label):
+                    self._remember_name(label, value, unit)
+
+    def _remember_name(self, name: str, value: object, unit: Unit) -> None:
+        try:
+            self.values[name] = weakref.ref(value)
+        except TypeError:
+            self.values[name] = _nothing
+        if unit.whole.is_large:
+            return
+        if objects := unit.list_objects():
+            self.objects[name] = frozenset(objects)
+        else:
+            self.objects.pop(name, None)
+
+    # ── bundles ─────────────────────────────────────────────────────────────────────────
 
     def find(self, label: str, value: object) -> Bundle | None:
         """The bundle of this value, if it was packed under this label and has not changed."""
-        before = self._of.get(label)
+        before = self.packed.get(label)
         if before is None or before.value_of() is not value:
             return None
         if is_label(label):
@@ -73,11 +103,11 @@ class PackCache:
             return
         held: Callable[[], object] = (lambda: value) if _is_constant(value) else weakref.ref(value)
         # Without its pickler and its definitions, which would keep objects alive.
-        self._of[label] = _Before(replace(whole, pickler=None, definitions={}), held, parts)
+        self.packed[label] = _Before(replace(whole, pickler=None, definitions={}), held, parts)
 
     def forget(self, label: str) -> None:
         """Remove a label."""
-        self._of.pop(label, None)
+        self.packed.pop(label, None)
 
 
 def _is_constant(value: object) -> bool:
@@ -94,41 +124,6 @@ def _is_reference(value: object) -> bool:
         assert isinstance(value, types.FunctionType | type)
         return is_definition(value) or is_importable(value)
     return False
-
-
-@dataclass
-class NameCache:
-    """The ids of each name's objects, its value, held weakly, and the bundles of earlier plans.
-
-    Ids may be reused, so they are hints. `ages` orders labels by the times they were sent.
-    """
-
-    objects: dict[str, frozenset[int]] = field(default_factory=dict)
-    values: dict[str, Callable[[], object]] = field(default_factory=dict)
-    ages: dict[str, int] = field(default_factory=dict)
-    packed: PackCache = field(default_factory=PackCache)
-
-    def remember(self, units: Iterable[Unit]) -> None:
-        """Keep what later plans need to know of the units just planned."""
-        for unit in units:
-            for label, value in zip(unit.labels, unit.values, strict=True):
-                self.ages.setdefault(label, len(self.ages))
-                if unit.whole.pickler is not None and len(unit.labels) == 1:
-                    self.packed.keep(label, value, unit.whole)
-                if not is_label(label):
-                    self._remember_name(label, value, unit)
-
-    def _remember_name(self, name: str, value: object, unit: Unit) -> None:
-        try:
-            self.values[name] = weakref.ref(value)
-        except TypeError:
-            self.values[name] = _nothing
-        if unit.whole.is_large:
-            return
-        if objects := unit.list_objects():
-            self.objects[name] = frozenset(objects)
-        else:
-            self.objects.pop(name, None)
 
 
 def _nothing() -> object:

@@ -150,7 +150,7 @@ class Planner:
     def _packed_before(self, label: str, value: object) -> Unit | None:
         """A value as it was packed for an earlier run, if it cannot have changed since."""
         began = time.perf_counter()
-        whole = self._known.packed.find(label, value)
+        whole = self._known.find(label, value)
         if whole is None:
             return None
         content = self._content(value, whole)

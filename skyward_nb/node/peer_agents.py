@@ -63,8 +63,9 @@ class PeerAgents:
             self.close()
             self.name = ask.name
             self._tls = MutualTLS(ask.key, self._folder)
-            hosts = [host for host in ask.hosts or _own_hosts() if is_private(host)]
-            for host in hosts:
+            own = own_addresses(loopback=False) or own_addresses(loopback=True)
+            hosts = ask.hosts or [address for address, _ in own]
+            for host in filter(is_private, hosts):
                 with contextlib.suppress(OSError):  # it is gone just now, or not up yet
                     self._listeners.append(_listener(host))
             for listener in self._listeners:
@@ -239,12 +240,6 @@ class ValueRelay:
 
 
 _STEP = 1 << 20
-
-
-def _own_hosts() -> list[str]:
-    """The addresses of this machine at which others may reach it; where there is none, loopback."""
-    found = own_addresses(loopback=False) or own_addresses(loopback=True)
-    return [address for address, _ in found]
 
 
 def _listener(host: str) -> socket.socket:

@@ -78,7 +78,9 @@ class RankConnection(asyncio.BufferedProtocol):
         for name in _PIPES:
             read, write = os.pipe()
             os.set_blocking(read, False)
-            _widen(read)
+            # More may be written between two reads, where the system allows it: pipe(7).
+            with contextlib.suppress(AttributeError, OSError):
+                fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
             self._pipes[name] = read
             self._ready.register(read, select.POLLIN)
             self._loop.add_reader(read, self._on_pipe, name)
@@ -249,9 +251,3 @@ class RankConnection(asyncio.BufferedProtocol):
         more = len(data) == _CHUNK
         text = self._decoders[name].decode(self._chatter[name].left_out_of(data))
         return frame(Output(self.rank, name, text, self.run)) if text else b"", more
-
-
-def _widen(pipe: int) -> None:
-    """Let more be written between two reads, where the system allows it: pipe(7)."""
-    with contextlib.suppress(AttributeError, OSError):
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from skyward_nb.node.exceptions import text_of
+from skyward_nb.node.error_interpreter import text_of
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.rank_shell import RankShell
 from skyward_nb.pickling import definitions, object_table

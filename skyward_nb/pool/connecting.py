@@ -1,4 +1,4 @@
-"""Connections to the agents of machines: opened all at once, or one again after its line was cut."""
+"""Connections to agents: all opened at once, or one opened again after a cut."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def opened_or_ended(machine: Machine) -> socket.socket | MachineEnded:
-    """A connection to a machine's agent, or why the machine is no more."""
+    """A connection to a machine's agent, or the end of the machine."""
     try:
         return await machine.connect()
     except MachineEnded as ended:
@@ -23,7 +23,7 @@ async def opened_or_ended(machine: Machine) -> socket.socket | MachineEnded:
 
 
 async def all_or_none(connects: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """The connections that all of these open, at once; when one fails, none is left open."""
+    """The results of all of these, at once; if one fails, no connection is left open."""
     tasks = [asyncio.ensure_future(each) for each in connects]
     try:
         return await asyncio.gather(*tasks)
@@ -37,17 +37,17 @@ async def all_or_none(connects: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 class CutLine:
-    """A line that is cut: why, since when, and when to try again."""
+    """A line that is cut: the reason, the time, and the time of the next attempt."""
 
     def __init__(self, why: str, since: float, due: float) -> None:
         self.why = why
         self.since = since
         self.due = due
         self.opening: LoopTask[socket.socket] | None = None
-        """The attempt that goes on."""
+        """The present attempt."""
 
     def give_up(self) -> None:
-        """Stop trying to open it."""
+        """Stop the attempt."""
         if self.opening is not None:
             self.opening.give_up()
             with contextlib.suppress(BaseException):

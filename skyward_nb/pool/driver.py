@@ -16,8 +16,7 @@ from typing import NoReturn
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import RunLeft
-from skyward_nb.pool.run import ActiveRun
+from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.state import Action, Deliver, Ended, Incoming, Send, SigInt
 from skyward_nb.protocol.commands import Sample
 from skyward_nb.protocol.events import CommunicationCut, Event, RankLost

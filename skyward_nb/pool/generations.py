@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.reachability import MachinesUnreachable
-from skyward_nb.pool.reachability_probe import meet
+from skyward_nb.pool.reachability import MachinesUnreachable, meet
 from skyward_nb.pool.state import PoolState, SigInt
 from skyward_nb.protocol.commands import Command, Fork, PluginUse, Reform, Reserve
 from skyward_nb.protocol.events import (

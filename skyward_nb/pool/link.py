@@ -43,6 +43,8 @@ class Link:
         self.offset: int | None = None
         self.heard: float = 0.0
         self.is_asked: bool = False
+        self.is_greeted: bool = False
+        """Whether the agent has answered `Attach` on this connection."""
         self.may_be_replaced: bool = False
         """Whether the pool rents another machine if this one ends."""
         self.is_over: bool = False
@@ -52,7 +54,6 @@ class Link:
         self._client = client
         self._patience = patience
         self._socket: socket.socket | None = None
-        self._greeted = False
         self._frames = event_frames()
         self._buffer = memoryview(bytearray(_CHUNK))
         self._said = 0
@@ -64,17 +65,12 @@ class Link:
         """Whether there is a connection, as far as is known."""
         return self._socket is not None
 
-    @property
-    def is_greeted(self) -> bool:
-        """Whether the agent has answered `Attach` on this connection."""
-        return self._greeted
-
     def open(self, connection: socket.socket) -> None:
         """Use this connection from now on; raises `LinkLost`."""
         self.close()
         connection.settimeout(self._patience)
         self._socket = connection
-        self._greeted = False
+        self.is_greeted = False
         self._frames = event_frames()
         self._write(frame(Attach(self._client, self.offset)))
 
@@ -101,7 +97,7 @@ class Link:
 
     def flush(self) -> None:
         """Send the waiting commands, if the line is open; raises `LinkLost`, and keeps them then."""
-        if self._greeted and self._waiting:
+        if self.is_greeted and self._waiting:
             data = b"".join(list(self._kept)[-self._waiting :])
             self._waiting = 0
             self._write(data)
@@ -162,13 +158,13 @@ class Link:
             with contextlib.suppress(OSError):
                 self._socket.close()
             self._socket = None
-            self._greeted = False
+            self.is_greeted = False
 
     def _greet(self, hello: Hello) -> None:
         """Continue at the agent's offset, and send commands again that it did not get."""
         self.offset = hello.offset
         self.noticed = hello.noticed
-        self._greeted = True
+        self.is_greeted = True
         missing = self._said - hello.received
         again = list(self._kept)[-missing:] if missing > 0 else []
         self._said = hello.received + len(again)

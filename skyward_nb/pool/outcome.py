@@ -1,8 +1,9 @@
-"""A run: its request, and its outcome."""
+"""A run of a pool: its request, its handle while it goes on, and its outcome."""
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from skyward_nb.names.ledger import Ledger
 from skyward_nb.names.plan import Plan
 from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pickling.pickler import code_names
+from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.events import Event, RankDone, RankLost
 from skyward_nb.protocol.message_parts import Packed, RunCard
 
@@ -119,6 +121,54 @@ class RunOutcome:
         """Whether ranks lack a value that the run refers to, so that nothing was bound or run."""
         ends = self.done.values()
         return not self.lost and all(end.rejected and end.rejected.gone for end in ends)
+
+
+@dataclass(eq=False)
+class ActiveRun:
+    """A handle on a run that was begun; its pool's `finish` is to be called."""
+
+    state: RunState
+    plan: Plan = field(default_factory=Plan)
+    namespace: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    lost_before: dict[int, RankLost] = field(default_factory=dict[int, RankLost])
+    names_lost: list[str] = field(default_factory=list[str])
+    limit: int | None = None
+    in_store: frozenset[str] = frozenset()
+    """Digests of the values in the store that it uses."""
+    inbox: deque[Event] = field(default_factory=deque[Event])
+    """Events that the thread that waits for the run has yet to read."""
+
+    @property
+    def number(self) -> int:
+        """Its number in its pool."""
+        return self.state.run
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended on all ranks."""
+        return self.state.over
+
+    def outcome(self) -> RunOutcome:
+        """Its end, without the consequences for its pool."""
+        state = self.state
+        return RunOutcome(
+            ranks=state.ranks,
+            plan=self.plan,
+            done=state.done,
+            lost=state.lost,
+            failed=state.failed,
+            killed=frozenset(state.killed),
+            interrupted=state.interrupts > 0,
+            lost_before=self.lost_before,
+            names_lost=sorted(set(self.names_lost)),
+            limit=self.limit,
+            timed_out=state.timed_out,
+            was_cut=state.was_cut,
+            apart=state.is_call,
+            in_store=self.in_store,
+            waited_in=state.waited_in,
+            stacks=state.stacks,
+        )
 
 
 def run_whole(

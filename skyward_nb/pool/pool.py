@@ -13,10 +13,9 @@ from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
 from skyward_nb.pool.lifecycle import Lifecycle
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest, run_whole
+from skyward_nb.pool.outcome import ActiveRun, RunObserver, RunOutcome, RunRequest, run_whole
 from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.pool.renewal import Renewal
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.sending import Sending
 from skyward_nb.protocol.commands import RunSeen
@@ -93,11 +92,6 @@ class Pool:
     def closed(self) -> bool:
         """Whether it was closed or left."""
         return self.context.state.has_ended
-
-    @property
-    def next_run(self) -> int:
-        """The number of the next run (of its first try)."""
-        return self.context.state.last_run + 1
 
     @property
     def ledger(self) -> Ledger:

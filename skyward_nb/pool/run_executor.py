@@ -11,9 +11,8 @@ from dataclasses import replace
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver, RunWatch
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest
+from skyward_nb.pool.outcome import ActiveRun, RunObserver, RunOutcome, RunRequest
 from skyward_nb.pool.renewal import Lost, Renewal
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.pool.sending import Sending, digests_in_store
 from skyward_nb.pool.state import Remedy, Send

@@ -14,9 +14,8 @@ from typing import Any
 
 from skyward_nb.names.plan import Plan
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import RunEvent, RunOutcome, RunRequest, run_whole
+from skyward_nb.pool.outcome import ActiveRun, RunEvent, RunOutcome, RunRequest, run_whole
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.protocol.events import Event, RunBegan
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pool_displays import PoolDisplays
@@ -69,7 +68,7 @@ class Execution:
 
     def begin(self, request: RunRequest, calm: contextlib.ExitStack | None = None) -> None:
         """Send what the run needs and let it run; `calm` and errors as of `Pool.begin`."""
-        number = self.pool.next_run
+        number = self.pool.context.state.last_run + 1
         self._displays.begin(self.display, request.ranks, self._title, number, among=self._among)
         try:
             self._run = self.pool.begin(request, self.watch, calm)
