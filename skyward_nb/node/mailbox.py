@@ -96,12 +96,7 @@ class Mailbox:
 
     def _on_signal(self, _number: int, frame: FrameType | None) -> None:
         run = self._running
-        if run is not None and not self._put_off.put_off(frame, lambda: self._look_in(run)):
-            self._look(run)
-
-    def _look_in(self, run: int) -> None:
-        """Look if the run still goes on."""
-        if self._running == run:
+        if run is not None and not self._put_off.put_off(frame, lambda: self._look(run)):
             self._look(run)
 
     def _on_urgent(self, number: int, frame: FrameType | None) -> None:
@@ -110,6 +105,9 @@ class Mailbox:
             self._on_signal(number, frame)
 
     def _look(self, run: int) -> None:
+        """Raise, or have the uplink raise, if an interrupt of this run has come and it still goes on."""
+        if self._running != run:
+            return
         self._looks += 1
         if self._looks > 1:
             return

@@ -1,4 +1,4 @@
-"""The agent's connection to one rank: its socket, its two output pipes, and what is known of its process."""
+"""The agent's connection to one rank: its socket, its two output pipes, and the state of its process."""
 
 from __future__ import annotations
 
@@ -177,11 +177,11 @@ class RankConnection(asyncio.BufferedProtocol):
         self._socket = transport.get_extra_info("socket")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for what the rank has said until now, when what was written before that is heard.
+        """A buffer for the rank's events until now; earlier output in its pipes is read first.
 
-        The pipes are read between counting those bytes and taking them. What was written before
-        them is in the pipes by then; a rank that has flushed waits until they are taken, so what
-        it writes after them is not. One buffer for all: what is in it is taken out at once.
+        The pipes are read between counting those bytes and reading them. Output before them is in the
+        pipes by then; a rank that has flushed waits until they are read, so later output is not. All
+        connections share one buffer: its content is copied at once.
         """
         said = unread_bytes(self._socket.fileno(), HERE)
         if written := self._drain():

@@ -1,4 +1,4 @@
-"""The names of a rank: what a run brings is bound, all of it or none, and what a run changed is found."""
+"""The names of a rank: a run's values are bound, all or none, and its changes are found."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Sampler:
         self._owners |= dict.fromkeys(climbed, owner)
         return owner
 
-    # ── use of a rank ────────────────────────────────────────────────────────────────────
+    # ── use of a rank ───────────────────────────────────────────────────────────────────
 
     def _look(self, family: list[int]) -> _Glance:
         """CPU and memory of a rank's processes, parents mostly before their children.

@@ -1,8 +1,7 @@
-"""The agent's service for values: whoever may enter the pool's folder puts them, and has them given.
+"""The agent's service for values: it stores and sends values, for users of the pool's folder.
 
-It listens beside the agent's own socket and works in threads, one for each stream, so that no value
-keeps the agent's loop from anything. What arrives in ranges lies in a file of its own until all of it
-is there and has its digest; only then it has its name in the store. It knows nothing of pickles.
+It works in threads, one for each stream, so that values never block the agent's loop. A value arrives
+in ranges into a file of its own; when it is complete and has its digest, it gets its name in the store.
 """
 
 from __future__ import annotations

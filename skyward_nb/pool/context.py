@@ -155,6 +155,11 @@ class PoolContext:
 
     # ── words ───────────────────────────────────────────────────────────────────────────
 
+    def check_open(self) -> None:
+        """Raise `PoolError` once the pool has ended."""
+        if self.state.has_ended:
+            raise self.closed_error()
+
     def closed_error(self) -> PoolError:
         """The error for a use of the pool after its end."""
         name = self.spec.name

@@ -105,7 +105,7 @@ class Driver:
         for run in runs:
             run.state.is_in_front = in_front
         while not (until() or any(run.is_over for run in runs)):
-            self._check_open()
+            self._context.check_open()
             if self._lock.take_turn(_FOLLOWS):
                 try:
                     self._listen(runs, watch, until)
@@ -178,10 +178,6 @@ class Driver:
             self._closing.leave()
             raise RunLeft
 
-    def _check_open(self) -> None:
-        if self._state.has_ended:
-            raise self._context.closed_error()
-
     # ── listening between runs ──────────────────────────────────────────────────────────
 
     def look(self, watch: Watch) -> dict[int, RankLost]:
@@ -189,7 +185,7 @@ class Driver:
 
         Raises `PoolError` if the pool is lost.
         """
-        self._check_open()
+        self._context.check_open()
         if not self._state.runs:
             self.look_shortly(watch, 0)
         return self._state.losses

@@ -16,9 +16,8 @@ from concurrent.futures import wait
 from typing import Any, NoReturn, TypeVar
 
 from skyward_nb.pool.client_names import spell_client
-from skyward_nb.pool.connecting import CutLine, all_or_none, opened_or_ended
 from skyward_nb.pool.event_selector import EventSelector
-from skyward_nb.pool.link import Link, LinkLost
+from skyward_nb.pool.link import CutLine, Link, LinkLost, all_or_none, opened_or_ended
 from skyward_nb.pool.state import Incoming, SigInt
 from skyward_nb.pool.state_lock import StateLock
 from skyward_nb.protocol.commands import Command

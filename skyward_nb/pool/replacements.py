@@ -10,10 +10,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from skyward_nb.pool.connecting import all_or_none
 from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.link import Link
+from skyward_nb.pool.link import Link, all_or_none
 from skyward_nb.pool.state import PoolState
 from skyward_nb.protocol.events import RankLost, Step
 from skyward_nb.providers.base import Machine, ReplacementRequest, Replaces, Tell

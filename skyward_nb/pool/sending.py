@@ -175,10 +175,8 @@ class Sending:
 
     def check_room(self, request: RunRequest) -> None:
         """Raise `PoolError` if another run is in the way, or the pool has ended."""
-        state = self._context.state
-        if state.has_ended:
-            raise self._context.closed_error()
-        if not state.has_room(request.ranks, is_call=request.call is not None):
+        self._context.check_open()
+        if not self._context.state.has_room(request.ranks, is_call=request.call is not None):
             self._driver.busy()
 
     def _ahead(self, request: RunRequest) -> list[Bundle]:
