@@ -20,7 +20,7 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.cost_approval import make_sure
-from skyward_nb.reports.execution import concluding, execute
+from skyward_nb.reports.execution import execute
 from skyward_nb.reports.found_pools import FoundPool, choose, others
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.log import LogCanvas
@@ -47,22 +47,17 @@ class PoolClient:
     def run(self, request: RunRequest, display: RunDisplay, title: str = "") -> object:
         """Run under a display and return the value; raises what ended the run."""
         # What it imports is not needed to bring a pool up.
-        from skyward_nb.reports.run_ending import RunEnding
+        from skyward_nb.reports.run_ending import conclude
 
-        pool = self.pool
-        title = title or f"Running on {spell_result(request.ranks, pool.spec.world_size)}"
+        world = self.pool.spec.world_size
+        title = title or f"Running on {spell_result(request.ranks, world)}"
         try:
             outcome = execute(self._displays, request, display, title)
         except SkyError as error:
             display.end("failed", error.message.partition("\n")[0])
             raise
         options = CellOptions(timeout=request.card.timeout)
-        try:
-            with concluding(pool, outcome):
-                ending = RunEnding({}, pool, outcome, display, goes_on=False)
-                return ending.conclude(options, frozenset())
-        finally:
-            self._displays.renew()
+        return conclude(self._displays, outcome, display, options, {}, goes_on=False)
 
     def ask(self, module: str, call: str, ranks: tuple[int, ...] = ()) -> Mapping[int, Any]:
         """By rank, the value of a call of a module of the runtime; raises what a run raises."""

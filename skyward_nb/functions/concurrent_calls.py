@@ -7,9 +7,8 @@ from collections import deque
 
 from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_slots import RankSlots
-from skyward_nb.pool.outcome import RunOutcome
+from skyward_nb.pool.outcome import ActiveRun, RunOutcome
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.reports.execution import Execution
 from skyward_nb.words.errors import PoolError
 

@@ -13,7 +13,7 @@ from skyward_nb.functions.futures import PoolFuture, Workers, joined
 from skyward_nb.functions.mapping import run_map
 from skyward_nb.functions.packed_calls import pack_call
 from skyward_nb.functions.runner import Runner
-from skyward_nb.pool.run import ActiveRun
+from skyward_nb.pool.outcome import ActiveRun
 from skyward_nb.reports.tracebacks import shortened
 from skyward_nb.runtime.function_calls import raw_of
 

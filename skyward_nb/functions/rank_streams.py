@@ -13,8 +13,8 @@ from typing import Any
 
 from skyward_nb.functions.function import Function
 from skyward_nb.pickling.payload import Bundle, pack, unpack
+from skyward_nb.pool.outcome import ActiveRun
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.protocol.commands import FeedValue, Resume
 from skyward_nb.protocol.events import Event, ValueWanted, Yielded
 from skyward_nb.protocol.message_parts import Packed

@@ -25,9 +25,8 @@ from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.plugin_options import missing
 from skyward_nb.options.specs import extended_by_choice, readied_for
 from skyward_nb.plugins.choices import PluginChoice
-from skyward_nb.pool.outcome import RunOutcome, RunRequest
+from skyward_nb.pool.outcome import ActiveRun, RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.protocol.events import Event, ValueWanted
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.execution import Execution, concluding

@@ -1,23 +1,23 @@
-"""Why a run does not come to its end, in one sentence and in stacks. Pure.
+"""Why a run does not end, in one sentence and in stacks. Pure.
 
-Ranks that wait in a collective wait for those that do not: who these are, and where, is the
-sentence. What a single rank does is in `whereabouts`.
+Ranks that wait in a collective wait for the ranks that do not; the sentence names these and their
+places. `rank_locations` knows where a single rank is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
+from skyward_nb.hangs.rank_locations import RankLocation
 from skyward_nb.words.ranks import count_ranks, ranks_by
 
 _MOST_PLACES = 4
 _MOST_STACKS = 8
 _BACKWARD = "backward"
-"""A thread in autograd's engine averages gradients with others, or computes: nobody can tell."""
+"""A thread in autograd's engine either averages gradients over ranks or computes: stacks do not tell which."""
 _PAIRWISE = ("send", "recv", "work.wait", "store.get")
-"""What is waited for one by one, so that ranks may well be in different ones of these."""
+"""Calls between pairs of ranks: different ranks may well wait in different ones."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,19 @@ class StalledRun:
 def sentence(halt: StalledRun) -> str:
     """Who waits where and for whom, in one sentence; "" when no rank runs."""
     waiting = _waiting(halt.running)
-    others = {rank: at for rank, at in halt.running.items() if not _waits_among(at, waiting)}
+    others = {rank: at for rank, at in halt.running.items() if at.waits_in not in waiting}
     if not halt.running:
         return ""
     if not waiting:
-        return "; ".join([_places(halt, others), *_endings(halt)])
+        return "; ".join([", ".join(_places(halt, others)), *_endings(halt)])
     if len(waiting) > 1:
         return _at_odds(halt, waiting, others)
     ((name, ranks),) = waiting.items()
     who = _who(halt, ranks)
     waits = halt.verb("waited/waited", "waits/wait", ranks)
     if others or halt.ended:
-        missing = ", and ".join([*_missing(halt, others), *_ended(halt)])
+        which = ", which "
+        missing = ", and ".join([*_places(halt, others, which), *_endings(halt, which)])
         return f"{who} {waits} in {name} for {missing}"
     if halt.outside:
         runs = "does" if len(halt.outside) == 1 else "do"
@@ -101,14 +102,10 @@ def _waiting(running: Mapping[int, RankLocation]) -> dict[str, list[int]]:
     return found
 
 
-def _waits_among(at: RankLocation, waiting: Mapping[str, list[int]]) -> bool:
-    return at.waits_in in waiting
-
-
 def _at_odds(
     halt: StalledRun, waiting: Mapping[str, list[int]], others: Mapping[int, RankLocation]
 ) -> str:
-    """Ranks that wait in different collectives, each for all the others."""
+    """For ranks that wait in different collectives, each for all the others."""
     parts = [
         f"{count_ranks(ranks)} {halt.verb('waited', 'waits/wait', ranks)} in {name}"
         for name, ranks in waiting.items()
@@ -116,12 +113,12 @@ def _at_odds(
     words = ", ".join(parts)
     if len([name for name in waiting if name not in _PAIRWISE]) > 1:
         words += ": they do not call the same collectives in the same order"
-    rest = [*([_places(halt, others)] if others else []), *_endings(halt)]
-    return "; ".join([words, *rest])
+    elsewhere = [", ".join(_places(halt, others))] if others else []
+    return "; ".join([words, *elsewhere, *_endings(halt)])
 
 
 def _all_in(halt: StalledRun, name: str, ranks: Sequence[int]) -> str:
-    """What to think of it when all ranks are in the same collective."""
+    """For ranks that are all in the same collective: the likely reason."""
     if name == _BACKWARD:
         are = halt.verb("was/were", "is/are", ranks)
         return f"{are} in backward, computing gradients or averaging them over ranks"
@@ -145,48 +142,24 @@ def _who(halt: StalledRun, ranks: Sequence[int]) -> str:
     return "all ranks" if is_all and len(ranks) > 1 else count_ranks(ranks)
 
 
-def _missing(halt: StalledRun, others: Mapping[int, RankLocation]) -> list[str]:
-    """`rank 3, which was in …`, `rank 4, which did not answer`."""
-    groups = ranks_by({rank: _doing(at) for rank, at in others.items()})
-    parts = [
-        f"{count_ranks(ranks)}, which {_does(halt, at, ranks)}"
-        for at, ranks in list(groups.items())[:_MOST_PLACES]
-    ]
-    return [*parts, *_more(list(groups.values())[_MOST_PLACES:])]
-
-
-def _ended(halt: StalledRun) -> list[str]:
+def _endings(halt: StalledRun, joint: str = " ") -> list[str]:
+    """`rank 3 had died`, or, with the joint `, which `, `rank 3, which had died`."""
     return [
-        f"{count_ranks(ranks)}, which {_has(halt, ranks)} {how}"
+        f"{count_ranks(ranks)}{joint}{halt.verb('had', 'has/have', ranks)} {how}"
         for how, ranks in ranks_by(halt.ended).items()
     ]
 
 
-def _endings(halt: StalledRun) -> list[str]:
-    return [
-        f"{count_ranks(ranks)} {_has(halt, ranks)} {how}"
-        for how, ranks in ranks_by(halt.ended).items()
-    ]
-
-
-def _has(halt: StalledRun, ranks: Sequence[int]) -> str:
-    return halt.verb("had", "has/have", ranks)
-
-
-def _places(halt: StalledRun, running: Mapping[int, RankLocation]) -> str:
-    """`ranks 0-1 were in …, rank 2 did not answer`."""
-    groups = ranks_by({rank: _doing(at) for rank, at in running.items()})
+def _places(halt: StalledRun, running: Mapping[int, RankLocation], joint: str = " ") -> list[str]:
+    """`ranks 0-1 were in …`, `rank 2 did not answer`, `ranks 3-9 elsewhere`; `joint` as of `_endings`."""
+    groups = list(ranks_by({rank: _doing(at) for rank, at in running.items()}).items())
     parts = [
-        f"{count_ranks(ranks)} {_does(halt, at, ranks)}"
-        for at, ranks in list(groups.items())[:_MOST_PLACES]
+        f"{count_ranks(ranks)}{joint}{_does(halt, at, ranks)}"
+        for at, ranks in groups[:_MOST_PLACES]
     ]
-    return ", ".join([*parts, *_more(list(groups.values())[_MOST_PLACES:])])
-
-
-def _more(groups: Sequence[Sequence[int]]) -> list[str]:
-    """What is said of those that are not told one by one."""
-    ranks = [rank for group in groups for rank in group]
-    return [f"{count_ranks(ranks)} elsewhere"] if ranks else []
+    if rest := [rank for _, ranks in groups[_MOST_PLACES:] for rank in ranks]:
+        parts.append(f"{count_ranks(rest)} elsewhere")
+    return parts
 
 
 def _doing(at: RankLocation) -> tuple[bool, str]:
@@ -218,9 +191,5 @@ def _lines(at: RankLocation) -> list[str]:
     if at.more:
         lines.append(f"and {at.more} more further out")
     for spots in at.threads:
-        lines += ["another thread:", *(f"  {line}" for line in _of_thread(spots))]
+        lines += ["another thread:", *(f"  {spot}" for spot in spots)]
     return lines
-
-
-def _of_thread(spots: Iterable[SourceLocation]) -> list[str]:
-    return [str(spot) for spot in spots]

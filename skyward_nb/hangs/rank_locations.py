@@ -1,6 +1,6 @@
-"""Where a rank is, as its notebook's person would say it: from the stacks of its threads. Pure.
+"""Where a rank is in the user's code, by the stacks of its threads. Pure.
 
-Knows which frames are worth showing; what is said of several ranks together is `hang`'s.
+Decides which frames are shown; `hang` speaks of several ranks together.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _OUR_WORK = {
     ("mailbox.py", "next"): "done with the cell",
     ("function_calls.py", "__call__"): "native code that was called",
 }
-"""What the rank does where no code of the notebook is on its stack, by frames of ours."""
+"""The work of a rank without the notebook's code on its stack, by frames of this package."""
 
 Source = Callable[[str, int], tuple[str, str] | None]
-"""File name and line → what the file is called here (`Cell In[3]`), and the text of the line.
+"""File name and line → the file's name in the notebook (`Cell In[3]`), and the text of the line.
 
-None where the file is not the user's, or nothing is known of it.
+None for an unknown file, or one that is not the user's.
 """
 
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """One frame as it is shown: `where` is `Cell In[3]` or a file, `text` its line, if known.
+    """A frame to be shown: `where` is `Cell In[3]` or a file, `text` its line, if known.
 
-    `is_users` says that it is code of the notebook or its project.
+    `is_users`: it is code of the notebook or its project.
     """
 
     where: str
@@ -62,11 +62,10 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class RankLocation:
-    """Where a rank is: the collective it `waits_in`, or "", and what its stack shows, innermost first.
+    """Where a rank is: the collective it `waits_in`, or "", and its frames, innermost first.
 
-    `more` frames further out are left out. `busy` says what it does where no code of the user is on its
-    stack. `threads` are those beside the main one that run the user's code. One that did not
-    answer has no frames and no words.
+    `more` outer frames are left out. `busy` is its work where no code of the user is on its stack.
+    `threads` are the other threads that run the user's code. All are empty if the rank did not answer.
     """
 
     spots: tuple[SourceLocation, ...] = ()
@@ -91,10 +90,10 @@ class RankLocation:
 
 
 def whereabouts(text: str, source: Source, told: str = "") -> RankLocation:
-    """Where a rank is by its stacks, as `faulthandler` writes them.
+    """Where a rank is, by its stacks in the format of `faulthandler`.
 
-    `told` is the collective that the rank itself said it waited in: of native code that the user
-    calls, a stack does not tell the name.
+    `told` is the collective that the rank itself reported: a stack does not contain the name of native
+    code that the user calls.
     """
     threads = stacks.threads(text)
     main = next((thread for thread in threads if thread.is_main), None)
@@ -114,7 +113,7 @@ def whereabouts(text: str, source: Source, told: str = "") -> RankLocation:
 
 
 def _collective(main: ThreadStack, spots: Sequence[SourceLocation], told: str) -> str:
-    """The collective by the frames; else the one told, where the innermost line calls it."""
+    """The collective by the frames; else the reported one, if the innermost line calls it."""
     found = waits_in((frame.file, frame.function) for frame in main.frames)
     called = f"{told.rpartition('.')[2]}("
     if found or not told or not spots or not spots[0].is_users:
@@ -125,10 +124,10 @@ def _collective(main: ThreadStack, spots: Sequence[SourceLocation], told: str) -
 def shown(
     frames: Iterable[stacks.StackFrame], source: Source
 ) -> tuple[tuple[SourceLocation, ...], int]:
-    """The frames that say something to the user, innermost first, and how many more would.
+    """The frames that are useful to the user, innermost first, and the number of further ones.
 
-    Frames of ours and of IPython are none of these; of the libraries only the innermost few are,
-    where they are innermost of all.
+    Frames of this package and of IPython are left out; frames of libraries count only as the
+    innermost few of all.
     """
     theirs = [frame for frame in frames if not _OURS.search(frame.file)]
     spots: list[SourceLocation] = []

@@ -1,14 +1,13 @@
-r"""What `faulthandler` writes about the threads of a rank, read. Pure.
+r"""A parser of the text that `faulthandler` writes about the threads of a rank. Pure.
 
-Its form is that of CPython 3.11 to 3.14, source: `Python/traceback.c`. Only ASCII is written: other
-characters come as `\xe9`, `\u20ac` or `\U0001f600`.
+The format is that of CPython 3.11 to 3.14, source: `Python/traceback.c`. It is ASCII: other
+characters are `\xe9`, `\u20ac` or `\U0001f600`.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import takewhile
 
 _THREAD = re.compile(
     r"(Current thread|Thread|Stack)(?: (0x[0-9a-f]+))?(?: \[(.*)\])? ?\(most recent call first\)"
@@ -19,8 +18,6 @@ _OURS = (
     ("/skyward_nb/node/uplink.py", "_flush_late"),
     ("/skyward_nb/node/control_thread.py", "_serve"),
 )
-_SHELL = "/skyward_nb/node/rank_shell.py"
-_RANK = "/skyward_nb/node/rank.py"
 
 
 @dataclass(frozen=True)
@@ -34,25 +31,18 @@ class StackFrame:
 
 @dataclass(frozen=True)
 class ThreadStack:
-    """A thread with its frames, innermost first; its name is its number where it has none."""
+    """A thread with its frames, innermost first; a thread without a name has its number instead."""
 
     name: str
     is_main: bool
     frames: tuple[StackFrame, ...]
 
-    @property
-    def in_the_cell(self) -> tuple[StackFrame, ...]:
-        """The frames that are the cell's or of what it called; none where a rank runs no cell."""
-        inner = tuple(takewhile(lambda spot: not spot.file.endswith(_SHELL), self.frames))
-        runs_none = any(spot.file.endswith(_RANK) for spot in inner)
-        return () if runs_none else inner
-
 
 def threads(text: str) -> tuple[ThreadStack, ...]:
-    """The threads of a rank, the main thread first; those that are a rank's own are left out.
+    """The threads of a rank, the main thread first; our own threads are left out.
 
-    A rank's main thread writes the text when it is asked, and so is the current one. When one is
-    written for a crash, the thread that crashed is: then the last, the oldest, is the main one.
+    The main thread writes the text on request, so it is the current thread. In the text of a crash, the
+    current thread is the one that crashed: there, the main thread is the last and oldest.
     """
     heads: list[tuple[str, bool]] = []
     frames: list[list[StackFrame]] = []

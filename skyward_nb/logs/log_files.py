@@ -1,10 +1,10 @@
-"""Where the output of runs lies on disk, and which of it goes when there is too much.
+"""The files of the output of runs on disk, and which of them are removed when there are too many.
 
     <log root>/<pool id>/7.log      the head of run 7, locked while its process writes to it
-    <log root>/<pool id>/7.log.5    a later part of it; those before may be gone
-    <log root>/<pool id>/nodes.log  what was said of the pool's machines, kept likewise
+    <log root>/<pool id>/7.log.5    a later part of it; earlier ones may be gone
+    <log root>/<pool id>/nodes.log  the words of the pool's machines, in the same form
 
-A part is a header, which tells how much went before it was begun, and then frames as on the wire.
+A part is a header, with the amount of output that was dropped before, and frames as on the wire.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 from skyward_nb.words.errors import OptionError
 
 NODES = -1
-"""Stands for a run where it is about a pool's machines."""
+"""The run number that stands for the words of a pool's machines."""
 
 _NAME = "nodes"
 _PART = re.compile(rf"(\d+|{_NAME})\.log(?:\.(\d+))?")
@@ -33,9 +33,9 @@ _TOLD = 8
 
 
 class LogLimits(msgspec.Struct, frozen=True):
-    """How much is kept, in bytes: of one run its head and the last `parts`, of all so much.
+    """Limits in bytes: of one run, its head and the last `parts` are kept; of all runs, `everything`.
 
-    With these a run takes 256 MB at most, and has its first 64 MB and its last 160 MB.
+    With the defaults a run takes 256 MB at most, and has its first 64 MB and its last 160 MB.
     """
 
     head: int = 64_000_000
@@ -50,14 +50,14 @@ LIMITS = LogLimits()
 
 
 class DroppedOutput(msgspec.Struct, frozen=True):
-    """What of a run is not kept any more."""
+    """The amount of a run's output that is not kept any more."""
 
     size: int = 0
     lines: int = 0
 
 
 class StoredRun(msgspec.Struct, frozen=True):
-    """A run whose output is on disk: its parts by number, bytes, and when it was last written."""
+    """A run on disk: the numbers of its parts, its bytes, and the time of its last write."""
 
     pool_id: str
     run: int
@@ -67,14 +67,14 @@ class StoredRun(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """How a person names it: `default-3fa2b1/7`."""
+        """Its name for a person: `default-3fa2b1/7`."""
         return f"{self.pool_id}/{self.run}"
 
 
 def log_root() -> Path:
-    """Where the output of all runs of this user lies: `SKYWARD_LOG_DIR`, or the user's cache.
+    """The folder of all runs of this user: `SKYWARD_LOG_DIR`, or in the user's cache.
 
-    A relative path is one to the folder that was current when it was first asked for.
+    A relative path starts at the folder that was current at the first call.
     """
     asked = os.environ.get("SKYWARD_LOG_DIR")
     if asked:
@@ -86,7 +86,7 @@ def log_root() -> Path:
 
 @functools.cache
 def _resolve(asked: str) -> Path:
-    # Once: a cell that changes the current folder moves no logs.
+    # Cached: a cell that changes the current folder moves no logs.
     return Path(asked).expanduser().absolute()
 
 
@@ -97,13 +97,13 @@ def part_path(pool_id: str, run: int, part: int) -> Path:
 
 
 def parts_of(pool_id: str, run: int) -> list[Path]:
-    """The files there are of a run."""
+    """The files of a run."""
     folder = log_root() / pool_id
     return [folder / f"{run}.log", *folder.glob(f"{run}.log.*")]
 
 
 def header(dropped: DroppedOutput) -> bytes:
-    """What a part begins with."""
+    """The header of a part."""
     return _HEADER.pack(_MAGIC, dropped.size, dropped.lines)
 
 
@@ -111,7 +111,7 @@ HEADER_SIZE = _HEADER.size
 
 
 def read_header(data: bytes) -> DroppedOutput | None:
-    """What was dropped when the part was begun; None when this is no part of ours."""
+    """The output that was dropped before this part was begun; None if the header is damaged."""
     if len(data) != _HEADER.size:
         return None
     magic, size, lines = _HEADER.unpack(data)
@@ -119,9 +119,9 @@ def read_header(data: bytes) -> DroppedOutput | None:
 
 
 def lock(descriptor: int, *, alone: bool) -> bool:
-    """Take a file's lock, alone or with others; whether nobody is in the way.
+    """Take a file's lock, alone or shared; False if another process prevents that.
 
-    Where the file system has no locks, nobody is. Source: flock(2).
+    True on file systems without locks. Source: flock(2).
     """
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
@@ -133,7 +133,7 @@ def lock(descriptor: int, *, alone: bool) -> bool:
 
 
 def goes_on(head: int) -> bool:
-    """Whether a process is still writing the run with this head."""
+    """Whether a process still writes the run with this head."""
     if not lock(head, alone=True):
         return True
     with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ def goes_on(head: int) -> bool:
     return False
 
 
-# ── what is there ───────────────────────────────────────────────────────────────────────
+# ── runs on disk ────────────────────────────────────────────────────────────────────────
 
 
 def runs() -> list[StoredRun]:
@@ -150,7 +150,7 @@ def runs() -> list[StoredRun]:
 
 
 def pools() -> list[StoredRun]:
-    """The pools of whose machines something is on disk, newest first."""
+    """The pools with words of their machines on disk, newest first."""
     return [kept for kept in _there() if kept.run == NODES]
 
 
@@ -160,7 +160,7 @@ def _there() -> list[StoredRun]:
 
 
 def kept(pool_id: str, run: int) -> StoredRun | None:
-    """What is on disk of one run."""
+    """One run, if it is on disk."""
     return next((kept for kept in _runs_of(log_root() / pool_id) if kept.run == run), None)
 
 
@@ -174,7 +174,7 @@ def _folders() -> list[Path]:
 
 def _runs_of(folder: Path) -> Iterator[StoredRun]:
     parts: dict[int, list[tuple[int, float, int]]] = {}
-    # What cannot be looked at, or is just being removed, is not there.
+    # Files that cannot be examined, or are being removed, are left out.
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if name := _PART.fullmatch(entry.name):
@@ -189,9 +189,9 @@ def _runs_of(folder: Path) -> Iterator[StoredRun]:
 
 
 def find(run: str, pool_ids: Sequence[str] = ()) -> StoredRun:
-    """The run that a person means: `7`, the newest such of these pools, or `default-3fa2b1/7`.
+    """The run that a person names: `7`, the newest such of these pools, or `default-3fa2b1/7`.
 
-    No words at all mean the newest run of these pools. Raises `OptionError` saying what there is.
+    An empty name means the newest run of these pools. Raises `OptionError` with a list of runs.
     """
     there = runs()
     pool_id, slash, number = run.strip().rpartition("/")
@@ -211,7 +211,7 @@ def find(run: str, pool_ids: Sequence[str] = ()) -> StoredRun:
 
 
 def _spell(there: Sequence[StoredRun], first: Sequence[str]) -> str:
-    """Some of the runs there are, those of some pools before others."""
+    """A few of the runs, those of the `first` pools before others."""
     if not there:
         return "there is no output of any run"
     ordered = sorted(there, key=lambda kept: kept.pool_id not in first)
@@ -219,13 +219,13 @@ def _spell(there: Sequence[StoredRun], first: Sequence[str]) -> str:
     return f"there is {', '.join(kept.name for kept in ordered[:_TOLD])}{more}"
 
 
-# ── what goes ───────────────────────────────────────────────────────────────────────────
+# ── removal ─────────────────────────────────────────────────────────────────────────────
 
 
 def sweep(most: int, most_runs: int) -> None:
-    """Remove the runs written longest ago until so many bytes and runs are left.
+    """Remove the runs written longest ago until at most so many bytes and runs are left.
 
-    A run that a process is still writing stays. What cannot be removed stays, too.
+    A run that a process still writes stays, and so does one that cannot be removed.
     """
     there = _there()
     size, count = sum(kept.size for kept in there), len(there)
@@ -238,7 +238,7 @@ def sweep(most: int, most_runs: int) -> None:
             count -= 1
             touched.add(kept.pool_id)
     for pool_id in touched:
-        # A folder that is not empty stays; one whose process needs it again is made again.
+        # A folder that is not empty stays; a process that needs its folder makes it again.
         with contextlib.suppress(OSError):
             (log_root() / pool_id).rmdir()
 
@@ -248,7 +248,7 @@ def _remove(kept: StoredRun) -> bool:
     paths = [part_path(kept.pool_id, kept.run, part) for part in kept.parts]
     try:
         if kept.parts[0]:
-            # Its head is gone already, and with it the lock.
+            # Its head is gone, and with it the lock.
             return _unlink(paths)
         head = os.open(paths[0], os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:

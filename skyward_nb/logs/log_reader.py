@@ -1,7 +1,7 @@
-"""What ranks printed in a run, read back from disk line by line; and what was said of machines.
+"""A reader of the logs on disk: the output of runs, line by line, and the words of machines.
 
-It reads while the run goes on, from any process, and what a crash left behind: where something
-is missing a note says so, and reading never raises for what is in the files.
+Any process may read, also while a run goes on or after a crash. Notes stand for missing output;
+no content of a file makes reading raise.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Stream = Literal["stdout", "stderr", "display", "note"]
 
 
 class MissingOutput(msgspec.Struct, frozen=True):
-    """What of a log is not there, in words."""
+    """A gap in a log, in words."""
 
     text: str
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    r"""One line, without its end, as it was printed: `\r` and escapes are still in it.
+    r"""One printed line, without its newline; `\r` and escapes are kept.
 
-    A `note` is ours, of no rank, and says what is missing. A `display` is a line of what a
-    rank displayed: its text, and the MIME types of what is not kept.
+    A `note` has no rank, and tells of missing output. A `display` is a line of a displayed object: its
+    text, and the MIME types of the parts that are not kept.
     """
 
     rank: int | None
@@ -52,19 +52,13 @@ class LogLine(msgspec.Struct, frozen=True):
     text: str
 
 
-def read(
-    pool_id: str,
-    run: int,
-    ranks: Collection[int] | None = None,
-    streams: Collection[str] | None = None,
-) -> Iterator[LogLine]:
-    """The lines of a run in the order in which they ended, of some ranks and streams if asked.
+def read(pool_id: str, run: int, ranks: Collection[int] | None = None) -> Iterator[LogLine]:
+    """The lines of a run in the order of their ends, of these ranks (None: all), and all notes.
 
-    Streams are stdout, stderr and display; notes always come. A line stands whole, however it was
-    printed; only one of more than a million characters comes in pieces. Lines that never ended
-    come last.
+    A line is whole, however it was printed, unless it has more than a million characters. Lines without
+    an end come last.
     """
-    lines = _Lines(ranks, streams)
+    lines = _Lines()
     with contextlib.ExitStack() as opened:
         parts = _open_parts(pool_id, run, opened)
         if not parts:
@@ -74,13 +68,13 @@ def read(
             if isinstance(found, MissingOutput):
                 yield from lines.ended()
                 yield _note(found.text)
-            elif isinstance(found, (Output, Display)):
+            elif isinstance(found, (Output, Display)) and (ranks is None or found.rank in ranks):
                 yield from lines.of(found)
         yield from lines.ended()
 
 
 def read_nodes(pool_id: str) -> Iterator[NodeLogEntry | MissingOutput]:
-    """What was said of a pool's machines, in its order; nothing where nothing is on disk."""
+    """The words of a pool's machines, in order; nothing if nothing is on disk."""
     with contextlib.ExitStack() as opened:
         yield from _in_parts(_open_parts(pool_id, NODES, opened), node_frames)
 
@@ -88,7 +82,7 @@ def read_nodes(pool_id: str) -> Iterator[NodeLogEntry | MissingOutput]:
 def _in_parts(
     parts: list[tuple[int, int]], frames: Callable[[], Frames[M]]
 ) -> Iterator[M | MissingOutput]:
-    """What stands in these parts, and what is missing where."""
+    """The content of these parts, and the gaps in it."""
     head = parts[0][1] if parts and parts[0][0] == 0 else None
     dropped = [_begin(descriptor) for _, descriptor in parts]
     for index, (part, descriptor) in enumerate(parts):
@@ -103,7 +97,7 @@ def _in_parts(
 
 
 def _open_parts(pool_id: str, run: int, opened: contextlib.ExitStack) -> list[tuple[int, int]]:
-    """(number, descriptor) of all parts at once, so that none goes while others are read."""
+    """(number, descriptor) of all parts, opened at once: none is removed while others are read."""
     there = kept(pool_id, run)
     found: list[tuple[int, int]] = []
     for part in there.parts if there else ():
@@ -115,7 +109,7 @@ def _open_parts(pool_id: str, run: int, opened: contextlib.ExitStack) -> list[tu
 
 
 def _begin(descriptor: int) -> DroppedOutput | None:
-    """Read the header of a part; None when it is none."""
+    """The header of a part; None if it is damaged."""
     try:
         return read_header(os.read(descriptor, HEADER_SIZE))
     except OSError:
@@ -125,10 +119,10 @@ def _begin(descriptor: int) -> DroppedOutput | None:
 def _in_part(
     part: int, descriptor: int, frames: Frames[M], head: int | None
 ) -> Iterator[M | MissingOutput]:
-    """What stands in one part up to its end or its damage.
+    """The content of one part up to its end or its damage.
 
-    With a `head`, this is the last part of a run that may go on: then a frame at its end that
-    is not whole is only not written yet.
+    A `head` marks the last part of a run that may go on: there, an incomplete last frame is just not
+    written yet.
     """
     taken = read_so_far = 0
     try:
@@ -149,53 +143,41 @@ def _in_part(
 
 
 class _Lines:
-    """Joins what ranks print to lines, rank by rank and stream by stream."""
+    """Joins printed text to lines, for each rank and stream."""
 
-    def __init__(self, ranks: Collection[int] | None, streams: Collection[str] | None) -> None:
-        self._ranks = ranks
-        self._streams = streams
+    def __init__(self) -> None:
         self._begun: dict[tuple[int, Stream], list[str]] = {}
         self._lengths: dict[tuple[int, Stream], int] = {}
 
     def of(self, event: Output | Display) -> Iterator[LogLine]:
         """The lines that end with this event."""
-        if self._ranks is not None and event.rank not in self._ranks:
-            return
         if isinstance(event, Display):
-            if self._wants("display"):
-                for line in _display_lines(event):
-                    yield LogLine(event.rank, "display", line)
+            for line in _display_lines(event):
+                yield LogLine(event.rank, "display", line)
             return
         stream: Stream = "stderr" if event.stream == "stderr" else "stdout"
-        if self._wants(stream):
-            yield from self._print(event.rank, stream, event.text)
-
-    def _wants(self, stream: Stream) -> bool:
-        return self._streams is None or stream in self._streams
-
-    def _print(self, rank: int, stream: Stream, text: str) -> Iterator[LogLine]:
-        key = rank, stream
-        *whole, rest = text.split("\n")
+        key = event.rank, stream
+        *whole, rest = event.text.split("\n")
         for line in whole:
-            yield LogLine(rank, stream, self._take(key) + line if key in self._begun else line)
+            yield LogLine(*key, self._take(key) + line if key in self._begun else line)
         if rest:
             self._begun.setdefault(key, []).append(rest)
             self._lengths[key] = self._lengths.get(key, 0) + len(rest)
             if self._lengths[key] > LONGEST_LINE:
-                yield LogLine(rank, stream, self._take(key))
+                yield LogLine(*key, self._take(key))
 
     def _take(self, key: tuple[int, Stream]) -> str:
         self._lengths.pop(key, None)
         return "".join(self._begun.pop(key))
 
     def ended(self) -> Iterator[LogLine]:
-        """The lines that were begun and will not end, in the order in which they began."""
+        """The lines without an end, in the order of their beginnings."""
         for key in list(self._begun):
             yield LogLine(*key, self._take(key))
 
 
 def _display_lines(event: Display) -> list[str]:
-    """What a rank displayed in words: `(image/png) <Figure …>`."""
+    """A displayed object in words: `(image/png) <Figure …>`."""
     text = event.data.get("text/plain", "")
     others = [mime for mime in event.data if mime != "text/plain"]
     words = [f"({', '.join(others)})"] if others else []

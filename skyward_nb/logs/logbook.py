@@ -1,7 +1,7 @@
-"""Everything that ranks print, kept on disk: a picture has only its head and tail.
+"""The whole output of ranks, kept on disk: a picture has only its head and tail.
 
-One file per run, made when its first output is written. What goes wrong here never breaks a run:
-it is remembered in `Logbook.trouble`, and that run's output is not kept from there on.
+A run's file is made with its first output. An error here never breaks a run: it is remembered in
+`Logbook.trouble`, and no more of that run's output is kept.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _CLOSED = -1
 
 
 class Logbook:
-    """Writes what the ranks of one pool print; for the main thread alone.
+    """Writes the output of one pool's ranks; for the main thread alone.
 
-    `trouble` says in words what went wrong first, and is empty when all is well. Whoever has shown
-    it empties it; what went wrong for one reason is said once.
+    `trouble` is the first error in words, or empty. The caller that shows it empties it; each reason is
+    reported once.
     """
 
     def __init__(self, pool_id: str, limits: LogLimits = LIMITS) -> None:
@@ -51,7 +51,7 @@ class Logbook:
         self._grown = 0
 
     def write(self, event: Output | Display) -> None:
-        """Keep an event in the file of its run, soon; of a display, its text and what else it has."""
+        """Keep an event in the file of its run, soon; of a display, its text and its MIME types."""
         log = self._runs.get(event.run)
         if log is None:
             if event.run in self._given_up:
@@ -66,16 +66,16 @@ class Logbook:
             self._flush(log)
 
     def begin_anew(self, run: int) -> None:
-        """Forget what is kept of a run that is going to be told again from its beginning."""
+        """Remove the log of a run whose events will come again from its beginning."""
         for path in parts_of(self.pool_id, run):
-            # One that cannot be removed is written on: it then has some lines twice.
+            # A file that cannot be removed is continued, and has some lines twice.
             with contextlib.suppress(OSError):
                 path.unlink()
 
     def end(self, run: int) -> None:
-        """A run is over: its output is written, and its file and those of older runs closed.
+        """Write the output of a run that is over, and close its file and those of older runs.
 
-        What comes late is still kept; it is written with a later `flush`, `end` or `close`.
+        Late output is still kept; it is written with a later `flush`, `end` or `close`.
         """
         for number in [number for number in self._runs if number <= run]:
             log = self._runs[number]
@@ -85,12 +85,12 @@ class Logbook:
                 self._runs.pop(number, None)
 
     def flush(self) -> None:
-        """Write what is held back, so that it can be read."""
+        """Write the buffered output, so that it can be read."""
         for log in list(self._runs.values()):
             self._flush(log)
 
     def close(self) -> None:
-        """Write what is held back and close all files; what is kept stays."""
+        """Write the buffered output and close all files."""
         self.flush()
         for log in self._runs.values():
             log.close()
@@ -100,7 +100,7 @@ class Logbook:
         try:
             self._grown += log.flush()
         except (OSError, RuntimeError) as error:
-            # RuntimeError: the folder asked for is below a home that nobody has.
+            # RuntimeError: the folder is below the home of a user that does not exist.
             log.close()
             self._runs.pop(log.run, None)
             self._given_up.add(log.run)
@@ -115,30 +115,26 @@ class Logbook:
             )
 
     def _make_room(self) -> None:
-        """A file is about to be begun: every so often, what is oldest goes."""
+        """Called before a file is begun: every so often, the oldest runs are removed."""
         if self._begun % _SWEEP_FILES == 0 or self._grown >= self._limits.part:
             self._grown = 0
-            # What is written until the next time has its room, too.
+            # This leaves room for the output until the next sweep.
             room = self._limits.head + self._limits.part
-            most = max(self._limits.everything - room, 0)
-            sweep(most, self._limits.runs)
+            sweep(max(self._limits.everything - room, 0), self._limits.runs)
         self._begun += 1
 
 
 def spell_fault(error: Exception) -> str:
     """Why logs cannot be written, and where."""
-    return f"{getattr(error, 'strerror', None) or error} ({_spell_root()})"
-
-
-def _spell_root() -> str:
     try:
-        return str(log_root())
+        root = str(log_root())
     except (OSError, RuntimeError):  # OSError: the folder it is relative to is gone
-        return os.environ.get("SKYWARD_LOG_DIR", "")
+        root = os.environ.get("SKYWARD_LOG_DIR", "")
+    return f"{getattr(error, 'strerror', None) or error} ({root})"
 
 
 def _in_words(event: Display) -> Display:
-    """A display without its pictures: their MIME types stay."""
+    """A display with its text, and without the content of its other parts."""
     data = {mime: text if mime == "text/plain" else "" for mime, text in event.data.items()}
     return Display(event.rank, data, event.display_id, event.update, event.run)
 
@@ -146,7 +142,7 @@ def _in_words(event: Display) -> Display:
 class RunLog:
     """The files of one run: a head, and the last of the parts that follow.
 
-    A part is never cut within a frame: what is written at once stands in one part.
+    A frame is never divided between parts: each write goes to one part.
     """
 
     def __init__(
@@ -169,17 +165,17 @@ class RunLog:
 
     @property
     def is_long(self) -> bool:
-        """Whether it has more than a head, so that it must be known how much of it went."""
+        """Whether it has parts after its head, so that dropped output must be counted."""
         return self._part > 0
 
     def add(self, data: bytes, lines: int) -> None:
-        """Hold one frame back."""
+        """Buffer one frame."""
         self._frames.append(data)
         self.held += len(data)
         self._held_lines += lines
 
     def flush(self) -> int:
-        """Write what is held back; the number of its bytes. Raises OSError."""
+        """Write the buffered frames; the number of their bytes. Raises OSError."""
         self.written = time.monotonic()
         if not self._frames:
             return 0
@@ -197,21 +193,21 @@ class RunLog:
         return len(block)
 
     def close(self) -> None:
-        """Close the files; they are opened again when more comes."""
+        """Close the files; they are opened again for later output."""
         for descriptor in {self._head, self._file} - {_CLOSED}:
-            # What a network's file system says only now, nobody can act on.
+            # An error that a network file system reports only now cannot be handled.
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self._head = self._file = _CLOSED
 
     def _open(self) -> None:
-        # The head is held for its lock: it says that the run goes on.
+        # The head is kept open for its lock, which says that the run goes on.
         self._head = self._file = self._open_part(0)
         if self._part:
             self._file = self._open_part(self._part)
 
     def _open_part(self, part: int) -> int:
-        """Open a part, new or to go on with; sets its size."""
+        """Open a new or an existing part; sets its size."""
         path = part_path(self._pool_id, self.run, part)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         try:
@@ -249,7 +245,7 @@ class RunLog:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a pool's folder, and those above; raises OSError when it is another user's."""
+    """Make a pool's folder and its parents; raises OSError if it belongs to another user."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
@@ -257,11 +253,11 @@ def _make_folder(folder: Path) -> None:
 
 
 def _begin(descriptor: int, path: Path, data: bytes) -> None:
-    """Write a file's header; a file that has no room for it goes, so that none seems damaged."""
+    """Write a file's header; without room for it the file is removed, so that none seems damaged."""
     try:
         _write(descriptor, data)
     except OSError:
-        # What cannot be removed stays; that the disk is full is what is to be said.
+        # If the file cannot be removed, too, the full disk is still the error to report.
         with contextlib.suppress(OSError):
             path.unlink()
             path.parent.rmdir()

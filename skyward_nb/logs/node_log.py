@@ -1,9 +1,7 @@
-"""What is said of the machines of one pool, kept on disk beside what its ranks print.
+"""Words on the machines of one pool, kept on disk beside the output of its ranks.
 
-The logs of agents stay where these are: their ends are fetched.
-
-A file is made when the first word is written. What goes wrong here never breaks a pool: it is
-remembered in `NodeLog.trouble`.
+The logs of agents stay on their machines: only their ends are fetched. A file is made with the first
+word. An error here never breaks a pool: it is remembered in `NodeLog.trouble`.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.words.node_log_entry import NodeLogEntry, node_log_entries
 
 _LIMITS = LogLimits(head=4_000_000, part=4_000_000, parts=3)
-"""Of one pool the first 4 MB are kept, and the last 8 MB or more."""
+"""Of each pool, the first 4 MB are kept, and the last 8 MB or more."""
 
 _LATE = 1.0
 _MOST = 64_000
-"""Bytes that are fetched of an agent's log."""
+"""Bytes fetched of an agent's log."""
 
 
 @dataclass(frozen=True)
 class AgentLog:
-    """The end of the log of an agent: of which host, which nodes."""
+    """The end of the log of the agent on a host with these nodes."""
 
     host: str
     nodes: tuple[int, ...]
@@ -38,7 +36,7 @@ class AgentLog:
 
 
 def agent_logs(machines: Sequence[Machine]) -> list[AgentLog]:
-    """The ends of the logs of agents, as far as they can be had now; not from the loop's thread."""
+    """The ends of the logs of agents that can be reached now; not from the loop's thread."""
     going = [LOOP.start(each.agent_log(_MOST)) for each in machines]
     return [
         AgentLog(each.name, each.nodes, work.future.result())
@@ -49,8 +47,7 @@ def agent_logs(machines: Sequence[Machine]) -> list[AgentLog]:
 class NodeLog:
     """Writes words on the machines of a pool; from any thread.
 
-    `trouble` says why nothing is kept from there on, and is empty when all is well; `hosts` are those of
-    which there is something.
+    `trouble` is why no more is kept, or empty; `hosts` are those with words in the log.
     """
 
     def __init__(self, pool_id: str) -> None:
@@ -70,12 +67,12 @@ class NodeLog:
                 self._flush()
 
     def say(self, host: str, nodes: tuple[int, ...], part: str, text: str) -> None:
-        """Keep a text on a machine, line by line, as of now."""
+        """Keep a text on a machine, line by line, with the present time."""
         for word in node_log_entries(host, part, text, time.time(), nodes):
             self.write(word)
 
     def close(self) -> None:
-        """Write what is held back; more may come."""
+        """Write the buffered words; more may come."""
         with self._lock:
             self._flush()
             self._log.close()

@@ -1,4 +1,4 @@
-"""What an image includes: modules of the user's own, named or by path, found once and for all."""
+"""The modules of the user that an image includes, by name or path, located when the image is made."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _OWN = ("__main__", "skyward_nb")
 def located(includes: Iterable[str], folder: Path) -> tuple[str, ...]:
     """Modules of the project by their absolute paths, installed ones by their names as before.
 
-    Names are found as `import` finds them, else in `folder`, where paths begin, too. Raises
-    `OptionError` for what is not there, or could not be imported under its name.
+    Names are found as `import` finds them, else in `folder`, where relative paths begin, too. Raises
+    `OptionError` for a missing module, or one that could not be imported under its name.
     """
     found: dict[str, str] = {}
     for text in includes:
@@ -27,9 +27,7 @@ def located(includes: Iterable[str], folder: Path) -> tuple[str, ...]:
             continue
         top = _top(path)
         if found.setdefault(top, str(path)) != str(path):
-            raise OptionError(
-                "includes", f"includes={text}: {found[top]} is a module {top!r} already"
-            )
+            raise _refusal(text, f"{found[top]} is a module {top!r} already")
     return tuple(found.values())
 
 
@@ -38,12 +36,16 @@ def roots(includes: Iterable[str]) -> dict[str, Path]:
     return {_top(Path(text)): Path(text) for text in includes if os.sep in text}
 
 
+def _refusal(text: str, why: str) -> OptionError:
+    return OptionError("includes", f"includes={text}: {why}")
+
+
 def _top(path: Path) -> str:
     return path.stem if path.suffix == ".py" else path.name
 
 
 def _path(text: str, folder: Path) -> Path | None:
-    """Where a module of the project lies; None for an installed one."""
+    """The place of a module of the project; None for an installed one."""
     if os.sep in text or text.startswith(("~", ".")) or text.endswith(".py"):
         path = folder / Path(text).expanduser()
         # A link keeps its name, which is the module's.
@@ -56,15 +58,14 @@ def _path(text: str, folder: Path) -> Path | None:
     if root == NOWHERE:
         beside = [each for each in (folder / f"{top}.py", folder / top) if each.exists()]
         if not beside:
-            raise OptionError(
-                "includes",
-                f"includes={text}: there is no module {top} to import here, and neither {top}.py nor "
-                f"a folder {top} in {folder}",
+            why = (
+                f"there is no module {top} to import here, and neither {top}.py nor a folder {top}"
             )
+            raise _refusal(text, f"{why} in {folder}")
         root = beside[0]
     inside = root.joinpath(*inner)
     if inner and not (inside.is_dir() or inside.with_name(f"{inside.name}.py").is_file()):
-        raise OptionError("includes", f"includes={text}: {root} has no {'.'.join(inner)}")
+        raise _refusal(text, f"{root} has no {'.'.join(inner)}")
     return _checked(text, root)
 
 
@@ -74,17 +75,13 @@ def _checked(text: str, path: Path) -> Path:
         path = path.parent
     top = _top(path)
     if not path.exists():
-        raise OptionError("includes", f"includes={text}: there is no {path}")
+        raise _refusal(text, f"there is no {path}")
     if path.is_file() and path.suffix != ".py":
-        raise OptionError(
-            "includes", f"includes={text}: give a .py file or the folder of a package"
-        )
+        raise _refusal(text, "give a .py file or the folder of a package")
     if path.is_dir() and not any(True for _ in module_files(top, path)):
-        raise OptionError("includes", f"includes={text}: there is no .py file in {path}")
+        raise _refusal(text, f"there is no .py file in {path}")
     if not top.isidentifier():
-        raise OptionError("includes", f"includes={text}: {top!r} cannot be imported by that name")
+        raise _refusal(text, f"{top!r} cannot be imported by that name")
     if top in sys.stdlib_module_names or top in _OWN:
-        raise OptionError(
-            "includes", f"includes={text}: it would take the place of {top}, which is there already"
-        )
+        raise _refusal(text, f"it would take the place of {top}, which is there already")
     return path

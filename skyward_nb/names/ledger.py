@@ -1,10 +1,8 @@
-"""What the ranks of a pool have of the notebook's names, and what a cell needs sent.
+"""What the ranks of a pool have of the notebook's names, and what must be sent for a cell.
 
-The rule: a name is sent when its notebook-side content changed since it was last sent to a
-rank; otherwise that rank keeps its own. A cell that assigns a name on a rank makes the rank's
-the newer one until the notebook's content changes again.
-
-Only the pool writes here: what others find out about its ranks they tell the pool.
+The rule: a name is sent when its content in the notebook has changed since it was last sent to a rank;
+otherwise the rank keeps its own. A cell that assigns a name on a rank makes the rank's value the newer
+one until the notebook's content changes again.
 """
 
 from __future__ import annotations
@@ -20,9 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from skyward_nb.names.included_modules import roots
-from skyward_nb.names.manifest import ManifestRow, rows_of
 from skyward_nb.names.name_cache import NameCache
-from skyward_nb.names.plan import Plan, Sending
+from skyward_nb.names.plan import ManifestRow, Plan, Sending, rows_of
 from skyward_nb.names.planner import Planner
 from skyward_nb.names.project_modules import ProjectModules
 from skyward_nb.names.rank_versions import RankVersions
@@ -40,26 +37,26 @@ _PARCELS_OF_A_RUN = 1 << 20
 
 @dataclass
 class _Entry:
-    """What is known of one label: a name's or a definition's."""
+    """The state of one label: a name's or a definition's."""
 
     marks: dict[int, ContentMark] = field(default_factory=dict[int, ContentMark])
-    """What ranks have."""
+    """What each rank has."""
     digest: str = ""
-    """That of the bytes that were sent last."""
+    """The digest of the bytes sent last."""
     is_assigned: bool = False
     """Whether ranks have a newer value than the notebook."""
     owners: set[int] = field(default_factory=set[int])
     """Ranks that made that value."""
     held: object = None
-    """An object that a mark stands for, so that its id stays its own."""
+    """An object that a mark stands for, held so that its id is not reused."""
     definition: weakref.ref[Any] | None = None
 
 
 class Ledger:
-    """Per rank and label (a name's or a definition's), what the rank has.
+    """What each rank has under each label (a name's or a definition's).
 
-    `sources` finds the text of a notebook cell by the file name its code objects carry; `includes`
-    are modules that ranks get in any case, as `located` finds them.
+    `sources` finds the text of a notebook cell by the file name of its code objects; `includes`
+    are modules that ranks always get, as `located` finds them.
     """
 
     def __init__(
@@ -76,7 +73,7 @@ class Ledger:
         self._parcels: set[int] = set()
         self._unused: defaultdict[int, set[int]] = defaultdict(set)
         self._gone: defaultdict[int, set[str]] = defaultdict(set)
-        """Parcels and definitions that a rank has yet to be told to let go."""
+        """Parcels and definitions that a rank does not need, and was not yet told so."""
         self._numbers = itertools.count(1)
         self.parcels_from: int = 0
         """Parcels with lower numbers were sent by a client that is gone."""
@@ -97,9 +94,9 @@ class Ledger:
     ) -> Plan:
         """Pack what `reads` needs of `namespace`, transitively; raises `PayloadError`.
 
-        `tokens` are all names that the cell's code mentions, `imports` the modules it imports,
-        `definitions` those it has beside the names, by label, `files` those its own code is in.
-        Nothing is marked as sent before `sent` says so.
+        `tokens` are all names in the cell's code, `imports` the modules it imports, `definitions` those
+        that it needs beside the names, by label, `files` those of its own code. Nothing counts as sent
+        before `sent` is called.
         """
         reads = tuple(reads)
         if not reads and not imports and not definitions and not files:
@@ -124,7 +121,7 @@ class Ledger:
         assigned = {name for name in planner.absent if self._is_assigned(name)}
         rows.update({name: ManifestRow(name, "kept on ranks") for name in assigned})
         absent = planner.absent - assigned
-        # A builtin is what the name means in the notebook now; any other name the ranks may keep.
+        # In the notebook, the name means a builtin now; ranks may keep any other absent name.
         meant = {name for name in absent if hasattr(builtins, name)}
         removed = sorted(meant & self._entries.keys())
         rows.update({name: ManifestRow(name, "removed") for name in removed})
@@ -149,7 +146,7 @@ class Ledger:
         )
 
     def _alike(self, ranks: tuple[int, ...], units: list[Unit]) -> list[tuple[int, ...]]:
-        """The ranks in groups that have the same of all units, in the same parcels."""
+        """The ranks, grouped by what they have of these units, and in which parcels."""
         there = [self._marks(unit.labels[0]) for unit in units]
         groups: defaultdict[tuple[tuple[str, int] | None, ...], list[int]] = defaultdict(list)
         for rank in ranks:
@@ -166,7 +163,7 @@ class Ledger:
         return entry is not None and entry.is_assigned
 
     def _mark_of(self, ranks: tuple[int, ...], label: str, content: str) -> ContentMark | None:
-        """What all of these ranks have under a label, if it is this content."""
+        """The mark of all of these ranks under a label, if all have this content."""
         there = self._marks(label)
         marks = [mark for rank in ranks if (mark := there.get(rank)) and mark.content == content]
         if not marks or len(marks) < len(ranks):
@@ -174,12 +171,12 @@ class Ledger:
         return marks[0] if len({mark.parcel for mark in marks}) == 1 else ContentMark(content)
 
     def to_let_go(self, ranks: Collection[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """(parcels that nothing belongs to any more, definitions that are gone), told once a rank."""
+        """(parcels without a use, definitions that are gone) for these ranks; each rank is told once."""
         definitions = ((label, entry.definition) for label, entry in self._entries.items())
         dead = [label for label, alive in definitions if alive is not None and alive() is None]
         for label in dead:
             del self._entries[label]
-            self._known.packed.forget(label)
+            self._known.forget(label)
         marks = {mark for entry in self._entries.values() for mark in entry.marks.values()}
         unused = self._parcels - {parcel for mark in marks for parcel in mark.parcels}
         self._parcels -= unused
@@ -191,7 +188,7 @@ class Ledger:
         return tuple(sorted(parcels)), tuple(sorted(labels))
 
     def parcels_of(self, names: Iterable[str], plan: Plan) -> dict[str, tuple[int, ...]]:
-        """Of each name the parcels that nothing else, `plan` included, points at."""
+        """For each name, the parcels that nothing else refers to, `plan` included."""
         own = {name: {p for m in self._marks(name).values() for p in m.parcels} for name in names}
         for unit, _ in plan.sending:
             for name in own.keys() & unit.labels if unit.parcel else ():
@@ -213,10 +210,10 @@ class Ledger:
         }
         return {name: parcels for name, parcels in alone.items() if parcels}
 
-    # ── during and after it ─────────────────────────────────────────────────────────────
+    # ── during and after a run ──────────────────────────────────────────────────────────
 
     def sent(self, plan: Plan, ranks: tuple[int, ...]) -> None:
-        """The plan is on its way to the ranks."""
+        """Note that the plan is on its way to the ranks."""
         for unit, some in plan.sending:
             mark, given = unit.mark, range(self._world_size) if some is None else some
             for label, value in zip(unit.labels, unit.values, strict=True):
@@ -239,7 +236,7 @@ class Ledger:
     def settle(
         self, done: Mapping[int, RankDone], namespace: Mapping[str, Any], plan: Plan | None = None
     ) -> None:
-        """A run is over: what ranks assigned is newer than the notebook's present content."""
+        """Note the end of a run: what ranks assigned is newer than the notebook's present content."""
         planned = plan.units if plan else ()
         contents = {label: unit.content for unit in planned for label in unit.labels}
         for name in {name for end in done.values() for name in end.assigned}:
@@ -262,9 +259,9 @@ class Ledger:
                 self._reject(rank, end.rejected, plan)
 
     def _reject(self, rank: int, rejected: Rejected, plan: Plan) -> None:
-        """A rank bound nothing of what was sent, since one parcel could not be rebuilt.
+        """Note that a rank bound nothing, since one parcel could not be rebuilt.
 
-        If objects that it points at are gone, nobody may point at them any more.
+        If objects that the parcel refers to are gone, no later parcel may refer to them.
         """
         units = [unit for unit, _ in plan.sending]
         again = {label for unit in units for label in unit.labels}
@@ -280,13 +277,13 @@ class Ledger:
             given.forget([rank])
 
     def bound_here(self, name: str, value: object, ranks: Iterable[int]) -> None:
-        """The notebook got `value` under `name` from these ranks' own: all ranks' own stays."""
+        """Note that the notebook got `value` under `name` from these ranks: it is not sent back."""
         mark, entry = self._new_mark(name, value), self._entries[name]
         entry.is_assigned = True
         entry.marks.update(dict.fromkeys({*ranks, *entry.owners}, mark))
 
     def needed(self) -> set[str]:
-        """Digests of what is some rank's name's content."""
+        """Digests of the content of all names that ranks have from the notebook."""
         sent = (each for each in self._entries.values() if each.marks and not each.is_assigned)
         return {entry.digest for entry in sent if entry.digest}
 
@@ -295,18 +292,18 @@ class Ledger:
         return sorted(filter(self._is_assigned, self._entries))
 
     def adopt(self, runs: int) -> None:
-        """Ranks have what another client sent them in so many runs, of which nothing is known."""
+        """Begin with ranks to which another client has sent unknown values in so many runs."""
         self.parcels_from = (runs + 1) * _PARCELS_OF_A_RUN
         self._numbers = itertools.count(self.parcels_from)
 
     def found(self, name: str, ranks: Iterable[int]) -> None:
-        """These ranks have a name that is not known to have come from the notebook."""
+        """Note a name on these ranks that does not come from the notebook: it stays theirs."""
         entry = self._entries[name]
         entry.is_assigned = True
         entry.owners.update(ranks)
 
     def forget(self) -> None:
-        """A new generation: the ranks have nothing."""
+        """Note that ranks begin anew and have nothing."""
         self._known = NameCache()
         for each in (self._entries, self._parcels, self._unused, self._gone):
             each.clear()
@@ -314,7 +311,7 @@ class Ledger:
             given.forget()
 
     def _new_mark(self, name: str, value: object) -> ContentMark:
-        """What stands for this content: its digest, or the object itself where it has none."""
+        """A mark for this content: its digest, or the object itself if it cannot be packed."""
         try:
             return ContentMark(pack(name, value, to_ranks=True).digest)
         except PayloadError:
@@ -323,5 +320,5 @@ class Ledger:
 
 
 def _identity(value: object) -> str:
-    """A mark for an object without a digest; the ledger holds it, so that its id stays its own."""
+    """The content of a mark for an object without a digest; the ledger holds the object."""
     return f"object {id(value)}"

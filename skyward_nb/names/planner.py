@@ -1,11 +1,11 @@
-"""What must travel so that some names of the notebook are whole on a rank, packed, in order.
+"""A planner of what must travel so that names of the notebook are complete on a rank: packed, in order.
 
-It follows what code reads, what values are instances of, and which objects names share. Of what
-ranks have it only asks.
+It follows the names that code reads, the classes of values, and the objects that names share. The
+ledger tells it what ranks have.
 
-An object is sent once. A value that is sent points at those of its objects that ranks have
-already, in what they keep or in what goes before it: so they stay one object, and stay as the
-ranks made them. What ranks keep is never sent again for being shared.
+An object is sent once. A value that is sent refers to those of its objects that ranks have already, or
+that go before it: so they stay one object, as the ranks made it. A value that ranks keep is never sent
+again for being shared.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from skyward_nb.pickling.payload import Bundle, pack
 from skyward_nb.pickling.sizes import looks_big
 
 MarkOf = Callable[[str, str], ContentMark | None]
-"""What all ranks of a group have under a label, if it is this content."""
+"""The mark of all ranks of a group under a label, if all have this content."""
 
 
 class Planner:
     """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel.
 
-    `skip` says which names ranks have for good, `tell` hears of what may take a moment, `version`
-    tells of project modules which content they have now, `new_parcel` gives a number that no
-    parcel had before.
+    `skip` says which names ranks keep, `tell` gets the names of values that may take a moment,
+    `version` gives the present content of project modules, `new_parcel` an unused number.
     """
 
     def __init__(
@@ -59,12 +58,12 @@ class Planner:
         self.tokens: set[str] = set()
         self.modules: set[str] = set()
         self._apart: dict[str, str] = {}
-        """Names that share an object with another which on the ranks nobody can point at."""
+        """Names that share an object with another name whose object on the ranks has no address."""
 
     def plan(
         self, reads: Iterable[str], definitions: Mapping[str, object] = MappingProxyType({})
     ) -> list[Unit]:
-        """The units that these names and definitions need, each after those it refers to."""
+        """The units that these names and definitions need, each after those that it refers to."""
         self._add(reads, definitions)
         self._units = self._in_order()
         for unit in self._units:
@@ -73,7 +72,7 @@ class Planner:
         return self._units
 
     def sharers(self) -> list[Unit]:
-        """Names that ranks may have, are not read now, and hold an object of what is."""
+        """Names that ranks may have, that are not read now, and share an object with a planned unit."""
         found: list[Unit] = []
         ids = {key for unit in self._units for key in unit.objects or {}}
         for name, theirs in self._known.objects.items():
@@ -81,7 +80,7 @@ class Planner:
                 continue
             value = self._namespace[name]
             if not self._skip(name, value):
-                # The ids are from then; packed now, it tells what it really holds.
+                # The ids are of an earlier run; packing finds its present objects.
                 unit = self._pack((name,), (value,))
                 if not unit.whole.is_large:
                     unit.list_objects()
@@ -91,7 +90,7 @@ class Planner:
         return found
 
     def _under_other_names(self, unit: Unit) -> Iterator[Unit]:
-        """The same value under a name that it had before and has no more: it was renamed."""
+        """The same value under a former name: it was renamed."""
         if unit.is_definition or unit.whole.pickler is None:
             return
         for name, value_of in self._known.values.items():
@@ -103,7 +102,7 @@ class Planner:
             if now is not None:
                 there = self.units.get(name) or self._pack((name,), (now,))
                 if there.content == unit.content:
-                    continue  # two objects, alike: the ranks' is the one that still has the name
+                    continue  # two equal objects: that of the ranks still has the name
             same = Unit((name,), unit.values, unit.whole, unit.content, 0.0, unit.whole)
             same.objects = unit.objects
             yield same
@@ -149,27 +148,27 @@ class Planner:
         return Unit(labels, values, whole, content, time.perf_counter() - began, whole)
 
     def _packed_before(self, label: str, value: object) -> Unit | None:
-        """A definition as it was packed for an earlier run, if it cannot have changed since."""
+        """A value as it was packed for an earlier run, if it cannot have changed since."""
         began = time.perf_counter()
-        whole = self._known.packed.find(label, value)
+        whole = self._known.find(label, value)
         if whole is None:
             return None
         content = self._content(value, whole)
-        # What is constant need not be one object with anything: it has none to share.
+        # A constant need not stay one object with another: it has no objects to share.
         seconds = time.perf_counter() - began
         return Unit((label,), (value,), whole, content, seconds, whole, objects={})
 
     def _content(self, value: object, whole: Bundle) -> str:
-        """What stands for the content of something packed."""
+        """A word that identifies packed content."""
         if issubclass(type(value), types.FunctionType | type) and not whole.definitions:
-            # Only a reference into a module: what that is changes with the module's source.
+            # Only a reference into a module: its content changes with the module's source.
             return whole.digest + self._version(whole.modules)
         return whole.digest
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
     def _in_order(self) -> list[Unit]:
-        """Definitions, each after those it refers to, then names, those sent before first."""
+        """Definitions, each after those that it refers to, then names, those of earlier runs first."""
         definitions = {label: unit for label, unit in self.units.items() if is_label(label)}
         names = [unit for label, unit in self.units.items() if label not in definitions]
         if len(names) > 1:
@@ -183,7 +182,7 @@ class Planner:
         return [*ordered, *self._after_what_they_need(names)]
 
     def _after_what_they_need(self, names: list[Unit]) -> list[Unit]:
-        """Names after those that their classes and functions read: rebuilding may call these."""
+        """Names, each after those that its classes and functions read: rebuilding it may call these."""
         if not any(unit.whole.definitions for unit in names):
             return names
         ordered: dict[str, Unit] = {}
@@ -220,7 +219,7 @@ class Planner:
         return []
 
     def _tie(self, units: dict[str, Unit], labels: Iterable[str]) -> None:
-        """Make one unit of several that refer to one another in a circle."""
+        """Make one unit of several that form a circle."""
         parts = {id(units[label]): units[label] for label in sorted(labels)}.values()
         each = {
             label: value
@@ -232,13 +231,12 @@ class Planner:
         units.update(dict.fromkeys(each, tied))
         self.units.update(dict.fromkeys(each, tied))
 
-    # ── objects that are on the ranks already, or go before ─────────────────────────────
+    # ── objects that ranks have, or that go before ──────────────────────────────────────
 
     def lacking(self, sharers: list[Unit], mark_of: MarkOf) -> list[Unit]:
-        """The units that some ranks lack, which have the same of all: packed for these.
+        """The units that a group of ranks lacks, packed for this group.
 
-        They point at those of their objects that are there, in what these ranks have and in what
-        goes before.
+        They refer to those of their objects that these ranks have, or that go before.
         """
         marks = [mark_of(unit.labels[0], unit.content) for unit in self._units]
         if None not in marks:
@@ -259,7 +257,7 @@ class Planner:
     def _address(
         self, unit: Unit, other: Unit, mark: ContentMark, addresses: dict[int, Address]
     ) -> None:
-        """Note where the objects are that a unit shares with one that is there."""
+        """Note the addresses of the objects that a unit shares with another one on the ranks."""
         lost = False
         for key, number in other.numbers_of(unit).items():
             if key not in addresses:
@@ -272,7 +270,7 @@ class Planner:
             self._apart[unit.labels[0]] = other.shown
 
     def _number(self, unit: Unit, addresses: dict[int, Address]) -> None:
-        """Pack what a unit sends, and note where its objects will be."""
+        """Pack the part of a unit that is sent, and note the addresses of its objects."""
         began = time.perf_counter()
         compact = self._lone_views(unit, addresses)
         if addresses or compact:
@@ -287,7 +285,7 @@ class Planner:
             unit.points_at = {parcel for parcel, _ in addresses.values()}
             unit.seconds += time.perf_counter() - began
         if unit.objects is not None and not unit.objects:
-            return  # nothing that anybody could share
+            return  # it has no objects to share
         unit.parcel = self._new_parcel()
         if unit.bundle is unit.whole:
             return
@@ -300,7 +298,7 @@ class Planner:
                 unit.homes[number] = (unit.parcel, sent[key][0])
 
     def _lone_views(self, unit: Unit, addresses: Collection[int]) -> set[int]:
-        """Memory that one tensor of the unit shows little of, and nobody else looks at."""
+        """Memory of which one tensor of the unit is a small view, and no other unit has a view."""
         pickler = unit.whole.pickler
         lone = pickler.lone_views() if pickler is not None else set[int]()
         for other in self.units.values() if lone else ():
@@ -308,10 +306,10 @@ class Planner:
                 lone -= (other.objects or {}).keys()
         return lone - set(addresses)
 
-    # ── what is worth a word ────────────────────────────────────────────────────────────
+    # ── remarks ─────────────────────────────────────────────────────────────────────────
 
     def remarks(self) -> dict[tuple[object, ...], str]:
-        """Words on values that are not quite what the notebook has, by what each is about."""
+        """Remarks on values that differ from the notebook's, by subject."""
         found: dict[tuple[object, ...], str] = {}
         for name, other in sorted(self._apart.items()):
             found["apart", name, other] = (

@@ -1,7 +1,7 @@
-"""Modules of the user's own project, which ranks may not have, as source.
+"""Modules of the user's project, which ranks may not have, as source.
 
-A project module is one whose file is neither in the standard library nor among installed
-packages: beside the notebook, on a path the user added, or installed as editable.
+The file of a project module is neither in the standard library nor among installed packages: it is
+beside the notebook, on a path that the user added, or installed as editable.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from skyward_nb.names.rank_versions import RankVersions
 from skyward_nb.protocol.commands import ModuleFile
@@ -26,12 +27,12 @@ _MOST_FILES = 2000
 _MOST_FOLDERS = 500
 _OWN = "skyward_nb"
 NOWHERE = Path()
-"""Where a module is that cannot be found."""
+"""The place of a module that cannot be found."""
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A file as it was when it was read; `imports` are the modules it names."""
+    """A file as it was read; `imports` are the modules that it names."""
 
     stamp: Stamp
     file: ModuleFile
@@ -39,25 +40,25 @@ class _Source:
 
 
 _read: dict[tuple[str, str], _Source] = {}
-"""The module files that this process has read, by the module's name and the path: all pools have the same."""
+"""The files that this process has read, for all pools, by the module's name and the path."""
 
 
 class ProjectModules:
-    """Which project modules a run needs, and which of them ranks have as they are now.
+    """Which project modules a run needs, and which of them ranks have in the present version.
 
-    `included` are those that ranks get in any case, by their names and with their files or folders.
+    `included` are modules that ranks always get, by name, with their files or folders.
     """
 
-    def __init__(self, included: Mapping[str, Path] | None = None) -> None:
-        self._included = dict(included or {})
+    def __init__(self, included: Mapping[str, Path] = MappingProxyType({})) -> None:
+        self._included = included
         self._sources: dict[str, _Source] = {}
         self._given: RankVersions[Stamp] = RankVersions()
         self._roots: dict[str, Path | None] = {}
 
     def changed(self, wanted: Iterable[str], ranks: Collection[int]) -> tuple[ModuleFile, ...]:
-        """Project modules among `wanted`, with all they import, that one of these ranks lacks or has older.
+        """Project modules among `wanted`, with all their imports, that one of these ranks lacks or has older.
 
-        Every module comes after those it imports. A package comes as a whole.
+        Each module comes after those that it imports. A package comes as a whole.
         """
         if self._given.is_new_to(ranks):
             wanted = {*wanted, *self._included}
@@ -66,20 +67,20 @@ class ProjectModules:
         return tuple(sources[name].file for name in self._given.lacking(stamps, ranks))
 
     def version(self, modules: Iterable[str]) -> str:
-        """What stands for the present content of project modules; empty for any others."""
+        """A word that changes with the content of these project modules; empty for others."""
         stamps = [source.stamp for source in self._closure(modules).values()]
         return f" {sorted(stamps)}" if stamps else ""
 
     def sent(self, files: Iterable[ModuleFile], ranks: Collection[int]) -> None:
-        """These ranks have these now."""
+        """Note that these ranks have these files now."""
         self._given.note({file.name: self._sources[file.name].stamp for file in files}, ranks)
 
     def forget(self, ranks: Iterable[int] | None = None) -> None:
-        """These ranks have none; None: all."""
+        """Note that these ranks (None: all) have no modules."""
         self._given.forget(ranks)
 
     def submodules(self, modules: Iterable[str], tokens: Collection[str]) -> tuple[str, ...]:
-        """Submodules that the notebook has imported, and code that mentions `tokens` may use.
+        """Submodules that the notebook has imported and that code with these `tokens` may use.
 
         `import a.b` binds only `a`: a rank has to import `a.b`, too.
         """
@@ -141,17 +142,13 @@ class ProjectModules:
                 return known
             source = _read.get((name, str(path)))
             if source is None or source.stamp != stamp:
-                source = _source_of(name, path, stamp)
+                text = importlib.util.decode_source(path.read_bytes())
+                file = ModuleFile(name, str(path), text, path.name == "__init__.py")
+                source = _Source(stamp, file, frozenset(_imports(text)))
         except (OSError, SyntaxError, UnicodeDecodeError):
             return None
         self._sources[name] = _read[name, str(path)] = source
         return source
-
-
-def _source_of(name: str, path: Path, stamp: Stamp) -> _Source:
-    text = importlib.util.decode_source(path.read_bytes())
-    file = ModuleFile(name, str(path), text, path.name == "__init__.py")
-    return _Source(stamp, file, frozenset(_imports(text)))
 
 
 def find_root(top: str) -> Path | None:

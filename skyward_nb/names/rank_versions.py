@@ -1,4 +1,4 @@
-"""What each rank was given by its name, in the version it has: texts of cells, imports, modules."""
+"""What each rank was given, by name and version: texts of cells, imports, modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RankVersions(Generic[V]):
         self._of: dict[int, dict[str, V]] = {}
 
     def lacking(self, wanted: Mapping[str, V], ranks: Collection[int]) -> list[str]:
-        """Those names of which one of these ranks has no version, or another one."""
+        """The names of which one of these ranks has no version, or another one."""
         if not wanted:
             return []
         there = [self._of.get(rank, {}) for rank in ranks]
@@ -30,11 +30,11 @@ class RankVersions(Generic[V]):
         return any(rank not in self._of for rank in ranks)
 
     def note(self, given: Mapping[str, V], ranks: Iterable[int]) -> None:
-        """These ranks have these now."""
+        """Note that these ranks have these versions now."""
         for rank in ranks:
             self._of.setdefault(rank, {}).update(given)
 
     def forget(self, ranks: Iterable[int] | None = None) -> None:
-        """These ranks have nothing; None: all."""
+        """Note that these ranks (None: all) have nothing."""
         for rank in list(self._of) if ranks is None else ranks:
             self._of.pop(rank, None)

@@ -1,4 +1,4 @@
-"""What travels as one: a name's value, a definition, or definitions that form a circle."""
+"""A unit of travel: a name's value, a definition, or definitions that form a circle."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FEW = 50_000
 
 @dataclass(frozen=True, eq=False)
 class ContentMark:
-    """What a rank has under a label: the notebook-side content that its own is newer than.
+    """What a rank has under a label: the notebook's content from which the rank's value was made.
 
-    `content` is a digest, or what stands for an object without one. Its objects, as numbered
-    when all of it is packed, are in `parcel` under the same numbers, or where `homes` says;
-    without a parcel nobody knows which of the rank's objects they are.
+    `content` is a digest, or a word for an object without one. The objects of the value are in `parcel`,
+    under their numbers in the whole value, or at their `homes`; without a parcel, their places on the
+    rank are unknown.
     """
 
     content: str
@@ -27,26 +27,26 @@ class ContentMark:
     homes: Mapping[int, Address] | None = None
 
     def home(self, number: int) -> Address | None:
-        """Where an object is on the ranks."""
+        """The address of an object on the ranks."""
         if self.homes is None:
             return (self.parcel, number) if self.parcel else None
         return self.homes.get(number)
 
     @cached_property
     def parcels(self) -> frozenset[int]:
-        """Parcels that must be kept for it."""
+        """The parcels that must be kept for it."""
         held = {parcel for parcel, _ in (self.homes or {}).values()}
         return frozenset(held | {self.parcel} if self.parcel else held)
 
 
 @dataclass
 class Unit:
-    """What travels as one, under one label or several.
+    """A value that travels as one, under one or several labels.
 
-    `whole` is all of it, packed, and `content` stands for what is in it. `objects` are those that
-    others could share, with their numbers in the whole, by id; None for one of a great many.
-    Where it is sent, `bundle` is what is sent, in `parcel`; its objects are then where `homes`
-    says, and it `points_at` the parcels of objects that ranks have.
+    `whole` is all of it, packed, and `content` identifies it. `objects` are those that other units could
+    share, by id, with their numbers in the whole; None if there are very many. If it is sent, it goes as
+    `bundle` in `parcel`; its objects are then at their `homes`, and it `points_at` the parcels of objects
+    that ranks have.
     """
 
     labels: tuple[str, ...]
@@ -62,12 +62,12 @@ class Unit:
 
     @property
     def value(self) -> object:
-        """What was packed."""
+        """The packed value."""
         return self.values[0] if len(self.values) == 1 else self.values
 
     @property
     def mark(self) -> ContentMark:
-        """What ranks have once it is sent."""
+        """The mark of ranks that got it."""
         return ContentMark(self.content, self.parcel, self.homes)
 
     @property
@@ -77,17 +77,17 @@ class Unit:
 
     @property
     def shown(self) -> str:
-        """What a person calls it."""
+        """Its name for a person."""
         return shown(self.labels[0], self.values[0])
 
     def list_objects(self) -> dict[int, tuple[int, object]]:
-        """Its objects, listed once; those of a great many only when there is no other way."""
+        """Its objects, listed once; very many only if there is no other way."""
         if self.objects is None:
             self.objects = self.whole.objects()
         return self.objects
 
     def numbers_of(self, other: Unit) -> dict[int, int]:
-        """The numbers here, by id, of the objects of another unit that are in this one, too."""
+        """By id, the numbers in this unit of the objects that it shares with another one."""
         small, large = (self, other) if self.objects is not None else (other, self)
         if large.objects is None and (small.objects is None or len(small.objects) > _FEW):
             small.list_objects()
@@ -106,5 +106,5 @@ class Unit:
 
 
 def shown(label: str, value: object) -> str:
-    """What a person calls what has this label: a name is its own, a definition has one."""
+    """The name for a person of what has this label."""
     return value.__qualname__ if is_label(label) else label  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ The pipes are read by the agent; they carry what C code and child processes writ
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import io
 import os
 import sys
@@ -99,8 +100,6 @@ class Capture:
 
 def out_of_the_way(descriptor: int) -> int:
     """A copy of a descriptor above those that user code opens and closes by number."""
-    import fcntl
-
     high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 200)
     os.close(descriptor)
     return high

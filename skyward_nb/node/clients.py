@@ -1,4 +1,4 @@
-"""Who is connected to the agent: its one client, visitors, and how long it lives without a client."""
+"""The connections to the agent: its one client's and visitors', and its lifetime without a client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable
 
 from skyward_nb.node.client_connection import ClientConnection
-from skyward_nb.node.lease import lease_of
+from skyward_nb.node.lease import Lease
 from skyward_nb.node.local_ranks import LocalRanks
 from skyward_nb.node.outbox import Outbox
 from skyward_nb.node.run_record import RunRecord
@@ -42,10 +42,10 @@ class Clients:
         """Commands that came from it until it had gone."""
         self._visitors: set[ClientConnection] = set()
         self._expiry: asyncio.TimerHandle | None = None
-        self._machine_lease = lease_of(lambda: outbox.line is not None)
+        self._machine_lease = Lease(lambda: outbox.line is not None)
 
     async def listen(self, path: str) -> asyncio.Server:
-        """Take connections on a unix socket; the time without a client begins."""
+        """Accept connections on a unix socket; the time without a client begins."""
         server = await asyncio.get_running_loop().create_unix_server(
             lambda: ClientConnection(self), path
         )
@@ -53,22 +53,21 @@ class Clients:
         return server
 
     async def close(self) -> None:
-        """Send everybody what is left to be told, and hang up."""
+        """Send all connections the rest of their events, and hang up."""
         for line in [*self._visitors, *([self._outbox.line] if self._outbox.line else [])]:
             await line.finish()
 
     def release_machine(self) -> None:
-        """The machine is not needed by this pool any more."""
-        if self._machine_lease is not None:
-            self._machine_lease.close()
+        """Note that this pool does not need the machine any more."""
+        self._machine_lease.close()
 
-    # ── told by connections ─────────────────────────────────────────────────────────────
+    # ── called by connections ───────────────────────────────────────────────────────────
 
     def attach(self, line: ClientConnection, command: Attach) -> None:
-        """Take the client, unless another one is attached.
+        """Accept the client, unless another one is attached.
 
-        The same client takes the place of its own old connection. It is refused if another one
-        was attached meanwhile: what it would repeat was the other's to do.
+        A client replaces its own old connection. It is refused if another client was attached
+        meanwhile: its repeated commands would interfere with that one's.
         """
         client, current = command.client, self._outbox.line
         if current is not None and current.is_gone():
@@ -104,8 +103,7 @@ class Clients:
             )
         )
         self._outbox.follow(line, offset)
-        if self._machine_lease is not None:
-            self._machine_lease.renew()
+        self._machine_lease.renew()
 
     def visit(self, line: ClientConnection) -> None:
         """Tell a visitor the agent's status."""
@@ -129,7 +127,7 @@ class Clients:
         self._ranks.inspect(ranks, line.say)
 
     def caught_up(self) -> None:
-        """A connection takes more."""
+        """A connection can take more events."""
         self._outbox.caught_up()
 
     def hung_up_on(self, line: ClientConnection) -> None:

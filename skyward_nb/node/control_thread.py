@@ -1,7 +1,7 @@
-"""A rank's control thread: what must be done while its main thread is stuck in native code.
+"""A rank's control thread: it acts while the main thread is stuck in native code.
 
-A thread of its own waits on a socket of its own, one message a packet. It looks at where the main
-thread is, cuts its communication, and takes in the socket for the rendezvous of a new generation.
+It reads from its own socket, one message a packet: it examines the main thread's stack, cuts its
+communication, and takes the socket for the rendezvous of a new generation.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class ControlThread:
         return CommunicationCut(command.run, self._rank, waited_in, any(cut))
 
     def _waits_in(self) -> str:
-        """What the main thread waits in; what might be quick is looked at again."""
+        """The collective of the main thread; ambiguous ones are examined several times."""
         found = ""
         seen: set[tuple[int, int]] = set()
         for _ in range(_LOOKS):

@@ -1,9 +1,8 @@
-"""Interrupts that come upon code which must not be torn, put off until it has returned.
+"""Interrupts in code that must not be interrupted, deferred until it has returned.
 
-JAX keeps its context (the mesh, what is traced) in variables of the thread that it sets and sets
-back: an exception between the two leaves them set, and each later cell is computed in a context that
-nobody asked for. A signal that waited for native code comes exactly there: it is the first thing to
-be looked at after a collective. torch's `no_grad` is of the same kind.
+JAX keeps its context (mesh, tracing) in variables of the thread that it sets and resets: an exception
+between the two leaves them set, and later cells are computed in a wrong context. A signal during native
+code is handled exactly there, after a collective. torch's `no_grad` is of the same kind.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _UNTORN = (
 )
 _OF_EITHER = ("/contextlib.py", "/functools.py", "/weakref.py")
 _HANDLERS = ("/node/mailbox.py", "/node/deferred_interrupt.py")
-"""Where signals are handled: one that comes upon another finds these frames above the code in question."""
+"""Handlers of signals: a signal within a handler finds these frames above the code in question."""
 _LOOKS = 10
 _BETWEEN_LOOKS = 0.05
-"""Seconds: whoever traces a large model is interrupted in the middle of it, rather than killed.
+"""Seconds; a long trace of a large model is interrupted rather than killed.
 
-Looks are counted, not time: in a process that was stopped, code has had no time to return.
+Looks are counted, not time: a process that was stopped has had no time to return.
 """
 
 
@@ -61,12 +60,12 @@ class DeferredInterrupt:
         self._is_deciding = False
 
     def put_off(self, frame: FrameType | None, call: Callable[[], None]) -> bool:
-        """Have `call` made when `frame`'s code has returned to the user's, if it must not be torn.
+        """Have `call` made, and perhaps raise, when `frame`'s code has returned to the user's.
 
-        The call may raise, and raises there. False where it can be made now, or has waited too long.
+        False if the call can be made now, or has waited too long.
         """
         if self._is_deciding:
-            # A signal that came upon another one's: what is done for that one is done for both.
+            # A signal within the handler of another one: that one is handled for both.
             return True
         self._is_deciding = True
         try:

@@ -1,8 +1,7 @@
-"""The addresses of this machine at which others of its pool may reach it, and whether they do.
+"""The addresses of this machine at which others of its pool may reach it, and tests of theirs.
 
-While machines meet, each listens on all of them; whoever connects says a word that was drawn for
-this meeting. An address of a private network says little of which machine it is: bridges of
-container engines have the same on every one. That is why it is tried.
+During the search each machine listens on all of them; peers know a random word. Private addresses may
+be ambiguous, as those of container bridges: so they are tried.
 """
 
 from __future__ import annotations

@@ -1,21 +1,24 @@
-"""What ended a run on a rank: an error of its own, an interrupt, or a collective that was cut."""
+"""The end of a run on a rank: an error, an interrupt, or a cut collective; and exceptions packed for the notebook."""
 
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from skyward_nb.node.control_thread import ControlThread
-from skyward_nb.node.exceptions import pack_exception, text_of
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.rank_shell import RankShell
+from skyward_nb.node.uplink import encodable
+from skyward_nb.pickling.payload import pack, unpack
 from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
-from skyward_nb.protocol.message_parts import Failure
+from skyward_nb.protocol.message_parts import Failure, Packed
 from skyward_nb.store.blobs import BlobStore
-from skyward_nb.words.bounds import bounded
+from skyward_nb.words.bounds import MESSAGE, bounded
+from skyward_nb.words.errors import PayloadError
 
 
 class ErrorInterpreter:
-    """Interprets the errors of one run; `waited_in` is the collective in which it was stopped, or ""."""
+    """Interprets the errors of one run; `waited_in` is the collective in which the run was stopped, or ""."""
 
     def __init__(
         self,
@@ -33,10 +36,10 @@ class ErrorInterpreter:
         self.waited_in: str = ""
 
     def closed_after(self, error: BaseException) -> BaseException:
-        """Close the mailbox after an error; what really ended the run, if that was an interrupt.
+        """Close the mailbox after an error; the error, or the interrupt behind it.
 
-        An interrupt does not end a collective: it waits until the collective raises, because that
-        was cut. The interrupt then comes just now, or is in the mailbox.
+        An interrupt does not end a collective: it comes when the cut collective raises, and then raises
+        here, or is in the mailbox.
         """
         try:
             self._mailbox.close()
@@ -57,7 +60,7 @@ class ErrorInterpreter:
             error = KeyboardInterrupt().with_traceback(error.__traceback__)
             self._shell.shown = ()
         if isinstance(error, KeyboardInterrupt) and self._mailbox.was_interrupted(self._run):
-            # Nobody reads where a rank was stopped, and a traceback takes a while to format.
+            # No person reads where a rank was stopped, and a traceback takes a while to format.
             self._shell.shown = ("KeyboardInterrupt",)
         elif not self._shell.shown:
             self._shell.keep_traceback((type(error), error, error.__traceback__))
@@ -66,21 +69,21 @@ class ErrorInterpreter:
         return error
 
     def is_interrupt(self, error: BaseException | None) -> bool:
-        """Whether this was due to an interrupt, even if the user's code raised something else then."""
+        """Whether an interrupt caused this error, even if the user's code raised another one then."""
         return isinstance(error, KeyboardInterrupt) or (error is not None and self._was_freed())
 
     def _was_freed(self) -> bool:
-        """Whether the run left a collective because somebody stopped the run."""
+        """Whether the run left a collective because the run was stopped."""
         if not self.waited_in:
             return False
         return self._control.was_cut(self._run) or self._mailbox.was_interrupted(self._run)
 
     def failure(self, error: BaseException) -> Failure:
-        """The error with its traceback, as it is told; the exception itself keeps no frames."""
+        """The error with its traceback as text; the exception itself keeps no frames."""
         at = self._shell.place_of(error)
         message = bounded(text_of(error))
         frames = self._shell.frames_of(error.__traceback__)
-        # What they refer to stays here; `shown` has their text.
+        # They do not travel; `shown` has their text.
         for name in ("__traceback__", "__context__", "__cause__"):
             with contextlib.suppress(Exception):  # not by the class's own __setattr__
                 BaseException.__setattr__(error, name, None)
@@ -96,7 +99,70 @@ class ErrorInterpreter:
 
 
 def plain_failure(error: BaseException) -> Failure:
-    """An error in the handling of a user's objects, told by its text alone."""
+    """An error in the handling of a user's objects, as text alone."""
     name, message = type(error).__qualname__, bounded(text_of(error))
     shown = (f"{name}: {message}",)
     return Failure(type_name=name, message=message, value=None, at=None, traceback=shown)
+
+
+def pack_exception(error: BaseException, store: BlobStore) -> Packed | None:
+    """The exception as it pickles itself, if it can be rebuilt, else its portrait.
+
+    A very long text is shortened: such an exception has only a portrait.
+    """
+    is_long = len(text_of(error)) > MESSAGE
+    for form in (_Portrait(error, is_long=is_long),) if is_long else (error, _Portrait(error)):
+        try:
+            packed = pack("the exception", form).stow(store)
+            if type(unpack(packed, store)) is type(error):
+                return packed
+        except Exception:  # noqa: BLE001, S112 - a user's class may raise anything here
+            continue
+    return None
+
+
+def text_of(error: BaseException) -> str:
+    """An exception's text, fit to travel, even if its `__str__` fails."""
+    try:
+        return encodable(str(error))
+    except Exception:  # noqa: BLE001 - a user's broken __str__
+        return "(its text cannot be shown)"
+
+
+def _rebuild(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    """An exception made without its `__init__`, which may need other arguments than `args`."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class _Portrait:
+    """Pickles as an exception of the same class, with the attributes that can travel."""
+
+    def __init__(self, error: BaseException, *, is_long: bool = False) -> None:
+        self._error = error
+        self._is_long = is_long
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = self._error
+        state = {key: value for key, value in vars(error).items() if _can_travel(value)}
+        args = tuple(value if _can_travel(value) else repr(value) for value in error.args)
+        return _rebuild, (type(error), tuple(map(_short, args)) if self._is_long else args, state)
+
+
+def _short(value: object) -> object:
+    """An argument of an exception, or a short text in its place if it is long."""
+    text = value if isinstance(value, str) else repr(value)
+    is_exceptions = isinstance(value, list | tuple) and all(
+        isinstance(each, BaseException) for each in value
+    )
+    return value if len(text) <= MESSAGE or is_exceptions else bounded(text)
+
+
+def _can_travel(value: object) -> bool:
+    try:
+        pack("an attribute", value)
+    except PayloadError:
+        return False
+    return True

@@ -1,8 +1,7 @@
-"""How ranks died, in words: `ExitCauses` remembers what is needed to tell it.
+"""The causes of the deaths of ranks, in words.
 
-A crash names itself. A SIGKILL does not: whether memory ran out is told by the kernel's counters
-of processes it killed for that, of the rank's control group and of the machine. They are
-remembered while the rank lives, and looked at again when it has died.
+A crash has a signal of its own. For a SIGKILL, the kernel's counters of out-of-memory kills, in the rank's
+control group and on the machine, are compared with those while the rank lived.
 """
 
 from __future__ import annotations

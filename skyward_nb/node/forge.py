@@ -1,7 +1,7 @@
 """The forge: imports once what ranks need, then forks them.
 
-One thread, no device, no state of a run. It alone signals and reaps ranks, so a process id is
-never mistaken. It ends with its agent, and first all that came of its ranks; they die with it.
+One thread, no device, no state of a run. It alone signals and reaps ranks, so no process id is
+mistaken. It ends with its agent, after all processes of its ranks.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Forge:
         self._stores = stores
         self._ranks: set[int] = set()
         self._own: set[int] = set()
-        """Children that came of an import, and are ended last: ranks may need them."""
+        """Children that imports started, ended last: ranks may need them."""
         self._tidying: dict[int, float] = {}
         """Orphans that remove what a rank left in shared memory, and until when they may."""
 
@@ -278,7 +278,7 @@ class Forge:
         rank.live()
 
     def _reap(self) -> None:
-        """Reap whoever ended; a rank only after its group, which has its number until then."""
+        """Reap ended children; a rank only after its group, which has its number until then."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -286,7 +286,7 @@ class Forge:
                 return
             if ended is None:
                 return
-            # What it started and left behind goes with it, and came to us.
+            # Processes that it left behind end with it; they are children of the forge now.
             self._end_orphans()
             if ended.si_pid in self._ranks:
                 self._end_group(ended.si_pid)
@@ -303,7 +303,7 @@ class Forge:
             send(self._control, word, [])
 
     def _end_group(self, group: int) -> None:
-        """Kill what is left of the process group of a rank that ended."""
+        """Kill the rest of the process group of a rank that ended."""
         if self._tidying:
             processes.end_group(group, self._tidying)
         else:
@@ -311,16 +311,13 @@ class Forge:
                 os.killpg(group, signal.SIGKILL)
 
     def _end_orphans(self) -> None:
-        """Kill our children that are no ranks: what ranks started, and what outlived its parent.
-
-        Those that tidy up after a rank may do so first.
-        """
+        """Kill children that are no ranks: processes that ranks started. Those that tidy up get time for it."""
         orphans = processes.children(os.getpid()) - self._ranks - self._own - set(self._tidying)
         for pid in orphans:
             if seconds := processes.tidies(pid):
                 self._tidying[pid] = time.monotonic() + seconds
             else:
-                _kill(pid)
+                processes.kill_child(pid)
 
     def _patience(self) -> float | None:
         """Seconds until a process that tidies up has had its time; None if there is none."""
@@ -331,7 +328,7 @@ class Forge:
     def _end_late_tidiers(self) -> None:
         now = time.monotonic()
         for pid in [pid for pid, until in self._tidying.items() if until <= now]:
-            _kill(pid)
+            processes.kill_child(pid)
             del self._tidying[pid]
             self._own.add(pid)  # ended, and not given time again until it is reaped
 
@@ -344,14 +341,8 @@ class Forge:
             # A tracker that an import started waits for the end of our side of its pipe.
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         for pid in self._ranks:
-            _kill(pid)
+            processes.kill_child(pid)
         processes.end_children()
-
-
-def _kill(pid: int) -> None:
-    """Kill a child of ours: as long as it is not reaped, its number is its own."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _share_cores(birth: ForkRank) -> None:

@@ -1,11 +1,12 @@
-"""What the driver tells of GPUs, by NVML: memory, use, temperature, and the slices of MIG.
+"""Memory, use, temperature and MIG slices of GPUs, by NVML.
 
-It knows nothing of processes. No package, no driver, or a GPU that does not answer means no
-figures and is no error: a run does not need them.
+Without the package, a driver, or a GPU's answer there are no figures; that is no error, as no run needs
+them.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -31,13 +32,13 @@ def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
     if visible is None:
         return str(slot)
     if (own := own_slice(visible)) is not None:
-        return own  # the others of its node do not see it
+        return own  # the other ranks of its node do not see it
     names = [name.strip() for name in visible.split(",")]
     return (names[slot] or None) if slot < len(names) else None
 
 
 def devices_of(place: InstanceInfo, nodes: Collection[int]) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES of a rank: its node's share of the GPUs, where nodes share this machine."""
+    """CUDA_VISIBLE_DEVICES of a rank: its node's share of the GPUs, if nodes share this machine."""
     if not place.accelerators or len(nodes) == 1:
         return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -48,7 +49,7 @@ def devices_of(place: InstanceInfo, nodes: Collection[int]) -> dict[str, str]:
 
 
 class _Device(msgspec.Struct, frozen=True):
-    """NVML's handles of a GPU; the slice of it that is meant, when it is cut by MIG."""
+    """NVML's handles of a GPU and, if it is cut by MIG, of the slice in question."""
 
     whole: object
     slice: object | None = None
@@ -63,7 +64,7 @@ class Gpus:
         self._devices: dict[str, _Device | None] = {}
 
     def look(self, names: Iterable[str]) -> dict[str, Gpu]:
-        """Figures of GPUs as CUDA_VISIBLE_DEVICES names them; what does not answer is left out."""
+        """Figures of GPUs, by their names in CUDA_VISIBLE_DEVICES; GPUs without an answer are left out."""
         asked = set(names)
         if not asked or (nvml := self._start()) is None:
             return {}
@@ -71,7 +72,7 @@ class Gpus:
         return {name: gpu for name, gpu in found.items() if gpu is not None}
 
     def close(self) -> None:
-        """Let go of the driver: it cuts no GPU, nor puts one together, while somebody holds it."""
+        """Close NVML: the driver neither cuts nor restores a GPU while a process uses it."""
         if (nvml := self._nvml) is not None:
             self._nvml = None
             _answer(nvml, lambda: nvml.nvmlShutdown())
@@ -79,13 +80,7 @@ class Gpus:
     def _start(self) -> ModuleType | None:
         if not self._started:
             self._started = True
-            try:
-                nvml = importlib.import_module("pynvml")
-            except ImportError:
-                return None
-            # Without a driver its first call fails.
-            if _answer(nvml, lambda: nvml.nvmlInit() or True):
-                self._nvml = nvml
+            self._nvml = _started_nvml()
         return self._nvml
 
     def _figures(self, nvml: ModuleType, name: str) -> Gpu | None:
@@ -97,7 +92,7 @@ class Gpus:
         memory = _answer(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(device.slice or device.whole))
         if memory is None:
             return None
-        # NVML tells the use of whole GPUs only: that of a slice would be its neighbours', too.
+        # NVML tells the use of whole GPUs only, which has that of a slice's neighbours in it.
         use = None
         if device.slice is None:
             use = _answer(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(device.whole))
@@ -109,20 +104,26 @@ class Gpus:
         )
 
 
-def cards() -> tuple[GpuCard, ...]:
-    """The GPUs of this machine and the slices they are cut into, by NVML or by NVIDIA's tool.
-
-    The driver is let go again: it cuts no GPU while somebody holds it.
-    """
+def _started_nvml() -> ModuleType | None:
+    """NVML, started; None without the package or a driver."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return nvidia_smi.cards()
-    if not _answer(nvml, lambda: nvml.nvmlInit() or True):
+        return None
+    return nvml if _answer(nvml, lambda: nvml.nvmlInit() or True) else None
+
+
+def cards() -> tuple[GpuCard, ...]:
+    """The GPUs of this machine and their slices, by NVML or by NVIDIA's tool.
+
+    NVML is closed again: the driver cuts no GPU while a process uses it.
+    """
+    nvml = _started_nvml()
+    if nvml is None:
         return nvidia_smi.cards()
     try:
         every = range(_answer(nvml, nvml.nvmlDeviceGetCount) or 0)
-        found = (_answer(nvml, lambda at=index: _card(nvml, at)) for index in every)
+        found = (_answer(nvml, functools.partial(_card, nvml, index)) for index in every)
         return tuple(card for card in found if card is not None)
     finally:
         _answer(nvml, lambda: nvml.nvmlShutdown())
@@ -131,9 +132,8 @@ def cards() -> tuple[GpuCard, ...]:
 def _card(nvml: ModuleType, index: int) -> GpuCard:
     whole = nvml.nvmlDeviceGetHandleByIndex(index)
     name, uuid = nvml.nvmlDeviceGetName(whole), nvml.nvmlDeviceGetUUID(whole)
-    mode = _answer(nvml, lambda: nvml.nvmlDeviceGetMigMode(whole))
-    if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
-        return GpuCard(index, name, uuid, None if mode is None else False)
+    if not (is_cut := _is_cut(nvml, whole)):
+        return GpuCard(index, name, uuid, is_cut)
     # Its name is that of the GPU, and the profile: `NVIDIA A100-SXM4-40GB MIG 3g.20gb`.
     slices = tuple(
         MigSlice(nvml.nvmlDeviceGetName(part).rpartition(" MIG ")[2], nvml.nvmlDeviceGetUUID(part))
@@ -150,7 +150,7 @@ def _slices(nvml: ModuleType, whole: object) -> Iterator[object]:
 
 
 def _answer(nvml: ModuleType, ask: Callable[[], Any]) -> Any:
-    """What NVML answers, None when it has no answer."""
+    """NVML's answer, None if there is none."""
     try:
         return ask()
     except nvml.NVMLError:
@@ -163,7 +163,10 @@ def _find(nvml: ModuleType, name: str) -> _Device | None:
         return _Device(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part), part)
     by_index = nvml.nvmlDeviceGetHandleByIndex
     whole = by_index(int(name)) if name.isdecimal() else _by_uuid(nvml, name)
-    return None if whole is None else _Device(whole, _first_slice(nvml, whole))
+    if whole is None:
+        return None
+    # CUDA takes the first slice of a GPU that is cut.
+    return _Device(whole, next(_slices(nvml, whole), None) if _is_cut(nvml, whole) else None)
 
 
 def _by_uuid(nvml: ModuleType, name: str) -> object | None:
@@ -173,16 +176,14 @@ def _by_uuid(nvml: ModuleType, name: str) -> object | None:
     return fitting[0] if len(fitting) == 1 and name.startswith("GPU-") else None
 
 
-def _first_slice(nvml: ModuleType, whole: object) -> object | None:
-    """What CUDA takes for a GPU that is cut by MIG; None when it is not cut."""
+def _is_cut(nvml: ModuleType, whole: object) -> bool | None:
+    """Whether MIG is on; None for a GPU without MIG."""
     mode = _answer(nvml, lambda: nvml.nvmlDeviceGetMigMode(whole))
-    if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
-        return None
-    return next(_slices(nvml, whole), None)
+    return None if mode is None else mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
 
 
 def _celsius(nvml: ModuleType, whole: object) -> int | None:
-    """By the call that stays, or by the one that older drivers and packages have."""
+    """The temperature, by the present call, or by that of older drivers and packages."""
     for name in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
         call = getattr(nvml, name, None)
         if call is not None:

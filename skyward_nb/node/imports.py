@@ -1,4 +1,4 @@
-"""Modules of the user's project on a rank: imported from the source that came, renewed in place."""
+"""Modules of the user's project on a rank: imported from the notebook's source, renewed in place."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ class ProjectFinder(MetaPathFinder, Loader):
         self._files: dict[str, ModuleFile] = {}
 
     def renew(self, files: Iterable[ModuleFile]) -> None:
-        """Take new sources; modules that are imported already get the new content in place.
-
-        Functions and classes stay the objects they are, where they can, so that what refers to
-        them has the new ones. Raises what a module raises; it then is as it was.
-        """
+        """Take new sources; imported modules are renewed in place. Raises what a module raises; it is unchanged then."""
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
         for file in files:
@@ -59,7 +55,7 @@ class ProjectFinder(MetaPathFinder, Loader):
         spec = ModuleSpec(fullname, self, origin=file.path, is_package=file.is_package)
         spec.has_location = True
         if file.is_package:
-            # What did not come, such as compiled modules, may lie there nevertheless.
+            # Compiled modules, which do not travel, may be there.
             spec.submodule_search_locations = [str(Path(file.path).parent)]
         return spec
 
@@ -88,11 +84,10 @@ _OF_FUNCTIONS = ("__defaults__", "__kwdefaults__", "__annotations__", "__doc__")
 
 
 def renew(module: ModuleType) -> None:
-    """Run a module's source again; its functions and classes stay the objects they are.
+    """Run a module's source again; its functions and classes stay the same objects, with new content.
 
-    Those that the new source makes are put into the old ones. Where that cannot be (other bases,
-    other slots, other members of an enumeration) the new one takes the place. Raises what the
-    source raises; the module then is as it was.
+    If that is impossible (other bases, other slots, other members of an enumeration), the new one takes
+    the place. Raises what the source raises; the module is unchanged then.
     """
     before = dict(vars(module))
     own = {name: value for name, value in before.items() if _is_own(value, module)}
@@ -125,10 +120,7 @@ def _is_own(value: object, module: ModuleType) -> bool:
 
 
 def _put_into(old: Any, new: Any, stayed: Mapping[Any, Any]) -> bool:
-    """Make `old` what `new` is; False where that cannot be.
-
-    `stayed` has, by the new ones, those old ones that stayed.
-    """
+    """Give `old` the content of `new`; False if that is impossible. `stayed`: old objects, by new ones."""
     if isinstance(old, FunctionType) and isinstance(new, FunctionType):
         return _put_into_function(old, new)
     if isinstance(old, type) and type(old) is type(new):
@@ -170,7 +162,7 @@ def _put_into_class(old: type, new: type, stayed: Mapping[Any, Any]) -> bool:
 
 
 def _put_into_enum(old: type[enum.Enum], new: type[enum.Enum]) -> bool:
-    """Methods of an enumeration; its members stay, or it cannot."""
+    """Renew the methods of an enumeration; False if its members differ."""
     if {each.name: each.value for each in old} != {each.name: each.value for each in new}:
         return False
     for name, value in list(vars(new).items()):
@@ -180,7 +172,7 @@ def _put_into_enum(old: type[enum.Enum], new: type[enum.Enum]) -> bool:
 
 
 def _redirect(new: Any, old: Any, stayed: Mapping[Any, Any]) -> None:
-    """Have what the new source made, such as a table of classes, refer to the one that stayed."""
+    """Have objects of the new source, such as a table of classes, refer to the one that stayed."""
     for holder in gc.get_referrers(new):
         kind = type(holder)
         if holder is stayed or holder is vars(old):
@@ -204,7 +196,7 @@ def _redirect(new: Any, old: Any, stayed: Mapping[Any, Any]) -> None:
 
 
 def _say_whose_it_is(value: Any, old: type, new: type) -> None:
-    """Let `super()` in a method mean the class it is in now."""
+    """Have `super()` in a method refer to the class that it is in now."""
     inner = [getattr(value, name, None) for name in ("__func__", "fget", "fset", "fdel", "func")]
     for function in (value, *inner):
         for cell in getattr(function, "__closure__", None) or ():
@@ -214,7 +206,7 @@ def _say_whose_it_is(value: Any, old: type, new: type) -> None:
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import modules that the notebook has imported, for what they add to their parents."""
+    """Import modules of the notebook, which add names to their parents."""
     for name in names:
         if name not in sys.modules:
             importlib.import_module(name)

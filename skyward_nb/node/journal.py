@@ -1,13 +1,12 @@
-"""The agent's numbered log of events: what a client is sent, live and again, is read from here.
+"""The agent's log of events, from which clients read, live and after a reconnection.
 
-Offsets count bytes of whole frames for the agent's life. What is recent is in memory, what is
-older in files, written behind; what was seen is in neither. When too much is kept, shown output
-gives way and everything else stays, and `LeftOut` stands for what is gone. So a reader that adds
-up the lengths of the frames it got, and of each `LeftOut` its `size`, knows its offset after
-every frame: to go on from there repeats nothing and misses nothing. (Only the journal makes
-`LeftOut`; one that was appended would spoil that count.)
+An offset counts bytes of whole frames since the agent's start. Recent frames are in memory, older ones
+in files; frames that a client has seen are removed. When too much is kept, shown output is dropped, and a
+`LeftOut` takes its place. So a reader that adds up the lengths of its frames, and the `size` of each
+`LeftOut`, knows its offset after every frame: to continue there repeats nothing and misses nothing.
+(Only the journal makes `LeftOut`; an appended one would spoil that count.)
 
-Nothing here raises because of a disk: that is `trouble`, and the journal goes on in memory.
+An error of the disk never raises: it becomes `trouble`, and the journal goes on in memory.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from pathlib import Path
 
 import msgspec
 
-from skyward_nb.node.append_store import FileStore, MemoryStore
-from skyward_nb.node.journal_segments import JournalSegment, whole
+from skyward_nb.node.journal_segments import FileStore, JournalSegment, MemoryStore, whole
 from skyward_nb.protocol.events import LeftOut
 from skyward_nb.protocol.frames import frame
 
 
 class JournalLimits(msgspec.Struct, frozen=True):
-    """How much is kept, in bytes.
+    """Limits in bytes.
 
-    Of the newest at most `memory` stays in memory, older goes to files of about a `part`, of which
-    there may be `everything`. What no file takes is kept in memory: `spare` of it.
+    The newest `memory` bytes stay in memory; older ones go to files of about a `part`, in all up to
+    `everything`. If no file can be written, `spare` bytes more are kept in memory.
     """
 
     part: int = 32_000_000
@@ -51,7 +49,7 @@ class Journal:
         self._folder = folder
         self._limits = limits
         self._memory = limits.memory
-        # What is in memory: pieces as they were appended, and the offset of each.
+        # In memory: the pieces as appended, and their offsets.
         self._pieces: list[bytes] = []
         self._starts: list[int] = []
         self._recent = 0
@@ -59,7 +57,7 @@ class Journal:
         self._made = 0
         self._disk = True
         self._closed = False
-        # Runs whose end was not seen, and where they begin; both ascend.
+        # Runs whose end was not seen, and their beginnings; both ascend.
         self._runs: list[int] = []
         self._begins: list[int] = []
         self._seen_run = 0
@@ -82,39 +80,39 @@ class Journal:
                 self._write_behind()
 
     def begin(self, run: int) -> int:
-        """A run begins here; tells the offset. Numbers of runs ascend; one that has begun stays."""
+        """Mark the beginning of a run; its offset. Numbers of runs ascend; a run keeps its first mark."""
         if self._runs and run <= self._runs[-1]:
             known = self.start_of(run)
             return self.end if known is None else known
         self._runs.append(run)
         self._begins.append(self.end)
-        # What kept files from being written may have passed.
+        # The trouble with files may be over.
         self._disk = not self._closed
         return self.end
 
     def start_of(self, run: int) -> int | None:
-        """Where this run begins; None for one that never did, or is forgotten."""
+        """The offset of a run's beginning; None if it never began, or is forgotten."""
         index = bisect_left(self._runs, run)
         return self._begins[index] if run in self._runs[index : index + 1] else None
 
     def forget(self, offset: int) -> None:
-        """All before this offset was seen: what is only of use for that is removed from disk at once.
+        """Remove files and runs before this offset: a client has seen them.
 
-        Runs that began before it are forgotten, too. What is in memory stays readable until it
-        gives way to what is newer, so that a client whose line broke just then can go on.
+        Frames in memory stay readable until newer ones replace them, so that a client whose line
+        broke just then can go on.
         """
         self._seen = max(self._seen, min(offset, self.end))
         count = bisect_left(self._begins, self._seen)
         if count:
             self._seen_run = self._runs[count - 1]
             del self._runs[:count], self._begins[:count]
-        gone = bisect_right(self._parts, self._seen, key=_stop_of)
+        gone = bisect_right(self._parts, self._seen, key=lambda part: part.stop)
         for part in self._parts[:gone]:
             part.remove()
         del self._parts[:gone]
 
     def close(self) -> None:
-        """Remove all files; what is said afterwards is kept in memory."""
+        """Remove all files; later frames are kept in memory."""
         self._closed, self._disk = True, False
         for part in self._parts:
             part.remove()
@@ -128,8 +126,8 @@ class Journal:
     def read(self, offset: int, most: int = 1 << 18) -> tuple[bytes, int]:
         """Whole frames from `offset` on, and the offset after them; no bytes at the end.
 
-        At most about `most` bytes, but at least one frame. `offset` must be one where a frame
-        begins, or that was given by `read`.
+        They have about `most` bytes at most, but there is at least one. `offset` must be the beginning
+        of a frame, or a result of `read`.
         """
         if offset >= self.end:
             return b"", self.end
@@ -156,7 +154,7 @@ class Journal:
         if at < self.first:
             at = self.first
             found = self._left_out(offset, at)
-        index = bisect_right(self._parts, at, key=_stop_of)
+        index = bisect_right(self._parts, at, key=lambda part: part.stop)
         while index < len(self._parts) and (room > 0 or not found):
             part = self._parts[index]
             try:
@@ -174,7 +172,7 @@ class Journal:
         return found, at
 
     def _left_out(self, start: int, stop: int) -> bytes:
-        """What stands for a gap: a frame for each of the runs that are told of in it."""
+        """The `LeftOut` frames of a gap: one for each run in it."""
         frames: list[bytes] = []
         while start < stop:
             index = bisect_right(self._begins, start)
@@ -187,7 +185,7 @@ class Journal:
     # ── writing behind ──────────────────────────────────────────────────────────────────
 
     def _write_behind(self) -> None:
-        """Leave half the memory's worth in memory, and the newest piece in any case."""
+        """Move all but half the memory's limit, and the newest piece, to the segments."""
         starts = self._starts
         count = min(bisect_left(starts, self.end - self._memory // 2), len(starts) - 1)
         at = max(0, bisect_right(starts, self._seen, 0, count + 1) - 1)
@@ -203,7 +201,7 @@ class Journal:
         self._keep_limits()
 
     def _put(self, start: int, data: bytes, ends: list[int]) -> None:
-        """Store frames as the last part's next, or as the first of a new part."""
+        """Add frames to the last segment, or to a new one."""
         part = self._parts[-1] if self._parts else None
         if part is None or self._is_full(part, start):
             part = self._new_part(start)
@@ -219,7 +217,7 @@ class Journal:
             self._new_part(start).add(data, ends)
 
     def _is_full(self, part: JournalSegment, start: int) -> bool:
-        """Whether what begins at `start` begins a new part: a run's beginning is kept longest."""
+        """Whether frames at `start` go to a new segment, as a run's beginning may: that is kept longest."""
         most = self._limits.part if part.on_disk else self._limits.spare // _SHARE
         index = bisect_left(self._begins, start)
         begins = start in self._begins[index : index + 1]
@@ -231,7 +229,7 @@ class Journal:
             self._parts[-1].seal()
         if self._disk:
             try:
-                # A pool's folder on disk is made when the first one needs it; nobody else may enter.
+                # The folder is made with its first file; no other user may enter.
                 self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._folder.mkdir(mode=0o700, exist_ok=True)
             except OSError as error:
@@ -266,7 +264,7 @@ class Journal:
                 index = self._least_needed(on_disk)
 
     def _scan(self, part: JournalSegment) -> None:
-        """Look ahead what will stay: a little at a time, so that appending never takes long."""
+        """Look ahead for what will stay, a little at a time: appending must never take long."""
         try:
             part.scan(self._memory)
         except OSError as error:
@@ -274,7 +272,7 @@ class Journal:
             part.lose()
 
     def _least_needed(self, on_disk: bool) -> int | None:
-        """The oldest part that can be compacted; one that a run begins in only if there is no other."""
+        """The oldest segment that can be compacted, preferably one without a run's beginning."""
         beginning = None
         for index, part in enumerate(self._parts[:-1]):
             if not part.compacted and part.on_disk == on_disk:
@@ -285,10 +283,7 @@ class Journal:
         return beginning
 
     def _compact(self, index: int) -> int:
-        """Drop what was shown in a part; tells how many bytes that were.
-
-        What stays has the offsets it had: a reader in the midst of it goes on where it is.
-        """
+        """Drop the shown output of a segment; the number of its bytes."""
         part = self._parts[index]
         size, on_disk = part.size, part.on_disk
         try:
@@ -301,7 +296,3 @@ class Journal:
             if 0 <= left < len(self._parts) - 1 and self._parts[left].absorb(self._parts[left + 1]):
                 del self._parts[left + 1]
         return dropped
-
-
-def _stop_of(part: JournalSegment) -> int:
-    return part.stop

@@ -1,10 +1,12 @@
-"""Older stretches of the journal: in files, or in memory where files fail; whole, or without what was shown.
+"""Older segments of the journal, in files, or in memory if files fail: whole, or without shown output.
 
-Knows frames and offsets, and nothing of runs, limits or readers: `node/journal` does.
+A segment knows frames and offsets; `node/journal` knows runs, limits and readers.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -13,7 +15,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from skyward_nb.node.append_store import AppendStore, FileStore, MemoryStore
 from skyward_nb.protocol.events import (
     Clear,
     Display,
@@ -40,10 +41,87 @@ _SHOWN = tuple(
 )
 
 
-def whole(data: bytes, most: int) -> int:
-    """How many bytes the first whole frames have: at most `most`, but the first one in any case.
+class MemoryStore:
+    """Bytes in memory, to which others are added."""
 
-    Looks at no more than `most` bytes; of a frame that is longer its head is enough.
+    on_disk = False
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Add bytes at the end."""
+        self._data += data
+
+    def read(self, place: int, size: int) -> bytes:
+        """These bytes."""
+        return bytes(memoryview(self._data)[place : place + size])
+
+    def seal(self) -> None:
+        """Nothing to do."""
+
+    def remove(self) -> None:
+        """Nothing to do: they go with this object."""
+
+
+class FileStore:
+    """Bytes in a file that only its user may read; it is open only while it is written to."""
+
+    on_disk = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = -1
+        self._size = 0
+        self._ours = False
+
+    def add(self, data: bytes) -> None:
+        """Add bytes at the end; raises OSError, and then the file is as it was."""
+        if self._file < 0:
+            # An existing file belongs to somebody else.
+            new = 0 if self._ours else os.O_CREAT | os.O_EXCL
+            self._file = os.open(self._path, os.O_WRONLY | new | os.O_CLOEXEC, 0o600)
+            self._ours = True
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.pwrite(self._file, left, self._size + len(data) - len(left)) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(data)
+
+    def read(self, place: int, size: int) -> bytes:
+        """These bytes; raises OSError if they are gone."""
+        with self._path.open("rb") as file:
+            file.seek(place)
+            data = file.read(size)
+        if len(data) < size:
+            raise OSError(f"{self._path} was cut short")
+        return data
+
+    def seal(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def remove(self) -> None:
+        """Close and remove the file."""
+        self.seal()
+        if self._ours:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+
+AppendStore = MemoryStore | FileStore
+
+
+def whole(data: bytes, most: int) -> int:
+    """The size of the first whole frames: at most `most` bytes, but one frame in any case.
+
+    Reads no more than `most` bytes; of a longer frame, the head is enough.
     """
     end, at = min(max(most, _HEAD), len(data)), 0
     while at + _HEAD <= end:
@@ -55,7 +133,7 @@ def whole(data: bytes, most: int) -> int:
 
 
 class FrameSpan(NamedTuple):
-    """Frames that followed each other from `offset` of the journal on, at `place` in what is stored."""
+    """Consecutive frames from `offset` of the journal on, at `place` in the store."""
 
     offset: int
     size: int
@@ -63,7 +141,7 @@ class FrameSpan(NamedTuple):
 
 
 def unshown(data: bytes, start: int) -> tuple[list[FrameSpan], bytes]:
-    """What of these frames is no shown output: its stretches, and their bytes. `start` is data's offset."""
+    """The spans of these frames without shown output, and their bytes; `data` is at offset `start`."""
     stretches: list[FrameSpan] = []
     pieces: list[bytes] = []
     shown, since, at, place = data.startswith, -1, 0, 0
@@ -84,9 +162,9 @@ def unshown(data: bytes, start: int) -> tuple[list[FrameSpan], bytes]:
 
 
 class JournalSegment:
-    """The journal from `start` to `stop`, all of it or, once it was compacted, what was no shown output.
+    """The journal from `start` to `stop`: all of it or, after `compact`, without shown output.
 
-    What stays has the offsets it had, so whoever reads is never sent back, and nothing is read twice.
+    Frames keep their offsets, so a reader is never sent back, and reads nothing twice.
     """
 
     def __init__(self, start: int, store: AppendStore) -> None:
@@ -97,7 +175,7 @@ class JournalSegment:
         self._store = store
         self._stretches: list[FrameSpan] = []
         self._cuts: list[int] = []
-        # What has been found so far that stays when this part is compacted.
+        # The spans found so far that stay when this segment is compacted.
         self._scanned = start
         self._staying: list[FrameSpan] = []
         self._kept = bytearray()
@@ -123,12 +201,12 @@ class JournalSegment:
         self._store.seal()
 
     def read(self, at: int, most: int, must: bool) -> tuple[bytes, int]:
-        """Frames that follow each other from `at` on, and the offset after them.
+        """Consecutive frames from `at` on, and the offset after them. Raises OSError.
 
-        No bytes: it is a gap that ends at that offset; or, unless one frame `must` be read however
-        long it is, the next one has more than `most` bytes, and the offset is `at`. Raises OSError.
+        No bytes mean a gap that ends at that offset; or, if that is `at`, a next frame of more than `most`
+        bytes, which is read only if one frame `must` be.
         """
-        index = bisect_right(self._stretches, at, key=_offset_of) - 1
+        index = bisect_right(self._stretches, at, key=lambda stretch: stretch.offset) - 1
         stretch = self._stretches[index] if index >= 0 else FrameSpan(self.start, 0, 0)
         left = stretch.offset + stretch.size - at
         if left <= 0:
@@ -148,7 +226,7 @@ class JournalSegment:
         return self._store.read(place, size), at + size
 
     def scan(self, size: int) -> None:
-        """Find out what stays when it is compacted, about `size` bytes further. Raises OSError."""
+        """Look through `size` more bytes for what stays when it is compacted. Raises OSError."""
         until = min(self._scanned + size, self.stop)
         while self._scanned < until:
             most = min(until - self._scanned, _AT_ONCE)
@@ -160,7 +238,7 @@ class JournalSegment:
             self._scanned = after
 
     def compact(self, path: Path) -> None:
-        """Keep only what is no shown output; much of it in a new file at `path`. Raises OSError."""
+        """Drop shown output; much of the rest goes into a new file at `path`. Raises OSError."""
         self.scan(self.stop - self._scanned)
         self._store.remove()
         self._store = _stored(bytes(self._kept), path)
@@ -170,7 +248,7 @@ class JournalSegment:
         self._cuts.clear()
 
     def absorb(self, after: JournalSegment) -> bool:
-        """Take up the part that follows, if both are compacted and little is left of them."""
+        """Join the segment that follows, if both are compacted and small."""
         if not (self.compacted and after.compacted) or self.size + after.size > _SMALL:
             return False
         both = self._store.read(0, self.size) + after._store.read(0, after.size)
@@ -186,7 +264,7 @@ class JournalSegment:
         return True
 
     def lose(self) -> None:
-        """Its bytes cannot be read any more: all of it is a gap."""
+        """Turn all of it into a gap: its bytes cannot be read any more."""
         self._store.remove()
         self._store = MemoryStore()
         self._stretches = []
@@ -195,16 +273,12 @@ class JournalSegment:
         self.compacted = True
 
     def remove(self) -> None:
-        """Nothing of it is needed any more."""
+        """Remove its bytes."""
         self._store.remove()
 
 
-def _offset_of(stretch: FrameSpan) -> int:
-    return stretch.offset
-
-
 def _stored(data: bytes, path: Path) -> AppendStore:
-    """Little in memory, much in a file, if there can be one."""
+    """A store with these bytes: small ones in memory, others in a file, if possible."""
     store: AppendStore = MemoryStore()
     if len(data) > _SMALL:
         store = FileStore(path)

@@ -1,4 +1,4 @@
-"""The ranks on an agent's machine: their connections, what they are sent, and how they end."""
+"""The ranks on an agent's machine: their connections, their messages, and their ends."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class LocalRanks:
         self._sampler = Sampler()
         self.generation: int = 0
         self.notice: ReclaimNotice | None = None
-        """That the machine is taken back, once that is known."""
+        """The notice that the machine is reclaimed, if it came."""
 
-    # ── what there is ───────────────────────────────────────────────────────────────────
+    # ── the ranks ───────────────────────────────────────────────────────────────────────
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class LocalRanks:
     # ── their life ──────────────────────────────────────────────────────────────────────
 
     async def begin_generation(self, generation: int, places: tuple[InstanceInfo, ...]) -> None:
-        """End the ranks there are, and wait until they are gone: those at these places come next."""
+        """End the present ranks, and wait for that; those at these places come next."""
         self.generation = generation
         self._elsewhere = frozenset(range(places[0].world_size)) - {each.rank for each in places}
         self._kill(tuple(self._by_rank))
@@ -92,7 +92,8 @@ class LocalRanks:
         self._by_rank[place.rank] = connection
         ends = await connection.open()
         if self.notice is not None:
-            connection.control(_reclaimed(self.notice))
+            notice = MachineReclaimed(self.notice.action, self.notice.at)
+            connection.control(frame(notice))
         self._forge.send(order, *ends, *resources)
 
     def reform(self, order: Reform, data: bytes, ports: ReservedPorts) -> None:
@@ -110,7 +111,7 @@ class LocalRanks:
             connection.send(data)
 
     def forked(self, word: forge.RankForked) -> None:
-        """A rank's process exists: it gets the signal that it could not get before."""
+        """Note a rank's process, and send it the signal that waited for it."""
         self._causes.born(word.rank, word.pid)
         connection = self._by_rank.get(word.rank)
         if connection is not None and connection.generation == word.generation:
@@ -119,7 +120,7 @@ class LocalRanks:
                 self._signal(connection, connection.unborn_signal)
 
     def exited(self, word: forge.RankExited) -> None:
-        """A rank's process has ended; its connection may still hold what it said."""
+        """Note the end of a rank's process; its connection may still hold events."""
         connection = next(
             (connection for connection in self._by_rank.values() if connection.pid == word.pid),
             None,
@@ -140,7 +141,7 @@ class LocalRanks:
             self._runs.heard(frames)
 
     def hung_up(self, connection: RankConnection) -> None:
-        """A rank closed its connection: it died, or nobody can use it any more."""
+        """Handle a closed connection: the rank died, or is of no use."""
         if connection.how is None:
             self._causes.hung_up(connection.rank)
             self._signal(connection, signal.SIGKILL)
@@ -168,10 +169,10 @@ class LocalRanks:
         await self._forge.close()
         self._sampler.close()
 
-    # ── what they are sent ──────────────────────────────────────────────────────────────
+    # ── messages to ranks ───────────────────────────────────────────────────────────────
 
     def begin_run(self, command: Run, data: bytes) -> None:
-        """Have ranks execute a run; those that are gone are told as lost."""
+        """Have ranks execute a run; ranks that are gone are reported as lost."""
         here = self._here(command.ranks)
         self._runs.begin(command, here)
         for rank in here:
@@ -231,21 +232,21 @@ class LocalRanks:
             self._forge.send(forge.SignalRank(connection.pid, number, group=True))
 
     def hold(self, held: bool) -> None:
-        """Have ranks wait with what they say, but for those that are to end; or go on."""
+        """Have ranks wait with their events, except those that must end; or let them go on."""
         self._held = held
         for connection in self._by_rank.values():
             connection.hold(held)
 
     def reclaim(self, notice: MachineReclaimed) -> None:
-        """Tell the client and all ranks that the machine is taken back, also ranks that are yet to be forked."""
+        """Tell the client and all ranks, future ones too, that the machine is reclaimed."""
         self.notice = ReclaimNotice(notice.action, notice.at)
         self._outbox.tell(self.notice)
         self.control(self.numbers, frame(notice))
 
-    # ── how they are doing ──────────────────────────────────────────────────────────────
+    # ── state of ranks ──────────────────────────────────────────────────────────────────
 
     def inspect(self, ranks: tuple[int, ...], answer: Callable[[Stack], None]) -> None:
-        """Answer with the stacks of each rank's threads; without any for one that is gone."""
+        """Answer with the stacks of each rank's threads, empty for a rank that is gone."""
         for rank in self._here(ranks):
             connection = self._by_rank.get(rank)
             if connection is None or (pid := connection.living_pid) is None:
@@ -255,7 +256,7 @@ class LocalRanks:
                 connection.inspect(signal_it, lambda text, rank=rank: answer(Stack(rank, text)))
 
     async def sample(self) -> None:
-        """Tell once how ranks are doing; that is found out in a thread, as it may take milliseconds."""
+        """Send `Telemetry` of ranks once; sampling may take milliseconds, so it is done in a thread."""
         connections = dict(self._by_rank)
         subjects = [
             RankProcess(rank, pid, connection.gpu)
@@ -267,8 +268,3 @@ class LocalRanks:
                 self._causes.saw(event.rank, event.rss)
                 self._outbox.say(event)
         self._causes.look()
-
-
-def _reclaimed(notice: ReclaimNotice) -> bytes:
-    """What ranks are told of a notice."""
-    return frame(MachineReclaimed(notice.action, notice.at))

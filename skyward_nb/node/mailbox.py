@@ -1,8 +1,8 @@
-"""A rank's way down: commands in order, and interrupts that hit the run they mean.
+"""Commands from the agent to a rank, in order, and interrupts of the run that they name.
 
-An interrupt is a message and a signal. The signal only makes the rank look: the message says
-which run is meant, so one that comes too early waits and one that comes too late is void.
-SIGURG says the same as SIGINT: `system()` of C, waiting for a child, drops only the latter.
+An interrupt is a message and a signal. The signal only makes the rank look for the message, which names
+the run: an early interrupt waits, and a late one is void. SIGURG has the same meaning as SIGINT: C's
+`system()` drops only SIGINT while it waits for a child.
 """
 
 from __future__ import annotations
@@ -43,14 +43,18 @@ class Mailbox:
     def next(self) -> Command | None:
         """Wait for the next command; None when the agent is gone."""
         while not self._waiting:
-            data = self._socket.recv(1 << 16)
-            if not data:
+            if not self._take_in():
                 return None
-            self._waiting.extend(self._frames.feed(data))
         return self._waiting.popleft()
 
+    def _take_in(self, flags: int = 0) -> bool:
+        """Read what has come, or wait for it; False when the agent is gone."""
+        data = self._socket.recv(1 << 16, flags)
+        self._waiting.extend(self._frames.feed(data))
+        return bool(data)
+
     def next_gather(self, run: int) -> Gather | None:
-        """Wait for the word on gathering in this run; None when it is interrupted instead."""
+        """Wait for the `Gather` of this run; None when the run is interrupted instead."""
         while (command := self.next()) is not None:
             if isinstance(command, Gather) and command.run == run:
                 return command
@@ -65,15 +69,12 @@ class Mailbox:
                 if isinstance(command, kind) and command.run == run:
                     self._waiting.remove(command)
                     return command
-            # A signal's handler may read what comes, so not for good.
-            if select.select([self._socket], [], [], _LOOK)[0]:
-                data = self._socket.recv(1 << 16)
-                if not data:
-                    raise ConnectionError("the agent is gone")
-                self._waiting.extend(self._frames.feed(data))
+            # With a limit: a signal's handler may read what comes.
+            if select.select([self._socket], [], [], _LOOK)[0] and not self._take_in():
+                raise ConnectionError("the agent is gone")
 
     def open(self, run: int) -> None:
-        """From now on an interrupt of this run raises; raises at once if one has come."""
+        """From now on, an interrupt of this run raises KeyboardInterrupt; one that has come raises at once."""
         self._running = run
         if signal.getsignal(signal.SIGINT) is not self._handler:
             signal.signal(signal.SIGINT, self._handler)
@@ -81,43 +82,39 @@ class Mailbox:
         self._look(run)
 
     def close(self) -> None:
-        """From now on no interrupt raises."""
+        """From now on, no interrupt raises."""
         self._running = None
         self._put_off.forget()
         self._uplink.interrupted = False
 
     def was_interrupted(self, run: int) -> bool:
-        """Whether this run was interrupted, or is to be: the message may be here before its signal."""
+        """Whether this run was interrupted, or will be: the message may come before its signal."""
         with contextlib.suppress(BlockingIOError):
-            data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
-            self._waiting.extend(self._frames.feed(data))
+            self._take_in(socket.MSG_DONTWAIT)
         meant = any(isinstance(each, Interrupt) and each.run == run for each in self._waiting)
         return meant or self._interrupted == run
 
     def _on_signal(self, _number: int, frame: FrameType | None) -> None:
         run = self._running
-        if run is not None and not self._put_off.put_off(frame, lambda: self._look_in(run)):
-            self._look(run)
-
-    def _look_in(self, run: int) -> None:
-        """Look if the run still goes on."""
-        if self._running == run:
+        if run is not None and not self._put_off.put_off(frame, lambda: self._look(run)):
             self._look(run)
 
     def _on_urgent(self, number: int, frame: FrameType | None) -> None:
-        # A handler of the user's own for SIGINT is the user's will.
+        # The user's own handler of SIGINT stays in charge.
         if signal.getsignal(signal.SIGINT) is self._handler:
             self._on_signal(number, frame)
 
     def _look(self, run: int) -> None:
+        """Raise, or have the uplink raise, if an interrupt of this run has come and it still goes on."""
+        if self._running != run:
+            return
         self._looks += 1
         if self._looks > 1:
             return
         try:
             while self._looks:
                 with contextlib.suppress(BlockingIOError):
-                    data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
-                    self._waiting.extend(self._frames.feed(data))
+                    self._take_in(socket.MSG_DONTWAIT)
                 self._looks -= 1
         finally:
             self._looks = 0
@@ -132,6 +129,6 @@ class Mailbox:
 
 
 def _as_any_process() -> None:
-    """A process forked by user code is interrupted as any Python is; the wire is not its own."""
+    """In a process forked by user code, signals act as in any Python process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGURG, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What the agent tells its client: events go through the journal, at the pace of the client's connection."""
+"""Events for the agent's client: they go through the journal, at the pace of the client's connection."""
 
 from __future__ import annotations
 
@@ -27,36 +27,37 @@ class Outbox:
         """Has ranks wait with their output, or go on."""
 
     def tell(self, event: Event) -> None:
-        """Tell the client an event, now or when it attaches."""
+        """Send the client an event, now or when it attaches."""
         self.append(frame(event))
 
     def append(self, frames: bytes) -> None:
-        """Tell the client the events in these frames, without decoding them."""
+        """Send the client the events in these frames, without decoding them."""
         self._journal.append(frames)
         line = self.line
         if line is not None:
             line.nudge()
             is_behind = self._journal.end - line.cursor > _MOST_BEHIND
-            if is_behind and not self._held and not self._runs_detached():
+            run = self._runs.unseen
+            if is_behind and not self._held and not (run and run.card.detached):
                 self._hold(True)
 
     def say(self, event: Telemetry) -> None:
-        """Tell a client that is attached now; nobody else needs to know later."""
+        """Send it to the attached client, if any; it is of no use later."""
         if self.line is not None:
             self.line.say(event)
 
     def follow(self, line: ClientConnection, offset: int) -> None:
-        """The client reads the journal on this connection from `offset` on."""
+        """Send the client the journal on this connection from `offset` on."""
         self.line = line
         line.follow(self._journal, offset)
 
     def hung_up(self) -> None:
-        """The client is gone: nobody is behind."""
+        """Note that the client is gone: ranks need not wait."""
         self.line = None
         self._hold(False)
 
     def caught_up(self) -> None:
-        """The client has taken in some of what it was behind with: ranks may go on."""
+        """Let ranks go on, if the client has caught up far enough."""
         line = self.line
         if self._held and line and self._journal.end - line.cursor < _MOST_BEHIND // 2:
             self._hold(False)
@@ -64,6 +65,3 @@ class Outbox:
     def _hold(self, held: bool) -> None:
         self._held = held
         self.hold_ranks(held)
-
-    def _runs_detached(self) -> bool:
-        return self._runs.unseen is not None and self._runs.unseen.card.detached

@@ -1,7 +1,6 @@
-"""Other agents of the same pool: where they come in, and how values go on to them.
+"""Connections with other agents of the same pool, for values.
 
-Nobody is taken but who has the pool's key, and at private addresses only; what they may say is what
-is said on the agent's own socket for values.
+Only peers with the pool's key are accepted, and only at private addresses.
 """
 
 from __future__ import annotations
@@ -39,10 +38,7 @@ _SILENT = 30
 
 
 class PeerAgents:
-    """The agents of other machines, for the service of values of this one.
-
-    `serve` gets each stream of one that came, in a thread of its own.
-    """
+    """Connections with the agents of other machines; `serve` gets each incoming one, in a thread of its own."""
 
     def __init__(self, folder: Path, serve: Callable[[socket.socket], None]) -> None:
         self._folder = folder
@@ -54,17 +50,18 @@ class PeerAgents:
         self.name: str = ""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """There is a loop now that waits for who comes."""
+        """Set the loop that accepts connections."""
         self._loop = loop
 
     def meet(self, ask: AdmitPeers) -> tuple[Address, ...]:
-        """Take those with this key from now on, and those with another one no more; where."""
+        """Accept peers with this key from now on, and no others; the addresses to reach this machine."""
         with self._lock:
             self.close()
             self.name = ask.name
             self._tls = MutualTLS(ask.key, self._folder)
-            hosts = [host for host in ask.hosts or _own_hosts() if is_private(host)]
-            for host in hosts:
+            own = own_addresses(loopback=False) or own_addresses(loopback=True)
+            hosts = ask.hosts or [address for address, _ in own]
+            for host in filter(is_private, hosts):
                 with contextlib.suppress(OSError):  # it is gone just now, or not up yet
                     self._listeners.append(_listener(host))
             for listener in self._listeners:
@@ -73,7 +70,7 @@ class PeerAgents:
         return tuple((host, port) for host, port, *_ in found)
 
     def close(self) -> None:
-        """Take nobody any more."""
+        """Accept no more connections."""
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             self._soon(self._unlisten, listener)
@@ -118,9 +115,9 @@ class PeerAgents:
         branches: tuple[SpreadBranch, ...],
         tick: Callable[[], None],
     ) -> dict[str, str]:
-        """Give a value to other machines, as it comes; those that did not get it, and why.
+        """Send a value to other machines, as it comes; those that did not get it, and why.
 
-        Those that were to get it from one that cannot be reached get it from here.
+        If a machine cannot be reached, those behind it get the value from here.
         """
         lacking: dict[str, str] = {}
 
@@ -149,23 +146,16 @@ class PeerAgents:
         return race.won()
 
     def _connect(self, address: Address, name: str, race: _Race) -> None:
-        try:
-            connection = socket.create_connection(address, _CONNECT_TIMEOUT)
-        except OSError as error:
-            race.lost(error)
-            return
+        stream: socket.socket | None = None
         try:
             assert self._tls is not None
-            _tune(connection)
-            stream = self._tls.enter(connection)
-        except OSError as error:
-            connection.close()
-            race.lost(error)
-            return
-        try:
+            stream = socket.create_connection(address, _CONNECT_TIMEOUT)
+            _tune(stream)
+            stream = self._tls.enter(stream)
             _check(stream, name)
         except OSError as error:
-            stream.close()
+            if stream is not None:
+                stream.close()
             race.lost(error)
         else:
             race.arrived(stream)
@@ -204,7 +194,7 @@ class _Race:
 
 
 def _tune(connection: socket.socket) -> None:
-    """Let nothing wait to be sent, and a machine that is cut off not be waited for."""
+    """Send without delay, and give up soon if the machine is cut off."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT // 3)
@@ -228,7 +218,7 @@ def _check(connection: socket.socket, name: str) -> None:
 
 
 class ValueRelay:
-    """A value of this machine that is given on while it comes: `wait` until bytes of it are there."""
+    """A value that is passed on while it comes; `wait` waits until some bytes of it are there."""
 
     def __init__(
         self, handle: int, size: int, wait: Callable[[int, int, Callable[[], None]], None]
@@ -246,12 +236,6 @@ class ValueRelay:
 
 
 _STEP = 1 << 20
-
-
-def _own_hosts() -> list[str]:
-    """The addresses of this machine at which others may reach it; where there is none, loopback."""
-    found = own_addresses(loopback=False) or own_addresses(loopback=True)
-    return [address for address, _ in found]
 
 
 def _listener(host: str) -> socket.socket:

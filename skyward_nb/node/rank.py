@@ -11,16 +11,15 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from skyward_nb.node import profiling
 from skyward_nb.node.capture import Capture
 from skyward_nb.node.control_thread import ControlThread
 from skyward_nb.node.error_interpreter import ErrorInterpreter, plain_failure
 from skyward_nb.node.generator_channel import GeneratorChannel
 from skyward_nb.node.mailbox import Mailbox
-from skyward_nb.node.profiling import Recording
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.node.rank_namespace import NotRebuilt, RankNamespace
 from skyward_nb.node.rank_shell import RankShell
@@ -36,6 +35,9 @@ from skyward_nb.runtime import event_sink, hooks, remote_generators
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.info import InstanceInfo
+
+if TYPE_CHECKING:
+    from skyward_nb.plugins.torch_profile import TorchRecording
 
 _PATIENCE = 10.0
 """Seconds for the rendezvous socket of a new generation to come."""
@@ -245,18 +247,21 @@ class Rank:
     def _tell_phase(self, text: str, command: Run) -> None:
         self._uplink.emit(RankPhase(self.info.rank, text, command.run))
 
-    def _recording(self, command: Run) -> Recording | None:
-        """What records this run, from now on, if it is asked for."""
+    def _recording(self, command: Run) -> TorchRecording | None:
+        """A recorder of this run, which has begun, if `profile=` asks for it and torch is used."""
         names = [plugin.name for plugin in self._frameworks.plugins]
-        found = profiling.recording(command.card.profile, names)
-        if found is not None:
-            found.begin()
+        if not command.card.profile or "torch" not in names:
+            return None
+        from skyward_nb.plugins.torch_profile import TorchRecording
+
+        found = TorchRecording()
+        found.begin()
         return found
 
     def _profile(
-        self, recording: Recording | None, command: Run, *, in_haste: bool
+        self, recording: TorchRecording | None, command: Run, *, in_haste: bool
     ) -> Packed | None:
-        """What was recorded of a run; an interrupt ends only the writing of it."""
+        """The recording of a run; an interrupt ends only its writing."""
         if recording is None:
             return None
         recording.end()
@@ -269,7 +274,7 @@ class Rank:
         except KeyboardInterrupt:
             self._mailbox.close()
             found = recording.without("its writing was interrupted")
-        return profiling.packed(found, self._store, command.limit)
+        return self._results.packed_profile(found, command.limit)
 
     def _end_if_forked(self, error: BaseException | None) -> None:
         """End a process that the cell forked and that has come to the cell's end, as a script."""

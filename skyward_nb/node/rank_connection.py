@@ -1,4 +1,4 @@
-"""The agent's connection to one rank: its socket, its two output pipes, and what is known of its process."""
+"""The agent's connection to one rank: its socket, its two output pipes, and the state of its process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
 from skyward_nb.node.stack_pipe import StackPipe
-from skyward_nb.node.unread_bytes import unread_here
+from skyward_nb.node.unread_bytes import HERE, unread_bytes
 from skyward_nb.plugins.noise_filter import NoiseFilter
 from skyward_nb.protocol.commands import Inspect
 from skyward_nb.protocol.events import Output
@@ -78,7 +78,9 @@ class RankConnection(asyncio.BufferedProtocol):
         for name in _PIPES:
             read, write = os.pipe()
             os.set_blocking(read, False)
-            _widen(read)
+            # More may be written between two reads, where the system allows it: pipe(7).
+            with contextlib.suppress(AttributeError, OSError):
+                fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
             self._pipes[name] = read
             self._ready.register(read, select.POLLIN)
             self._loop.add_reader(read, self._on_pipe, name)
@@ -175,13 +177,13 @@ class RankConnection(asyncio.BufferedProtocol):
         self._socket = transport.get_extra_info("socket")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for what the rank has said until now, when what was written before that is heard.
+        """A buffer for the rank's events until now; earlier output in its pipes is read first.
 
-        The pipes are read between counting those bytes and taking them. What was written before
-        them is in the pipes by then; a rank that has flushed waits until they are taken, so what
-        it writes after them is not. One buffer for all: what is in it is taken out at once.
+        The pipes are read between counting those bytes and reading them. Output before them is in the
+        pipes by then; a rank that has flushed waits until they are read, so later output is not. All
+        connections share one buffer: its content is copied at once.
         """
-        said = unread_here(self._socket)
+        said = unread_bytes(self._socket.fileno(), HERE)
         if written := self._drain():
             self._ranks.heard(written)
         return _BUFFER if said is None else _BUFFER[: max(said, 1)]
@@ -249,9 +251,3 @@ class RankConnection(asyncio.BufferedProtocol):
         more = len(data) == _CHUNK
         text = self._decoders[name].decode(self._chatter[name].left_out_of(data))
         return frame(Output(self.rank, name, text, self.run)) if text else b"", more
-
-
-def _widen(pipe: int) -> None:
-    """Let more be written between two reads, where the system allows it: pipe(7)."""
-    with contextlib.suppress(AttributeError, OSError):
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)

@@ -1,4 +1,4 @@
-"""The names of a rank: what a run brings is bound, all of it or none, and what a run changed is found."""
+"""The names of a rank: a run's values are bound, all or none, and its changes are found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from skyward_nb.node.exceptions import text_of
+from skyward_nb.node.error_interpreter import text_of
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.rank_shell import RankShell
 from skyward_nb.pickling import definitions, object_table

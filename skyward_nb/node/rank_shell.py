@@ -1,7 +1,6 @@
 """IPython's shell as ranks use it: magics, `await`, rich display, tracebacks; no history.
 
-It is made once, in the forge, before the fork. It prints nothing by itself: a value, an
-exception and a display go to whoever runs the cell.
+It is made once, in the forge. It prints nothing by itself: values, exceptions and displays are sent.
 """
 
 from __future__ import annotations
@@ -207,10 +206,7 @@ class RankShell(InteractiveShell):
             self.files |= {source.filename}
 
     def run(self, command: Run, call: Callable[[], object] | None = None) -> object:
-        """Execute a cell, or a call; its last expression's value, or what it returns. Raises what it raises.
-
-        How that reads is for whoever called to `keep`, if anybody is going to read it.
-        """
+        """Execute a cell, or a call; the last expression's value, or the result. Raises what it raises."""
         if self.execution_count != command.number:
             self.execution_count = command.number
         self.shown = ()
@@ -265,10 +261,7 @@ class RankShell(InteractiveShell):
         return cell_number(self, filename) is not None or filename in self.files
 
     def place_of(self, error: BaseException) -> Frame | None:
-        """The deepest place in the notebook's own text that a traceback goes through.
-
-        Where that is none, the one in files of the user's: a script's.
-        """
+        """The deepest place of a traceback in the notebook's text, else in files of the user."""
         places = [
             (f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)
         ]

@@ -1,4 +1,4 @@
-"""What a rank returns at a run's end: values packed, and gathered first if they are sharded over ranks."""
+"""The values that a rank returns at a run's end: packed, and gathered first if they are sharded over ranks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from skyward_nb.protocol.message_parts import Packed, Unsendable
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.bounds import bounded
 from skyward_nb.words.errors import PayloadError
+from skyward_nb.words.profile import CommProfile
 
 
 class ResultPacker:
-    """Packs the values that runs ask for."""
+    """Packs values of a rank for the way home."""
 
     def __init__(self, uplink: Uplink, mailbox: Mailbox, store: BlobStore) -> None:
         self._uplink = uplink
@@ -59,7 +60,7 @@ class ResultPacker:
         here = [home()[name] for name in command.pull if name in home()]
         parts, rest_is_well = spread_parts([value if command.wants_value else None, *here])
         if not rest_is_well:
-            # What is wrong with the rest is told.
+            # The error of the rest is reported.
             reducers.gathered.update({id(part): None for part in parts})
             return
         if not parts or not all(map(reducers.all_take_part, parts)):
@@ -87,3 +88,16 @@ class ResultPacker:
         except OSError as error:
             troubles.append(Unsendable(name, name, kind, error.strerror or str(error)))
         return None
+
+    def packed_profile(self, profile: CommProfile, limit: int | None) -> Packed:
+        """A profile as it goes home; without its traces if they do not fit."""
+        bundle = pack("the profile", profile)
+        if limit is not None and bundle.size > limit:
+            why = "the trace is over the limit= of what may come back"
+        else:
+            try:
+                return bundle.stow(self._store)
+            except OSError as error:
+                why = f"no room for the trace: {error.strerror}"
+        less = replace(profile, trace=b"", events=b"", trouble=why)
+        return pack("the profile", less).stow(self._store)

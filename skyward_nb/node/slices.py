@@ -1,7 +1,7 @@
-"""Which slices of this machine's GPUs the nodes on it have, where ranks are to have slices.
+"""The MIG slices of this machine's GPUs, divided among its nodes.
 
-An agent looks when it forks ranks: until then nobody can know, and they may be others each time.
-Where it was asked to, it cuts GPUs that have none.
+An agent looks for slices whenever it forks ranks, as they may change. On request it cuts GPUs that
+have none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from skyward_nb.words.mig import GpuCard, advice, is_called, most_of, slices_of,
 
 
 class SlicesLacking(Exception):
-    """There are fewer slices than ranks; `advice` says what to type."""
+    """There are fewer slices than ranks; `advice` has the commands that make some."""
 
     def __init__(self, message: str, advice: str) -> None:
         super().__init__(message)
@@ -27,10 +27,10 @@ class SlicesLacking(Exception):
 
 
 def with_slices(order: Fork, folder: Path) -> dict[int, tuple[PluginUse, ...]]:
-    """The plugins of each node; the `mig` of those has as `devices` the node's slices, one a rank.
+    """The plugins of each node; the option `devices` of `mig` has the node's slices, one for each rank.
 
-    Raises `SlicesLacking`. Asks the driver, which may take a second, and more where GPUs are cut;
-    what is cut is noted in `folder`.
+    Raises `SlicesLacking`. Asking the driver may take a second, and cutting GPUs longer; a cut is
+    noted in `folder`.
     """
     nodes = sorted({place.node for place in order.places})
     mig = next((use for use in order.plugins if use.name == "mig"), None)
@@ -49,7 +49,8 @@ def with_slices(order: Fork, folder: Path) -> dict[int, tuple[PluginUse, ...]]:
 def _slices(options: dict[str, str], needed: int, folder: Path) -> tuple[str, ...]:
     """The UUIDs of enough slices."""
     profile, asked = options["profile"], options["accelerator"]
-    here = _fitting(asked)
+    visible = visible_cards(cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    here = tuple(card for card in visible if is_called(card.name, asked))
     if "partition" in options:
         try:
             here = _partitioned(here, profile, needed, folder)
@@ -63,15 +64,10 @@ def _slices(options: dict[str, str], needed: int, folder: Path) -> tuple[str, ..
     return free
 
 
-def _fitting(asked: str) -> tuple[GpuCard, ...]:
-    every = visible_cards(cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return tuple(card for card in every if is_called(card.name, asked))
-
-
 def _partitioned(
     here: tuple[GpuCard, ...], profile: str, needed: int, folder: Path
 ) -> tuple[GpuCard, ...]:
-    """Cut GPUs that have no slices until there are enough; the GPUs as they are then."""
+    """Cut GPUs without slices until there are enough slices; the GPUs after that."""
     missing = needed - len(slices_of(here, profile))
     done: set[str] = set()
     for card in here:

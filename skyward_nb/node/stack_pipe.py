@@ -1,4 +1,4 @@
-"""The agent's end of the pipe on which a rank's `faulthandler` writes where its threads are."""
+"""The agent's end of the pipe on which a rank's `faulthandler` writes stacks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import signal
 from collections.abc import Callable
 
 STACK_SIGNAL = signal.SIGRTMIN + 5
-"""To the main thread of a rank: write where all threads are. The forge ignores it, and so does a
-rank that is not ready for it yet."""
+"""Has the main thread of a rank write its stack. The forge and ranks that are not ready ignore it."""
 
 _CHUNK = 1 << 16
 _SILENCE = 0.2
@@ -27,7 +26,7 @@ _MOST = 1 << 18
 
 
 class StackPipe:
-    """Asks for one text at a time; whoever asks meanwhile gets the same."""
+    """Asks for one text at a time; further requests meanwhile get the same one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -52,12 +51,11 @@ class StackPipe:
         main: Callable[[], None],
         answer: Callable[[str], None],
     ) -> None:
-        """Have the rank write where its other threads are, then signal `main`; answer with all of that.
+        """Have the rank write the stacks of its other threads, then signal `main`; answer with the whole text.
 
-        Unless it was asked for another already. The main thread is not signalled before the others
-        have been told of, lest both write at once; or after a moment, where native code holds the
-        interpreter, and nobody can tell of them. It is over when both have come, or one and then nothing
-        for a while. The text is empty when it writes nothing: it is stopped, or gone.
+        A second request meanwhile gets the same answer. The main thread is signalled when the others are
+        written, lest both write at once, or after a moment, as native code may hold the interpreter. The
+        text ends with both, or with silence; it is empty if the rank is stopped, or gone.
         """
         self._asking.append(answer)
         if len(self._asking) > 1:

@@ -1,8 +1,8 @@
-"""How the ranks of a machine are doing: `Sampler`, and what it has to know of a rank, `RankProcess`.
+"""CPU, memory and GPU use of the ranks of a machine.
 
-It looks when it is asked and at no other time. A rank is its process and all that descends from
-it: data loader workers count. Ranks lead sessions of their own, so one glance at the session of
-every process of the machine tells whose it is, and only those of ranks are looked at closely.
+A sample is taken on request only. A rank is its process and all descendants: data loader workers count.
+Each rank leads a session, so the session of a process tells its rank; only processes of ranks are
+examined closely.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 import msgspec
+import psutil
 
 from skyward_nb.node.gpus import Gpus
 from skyward_nb.protocol.events import Telemetry
-
-if TYPE_CHECKING:
-    import psutil
 
 _FORGOTTEN = 5.0
 _SOONEST = 0.1
@@ -41,7 +38,7 @@ class CpuTime(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct):
-    """What is remembered of a rank: when it was looked at, and what its processes had spent."""
+    """The last sample of a rank: its time, and the CPU that its processes had used."""
 
     at: float
     spent: dict[int, CpuTime]
@@ -50,14 +47,14 @@ class _Record(msgspec.Struct):
 
 
 class _Glance(msgspec.Struct):
-    """A rank's processes right now."""
+    """The present CPU use and memory of a rank's processes."""
 
     spent: dict[int, CpuTime] = {}
     rss: int = 0
 
 
 class Sampler:
-    """Says how ranks are doing, and remembers what it needs to say it the next time.
+    """Samples ranks, and remembers what the next sample needs.
 
     One call at a time; it may take milliseconds, so not on a loop's thread.
     """
@@ -68,7 +65,7 @@ class Sampler:
         self._records: dict[int, _Record] = {}
         self._processes: dict[int, psutil.Process] = {}
         self._owners: dict[int, int | None] = {}
-        """Whose a session is: the process id of a rank, None when it is nobody's."""
+        """By session, the process id of its rank; None if it belongs to no rank."""
         self._known: set[int] = set()
         self._known_at = clock()
 
@@ -77,10 +74,10 @@ class Sampler:
         self._gpus.close()
 
     def sample(self, subjects: Collection[RankProcess]) -> list[Telemetry]:
-        """`Telemetry` of each rank that lives; one that has ended is left out.
+        """`Telemetry` of each rank that lives.
 
-        The CPU is that since the last sample of a rank's process, None when that is none or
-        more than 5 s old. What is asked for again at once gets the same CPU again.
+        The CPU is that since the last sample of the rank, None without one or if it is more than 5 s
+        old. Two samples in quick succession have the same CPU.
         """
         families = self._families({subject.pid for subject in subjects})
         gpus = self._gpus.look(subject.gpu for subject in subjects if subject.gpu is not None)
@@ -108,12 +105,10 @@ class Sampler:
         seconds, owed = spent_since(last.spent, spent, last.owed)
         return _Record(now, spent, owed, 100 * seconds / (now - last.at))
 
-    # ── whose a process is ──────────────────────────────────────────────────────────────
+    # ── ranks of processes ──────────────────────────────────────────────────────────────
 
     def _families(self, ranks: set[int]) -> dict[int, list[int]]:
         """The process ids of each rank, its own first."""
-        import psutil
-
         now = self._clock()
         if ranks != self._known or now - self._known_at > _STALE:
             self._known = ranks
@@ -132,14 +127,12 @@ class Sampler:
             sessions.add(session)
             if owner is not None:
                 families[owner].append(pid)
-        # A session's number may be another's once it has ended, or when nobody looked for long.
+        # The number of a session that has ended may be reused.
         self._owners = {each: who for each, who in self._owners.items() if each in sessions}
         return families
 
     def _owner(self, session: int, pid: int) -> int | None:
-        """Whose a process and its session are: its parent's, unless the session is known."""
-        import psutil
-
+        """The rank of a process and its session: its parent's, unless the session is known."""
         climbed: set[int] = set()
         while session not in self._owners and pid > 1:
             climbed.add(session)
@@ -149,17 +142,15 @@ class Sampler:
         self._owners |= dict.fromkeys(climbed, owner)
         return owner
 
-    # ── what it does ────────────────────────────────────────────────────────────────────
+    # ── use of a rank ───────────────────────────────────────────────────────────────────
 
     def _look(self, family: list[int]) -> _Glance:
-        """What a rank's processes have spent and hold, parents mostly before their children.
+        """CPU and memory of a rank's processes, parents mostly before their children.
 
-        Of a descendant, what is only its own counts where that is cheap to know: libraries,
-        files and shared memory are its rank's already. Pages that a forked child still shares
-        with its parent count for both: to tell them apart takes milliseconds a process.
+        Shared memory, libraries and files of a descendant are counted with its rank already. Pages that
+        a forked child still shares with its parent count twice: to tell them apart takes milliseconds a
+        process.
         """
-        import psutil
-
         glance = _Glance()
         for pid in family:
             try:
@@ -178,11 +169,11 @@ class Sampler:
 def spent_since(
     before: dict[int, CpuTime], now: dict[int, CpuTime], owed: float = 0.0
 ) -> tuple[float, float]:
-    """Seconds of CPU that processes spent between two looks at them, and what is owed.
+    """Seconds of CPU that processes used between two samples, and the seconds `owed` to the next one.
 
-    A process that ended is found with its parent, with all it ever spent; what it had spent
-    before was counted before. That is owed until the parent has waited for it, which may be
-    seen one look later than that it is gone, and never where nobody waits for it.
+    All CPU of a process that ended is added to its parent's, once the parent has waited for it; the
+    part used before the last sample was counted already. It is owed until then: one sample later than
+    the end of the process, or for ever if no process waits for it.
     """
     none = CpuTime(0.0)
     own = sum(max(0.0, each.own - before.get(pid, none).own) for pid, each in now.items())

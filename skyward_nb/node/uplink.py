@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from skyward_nb.node.unread_bytes import unread_there
+from skyward_nb.node.unread_bytes import THERE, unread_bytes
 from skyward_nb.protocol.events import (
     Display,
     Event,
@@ -109,7 +109,9 @@ class Uplink:
         """
         self.flush()
         until = time.monotonic() + _SETTLE
-        while self._alive and unread_there(self._socket) and time.monotonic() < until:
+        while self._alive and time.monotonic() < until:
+            if not unread_bytes(self._socket.fileno(), THERE):
+                return
             time.sleep(_BLINK)
 
     def __enter__(self) -> None:

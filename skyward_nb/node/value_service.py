@@ -1,8 +1,7 @@
-"""The agent's service for values: whoever may enter the pool's folder puts them, and has them given.
+"""The agent's service for values: it stores and sends values, for users of the pool's folder.
 
-It listens beside the agent's own socket and works in threads, one for each stream, so that no value
-keeps the agent's loop from anything. What arrives in ranges lies in a file of its own until all of it
-is there and has its digest; only then it has its name in the store. It knows nothing of pickles.
+It works in threads, one for each stream, so that values never block the agent's loop. A value arrives
+in ranges into a file of its own; when it is complete and has its digest, it gets its name in the store.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import itertools
 import os
 import socket
@@ -64,7 +64,8 @@ class ValueService:
         self._arrivals: dict[str, IncomingValue] = {}
         self._streams: set[socket.socket] = set()
         self._listener: socket.socket | None = None
-        self._neighbours = PeerAgents(folder, self._serve_neighbour)
+        serve = functools.partial(self._serve, answer=self._answer_neighbour)
+        self._neighbours = PeerAgents(folder, serve)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take whoever comes from now on."""
@@ -96,9 +97,6 @@ class ValueService:
                 connection.shutdown(socket.SHUT_RDWR)
 
     # ── one stream ──────────────────────────────────────────────────────────────────────
-
-    def _serve_neighbour(self, connection: socket.socket) -> None:
-        self._serve(connection, self._answer_neighbour)
 
     def _serve(
         self,

@@ -32,11 +32,11 @@ from skyward_nb.pool.outcome import RunLeft, RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import RunBegan
 from skyward_nb.protocol.message_parts import RunCard
-from skyward_nb.reports.execution import Execution, concluding, execute
+from skyward_nb.reports.execution import Execution, execute
 from skyward_nb.reports.found_pools import choose, notebook_of
 from skyward_nb.reports.rank_failures import show
 from skyward_nb.reports.results import RankResults
-from skyward_nb.reports.run_ending import RunEnding
+from skyward_nb.reports.run_ending import conclude
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.view.run_view import MOST_TEXT
@@ -272,7 +272,7 @@ class Session:
             for variable in end.variables:
                 ranks.setdefault(variable.name, []).append(rank)
         for name, there in ranks.items():
-            pool.sending.found(name, there)
+            pool.ledger.found(name, there)
         pool.seen()
         return (f"names on ranks: {', '.join(sorted(ranks))}",) if ranks else ()
 
@@ -284,12 +284,8 @@ class Session:
         options: CellOptions,
         writes: frozenset[str],
     ) -> object:
-        try:
-            with concluding(pool, outcome):
-                ending = RunEnding(self.shell.user_ns, pool, outcome, display)
-                return ending.conclude(options, writes)
-        finally:
-            self.pools.displays(pool).renew()
+        displays, names = self.pools.displays(pool), self.shell.user_ns
+        return conclude(displays, outcome, display, options, names, writes)
 
     def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)

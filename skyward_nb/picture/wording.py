@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from skyward_nb.names.manifest import ManifestRow
+from skyward_nb.names.plan import ManifestRow
 from skyward_nb.picture.scales import compact
 from skyward_nb.protocol.events import Progress
 from skyward_nb.protocol.message_parts import Gpu

@@ -1,4 +1,4 @@
-"""Who conducts a pool, in words."""
+"""The client of a pool: whether it lives, and in words."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import psutil
 from skyward_nb.protocol.message_parts import Client
 
 NOTICED = 20.0
-"""Seconds after which machines elsewhere miss a client whose line was cut."""
+"""Seconds after which remote machines notice that their client's line is cut."""
 _DRIFT = 5.0
-"""Seconds by which a clock that is set may shift when a process is said to have started."""
+"""Seconds by which a change of the clock may shift the start time of a process."""
 
 
 def is_running(client: Client) -> bool:
-    """Whether it is a process of this machine that is there."""
+    """Whether it is a process of this machine that lives."""
     if client.host != socket.gethostname():
         return False
     try:
@@ -25,7 +25,7 @@ def is_running(client: Client) -> bool:
 
 
 def has_ended(client: Client) -> bool:
-    """Whether it was a process of this machine, which is no more."""
+    """Whether it was a process of this machine that has ended."""
     return client.host == socket.gethostname() and not is_running(client)
 
 

@@ -1,4 +1,4 @@
-"""What the parts of a pool share: its spec, its state, the lines to its machines, what it costs."""
+"""The objects that the parts of a pool share: its spec, its state, the lines to its machines, its cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from skyward_nb.words.spec import PoolSpec
 
 
 class PoolContext:
-    """Made once for a pool; each part of it reads what it needs here."""
+    """Made once for a pool; its parts read from here what they need."""
 
     def __init__(
         self, spec: PoolSpec, provider: Provider, pool_id: str, notebook: str, program: str
@@ -59,33 +59,33 @@ class PoolContext:
         )
         self.nodelog: NodeLog = NodeLog(self.pool_id)
         self.bill: Bill | None = None
-        """What its machines cost, where they cost anything."""
+        """The cost of its machines, if any."""
         self.in_python: bool = False
-        """Whether Python code uses it, and no cells: that is how errors say what to do next."""
+        """Whether Python code uses it, not cells: errors advise accordingly."""
         self.why_closed: str = ""
         self.gone: str = ""
-        """Why this pool is no more, and what was lost with it, in words; empty as long as it is."""
+        """Why this pool was lost, and the names lost with it, in words, or ""."""
         self.over: tuple[float, float] | None = None
-        """Where it is gone for that: `max_cost`, and what was spent."""
+        """If its money is spent: `max_cost`, and the amount."""
         self.known_ledger: Ledger | None = None
         self.known_stores: MachineStores | None = None
 
-    # ── what there is once machines are ─────────────────────────────────────────────────
+    # ── once machines are there ─────────────────────────────────────────────────────────
 
     @property
     def ledger(self) -> Ledger:
-        """What the ranks have; there is one once the pool has started."""
+        """What the ranks have; raises `PoolError` before the pool has started."""
         if self.known_ledger is None:
             raise PoolError(self.spec.name, f"pool {self.spec.name!r} is not up")
         return self.known_ledger
 
     @property
     def stores(self) -> MachineStores:
-        """What lies where; there is that once the pool has machines."""
+        """The stores of its machines."""
         if self.known_stores is None:
             here = self.provider.shares_files
             machines, homes = self.generations.machines, self.generations.homes
-            # No shorter than lines are waited for, and agents wait for us.
+            # As long as for cut lines: agents wait as long for this client.
             patience = self.spec.idle
             self.known_stores = MachineStores(
                 machines, self.spec.slots, homes, patience, is_here=here
@@ -96,7 +96,7 @@ class PoolContext:
 
     @property
     def entry(self) -> registry.PoolEntry:
-        """How other processes find it."""
+        """Its entry in the registry."""
         return registry.PoolEntry(
             pool_id=self.pool_id,
             spec=self.spec,
@@ -109,7 +109,7 @@ class PoolContext:
 
     @property
     def known_client(self) -> Client:
-        """Ourselves, but for what lets us go on."""
+        """This client, without its secret key."""
         return replace(self.client, key="")
 
     def enter_in_registry(self) -> None:
@@ -117,7 +117,7 @@ class PoolContext:
         registry.enter(self.entry)
 
     def becomes(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
-        """The next generation is readied for this."""
+        """Set the spec and plugins of the next generation."""
         self.spec, self.plugins = spec, plugins
         self.generations.ready_for(spec, plugins)
 
@@ -125,13 +125,13 @@ class PoolContext:
 
     @property
     def seconds_left(self) -> float | None:
-        """How much of `ttl` is left, where there is one."""
+        """The rest of `ttl`, if there is one."""
         if not self.state.generation or self.spec.ttl is None:
-            return self.spec.ttl  # it begins with the agents
+            return self.spec.ttl  # it begins when the agents do
         return self.spec.ttl - (time.time() - self.started)
 
     def why_over(self) -> str:
-        """Why the pool gets nothing new any more, in words; empty while it may."""
+        """Why the pool may rent nothing any more, in words, or ""."""
         left, bill = self.seconds_left, self.bill
         if left is not None and left <= 0:
             return f"its time is over (ttl={self.spec.ttl:g} s)"
@@ -139,13 +139,13 @@ class PoolContext:
             return ""
         now = time.time()
         spent = bill.spent(now) or 0.0
-        # Machines end for it a little before, and cost nothing from then on.
+        # Machines end a little earlier, and cost nothing from then on.
         if spent >= bill.max_cost or bill.is_over(now):
             return f"it has cost ${spent:.2f} of max_cost={bill.max_cost:g}"
         return ""
 
     def check_budget(self) -> None:
-        """Raise `BudgetSpent` once the pool has cost what it may."""
+        """Raise `BudgetSpent` once `max_cost` is reached."""
         bill = self.bill
         if self.state.has_ended or bill is None or bill.max_cost is None:
             return
@@ -155,8 +155,13 @@ class PoolContext:
 
     # ── words ───────────────────────────────────────────────────────────────────────────
 
+    def check_open(self) -> None:
+        """Raise `PoolError` once the pool has ended."""
+        if self.state.has_ended:
+            raise self.closed_error()
+
     def closed_error(self) -> PoolError:
-        """What to raise for a use of the pool after its end."""
+        """The error for a use of the pool after its end."""
         name = self.spec.name
         if self.over is not None:
             most, spent = self.over
@@ -166,7 +171,7 @@ class PoolContext:
         return PoolError(name, self.why_closed or f"pool {name!r} is closed")
 
     def telling(self, watch: Watch) -> tuple[Tell, Watch]:
-        """What hears what goes on on the loop thread, and what gives that to `watch` on this one."""
+        """A function for words of the loop thread, and one that gives them to `watch` in this thread."""
         said = deque[Phase | Step | Remark | CostChanged]()
 
         def tell(word: Told) -> None:
@@ -186,7 +191,7 @@ class PoolContext:
         return tell, hear
 
     def keep_agent_logs(self) -> None:
-        """What agents have logged is kept here: where they are it goes with the pool."""
+        """Keep the ends of agents' logs here: on their machines they go with the pool."""
         for log in agent_logs(self.generations.machines):
             self.nodelog.say(log.host, log.nodes, "agent.log", log.text)
         self.nodelog.close()

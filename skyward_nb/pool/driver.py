@@ -1,7 +1,7 @@
-"""Listens for all runs of a pool, and does what its `PoolState` says.
+"""The loop that reads events of a pool, feeds its `PoolState`, and carries out its actions.
 
-There is no thread for it: one that waits for a run listens, for all, while it waits (`StateLock`).
-What has come for the others waits for them in the inboxes of their runs.
+It has no thread of its own: one of the threads that wait for runs listens for all of them (`StateLock`).
+Events for other threads wait in the inboxes of their runs.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from typing import NoReturn
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import RunLeft
-from skyward_nb.pool.run import ActiveRun
+from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.state import Action, Deliver, Ended, Incoming, Send, SigInt
 from skyward_nb.protocol.commands import Sample
 from skyward_nb.protocol.events import CommunicationCut, Event, RankLost
 from skyward_nb.words.errors import PoolBusy
 
 _FOLLOWS = 0.1
-"""Seconds between two looks of a thread that waits for one that listens."""
+"""Seconds after which a thread that does not listen looks into its inbox."""
 _CUT_LIMIT = 2.0
 
 RunWatch = Callable[[ActiveRun, Event | None], None]
-"""Hears what has come for a run; None when a tick of time has passed."""
+"""Gets the events of a run; None when a tick of time has passed."""
 
 
 class Driver:
-    """Reads what comes in, by the thread that waits for it; any thread may send."""
+    """Reads events in a thread that waits for them; any thread may send."""
 
     def __init__(self, context: PoolContext, closing: Closing) -> None:
         self._context = context
@@ -44,7 +43,7 @@ class Driver:
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
 
     def add(self, run: ActiveRun) -> None:
-        """A run was begun: it goes on from when the state has it."""
+        """Add a run that was begun."""
         self._runs[run.number] = run
         self._state.runs[run.number] = run.state
         if len(self._state.runs) == 1:
@@ -53,7 +52,7 @@ class Driver:
             self._lines.nudge()
 
     def remove(self, run: ActiveRun) -> None:
-        """A run is finished."""
+        """Remove a run that is finished."""
         with self._lock:
             self._state.runs.pop(run.number, None)
             self._runs.pop(run.number, None)
@@ -67,7 +66,7 @@ class Driver:
 
     @property
     def in_store(self) -> frozenset[str]:
-        """Digests of what runs that go on find in the store."""
+        """Digests of the values in the store that present runs use."""
         return frozenset[str]().union(*(run.in_store for run in self._runs.values()))
 
     # ── turns ───────────────────────────────────────────────────────────────────────────
@@ -84,7 +83,7 @@ class Driver:
 
     @contextlib.contextmanager
     def turn(self) -> Generator[None]:
-        """Nothing else runs, and nobody else listens."""
+        """While inside, no run goes on, and no other thread listens."""
         self.check_free()
         with self._lock.turn():
             self.check_free()
@@ -98,15 +97,15 @@ class Driver:
         watch: RunWatch,
         until: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Take part in listening until one of these runs is over, or `until` says so.
+        """Listen, in turn with other threads, until one of these runs is over, or `until` says so.
 
-        `watch` gets what comes for them, in this thread.
+        `watch` gets their events, in this thread.
         """
         in_front = threading.current_thread() is threading.main_thread()
         for run in runs:
             run.state.is_in_front = in_front
         while not (until() or any(run.is_over for run in runs)):
-            self._check_open()
+            self._context.check_open()
             if self._lock.take_turn(_FOLLOWS):
                 try:
                     self._listen(runs, watch, until)
@@ -115,7 +114,7 @@ class Driver:
             else:
                 self._take_in(runs, watch)
         with self._lock:
-            """What another thread heard that made it over is in its inbox by now."""
+            """The events that ended it, which another thread heard, are in its inbox by now."""
         self._take_in(runs, watch, ticks=False)
 
     def _listen(
@@ -130,7 +129,7 @@ class Driver:
             self._take_in(runs, watch)
 
     def _hear(self, event: Incoming | None) -> bool:
-        """Do what follows from what came in, or from the time; whether a run was given it."""
+        """Handle an event, or the passing of time; whether a run got the event."""
         pace = self._context.pace
         now, until = pace.now(), self._lines.heard_until()
         if self._state.runs and pace.is_sample_due():
@@ -145,7 +144,7 @@ class Driver:
         return any(isinstance(each, Deliver) for each in actions)
 
     def carry_out(self, actions: Iterable[Action]) -> None:
-        """Do what the state says."""
+        """Carry out actions of the state."""
         for action in actions:
             match action:
                 case Send(command):
@@ -153,17 +152,17 @@ class Driver:
                 case Deliver(number, event):
                     self._runs[number].inbox.append(event)
                 case Ended():
-                    """Whoever waits for it sees that it is over."""
+                    """The thread that waits for it sees that."""
 
     def _tell_all(self, event: Event | None) -> None:
-        """Tell all who wait for runs of the lines to machines."""
+        """Give all runs an event of the lines to machines."""
         if event is not None:
             with self._lock:
                 for run in self._runs.values():
                     run.inbox.append(event)
 
     def _take_in(self, runs: Iterable[ActiveRun], watch: RunWatch, *, ticks: bool = True) -> None:
-        """Give what has come for runs to their `watch`, or a tick where nothing has."""
+        """Give the events of these runs to `watch`, or a tick if there are none."""
         stopped = self._context.pace.stopped
         for run in runs:
             some = False
@@ -174,51 +173,49 @@ class Driver:
                 stopped(functools.partial(watch, run), None)
 
     def _leave_if_asked(self) -> None:
-        """A kernel that is restarted is interrupted first: what runs is not meant by that."""
+        """Leave the pool if the kernel is being restarted: that interrupt is not meant for the run."""
         if self.is_left_by_interrupt():
             self._closing.leave()
             raise RunLeft
 
-    def _check_open(self) -> None:
-        if self._state.has_ended:
-            raise self._context.closed_error()
-
     # ── listening between runs ──────────────────────────────────────────────────────────
 
     def look(self, watch: Watch) -> dict[int, RankLost]:
-        """Take notice of what happened between cells; the ranks that are gone.
+        """Handle the events since the last cell; the ranks that are lost.
 
-        Raises `PoolError` when the pool is.
+        Raises `PoolError` if the pool is lost.
         """
-        self._check_open()
+        self._context.check_open()
         if not self._state.runs:
-            self.look_shortly(watch)
+            self.look_shortly(watch, 0)
         return self._state.losses
 
-    def look_shortly(self, watch: Watch) -> bool:
-        """Take notice of what has come, unless somebody listens; whether there was an interrupt."""
-        if not self._lock.take_turn(0):
+    def look_shortly(self, watch: Watch, seconds: float) -> bool:
+        """Handle what comes within `seconds`, unless another thread listens; whether there was an interrupt."""
+        if not self._lock.take_turn(seconds):
             return False
         try:
-            return self._look(watch)
+            return self._look(watch, seconds)
         finally:
             self._lock.pass_on()
 
-    def _look(self, watch: Watch) -> bool:
-        """Take notice of what has come, for runs, too; whether there was an interrupt."""
+    def _look(self, watch: Watch, seconds: float) -> bool:
+        """Handle all that has come, or the first event within `seconds`; whether there was an interrupt."""
         was_interrupted = False
-        while (event := self._lines.next(0)) is not None:
+        event = self._lines.next(seconds)
+        while event is not None:
             was_interrupted |= isinstance(event, SigInt)
-            # One may have been begun just now, by another thread.
+            # Another thread may have begun a run just now.
             if not self._hear(event) and not isinstance(event, SigInt):
                 watch(event)
+            event = self._lines.next(0)
         self._lines.keep_up(watch)
         if self._state.runs:
             self._hear(None)
         return was_interrupted
 
     def know_who_is_there(self, watch: Watch) -> None:
-        """Where a line is cut, wait until it is open again, or its machine is known to have ended."""
+        """If a line is cut, wait until it is open again, or its machine is known to have ended."""
         if not self._lines.is_cut:
             return
         with self.turn(), self._lines.interrupts():
@@ -227,10 +224,10 @@ class Driver:
                     self._hear(event)
                 if not self._lines.is_cut:
                     break
-            self._look(watch)
+            self._look(watch, 0)
 
     def await_cuts(self, watch: Watch) -> None:
-        """Wait until ranks that were told to cut their communication say if they did; for 2 s."""
+        """Wait, at most 2 s, for the answers of ranks that were told to cut their communication."""
         until = time.monotonic() + _CUT_LIMIT
         if self._state.awaits_cuts:
             for event in self._lines.pump(watch, until, interrupts=True):

@@ -1,6 +1,6 @@
-"""Where a pool's thread waits: for events of all machines, the person's interrupts, and nudges.
+"""The place where a pool's thread waits: for events of all machines, the person's interrupts, and nudges.
 
-An interrupt is an entry among the others, so none of our own code is torn by one.
+An interrupt is one of the events, so it raises nowhere inside our code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INTERRUPT, _NUDGE = b"i", b"n"
 
 @contextmanager
 def calm() -> Generator[None]:
-    """While inside, SIGINT does nothing: what is done here must not be torn."""
+    """While inside, SIGINT does nothing: the code inside must not be interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -35,7 +35,7 @@ def calm() -> Generator[None]:
 
 
 class EventSelector:
-    """Waits on links and on a socket of its own, by which it is woken."""
+    """Waits for links, and for a socket of its own that wakes it."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -43,30 +43,26 @@ class EventSelector:
         self._here.setblocking(False)
         self._there.setblocking(False)
         self._outside: list[Any] = []
-        """What SIGINT was before `interrupts`, while they go on."""
+        """While inside `interrupts`, the handler of SIGINT before."""
         self._was_woken = False
         self._selector.register(self._here, selectors.EVENT_READ)
 
     def add(self, link: Link) -> None:
-        """Listen to one more link."""
+        """Add a link."""
         self._selector.register(link, selectors.EVENT_READ)
 
     def remove(self, link: Link) -> None:
-        """Listen to a link no more; safe where it was not listened to."""
+        """Remove a link, if it was added."""
         if link.is_open:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(link)
 
-    def wait(self, timeout: float) -> list[Incoming]:
-        """What came in within `timeout` seconds, or nothing; raises `LinkLost`, with what came before."""
-        return self.read(self.ready(timeout))
-
     def ready(self, timeout: float) -> list[object]:
-        """Where there is something to `read` within `timeout` seconds."""
+        """The sources with something to `read` within `timeout` seconds."""
         return [key.fileobj for key, _ in self._selector.select(timeout)]
 
     def read(self, ready: list[object]) -> list[Incoming]:
-        """What came in; raises `LinkLost`, with what came before."""
+        """The events of these sources; raises `LinkLost`, with the events before that."""
         found: list[Event] = []
         for link in ready:
             if isinstance(link, Link) and link.is_open:
@@ -75,30 +71,26 @@ class EventSelector:
                 except LinkLost as lost:
                     lost.found[:0] = found
                     raise
-        # Last: when a line is cut just now, interrupts wait here for the next time.
+        # Last: if a line is cut just now, interrupts wait for the next time.
         woken = self._woken() if self._here in ready else b""
         return [*found, *(SigInt() for byte in woken if byte == _INTERRUPT[0])]
 
-    def interrupt(self) -> None:
-        """Interrupt whoever waits; from any thread."""
-        self._wake(_INTERRUPT)
-
     def nudge(self) -> None:
-        """End a `wait`; from any thread."""
+        """Have `ready` return; from any thread."""
         self._wake(_NUDGE)
 
     @contextmanager
     def interrupts(self, *, anew: bool = True) -> Generator[None]:
-        """While inside, SIGINT is a `SigInt` among what comes in instead of an exception.
+        """While inside, SIGINT is a `SigInt` event instead of an exception.
 
-        `anew`: one that came before, too late for what it meant, is forgotten. Off the main thread
-        nothing is changed: signals do not arrive there.
+        `anew`: earlier interrupts, too late for their target, are dropped. No effect off the main
+        thread, where signals do not arrive.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        if anew:
-            self._forget_interrupts()
+        if anew and self._was_woken:
+            self._woken()
         if self._outside:
             yield
             return
@@ -112,7 +104,7 @@ class EventSelector:
 
     @contextmanager
     def outside(self) -> Generator[None]:
-        """While inside, SIGINT is what it was before `interrupts`: for code of the user's own."""
+        """While inside, SIGINT acts as before `interrupts`: for the user's code."""
         if threading.current_thread() is not threading.main_thread() or not self._outside:
             yield
             return
@@ -126,17 +118,12 @@ class EventSelector:
 
     def _woken(self) -> bytes:
         self._was_woken = False
-        with contextlib.suppress(BlockingIOError):  # another thread has forgotten it
+        with contextlib.suppress(BlockingIOError):  # another thread has read it
             return self._here.recv(4096)
         return b""
 
-    def _forget_interrupts(self) -> None:
-        """One that came too late for what it meant must not hit what begins now."""
-        if self._was_woken:
-            self._woken()
-
     def close(self) -> None:
-        """Let go of the sockets; links are closed by their owner."""
+        """Close its sockets; links are closed by their owner."""
         self._selector.close()
         self._here.close()
         self._there.close()
@@ -146,5 +133,5 @@ class EventSelector:
             self._there.send(byte)
             self._was_woken = True
         except (BlockingIOError, OSError):
-            # Full: whoever waits is awake anyway. Closed: nobody waits.
+            # Full: the waiting thread wakes up anyway. Closed: none waits.
             return

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.link import Link
-from skyward_nb.pool.reachability import MachinesUnreachable
-from skyward_nb.pool.reachability_probe import meet
+from skyward_nb.pool.reachability import MachinesUnreachable, meet
 from skyward_nb.pool.state import PoolState, SigInt
-from skyward_nb.protocol.commands import Fork, PluginUse, Reform, Reserve
+from skyward_nb.protocol.commands import Command, Fork, PluginUse, Reform, Reserve
 from skyward_nb.protocol.events import (
     Hello,
     RankLost,
@@ -33,9 +31,9 @@ _ADVICE = (
     "put them into one private network. With sky.Options(cluster=False) each machine stands alone"
 )
 _PORT = 29500
-"""Of the rendezvous on machines of their own, where firewalls and scripts may know it from torchrun."""
+"""The rendezvous port on remote machines; firewalls and scripts may know it from torchrun."""
 _SOON = 1.0
-"""Seconds after a run in which an interrupt may still have been meant for that."""
+"""Seconds after a run in which an interrupt may still be meant for it."""
 
 
 class Generations:
@@ -51,7 +49,7 @@ class Generations:
     ) -> None:
         self._state = state
         self.reformed_in: int = 0
-        """The generation whose group was formed by the ranks that there were before."""
+        """The generation whose group was formed by the ranks of the generation before."""
         self.infos: tuple[InstanceInfo, ...] = ()
         self.machines: tuple[Machine, ...] = ()
         self._spec = spec
@@ -60,34 +58,34 @@ class Generations:
         self._plugins = plugins
         self._reserved: dict[int, Reserved] = {}
         self._homes: dict[str, tuple[str, str]] = {}
-        """By machine, the address at which the others reach it, and the interface."""
+        """By machine, the address at which others reach it, and the interface."""
         self._kept: dict[int, dict[str, tuple[int, ...]]] = {}
 
     @property
     def homes(self) -> dict[str, str]:
-        """By machine, the address at which the others reach it; "" where they do not."""
+        """By machine, the address at which others reach it, or ""."""
         return {
             name: address if interface else "" for name, (address, interface) in self._homes.items()
         }
 
     def ready_for(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
-        """The next generation is readied so."""
+        """Set the spec and plugins of the next generation."""
         self._spec, self._plugins = spec, plugins
 
     def exchange(self, machines: Mapping[int, Machine]) -> None:
-        """Go on with other machines in the place of those of these `id`s; where they meet is found anew."""
+        """Replace machines, given by `id`; their addresses are found again."""
         self.machines = tuple(machines.get(id(each), each) for each in self.machines)
         self._homes = {}
 
     def adopt(self, hellos: Iterable[Hello]) -> bool:
-        """Take the ranks that agents tell of; whether all are there."""
+        """Take over the ranks of these agents; whether all live."""
         hellos = list(hellos)
         places = {info.rank: info for hello in hellos for info in hello.places}
         self.infos = tuple(info for _, info in sorted(places.items()))
         self._state.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
         self._state.generation = max(hello.generation for hello in hellos)
         if self.infos and len(self.infos) < self._spec.world_size:
-            # Of a machine that has ended nobody tells but the others, who know where it was.
+            # The places on a machine that has ended are known from the others.
             first = self.infos[0]
             port, number = first.head_port, first.generation
             everyone = place(self._spec, first.peers, port, self._pool_id, number)
@@ -95,15 +93,15 @@ class Generations:
         peers = self.infos[0].peers if self.infos else ()  # all ranks may have died
         homes = {peer.node: (peer.address, peer.interface) for peer in peers}
         self._homes = {each.name: homes[each.nodes[0]] for each in self.machines if homes}
-        # Who was here before may have gone while it began another one.
+        # The client before may have ended while it began another generation.
         is_one = all(hello.generation == self._state.generation for hello in hellos)
         return is_one and len(self._state.pids) == self._spec.world_size
 
     def begin(self, watch: Watch, *, stubborn: bool = False) -> bool:
-        """Have ranks forked anew; whether all are there.
+        """Have all ranks forked anew; whether they are ready.
 
-        With `stubborn`, an interrupt hinders it only when it takes long: then the ranks are not
-        waited for. Raises `StartError` when one does not come up.
+        With `stubborn`, an interrupt ends the wait only if it takes long. Raises `StartError` if a rank does
+        not start.
         """
         if len(self.machines) > len(self._homes):
             self._meet(watch)
@@ -111,14 +109,17 @@ class Generations:
         self._state.pids.clear()
         self._reserve(anew=True)
         waiting = set(range(self._spec.world_size))
+
+        def fork(places: tuple[InstanceInfo, ...]) -> Fork:
+            return Fork(self._state.generation, places, self._plugins, self._spec.variables)
+
         soon = time.monotonic() + _SOON
         for event in self._lines.pump(watch, None, interrupts=stubborn):
             match event:
                 case SigInt() if time.monotonic() > soon:
                     return False
                 case Reserved(generation=number) if number == self._state.generation:
-                    if self._placed(event):
-                        self._fork()
+                    self._place(event, fork)
                 case RankReady(generation=number) if number == self._state.generation:
                     waiting.discard(event.rank)
                     self._state.pids[event.rank] = event.pid
@@ -136,23 +137,24 @@ class Generations:
         return False
 
     def reform(self, watch: Watch, added: frozenset[str] = frozenset()) -> bool:
-        """Have the ranks that there are form a new process group; whether they could.
+        """Have the present ranks form a new process group; whether they could.
 
-        None of them may be about to cut the one there was: `Driver.await_cuts`. Plugins of these
-        names are `added` to those that they have: they may take as long as they take to import.
+        None of them may be about to cut the old one: `Driver.await_cuts`. Plugins of these names are
+        `added` to those that they have, and may take as long as they take to import.
         """
         self._state.generation += 1
         self._reserve(anew=False, added=added)
         waiting = set(range(self._spec.world_size))
         until = None if added else time.monotonic() + _REFORM_LIMIT
         plugins = (self._plugins, self._spec.variables) if added else (None, {})
+
+        def reform(places: tuple[InstanceInfo, ...]) -> Reform:
+            return Reform(self._state.generation, places, *plugins)
+
         for event in self._lines.pump(watch, until, interrupts=True):
             match event:
                 case Reserved(generation=number) if number == self._state.generation:
-                    if self._placed(event):
-                        for link, places in self._by_machine():
-                            order = Reform(self._state.generation, places, *plugins)
-                            self._lines.tell(link, order)
+                    self._place(event, reform)
                 case RankReady(generation=number) if number == self._state.generation:
                     waiting.discard(event.rank)
                     if not waiting:
@@ -165,7 +167,7 @@ class Generations:
         return False
 
     def _reserve(self, *, anew: bool, added: frozenset[str] = frozenset()) -> None:
-        """Have every machine hold ports for this generation; servers that stay keep theirs."""
+        """Have each machine hold ports for this generation; servers that stay keep theirs."""
         self._reserved.clear()
         plugins = [find_plugin(use.name) for use in self._plugins]
         servers = tuple(
@@ -187,9 +189,9 @@ class Generations:
             self._lines.tell(link, order)
 
     def _meet(self, watch: Watch) -> None:
-        """Note where each machine is reached; one that stands alone may stay on loopback.
+        """Find the address of each machine; a machine that stands alone may stay on loopback.
 
-        Raises `StartError` where machines do not reach one another whose ranks are one world.
+        Raises `StartError` if machines of one world do not reach one another.
         """
         names = [machine.name for machine in self.machines]
         self._homes = dict.fromkeys(names, (LOOPBACK, ""))
@@ -205,12 +207,14 @@ class Generations:
         places = ((endpoint.address, endpoint.interface) for endpoint in endpoints)
         self._homes = dict(zip(names, places, strict=True))
 
-    def _placed(self, reserved: Reserved) -> bool:
-        """Give ranks their places in this generation, once all machines hold theirs; whether they do."""
+    def _place(
+        self, reserved: Reserved, order: Callable[[tuple[InstanceInfo, ...]], Command]
+    ) -> None:
+        """Once all machines hold their ports, place the ranks, and give each machine an order with its places."""
         for peer in reserved.peers:
             self._reserved[peer.node] = reserved
         if len(self._reserved) < self._spec.nodes:
-            return False
+            return
         peers = {peer.node: peer for each in self._reserved.values() for peer in each.peers}
         ordered = tuple(
             replace(peers[node], ports=self._kept.get(node, {}) | peers[node].ports)
@@ -218,23 +222,15 @@ class Generations:
         )
         port = self._reserved[0].port
         self.infos = place(self._spec, ordered, port, self._pool_id, self._state.generation)
-        return True
-
-    def _by_machine(self) -> Iterator[tuple[Link, tuple[InstanceInfo, ...]]]:
         for machine, link in zip(self.machines, self._lines.links, strict=True):
-            yield link, tuple(info for info in self.infos if info.node in machine.nodes)
-
-    def _fork(self) -> None:
-        for link, places in self._by_machine():
-            self._lines.tell(
-                link, Fork(self._state.generation, places, self._plugins, self._spec.variables)
-            )
+            own = tuple(info for info in self.infos if info.node in machine.nodes)
+            self._lines.tell(link, order(own))
 
 
 def unseen_of(hellos: Sequence[Hello]) -> tuple[RunBegan | None, tuple[int, ...]]:
-    """The run that goes on, or whose end nobody has seen; and those of its ranks that never heard of it.
+    """The run that goes on, or whose end no client has seen; and those of its ranks that never got its command.
 
-    Whoever began it may have told some machines and not others of its beginning, or of its having been seen.
+    The client before may have ended after it sent a command to some machines, and not to others.
     """
     found = max((h.unseen for h in hellos if h.unseen), key=lambda began: began.run, default=None)
     if found is None:

@@ -1,4 +1,4 @@
-"""How a pool comes up: started, attached, readied for other frameworks."""
+"""The ways to bring up a pool: start it, attach it, ready it for other frameworks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_NAMED = 4
 
 
 class Lifecycle:
-    """Brings a pool up, with nothing left behind where that fails; `Closing` ends it."""
+    """Brings up a pool, or leaves nothing behind; `Closing` ends it."""
 
     def __init__(
         self,
@@ -53,24 +53,19 @@ class Lifecycle:
         self._sources = sources
 
     def start(self, watch: Watch) -> None:
-        """Bring the pool up; raises a `SkyError`, or KeyboardInterrupt, with nothing left behind."""
+        """Start the pool; raises a `SkyError`, or KeyboardInterrupt, and then leaves nothing behind."""
         context = self._context
         self._check(context.spec, context.plugins)
         try:
-            with context.lines.interrupts():
-                self._connect(watch)
-                self._renewal.begin(watch)
-        except AgentGone as gone:
-            idle = context.spec.idle
-            why = f"its agents ended before they were reached: no client came for idle={idle:g} s"
-            if isinstance(gone, MachinesEnded):
-                why = str(gone)
-            error = StartError(context.spec.name, why)
             try:
-                self._note(error)
-            finally:
-                self._closing.close()
-            raise error from gone
+                with context.lines.interrupts():
+                    self._connect(watch)
+                    self._renewal.begin(watch)
+            except AgentGone as gone:
+                idle = f"no client came for idle={context.spec.idle:g} s"
+                why = f"its agents ended before they were reached: {idle}"
+                why = str(gone) if isinstance(gone, MachinesEnded) else why
+                raise StartError(context.spec.name, why) from gone
         except BaseException as error:
             try:
                 if isinstance(error, SkyError):
@@ -82,11 +77,10 @@ class Lifecycle:
             context.nodelog.close()
 
     def become(self, spec: PoolSpec, watch: Watch) -> list[str]:
-        """Go on with other frameworks: a new generation, readied for those of `spec`.
+        """Begin a new generation with the frameworks of `spec`; the names made on ranks that were lost.
 
-        Ranks that have run something enter those that are added, and keep their names, where their
-        processes can; else the names made on ranks are lost, which it returns. Raises what `start`
-        raises of frameworks, and is what it was then.
+        Ranks that have run something keep their processes and names, where those can enter the
+        frameworks that are added. Raises what `start` raises; the pool then keeps its spec.
         """
         context, state = self._context, self._context.state
         before = context.spec, context.plugins
@@ -112,10 +106,10 @@ class Lifecycle:
         return lost
 
     def attach(self, watch: Watch) -> None:
-        """Go on with a pool that another process has left alive; its `unseen` run is to be followed.
+        """Take over a pool that another process has left alive; the caller follows its `unseen` run.
 
-        Machines that have ended meanwhile are replaced as if that had been seen here. Raises
-        `PoolError` when it is gone, or another client conducts it.
+        Machines that have ended meanwhile are replaced, if the pool does that. Raises `PoolError` if the
+        pool is gone, or another client conducts it.
         """
         context, name = self._context, self._context.spec.name
         may_lack = self._renewal.replacing is not None
@@ -125,7 +119,7 @@ class Lifecycle:
                 hellos, ended = self._greet(watch, may_lack=may_lack)
         except AgentGone as gone:
             self._closing.leave()
-            # Of several machines the others may be there: it is forgotten once none is.
+            # Other machines may live: the pool's entry is removed when none does.
             registry.condition(context.entry)
             if isinstance(gone, MachinesEnded):
                 raise TakenBack(name, str(gone), context.pool_id, gone.left) from None
@@ -133,7 +127,7 @@ class Lifecycle:
         except OSError as error:
             self._closing.leave()
             if context.provider.shares_files and isinstance(error, ConnectionRefusedError):
-                # On this machine one that listens no more is about to end.
+                # On this machine, an agent that does not listen is about to end.
                 raise PoolError(name, f"pool {name!r} is gone: its agent has ended") from None
             why = error.strerror or str(error) or type(error).__name__
             raise PoolError(
@@ -158,7 +152,7 @@ class Lifecycle:
                     watch(event)
 
     def _check(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
-        """Raise what hinders a pool of this spec; machines elsewhere have packages of their own."""
+        """Raise what prevents a pool of this spec; remote machines have their own packages."""
         if self._context.provider.shares_files:
             for use in plugins:
                 check_installed(use)
@@ -186,7 +180,7 @@ class Lifecycle:
             watch(Step(machine.nodes, "agent", done=True))
 
     async def _acquire(self, tell: Tell) -> None:
-        """Get the machines; here, so that an interrupt cannot lose them between two threads."""
+        """Get the machines; stored here, so that an interrupt cannot lose them between two threads."""
         context = self._context
         found = await context.provider.acquire(context.spec, context.pool_id, tell)
         context.generations.machines = found
@@ -194,13 +188,13 @@ class Lifecycle:
     def _greet(
         self, watch: Watch, *, may_lack: bool = False
     ) -> tuple[list[Hello], dict[Link, MachineEnded]]:
-        """Open the lines, and hear who is there; and which machines have ended, where it `may_lack` some."""
+        """Open the lines: the agents' greetings, and, if the pool `may_lack` some, the machines that ended."""
         context, spec, lines = self._context, self._context.spec, self._context.lines
         machines = context.generations.machines
         ended = lines.open_all(machines, spec.slots, watch, may_lack=may_lack)
         context.known_ledger = Ledger(spec.world_size, self._sources, spec.image.includes)
         hellos: list[Hello] = []
-        # What comes from one machine before another one has answered is for who asks next.
+        # Events before the last greeting are for the next reader.
         early: list[Incoming] = []
 
         def told(event: Event | None) -> None:
@@ -227,7 +221,7 @@ class Lifecycle:
             )
 
     def _note(self, error: SkyError) -> None:
-        """A start has failed: keep what tells why, and have the error say where that is."""
+        """Keep the logs of a failed start, and have the error name the command that shows them."""
         context = self._context
         context.keep_agent_logs()
         if context.provider.shares_files or not context.nodelog.hosts:

@@ -1,8 +1,8 @@
-"""The lines to all machines of a pool: where its thread waits, and what it does when one is cut.
+"""The lines to all machines of a pool, and their repair.
 
-A line that is cut is opened again and goes on where it was. A machine that is silent is asked; one
-that does not answer for three heartbeats counts as cut off. Only an agent that is gone for sure, or
-one that cannot be reached for as long as it would wait for us, ends the pool.
+A cut line is opened again and continues where it was. A silent machine is asked; without an answer for
+three heartbeats its line counts as cut. The pool ends only if an agent has surely ended, or cannot be
+reached for as long as it lives without a client.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from concurrent.futures import wait
 from typing import Any, NoReturn, TypeVar
 
 from skyward_nb.pool.client_names import spell_client
-from skyward_nb.pool.connecting import CutLine, all_or_none, opened_or_ended
 from skyward_nb.pool.event_selector import EventSelector
-from skyward_nb.pool.link import Link, LinkLost
+from skyward_nb.pool.link import CutLine, Link, LinkLost, all_or_none, opened_or_ended
 from skyward_nb.pool.state import Incoming, SigInt
 from skyward_nb.pool.state_lock import StateLock
 from skyward_nb.protocol.commands import Command
@@ -41,13 +40,13 @@ _TICK = 0.1
 _RETRY = 0.25
 _MISSED = 3
 _AT_ONCE = 0.05
-"""Seconds within which a line that was cut is mostly open again."""
+"""Seconds within which a cut line is usually open again."""
 
 
 class Lines:
-    """Links to machines; `heartbeat` and `patience` in seconds. Whoever listens holds the role for that, in `lock`.
+    """Links to machines; `heartbeat` and `patience` in seconds. One thread at a time listens: see `StateLock`.
 
-    Any thread may send: its lock is held for that, and by who listens for all but the waiting.
+    Any thread may send. `lock` is held while sending and listening, but not while waiting.
     """
 
     def __init__(
@@ -63,19 +62,19 @@ class Lines:
         self._heartbeat = heartbeat
         self._patience = patience
         self.on_gone: Callable[[str], NoReturn] = _unheard
-        """Hears, in words, that the pool is no more; raises."""
+        """Called with the reason when the pool is lost; raises."""
         self.on_left: Callable[[str], NoReturn] = _unheard
-        """Hears that the person interrupted while a machine cannot be reached; raises."""
+        """Called with the reason when the person interrupts while a machine cannot be reached; raises."""
         self.on_refused: Callable[[str], NoReturn] = _unheard
-        """Hears who else conducts the pool; raises."""
+        """Called with another client of the pool, in words; raises."""
         self.on_ended: Callable[[Link, MachineEnded], Iterable[Event]] | None = None
-        """Hears that a machine is no more, and says what came of that; None where that ends the pool."""
+        """Called when a machine has ended; the events that follow. None if that ends the pool."""
         self._board = EventSelector()
         self._early: deque[Incoming] = deque()
         self._looked = 0.0
         self._machines: dict[Link, Machine] = {}
         self.before_cut: Callable[[int], None] = lambda _: None
-        """Hears of a descriptor that is about to be closed."""
+        """Called with a descriptor that is about to be closed."""
         self._cut: dict[Link, CutLine] = {}
 
     # ── life ────────────────────────────────────────────────────────────────────────────
@@ -83,10 +82,10 @@ class Lines:
     def open_all(
         self, machines: Iterable[Machine], slots: int, watch: Watch, *, may_lack: bool = False
     ) -> dict[Link, MachineEnded]:
-        """Open a line to each of these machines, whose nodes have so many ranks; raises what connecting raises.
+        """Open a line to each of these machines, whose nodes have `slots` ranks; raises errors of connections.
 
-        Where the pool `may_lack` some, those that have ended are given back, as long as there is another;
-        else raises `MachinesEnded`.
+        If the pool `may_lack` some, and one lives, the machines that have ended are returned; else
+        `MachinesEnded` is raised.
         """
         self.links += [self._link(machine, slots) for machine in machines]
         connects = [opened_or_ended(self._machines[link]) for link in self.links]
@@ -111,7 +110,7 @@ class Lines:
         return ended
 
     def exchange(self, link: Link, machine: Machine, slots: int, connection: socket.socket) -> Link:
-        """Have a line to another machine in the place of this one."""
+        """Replace a line by one to another machine."""
         at = self.links.index(link)
         self._end(link)
         del self._machines[link]
@@ -127,7 +126,7 @@ class Lines:
         return link
 
     def _end(self, link: Link) -> None:
-        """Hang up on a machine, for good."""
+        """Close a line for good."""
         with self._lock:
             if link.is_open:
                 self.before_cut(link.fileno())
@@ -138,15 +137,15 @@ class Lines:
                 cut.give_up()
 
     def interrupts(self, *, anew: bool = True) -> contextlib.AbstractContextManager[None]:
-        """While inside, SIGINT is one of the things that come in; `anew`: what came before is not."""
+        """While inside, SIGINT is an event; `anew`: earlier interrupts are dropped."""
         return self._board.interrupts(anew=anew)
 
     def outside(self) -> contextlib.AbstractContextManager[None]:
-        """While inside, SIGINT is what it is outside of `interrupts`."""
+        """While inside, SIGINT acts as outside of `interrupts`."""
         return self._board.outside()
 
     def nudge(self) -> None:
-        """Have whoever pumps look up; from any thread."""
+        """Wake the thread that listens; from any thread."""
         self._board.nudge()
 
     @property
@@ -155,11 +154,11 @@ class Lines:
         return bool(self._cut)
 
     def sockets(self) -> list[int]:
-        """Descriptors that have something to read when something comes."""
+        """The descriptors to watch for events."""
         return [link.fileno() for link in self.links if link.is_open]
 
     def close(self) -> None:
-        """Hang up on all."""
+        """Close all lines."""
         for cut in self._cut.values():
             cut.give_up()
         for link in self.links:
@@ -169,14 +168,14 @@ class Lines:
     # ── out ─────────────────────────────────────────────────────────────────────────────
 
     def send(self, command: Command) -> None:
-        """Tell all machines that it concerns."""
+        """Send a command to all machines that it concerns."""
         with self._lock:
             for link in self.links:
                 if link.concerns(command):
                     self.tell(link, command)
 
     def tell(self, link: Link, command: Command) -> None:
-        """Tell one machine; while its line is cut, once it is open again."""
+        """Send a command to one machine; if its line is cut, when it is open again."""
         with self._lock:
             try:
                 link.send(command)
@@ -184,7 +183,7 @@ class Lines:
                 self._lost(lost)
 
     def flush(self) -> None:
-        """Say what was to be said later."""
+        """Send the waiting commands."""
         with self._lock:
             for link in self.links:
                 try:
@@ -193,9 +192,9 @@ class Lines:
                     self._lost(lost)
 
     def deliver(self, limit: float) -> None:
-        """Open lines again that are cut, so that what was said comes: within `limit` seconds, if at all.
+        """Try for `limit` seconds to open cut lines again, so that commands arrive.
 
-        Raises what `pump` raises of a pool that is gone.
+        Raises what `pump` raises for a pool that is lost.
         """
         until = time.monotonic() + limit
         while self._cut.keys() & {each for each in self.links if not each.is_greeted}:
@@ -205,7 +204,7 @@ class Lines:
             self.next(_TICK)
 
     def arrived(self) -> None:
-        """What was said so far need not be said again."""
+        """Note that all commands so far have arrived."""
         for link in self.links:
             link.arrived()
 
@@ -214,10 +213,9 @@ class Lines:
     def pump(
         self, watch: Watch, until: float | None, *, interrupts: bool = False
     ) -> Iterator[Incoming | None]:
-        """Yield what comes in, and None for ticks, until `until` (monotonic seconds).
+        """Yield events, and None for ticks, until `until` (monotonic seconds).
 
-        All but interrupts goes to `watch` first. An interrupt is yielded with `interrupts`, else
-        raised.
+        All but interrupts go to `watch` first. An interrupt is yielded with `interrupts`, else raised.
         """
         self.begin_listening()
         while until is None or time.monotonic() < until:
@@ -229,15 +227,15 @@ class Lines:
             yield event
 
     def begin_listening(self) -> None:
-        """Nobody listened until now: no machine is silent for that."""
+        """Begin to listen: the time before does not count as silence of machines."""
         now = time.monotonic()
         for link in self.links:
             link.heard = max(link.heard, now)
 
     def step(self, watch: Watch, due: float | None = None) -> Incoming | None:
-        """What comes in next, or None for a tick, at `due` (monotonic seconds) at the latest.
+        """The next event, or None for a tick, at `due` (monotonic seconds) at the latest.
 
-        `watch` hears of lines that are cut, and of those that are open again.
+        `watch` gets a `Phase` for lines that are cut, or open again.
         """
         if not self._early:
             self.keep_up(watch)
@@ -250,10 +248,7 @@ class Lines:
         return event
 
     def next(self, timeout: float) -> Incoming | None:
-        """What comes in next, or None within `timeout` seconds.
-
-        What came with it stays for the next time, whoever asks then.
-        """
+        """The next event within `timeout` seconds, or None; further events are kept for the next call."""
         if not self._early:
             self._looked = time.monotonic()
             ready = self._board.ready(timeout)
@@ -271,15 +266,15 @@ class Lines:
         return None if isinstance(event, Pong) else event
 
     def heard_until(self) -> float | None:
-        """Since when, in monotonic seconds, more may have come than was given; None where some waits to be."""
+        """The time (monotonic seconds) until which all events were given; None if some are kept."""
         return None if self._early else self._looked
 
     def put_back(self, events: Sequence[Incoming]) -> None:
-        """These came in too early: they come in again, before all others."""
+        """Keep these events for the next calls, before all others."""
         self._early.extendleft(reversed(events))
 
     def wait_for(self, work: Coroutine[Any, Any, T], watch: Watch) -> T:
-        """The result of a coroutine on the loop thread, with ticks and interrupts meanwhile."""
+        """The result of a coroutine on the loop thread; ticks and interrupts work meanwhile."""
         going = LOOP.start(work)
         future = going.future
         future.add_done_callback(lambda _: self._board.nudge())
@@ -300,7 +295,7 @@ class Lines:
         return future.result()
 
     def keep_up(self, watch: Watch) -> None:
-        """Ask machines that are silent; open lines again that are cut."""
+        """Ask silent machines; try to open cut lines again."""
         now = time.monotonic()
         for link in self.links:
             if link.is_open:
@@ -334,7 +329,7 @@ class Lines:
             self._board.add(link)
 
     def _lost(self, lost: LinkLost) -> None:
-        """A line is cut: close it, and note since when."""
+        """Close a line that is cut, and note since when."""
         link = lost.link
         with self._lock:
             self._early.extend(lost.found)
@@ -349,7 +344,7 @@ class Lines:
         cut.opening = known.opening if known else None
 
     def _mend(self, link: Link, now: float, watch: Watch) -> None:
-        """Open a line again, if that is possible now; ends the pool when it never will be."""
+        """Open a cut line again, if that is possible now; ends the pool if it never will be."""
         cut = self._cut[link]
         if now < cut.due:
             return
@@ -357,7 +352,7 @@ class Lines:
             self.on_gone(f"{cut.why}, and could not be reached for {now - cut.since:.0f} s")
         watch(Phase(f"{cut.why}; trying to reach it again for {now - cut.since:.0f} s"))
         if cut.opening is None:
-            # Beside the rest: it may take long, and other machines have something to say.
+            # In the background: it may take long, and other machines have events.
             cut.opening = LOOP.start(self._machines[link].connect())
             cut.opening.future.add_done_callback(lambda _: self._board.nudge())
             wait([cut.opening.future], _AT_ONCE)

@@ -1,27 +1,32 @@
-"""The line to one machine's agent: commands out, events in. Used by one thread, which waits.
+"""The line to one machine's agent: commands out, events in. Used by one thread at a time.
 
-It can be cut and opened anew: commands that the agent did not get are said again, and events go on
-where they were, none missing and none twice. What is counted is commands on the way down, and bytes
-of the agent's journal on the way up.
+A cut line is opened again: commands that the agent did not get are sent again, and events continue,
+none missing and none twice. Commands are counted by number, events by bytes of the agent's journal.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import time
 from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from skyward_nb.protocol.commands import Attach, Command, Ping
 from skyward_nb.protocol.events import Aside, Event, Hello, Leaving, LeftOut, ReclaimNotice
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
+from skyward_nb.providers.base import Machine, MachineEnded
+from skyward_nb.providers.loop_thread import LoopTask
 
+T = TypeVar("T")
 _CHUNK = 1 << 18
 
 
 class LinkLost(Exception):
-    """A machine's line is cut; the text says why, and `found` is what had come in before that."""
+    """A machine's line is cut; the text is the reason, and `found` are the events before that."""
 
     def __init__(self, link: Link, why: str) -> None:
         super().__init__(why)
@@ -30,10 +35,10 @@ class LinkLost(Exception):
 
 
 class Link:
-    """A stream socket to an agent, for `client`; silent for `patience` seconds, it counts as cut.
+    """A stream socket to an agent, for `client`; after `patience` seconds of silence it counts as cut.
 
-    Without an `offset` the agent says where the journal goes on. `ranks` are those of the machine,
-    None where that does not matter.
+    Without an `offset` the agent chooses the place in its journal. `ranks` are the machine's, None if
+    that does not matter.
     """
 
     def __init__(
@@ -44,16 +49,17 @@ class Link:
         self.offset: int | None = None
         self.heard: float = 0.0
         self.is_asked: bool = False
+        self.is_greeted: bool = False
+        """Whether the agent has answered `Attach` on this connection."""
         self.may_be_replaced: bool = False
-        """Whether the pool goes on with another machine when its own has ended."""
+        """Whether the pool rents another machine if this one ends."""
         self.is_over: bool = False
-        """Whether its machine has ended for good, so that it is opened no more."""
+        """Whether its machine has ended, so that the line is not opened again."""
         self.noticed: ReclaimNotice | None = None
-        """That its machine is taken back, once that is known."""
+        """The notice that its machine is reclaimed, if it came."""
         self._client = client
         self._patience = patience
         self._socket: socket.socket | None = None
-        self._greeted = False
         self._frames = event_frames()
         self._buffer = memoryview(bytearray(_CHUNK))
         self._said = 0
@@ -65,17 +71,12 @@ class Link:
         """Whether there is a connection, as far as is known."""
         return self._socket is not None
 
-    @property
-    def is_greeted(self) -> bool:
-        """Whether the agent has answered on this connection."""
-        return self._greeted
-
     def open(self, connection: socket.socket) -> None:
-        """Speak on this connection from now on; raises `LinkLost`."""
+        """Use this connection from now on; raises `LinkLost`."""
         self.close()
         connection.settimeout(self._patience)
         self._socket = connection
-        self._greeted = False
+        self.is_greeted = False
         self._frames = event_frames()
         self._write(frame(Attach(self._client, self.offset)))
 
@@ -90,35 +91,35 @@ class Link:
         return self._socket.fileno()
 
     def send(self, command: Command) -> None:
-        """Say a command, or keep it for when the line is open; raises `LinkLost`, and keeps it then."""
+        """Send a command now, or when the line is open; raises `LinkLost`, and keeps it then."""
         self.send_later(command)
         self.flush()
 
     def send_later(self, command: Command) -> None:
-        """Say a command with the next one, or when there is a `flush`."""
+        """Send a command with the next one, or with `flush`."""
         self._kept.append(frame(command))
         self._said += 1
         self._waiting += 1
 
     def flush(self) -> None:
-        """Say what waits to be said, once the line is open; raises `LinkLost`, and keeps it then."""
-        if self._greeted and self._waiting:
+        """Send the waiting commands, if the line is open; raises `LinkLost`, and keeps them then."""
+        if self.is_greeted and self._waiting:
             data = b"".join(list(self._kept)[-self._waiting :])
             self._waiting = 0
             self._write(data)
 
     def ask(self) -> None:
-        """Have the agent say that it is there; raises `LinkLost`."""
+        """Have the agent answer; raises `LinkLost`."""
         self.is_asked = True
         self._write(frame(Ping()))
 
     def arrived(self) -> None:
-        """All that was said so far has come, as is seen by what followed from it."""
+        """Note that all commands so far have arrived, as their effects show."""
         while len(self._kept) > self._waiting:
             self._kept.popleft()
 
     def read(self) -> list[Event]:
-        """What has come, once `fileno` is readable; raises `LinkLost`."""
+        """The events that have come, once `fileno` is readable; raises `LinkLost`."""
         assert self._socket is not None
         found: list[Event] = []
         try:
@@ -133,7 +134,9 @@ class Link:
                     self.offset += event.size if isinstance(event, LeftOut) else len(whole)
                 if isinstance(event, ReclaimNotice):
                     self.noticed = event
-                if not self._is_its_machines(event):
+                # The provider is asked about an end of the machine itself.
+                by_machine = isinstance(event, Leaving) and event.by_machine
+                if not (self.may_be_replaced and by_machine):
                     found.append(event)
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error
@@ -143,12 +146,8 @@ class Link:
             raise lost from error
         return found
 
-    def _is_its_machines(self, event: Event) -> bool:
-        """Whether an agent ends because its machine does, which is asked of whoever rents that out."""
-        return self.may_be_replaced and isinstance(event, Leaving) and event.by_machine
-
     def last_words(self) -> list[Event]:
-        """What had come before the line was cut."""
+        """The events before the line was cut."""
         found: list[Event] = []
         if self._socket is not None:
             self._socket.setblocking(False)
@@ -160,18 +159,18 @@ class Link:
         return found
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()
             self._socket = None
-            self._greeted = False
+            self.is_greeted = False
 
     def _greet(self, hello: Hello) -> None:
-        """Go on where the agent is: commands it did not get are said again."""
+        """Continue at the agent's offset, and send commands again that it did not get."""
         self.offset = hello.offset
         self.noticed = hello.noticed
-        self._greeted = True
+        self.is_greeted = True
         missing = self._said - hello.received
         again = list(self._kept)[-missing:] if missing > 0 else []
         self._said = hello.received + len(again)
@@ -191,3 +190,44 @@ class Link:
         if isinstance(error, TimeoutError):
             return f"{self.machine} has not taken in anything for {self._patience:g} s"
         return f"the line to {self.machine} is cut: {error.strerror or error}"
+
+
+async def opened_or_ended(machine: Machine) -> socket.socket | MachineEnded:
+    """A connection to a machine's agent, or the end of the machine."""
+    try:
+        return await machine.connect()
+    except MachineEnded as ended:
+        return ended
+
+
+async def all_or_none(connects: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all of these, at once; if one fails, no connection is left open."""
+    tasks = [asyncio.ensure_future(each) for each in connects]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        for found in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(found, socket.socket):
+                found.close()
+        raise
+
+
+class CutLine:
+    """A line that is cut: the reason, the time, and the time of the next attempt."""
+
+    def __init__(self, why: str, since: float, due: float) -> None:
+        self.why = why
+        self.since = since
+        self.due = due
+        self.opening: LoopTask[socket.socket] | None = None
+        """The present attempt."""
+
+    def give_up(self) -> None:
+        """Stop the attempt."""
+        if self.opening is not None:
+            self.opening.give_up()
+            with contextlib.suppress(BaseException):
+                self.opening.future.result(timeout=0).close()
+            self.opening = None

@@ -1,4 +1,4 @@
-"""The content stores of a pool's machines, by the ranks that live there."""
+"""The content stores of a pool's machines, by the ranks on them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from skyward_nb.system.concurrency import run_concurrently
 from skyward_nb.words.errors import spell_size
 
 TELL_FROM = 8_000_000
-"""Bytes from which on somebody waits for them."""
+"""Bytes that take long enough to be reported."""
 _TELL = 0.5
 
 
 class MachineStores:
-    """What lies where; `is_here` says that machines see the memory of this one, so that nothing travels.
+    """The stores of all machines; `is_here`: machines share the memory of this one, so nothing travels.
 
-    `homes` are the addresses at which machines reach one another, by name. For `patience` seconds
-    one is tried again that cannot be reached.
+    `homes` are the addresses at which machines reach one another, by name. A machine that cannot be
+    reached is tried again for `patience` seconds.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class MachineStores:
         self.are_on(machines, homes)
         self._lock = threading.Lock()
         self._kept: Counter[str] = Counter()
-        """Digests of calls that have not run yet, and how many of each."""
+        """Digests of calls that have not run yet, with counts."""
         self._held: dict[str, PrivateMemory] = {}
-        """Of these, what waits here until it is known on which machine it is to run."""
+        """Those of them that wait here until their machines are known."""
 
     def are_on(self, machines: Sequence[Machine], homes: Mapping[str, str]) -> None:
-        """Values lie on these machines from here on; what waits here still does."""
+        """Use the stores of these machines from now on; waiting calls still wait."""
         if (machines, homes) == self._where:
             return
         self._where = machines, homes
@@ -71,26 +71,22 @@ class MachineStores:
         return self.of(None)
 
     def of(self, ranks: Collection[int] | None) -> ContentStore:
-        """The store that these ranks find values in, and put theirs into; None: all ranks."""
+        """The store of these ranks (None: all) for their values and results."""
         every = range(len(self._stores))
         some = every if ranks is None else {self._at[rank // self._slots] for rank in ranks}
         which = frozenset(some)
         if len(which) == 1:
             return self._stores[min(which)]
         if which not in self._views:
-            self._views[which] = self._together([self._stores[at] for at in sorted(which)])
+            stores = [self._stores[at] for at in sorted(which)]
+            remote = [store for store in stores if isinstance(store, RemoteStore)]
+            are_remote = len(remote) == len(stores)
+            view = BroadcastStores(remote, self._fan) if are_remote else SeveralStores(stores)
+            self._views[which] = view
         return self._views[which]
 
-    def _together(self, stores: list[ContentStore]) -> ContentStore:
-        remote = [store for store in stores if isinstance(store, RemoteStore)]
-        return (
-            BroadcastStores(remote, self._fan)
-            if len(remote) == len(stores)
-            else SeveralStores(stores)
-        )
-
     def fetch(self, values: Mapping[int, Packed], tick: Callable[[], None] = no_tick) -> None:
-        """Bring what ranks sent home near, from all machines side by side."""
+        """Bring results of ranks here, from all machines at once."""
         by_store: dict[ContentStore, set[str]] = {}
         seen: set[str] = set()
         for rank, each in values.items():
@@ -108,10 +104,7 @@ class MachineStores:
     def telling(
         self, text: str, size: int, watch: Callable[[Phase | None], None]
     ) -> Generator[Callable[[], None]]:
-        """A tick of `watch` while so many bytes go or come; it is told `text`, and how far that is.
-
-        So few that nobody waits for them are not told of.
-        """
+        """A tick for a transfer of so many bytes; `watch` gets `text` and the progress, but of large ones only."""
         if size <= TELL_FROM:
             yield lambda: watch(None)
             return
@@ -124,11 +117,8 @@ class MachineStores:
             if self._remote and time.monotonic() > again:
                 again = time.monotonic() + _TELL
                 moved = sum(store.moved for store in self._remote) - began
-                watch(
-                    Phase(
-                        f"{text}; {spell_size(moved)} went over the line so far" if moved else text
-                    )
-                )
+                far = f"; {spell_size(moved)} went over the line so far" if moved else ""
+                watch(Phase(f"{text}{far}"))
             watch(None)
 
         yield tick
@@ -143,7 +133,7 @@ class MachineStores:
             return +self._kept
 
     def hold(self, call: Bundle) -> Packed:
-        """Keep a call as it is now, until `let_go`; raises OSError where there is no room."""
+        """Keep a call as it is now, until `let_go`; raises OSError if there is no room."""
         if not call.is_stowed:
             return call.stowed(self.all)
         self._keep(call)
@@ -159,7 +149,7 @@ class MachineStores:
         return Packed(call.digest, call.size)
 
     def send(self, call: Bundle, ranks: Collection[int], tick: Callable[[], None]) -> Packed:
-        """Have a call where these ranks find it, as it was held if it was; raises OSError, `CorruptValue`."""
+        """Put a call, as it was held, into the store of these ranks; raises OSError, `CorruptValue`."""
         store = self.of(ranks)
         with self._lock:
             held = self._held.get(call.digest)
@@ -175,7 +165,7 @@ class MachineStores:
 
     @contextlib.contextmanager
     def keeping(self, call: Bundle) -> Generator[None]:
-        """For this long, what lies in stores for a call is not taken for needless."""
+        """While inside, the call's values in stores count as needed."""
         self._keep(call)
         try:
             yield
@@ -183,7 +173,7 @@ class MachineStores:
             self.let_go(call)
 
     def let_go(self, call: Bundle) -> None:
-        """A call that was held has run, or never will."""
+        """Release a held call that has run, or never will."""
         if not call.is_stowed:
             return
         with self._lock:
@@ -192,10 +182,10 @@ class MachineStores:
         if held is not None:
             held.close()
 
-    # ── what is not needed any more ─────────────────────────────────────────────────────
+    # ── removal ─────────────────────────────────────────────────────────────────────────
 
     def drop(self, found: Mapping[int, Collection[str]], needed: Collection[str]) -> None:
-        """Forget what these ranks sent home, unless it is needed."""
+        """Drop results of these ranks, unless they are needed."""
         by_store: dict[ContentStore, set[str]] = {}
         for rank, digests in found.items():
             by_store.setdefault(self.of((rank,)), set()).update(digests)
@@ -204,7 +194,7 @@ class MachineStores:
                 store.drop(gone)
 
     def close(self) -> None:
-        """Let go of what is held here."""
+        """Release all held calls."""
         with self._lock:
             held, self._held = self._held, {}
         for each in held.values():

@@ -1,31 +1,35 @@
-"""A run as a pool is asked for it, and how it ended."""
+"""A run of a pool: its request, its handle while it goes on, and its outcome."""
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.names.ledger import Ledger
 from skyward_nb.names.plan import Plan
 from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pickling.pickler import code_names
+from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.events import Event, RankDone, RankLost
 from skyward_nb.protocol.message_parts import Packed, RunCard
 
+R = TypeVar("R")
 RunEvent = Event | Plan
-"""What happens in a run; a `Plan` is what it is about to send."""
+"""An event of a run; a `Plan` is what it will send."""
 RunObserver = Callable[[RunEvent | None], None]
-"""Hears the events of a run, and None when a tick of time has passed."""
+"""Gets the events of a run, and None when a tick of time has passed."""
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A cell to run, or a `call`: its code, its number, where it runs, and what shall come back.
+    """A cell to run, or a `call`: its code, its number, its ranks, and the values to bring.
 
-    Without either, names are sent and brought, and nothing is run. A call is a `Call` as it was
-    packed when it was made; what it needs of the namespace is found when it begins.
+    Without either, names are sent and brought, and nothing is run. A call is a `Call`, packed when it was
+    made; the names that it needs are found when it begins.
     """
 
     cell: Cell | None
@@ -34,19 +38,19 @@ class RunRequest:
     ranks: tuple[int, ...]
     call: Bundle | None = None
     packed: Packed | None = None
-    """The call where its ranks find it, if it is there already."""
+    """The call in its ranks' store, if it is there already."""
     value_from: tuple[int, ...] = ()
     wants_value: bool = False
     pull: tuple[str, ...] = ()
     push: tuple[str, ...] | None = None
     """Names to send; None: those that the cell needs."""
     limit: int | None = None
-    """Most bytes that a value may have to come back; None: what the pool has room for."""
+    """Most bytes of a value that comes back; None: the pool's limit."""
     lists_names: bool = False
     aside: bool = False
-    """It is no cell of the person's, and leaves no trace in the namespaces of ranks."""
+    """It is not a person's cell, and leaves no trace in the namespaces of ranks."""
     card: RunCard = field(default_factory=RunCard)
-    """What whoever attaches has to know of it, its `timeout` and `on_error` among that."""
+    """What a client that attaches needs to know, such as its `timeout` and `on_error`."""
 
     @classmethod
     def question(
@@ -57,7 +61,7 @@ class RunRequest:
         card: RunCard,
         namespace: Mapping[str, Any] | None = None,
     ) -> RunRequest:
-        """Ask ranks for the value of a call of a module of the runtime; their names stay as they are."""
+        """A request for the value of a call of a runtime module; names on ranks do not change."""
         code = f"__import__('skyward_nb.runtime.{module}', fromlist=['_']).{call}"
         return cls(
             cell=own_cell(code),
@@ -73,13 +77,13 @@ class RunRequest:
 
     @property
     def is_work(self) -> bool:
-        """Whether it is a person's cell or call, and not only names that move, or a look at ranks."""
+        """Whether it is a person's cell or call, not a mere transfer of names or a question."""
         return self.call is not None or (self.cell is not None and not self.aside)
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended, rank by rank; `lost_before` are ranks that were found dead at its start."""
+    """The end of a run, rank by rank; `lost_before` are ranks that were found dead at its start."""
 
     ranks: tuple[int, ...]
     plan: Plan
@@ -93,30 +97,94 @@ class RunOutcome:
     limit: int | None = None
     timed_out: bool = False
     was_cut: bool = False
-    """Whether communication was cut to stop ranks that waited in collectives."""
+    """Whether communication was cut, to stop ranks in collectives."""
     was_reformed: bool = False
     on_reformed: int = 0
     """The generation that it ran on, if its process group was one formed again."""
     began_anew: bool = False
-    """Whether the ranks there are now are others than those it ran on."""
+    """Whether the ranks that it ran on were replaced after it."""
     lost_beside: tuple[int, ...] = ()
-    """Ranks that were lost in others that ran beside it."""
+    """Ranks that were lost in other runs beside it."""
     apart: bool = False
-    """Whether it was a call, which reads and leaves no names on ranks."""
+    """Whether it was a call, which neither reads nor leaves names on ranks."""
     in_store: frozenset[str] = frozenset()
-    """Digests of what was put into the store for it."""
+    """Digests of the values in the store that it used."""
     waited_in: dict[int, str] = field(default_factory=dict)
-    """The collectives in which ranks waited that were stopped."""
+    """By rank that was stopped, the collective in which it waited."""
     stacks: dict[int, str] = field(default_factory=dict)
-    """Where ranks were before they were stopped, in faulthandler's words."""
+    """By rank, its stacks before it was stopped, in the format of `faulthandler`."""
     pool_lost: tuple[str, ...] = ()
-    """How the pool was lost that there was before this one."""
+    """The end of the pool before this one, in words."""
 
     @property
     def ran_nothing(self) -> bool:
-        """Whether ranks lack what was pointed at, so that nothing was bound or run."""
+        """Whether ranks lack a value that the run refers to, so that nothing was bound or run."""
         ends = self.done.values()
         return not self.lost and all(end.rejected and end.rejected.gone for end in ends)
+
+
+@dataclass(eq=False)
+class ActiveRun:
+    """A handle on a run that was begun; its pool's `finish` is to be called."""
+
+    state: RunState
+    plan: Plan = field(default_factory=Plan)
+    namespace: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    lost_before: dict[int, RankLost] = field(default_factory=dict[int, RankLost])
+    names_lost: list[str] = field(default_factory=list[str])
+    limit: int | None = None
+    in_store: frozenset[str] = frozenset()
+    """Digests of the values in the store that it uses."""
+    inbox: deque[Event] = field(default_factory=deque[Event])
+    """Events that the thread that waits for the run has yet to read."""
+
+    @property
+    def number(self) -> int:
+        """Its number in its pool."""
+        return self.state.run
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended on all ranks."""
+        return self.state.over
+
+    def outcome(self) -> RunOutcome:
+        """Its end, without the consequences for its pool."""
+        state = self.state
+        return RunOutcome(
+            ranks=state.ranks,
+            plan=self.plan,
+            done=state.done,
+            lost=state.lost,
+            failed=state.failed,
+            killed=frozenset(state.killed),
+            interrupted=state.interrupts > 0,
+            lost_before=self.lost_before,
+            names_lost=sorted(set(self.names_lost)),
+            limit=self.limit,
+            timed_out=state.timed_out,
+            was_cut=state.was_cut,
+            apart=state.is_call,
+            in_store=self.in_store,
+            waited_in=state.waited_in,
+            stacks=state.stacks,
+        )
+
+
+def run_whole(
+    begin: Callable[[contextlib.ExitStack], R], finish: Callable[[R], RunOutcome]
+) -> RunOutcome:
+    """Begin a run and wait for its end; again if ranks lack a value that it refers to, which is sent then.
+
+    While the stack that `begin` gets is open, SIGINT is queued for the listener, not raised.
+    """
+
+    def once() -> RunOutcome:
+        with contextlib.ExitStack() as calm:
+            return finish(begin(calm))
+
+    outcome = once()
+    return once() if outcome.ran_nothing else outcome
 
 
 class RunLeft(KeyboardInterrupt):
@@ -126,9 +194,9 @@ class RunLeft(KeyboardInterrupt):
 def plan_of(
     request: RunRequest, ledger: Ledger, tell: Callable[[str], None] = lambda _: None
 ) -> Plan:
-    """What a run sends to ranks that have what the ledger says; raises `PayloadError`.
+    """What a run must send, by the ledger; raises `PayloadError`.
 
-    `tell` hears the names of values that take a moment to pack.
+    `tell` gets the names of values that take a moment to pack.
     """
     cell, call = request.cell, request.call
     if call is not None:

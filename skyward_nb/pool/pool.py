@@ -1,6 +1,6 @@
 """A set of ranks that live between runs: start it, run cells on it, close it.
 
-`PoolState` decides, `Driver` listens and does what that says; each of the other parts does one thing.
+`PoolState` decides, `Driver` listens and carries that out; each other part does one thing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
 from skyward_nb.pool.lifecycle import Lifecycle
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest
+from skyward_nb.pool.outcome import ActiveRun, RunObserver, RunOutcome, RunRequest, run_whole
 from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.pool.renewal import Renewal
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.sending import Sending
 from skyward_nb.protocol.commands import RunSeen
@@ -29,10 +28,9 @@ from skyward_nb.words.spec import PoolSpec
 
 
 class Pool:
-    """Ranks that live between runs, of which several go on at once on ranks of their own.
+    """Ranks that live between runs; several calls may run at once, each on its own ranks.
 
-    Whoever waits for a run gets its events through `watch`, and `watch(None)` when a tick of time has
-    passed.
+    `watch` gets the events of a run, and None when a tick of time has passed.
     """
 
     def __init__(
@@ -58,11 +56,11 @@ class Pool:
             context, self.closing, self.renewal, self.runs, sources
         )
 
-    # ── what it is ──────────────────────────────────────────────────────────────────────
+    # ── properties ──────────────────────────────────────────────────────────────────────
 
     @property
     def spec(self) -> PoolSpec:
-        """What was asked for."""
+        """Its options."""
         return self.context.spec
 
     @property
@@ -77,17 +75,17 @@ class Pool:
 
     @property
     def pids(self) -> dict[int, int]:
-        """The processes of the ranks that are there."""
+        """The process ids of the ranks that live."""
         return self.context.state.pids
 
     @property
     def generation(self) -> int:
-        """The number of the generation that there is."""
+        """The number of the present generation."""
         return self.context.state.generation
 
     @property
     def is_ready(self) -> bool:
-        """Whether all ranks are there, as far as is known."""
+        """Whether all ranks live, as far as is known."""
         return self.context.state.is_ready
 
     @property
@@ -96,38 +94,33 @@ class Pool:
         return self.context.state.has_ended
 
     @property
-    def next_run(self) -> int:
-        """The number that the next run will have, or the one after a first try of it."""
-        return self.context.state.last_run + 1
-
-    @property
     def ledger(self) -> Ledger:
-        """What the ranks have; there is one once the pool has started."""
+        """What the ranks have; raises `PoolError` before the pool has started."""
         return self.context.ledger
 
     @property
     def store(self) -> ContentStore:
-        """The content stores of all machines as one, where ranks put large values."""
+        """The content stores of all machines as one."""
         return self.context.stores.all
 
     @property
     def bill(self) -> Bill | None:
-        """What its machines cost."""
+        """The cost of its machines."""
         return self.context.bill
 
     @property
     def entry(self) -> PoolEntry:
-        """How other processes find it."""
+        """Its entry in the registry, by which other processes find it."""
         return self.context.entry
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
     def start(self, watch: Watch) -> None:
-        """Bring the pool up; raises a `SkyError`, or KeyboardInterrupt, with nothing left behind."""
+        """Start the pool; raises a `SkyError`, or KeyboardInterrupt, and then leaves nothing behind."""
         self.lifecycle.start(watch)
 
     def attach(self, watch: Watch) -> None:
-        """Go on with a pool that another process has left alive; raises `PoolError`."""
+        """Take over a pool that another process has left alive; raises `PoolError`."""
         self.lifecycle.attach(watch)
 
     def restart(self, watch: Watch) -> None:
@@ -135,30 +128,32 @@ class Pool:
         self.renewal.restart(watch)
 
     def become(self, spec: PoolSpec, watch: Watch) -> list[str]:
-        """Go on with other frameworks; the names that were lost on ranks. Raises what `start` raises."""
+        """Change its frameworks; the names lost on ranks. Raises what `start` raises, and is unchanged then."""
         return self.lifecycle.become(spec, watch)
 
     def leave(self) -> None:
-        """Hang up, and let the pool live on for its lease."""
+        """Disconnect, and let the pool live on for its `idle` time."""
         self.closing.leave()
 
     def close(self) -> None:
-        """End ranks and agents and remove their files; returns when all is gone, interrupted or not."""
+        """End ranks and agents and remove their files; interrupts do not stop that."""
         self.closing.close()
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 
     def look(self, watch: Watch) -> dict[int, RankLost]:
-        """Take notice of what happened between runs: the ranks that are gone. Raises `PoolError`."""
+        """Handle the events since the last run; the ranks that are lost. Raises `PoolError`."""
         return self.driver.look(watch)
 
     def run(self, request: RunRequest, watch: RunObserver) -> RunOutcome:
-        """Send what a run needs and have it run; returns however it ended.
+        """Execute a run; returns however it ended.
 
-        What `look` took notice of before is put right first. Raises `PayloadError` before anything
-        is sent, `PoolError` when the pool itself is lost.
+        Lost ranks are replaced first. Raises `PayloadError` before anything is sent, and `PoolError` if
+        the pool itself is lost.
         """
-        return self.runs.run(request, watch)
+        return run_whole(
+            lambda calm: self.begin(request, watch, calm), lambda run: self.finish(run, watch)
+        )
 
     def begin(
         self,
@@ -166,11 +161,11 @@ class Pool:
         watch: RunObserver,
         calm: contextlib.ExitStack | None = None,
     ) -> ActiveRun:
-        """Send what a run needs and let it run; `finish` is to be called, from any thread.
+        """Send a run to its ranks; `finish` must be called, from any thread.
 
-        From then on, while `calm` is open, an interrupt waits for who listens: none comes between.
-        Until it is finished nothing else runs on its ranks. Raises what `run` raises before anything is sent,
-        and `PoolError` where something runs there, or anywhere if it is a cell, or where no money is left.
+        From then on, while `calm` is open, SIGINT is queued for the listener, not raised. Until the run is
+        finished, nothing else runs on its ranks. Raises what `run` raises, and `PoolError` if a run goes
+        on there (for a cell: anywhere), or if no money is left.
         """
         return self.runs.begin(request, watch, calm)
 
@@ -183,13 +178,13 @@ class Pool:
         self.driver.interrupt(run)
 
     def clean(self, outcome: RunOutcome | None = None) -> None:
-        """Drop results that were fetched, and of older values those beyond the spare room."""
+        """Drop results that were fetched, and old values if room is short."""
         self.sending.clean(outcome)
 
     def seen(self) -> None:
-        """All of the last run has been shown and bound: agents hear it with what is said next."""
+        """Have agents know, with the next command, that all of the last run was shown and bound."""
         state = self.context.state
         with self.context.lock:
-            for link in self.lines.links if not state.runs else ():  # of those nobody has seen all
+            for link in self.lines.links if not state.runs else ():  # the end of these is unseen
                 if link.offset is not None:
                     link.send_later(RunSeen(state.last_run, link.offset))

@@ -1,9 +1,8 @@
-"""What this user runs: a pool's spec beside its agent's lock, so that any kernel can find it again.
+"""The pools of this user, so that any kernel can find them again.
 
-The entry of a pool on this machine lives in the pool's own folder and goes with it: what is listed is
-alive, for its agent holds the folder's lock. Of one elsewhere there is a file here, and whether it is
-alive is found out by asking it. It is forgotten once it has been silent for longer than it may be
-without a client.
+The entry of a pool on this machine is in the pool's own folder and is removed with it; the pool is alive
+while its agent holds the folder's lock. The entry of a remote pool is a file here; its agents are asked
+whether it is alive. It is removed when they have been silent for longer than the pool lives without a client.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from skyward_nb.words.spec import PoolSpec
 _FILE = "pool.json"
 _ANSWER = 2.0
 _REACH = 20.0
-"""Seconds in which a machine elsewhere is reached, or is not."""
+"""Seconds after which a remote machine counts as unreachable."""
 
 
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool that is alive; `started` in seconds since 1970, `notebook` is the one that made it.
+    """A pool that is alive; `started` in seconds since 1970, made by `notebook`, or by `program`.
 
-    `program` says what made it where that was no notebook, `bill` what its machines cost.
+    `bill` is the cost of its machines.
     """
 
     pool_id: str
@@ -50,13 +49,13 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     program: str = ""
     client: Client | None = None
-    """Who conducts it, if it is elsewhere: it may not answer whoever asks. Without the key."""
+    """The client of a remote pool, which may not answer. Without the key."""
 
     bill: Bill | None = None
 
     @property
     def is_used(self) -> bool:
-        """Whether a process of this machine conducts it, though it is elsewhere."""
+        """Whether it is remote, and its client is a process of this machine."""
         return self.client is not None and is_running(self.client)
 
     @property
@@ -66,7 +65,7 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def enter(entry: PoolEntry) -> None:
-    """List a pool whose agents have started; raises OSError where that cannot be written."""
+    """List a pool whose agents have started; raises OSError if the entry cannot be written."""
     _answers(entry)
     path = _path(entry)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,28 +76,28 @@ def enter(entry: PoolEntry) -> None:
 
 
 def remove(entry: PoolEntry) -> None:
-    """A pool is no more; one that was here took its entry with it."""
+    """Remove the entry of a pool that has ended; a local pool's is gone already."""
     if not entry.is_here:
         _answers(entry)
         _path(entry).unlink(missing_ok=True)
 
 
 def conducted(entry: PoolEntry, client: Client) -> None:
-    """Somebody goes on with a pool that is listed."""
+    """Note a new client of a listed pool."""
     for there in _read(_path(entry)):
         if not entry.is_here:
             enter(replace(there, client=client))
 
 
 def left(entry: PoolEntry, client: Client) -> None:
-    """Whoever conducted a pool does so no more."""
+    """Note that this client has left the pool."""
     for there in _read(_path(entry)):
         if there.client == client and not entry.is_here:
             enter(replace(there, client=None))
 
 
 def give_up(entry: PoolEntry) -> str:
-    """End what can be reached of a pool elsewhere, and forget it; what may run on, and costs."""
+    """End all reachable machines of a remote pool, and remove its entry; those that may run on, in words."""
     from skyward_nb.providers.loop_thread import release
     from skyward_nb.providers.provider_table import PROVIDERS
 
@@ -117,7 +116,7 @@ def _path(entry: PoolEntry) -> Path:
 
 
 def _silence(entry: PoolEntry) -> Path:
-    """The file that is there since a pool elsewhere did not answer, for as long as it does not."""
+    """The file that exists while a remote pool does not answer."""
     return far_root() / f"{entry.pool_id}.silent"
 
 
@@ -127,30 +126,30 @@ def _answers(entry: PoolEntry) -> None:
 
 
 def _is_silent(entry: PoolEntry, why: str) -> None:
-    """Note since when a pool that nobody here conducts does not answer, and `why`, where that is known."""
+    """Note that a remote pool without a client here does not answer, since when, and `why`, if known."""
     if not entry.is_here and not entry.is_used and _path(entry).exists():
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         with os.fdopen(os.open(_silence(entry), flags, 0o600), "r+b", 0) as file:
             before = os.fstat(file.fileno())
             new = why.encode()
             if new and file.read() != new:
-                # Whoever reads it now does not find it empty.
+                # In this order, so that the file is never empty.
                 file.seek(0)
                 file.write(new)
                 file.truncate()
-                # It tells since when.
+                # The time of the file is the beginning of the silence.
                 os.utime(file.fileno(), ns=(before.st_mtime_ns, before.st_mtime_ns))
 
 
 def ended_of(entry: PoolEntry) -> str:
-    """The machines of a silent pool that were found to have ended, in words; empty where none was."""
+    """The machines of a silent pool that have surely ended, in words, or ""."""
     with contextlib.suppress(OSError):
         return _silence(entry).read_text()
     return ""
 
 
 def _is_over(entry: PoolEntry) -> bool:
-    """Whether a pool elsewhere must have ended itself: it was silent for too long, or its time is over."""
+    """Whether a remote pool must have ended itself: it was silent for too long, or its `ttl` is over."""
     if entry.is_used:
         return False
     since = [(_silence(entry), entry.spec.idle), (_path(entry), entry.spec.ttl)]
@@ -162,10 +161,9 @@ def _is_over(entry: PoolEntry) -> bool:
 
 
 def entries() -> list[PoolEntry]:
-    """The pools of this user that are alive, the youngest first; of those elsewhere, that may be.
+    """The pools of this user that are alive, or, if remote, may be, the youngest first.
 
-    Where all may make folders, one of another user's may look like a pool: whoever went on with
-    that would unpickle what he says.
+    Folders of other users are ignored: a client would unpickle their values.
     """
     found: list[PoolEntry] = []
     for path in runtime_root().glob(f"*/{_FILE}"):
@@ -181,14 +179,14 @@ def entries() -> list[PoolEntry]:
 
 
 def _read(path: Path) -> list[PoolEntry]:
-    # One that another version wrote, or that goes right now, is not one of ours.
+    # An entry of another version, or one that is being removed, is ignored.
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return [msgspec.json.decode(path.read_bytes(), type=PoolEntry)]
     return []
 
 
 def condition(entry: PoolEntry) -> AgentStatus | None:
-    """How a pool is doing, as its agents tell anybody of this user; None when one does not answer."""
+    """The status of a pool, from its agents; None if one does not answer."""
     found: list[AgentStatus] = []
     why = ""
     try:
@@ -206,7 +204,7 @@ def condition(entry: PoolEntry) -> AgentStatus | None:
 
 
 def conditions(listed: Iterable[PoolEntry]) -> list[tuple[PoolEntry, AgentStatus]]:
-    """Those of these pools that answer, and how they are doing; they are asked side by side."""
+    """Those of these pools that answer, with their status; all are asked at once."""
     listed = list(listed)
     if not listed:
         return []
@@ -216,7 +214,7 @@ def conditions(listed: Iterable[PoolEntry]) -> list[tuple[PoolEntry, AgentStatus
 
 
 def _as_one(found: list[AgentStatus]) -> AgentStatus:
-    """How a pool is doing whose machines are doing so."""
+    """The status of a pool, from those of its machines."""
     first = found[0]
     begun = [each.unseen for each in found if each.unseen is not None]
     lefts = [each.left for each in found if each.left is not None]
@@ -233,7 +231,7 @@ def _as_one(found: list[AgentStatus]) -> AgentStatus:
 
 
 def stacks(entry: PoolEntry, ranks: tuple[int, ...]) -> dict[int, str]:
-    """Where the threads of ranks are, as faulthandler writes it; no text of those that do not answer."""
+    """The stacks of ranks, in the format of `faulthandler`; ranks that do not answer are left out."""
     found: dict[int, str] = {}
     with contextlib.suppress(OSError, MachinesEnded), _connected(entry) as connections:
         for connection in connections:
@@ -250,9 +248,9 @@ def stacks(entry: PoolEntry, ranks: tuple[int, ...]) -> dict[int, str]:
 
 @contextlib.contextmanager
 def _connected(entry: PoolEntry) -> Generator[list[socket.socket]]:
-    """Lines to the agents of a pool; raises OSError, or `MachinesEnded`.
+    """Connections to the agents of a pool; raises OSError, or `MachinesEnded`.
 
-    Where it goes on without machines that have ended, to the others.
+    If the pool replaces machines that have ended, only to the others.
     """
     with contextlib.ExitStack() as opened:
         if entry.is_here:
@@ -262,7 +260,7 @@ def _connected(entry: PoolEntry) -> Generator[list[socket.socket]]:
             connection.connect(path)
             yield [connection]
             return
-        # Seldom, and takes a moment.
+        # Seldom needed, and slow to import.
         from skyward_nb.providers.loop_thread import LOOP
         from skyward_nb.providers.provider_table import PROVIDERS
 
@@ -279,7 +277,7 @@ def _connected(entry: PoolEntry) -> Generator[list[socket.socket]]:
             except MachineEnded as why:
                 ended[name] = str(why)
             except AgentGone:
-                """It is one of those that lack."""
+                """It is missing from `connections`."""
         if not connections:
             remove(entry)
         goes_on = connections and entry.spec.on_preempt == "replace"

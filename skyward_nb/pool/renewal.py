@@ -1,4 +1,4 @@
-"""How a pool becomes whole: its first ranks, ranks forked anew, other machines for those that ended."""
+"""The ways to make a pool complete: first ranks, new ranks, other machines for those that ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Lost = tuple[dict[int, RankLost], list[str]]
 
 
 class Renewal:
-    """Begins generations of ranks, on other machines where some were taken back."""
+    """Begins generations of ranks, on other machines if some were reclaimed."""
 
     def __init__(
         self, context: PoolContext, closing: Closing, driver: Driver, sending: Sending
@@ -45,7 +45,7 @@ class Renewal:
         self._driver = driver
         self._sending = sending
         self.replacing: Replacements | None = None
-        """Of machines that were taken back; None where that ends the pool."""
+        """Replaces reclaimed machines; None if their end is the pool's end."""
         if context.spec.on_preempt == "replace" and isinstance(context.provider, Replaces):
             self.replacing = Replacements(
                 context.pool_id,
@@ -64,10 +64,9 @@ class Renewal:
             self.begin(watch, was_ready=was_ready)
 
     def begin(self, watch: Watch, *, stubborn: bool = False, was_ready: bool = False) -> None:
-        """Have ranks forked anew, their namespaces empty; what is not there then, the next run has.
+        """Have ranks forked anew, with empty namespaces; the next run replaces ranks that are lost meanwhile.
 
-        Other machines are rented before for those that were taken back; where that fails ranks are
-        as ready as they were.
+        Reclaimed machines are replaced first; if that fails, the ranks stay as they were.
         """
         context, state, is_whole = self._context, self._state, False
         state.becomes(PoolPhase.BEGINNING)
@@ -77,7 +76,7 @@ class Renewal:
                 try:
                     self._replace(self.replacing, watch)
                 except BaseException:
-                    # Those that are only said to end are there as before.
+                    # Machines whose end is only announced still work.
                     are_there = machines is context.generations.machines
                     is_whole = was_ready and are_there and not self.replacing.ended
                     raise
@@ -91,10 +90,10 @@ class Renewal:
 
     @contextlib.contextmanager
     def beginning_anew(self) -> Generator[bool]:
-        """A turn for a new generation, during which nothing else begins; whether ranks were ready."""
+        """A turn in which nothing else begins, for a new generation; whether ranks were ready."""
         with self._driver.turn(), self._context.lines.interrupts():
             with self._context.lock:
-                # What another thread was just sending has begun before this, or waits.
+                # A run of another thread has begun before this, or waits.
                 self._driver.check_free()
                 was_ready = self._state.is_ready
                 self._state.becomes(PoolPhase.BEGINNING)
@@ -105,7 +104,7 @@ class Renewal:
                     self._state.has_begun(is_whole=False)
 
     def settle(self, watch: Watch) -> Remedy:
-        """Put right what runs left behind; what was done about it."""
+        """Make the repair that runs have made necessary; which one that was."""
         is_lacking = self.replacing is not None and bool(self.replacing.lacking())
         if not is_lacking:
             self._driver.await_cuts(watch)
@@ -116,16 +115,16 @@ class Renewal:
             self._state.has_begun(is_whole=True)
         return remedy
 
-    # ── machines that are taken back ────────────────────────────────────────────────────
+    # ── reclaimed machines ──────────────────────────────────────────────────────────────
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """The machines that have ended and in whose place the next work has others, in words."""
+        """The machines that have ended and that the next run replaces, in words."""
         return () if self.replacing is None else self.replacing.ended_words()
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Which machines whoever rents them out takes back, and when, in words."""
+        """The machines whose end is announced, with times, in words."""
         return tuple(
             f"{link.machine} is taken back at {link.noticed.at} ({link.noticed.action})"
             for link in self._context.lines.links
@@ -133,7 +132,7 @@ class Renewal:
         )
 
     def machine_ended(self, link: Link, ended: MachineEnded) -> list[Event]:
-        """A machine is no more: what is lost with it, and what the others cost, where the pool goes on."""
+        """Handle a machine's end: its lost ranks and the new cost, or `PoolError` if the pool ends with it."""
         assert self.replacing is not None
         why, over = str(ended), self._context.why_over()
         if over or not self._state.generation:
@@ -147,7 +146,7 @@ class Renewal:
         return came_of_it
 
     def made_whole(self, request: RunRequest, watch: Watch) -> Lost:
-        """Replace machines before a run that needs them: the ranks and names that were lost with those."""
+        """Replace machines before a run that needs them; the ranks and names that were lost."""
         replacing, name = self.replacing, self._context.spec.name
         if replacing is None or self._state.has_ended or self._state.runs:
             return {}, []
@@ -163,7 +162,7 @@ class Renewal:
                 )
             return {}, []
         with self.beginning_anew() as was_ready:
-            if not replacing.lacking():  # another thread has seen to it meanwhile
+            if not replacing.lacking():  # another thread has replaced them meanwhile
                 self._state.has_begun(is_whole=was_ready)
                 return {}, []
             names = self._context.ledger.names_made_on_ranks()
@@ -172,7 +171,7 @@ class Renewal:
         return lost
 
     def _replace(self, replacing: Replacements, watch: Watch) -> None:
-        """Have other machines for those that were taken back; raises a `SkyError`, or KeyboardInterrupt."""
+        """Replace reclaimed machines; raises a `SkyError`, or KeyboardInterrupt."""
         context = self._context
         if over := context.why_over():
             lacking = replacing.lacking_words()
@@ -190,16 +189,16 @@ class Renewal:
             hear(None)
             context.nodelog.close()
             if not self._state.has_ended:
-                context.enter_in_registry()  # also of what came to nothing there are costs
+                context.enter_in_registry()  # failed attempts have costs, too
         if context.known_stores is not None:
             context.known_stores.are_on(context.generations.machines, {})
 
     # ── agents ──────────────────────────────────────────────────────────────────────────
 
     async def start_agents(self, machines: Sequence[Machine]) -> None:
-        """Start these agents side by side; returns when all have come to an end of that.
+        """Start these agents at once; returns when each has started or failed.
 
-        Raises `StartError` that tells of all that did not start.
+        Raises `StartError` with the reasons of all that failed.
         """
         context = self._context
         asked = [find_plugin(use.name).preload(use.options) for use in context.plugins]

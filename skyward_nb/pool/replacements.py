@@ -1,6 +1,6 @@
-"""Machines of a pool that were taken back, and others in their place.
+"""Reclaimed machines of a pool, and others in their place.
 
-One that has ended takes its ranks with it; one that will be is replaced before anything is run on it.
+The ranks of a machine that has ended are lost; a machine whose end is announced is replaced before the next run.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from skyward_nb.pool.connecting import all_or_none
 from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.lines import Lines, Watch
-from skyward_nb.pool.link import Link
+from skyward_nb.pool.link import Link, all_or_none
 from skyward_nb.pool.state import PoolState
 from skyward_nb.protocol.events import RankLost, Step
 from skyward_nb.providers.base import Machine, ReplacementRequest, Replaces, Tell
@@ -28,7 +27,7 @@ Start = Callable[[Sequence[Machine]], Awaitable[None]]
 
 @dataclass(frozen=True)
 class ReclaimedMachine:
-    """A machine that was taken back, or will be, and why, in words."""
+    """A machine that was reclaimed, or will be, with the reason in words."""
 
     machine: Machine
     why: str
@@ -39,7 +38,7 @@ class ReclaimedMachine:
 
 
 class Replacements:
-    """Which machines of a pool were taken back, and how it gets others."""
+    """Knows the reclaimed machines of a pool, and replaces them."""
 
     def __init__(
         self,
@@ -59,18 +58,18 @@ class Replacements:
 
     @property
     def ended(self) -> tuple[ReclaimedMachine, ...]:
-        """Those that are no more."""
+        """The machines that have ended."""
         return tuple(self._taken.values())
 
     def has_ended(self, link: Link, why: str) -> tuple[RankLost, ...]:
-        """A machine is no more; its ranks are lost with it."""
+        """Note a machine's end; its lost ranks."""
         self._taken[link] = ReclaimedMachine(self._machine(link), why or "its machine has ended")
         self._note_ended_ranks()
         losses = self.losses()
         return tuple(losses[rank] for rank in sorted(link.ranks or ()))
 
     def lacking(self) -> dict[Link, ReclaimedMachine]:
-        """What is to be replaced before the next work: machines that have ended, or will."""
+        """The machines to replace before the next run: those that have ended, or will."""
         noticed = {
             link: ReclaimedMachine(self._machine(link), f"taken back at {link.noticed.at}")
             for link in self._lines.links
@@ -79,7 +78,7 @@ class Replacements:
         return {**noticed, **self._taken}
 
     def losses(self) -> dict[int, RankLost]:
-        """The ranks that go with what is to be replaced, and how."""
+        """The ranks that are lost with the machines to replace, with reasons."""
         number = self._state.generation
         return {
             rank: RankLost(number, rank, f"ended with {taken.machine.name} ({taken.why})")
@@ -88,21 +87,21 @@ class Replacements:
         }
 
     def lacking_words(self) -> str:
-        """What lacks, in words."""
+        """The machines to replace, in words."""
         return "; ".join(map(str, self.lacking().values()))
 
     def cheaper(self, bill: Bill) -> Bill:
-        """What the pool costs without the machines that are no more."""
+        """The pool's cost without the machines that have ended."""
         gone = [taken.machine for taken in self._taken.values()]
         return self._provider.cheaper(self._pool_id, gone, bill)
 
     def words(self) -> tuple[str, ...]:
-        """What there is to tell of machines that were taken back, and of others, told once."""
+        """Words on reclaimed machines, and, once, on those in their place."""
         told, self._told = self._told, []
         return (*told, *_coming(self.lacking().values()))
 
     def ended_words(self) -> tuple[str, ...]:
-        """The same of those that are no more."""
+        """Words on the machines that have ended."""
         return _coming(self.ended)
 
     def replace(
@@ -113,9 +112,9 @@ class Replacements:
         tell: Tell,
         watch: Watch,
     ) -> None:
-        """Have other machines in the place of those that lack; raises a `SkyError`, or KeyboardInterrupt.
+        """Replace machines; raises a `SkyError`, or KeyboardInterrupt.
 
-        Then the pool is as it was, and nothing that was begun for it is left.
+        After an error the pool is as before, and nothing is left of the new machines.
         """
         lacking = self.lacking()
         began = time.monotonic()
@@ -159,7 +158,7 @@ class Replacements:
         connections: Sequence[socket.socket],
         watch: Watch,
     ) -> None:
-        """Go on with these machines instead of those of these lines, once their agents have answered."""
+        """Use these machines in place of those of these lines, once their agents have answered."""
         gone = {id(self._machine(link)): new for link, new in machines.items()}
         new: list[Link] = []
         both = zip(machines.items(), connections, strict=True)

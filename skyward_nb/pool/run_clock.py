@@ -1,7 +1,7 @@
-"""The clock of a run: while what ranks said is drawn, no time of theirs passes.
+"""The clock of runs, which stands still while events are drawn.
 
-What they say meanwhile waits, and a rank that has stopped in time must not seem late. Deadlines cannot
-simply wait until all is read: of ranks that print without end, something is always left to read.
+Events wait meanwhile, and a rank that has stopped in time must not seem late. Deadlines cannot simply
+wait until all is read: ranks that print without end always leave something to read.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ _SAMPLE_PERIOD = 1.0
 
 
 class RunClock:
-    """Times what may take long while nothing is read, and says when ranks are to be sampled."""
+    """A clock without the time spent in `watch`; it also says when to sample ranks."""
 
     def __init__(self) -> None:
         self._drawing = 0.0
         self._sample_due = self.now() + _FIRST_SAMPLE
 
     def begin(self) -> None:
-        """A first run begins: ranks are looked at a moment later."""
+        """Begin with the first run: ranks are sampled a moment later."""
         self._sample_due = self.now() + _FIRST_SAMPLE
 
     def stopped(self, watch: Callable[[Event | None], None], event: Event | None) -> None:
-        """Give an event to `watch`, during which no time passes."""
+        """Give an event to `watch`; no time passes meanwhile."""
         began = time.monotonic()
         watch(event)
         self._drawing += time.monotonic() - began
 
     def now(self) -> float:
-        """Seconds, of which none passed in `watch`."""
+        """The time in seconds."""
         return self.at(time.monotonic())
 
     def at(self, real: float) -> float:
-        """A moment of the real clock on this one, if nothing was drawn since."""
+        """This clock's time at a time of the real clock, if nothing was drawn since."""
         return real - self._drawing
 
     def real(self, due: float | None) -> float | None:
-        """A time of this clock on the real one, if nothing more is drawn until then."""
+        """The real clock's time at a time of this clock, if nothing is drawn until then."""
         return None if due is None else due + self._drawing
 
     def is_sample_due(self) -> bool:
-        """Whether to ask ranks how they are doing; says so once for each time."""
+        """Whether to sample ranks now; True once for each sample."""
         now = self.now()
         if now < self._sample_due:
             return False

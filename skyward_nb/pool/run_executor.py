@@ -1,19 +1,18 @@
-"""Runs of a pool: begun, waited for, followed from their middle, finished."""
+"""Runs of a pool: begun, or followed from their middle, then waited for and finished."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver, RunWatch
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest
+from skyward_nb.pool.outcome import ActiveRun, RunObserver, RunOutcome, RunRequest
 from skyward_nb.pool.renewal import Lost, Renewal
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.pool.sending import Sending, digests_in_store
 from skyward_nb.pool.state import Remedy, Send
@@ -23,14 +22,15 @@ from skyward_nb.words.errors import MachineLost
 
 _WRITING = 10.0
 """Seconds that ranks have to write what they recorded of a run that is stopped."""
-_NOTICES, _NOTICE_LIMIT, _NOTICE_BEATS = 0.02, 60.0, 5
-"""Seconds between two looks at a line whose machine has ended, and how long it is looked at, at least so many beats."""
+_TICK = 0.1
+_NOTICE_LIMIT, _NOTICE_BEATS = 60.0, 5
+"""Seconds in which the end of a machine is noticed, or so many heartbeats, if that is longer."""
 _TOLD_AGAIN = 5.0
-"""Seconds in which all that the agent has kept of a run has come for sure."""
+"""Seconds in which all events of a run that the agent has kept have surely come."""
 
 
 class RunExecutor:
-    """Runs what a pool is asked for: what is lost is put right before, and what was broken after."""
+    """Executes runs: lost ranks and machines are replaced before a run, and broken groups repaired after it."""
 
     def __init__(
         self, context: PoolContext, driver: Driver, sending: Sending, renewal: Renewal
@@ -41,24 +41,14 @@ class RunExecutor:
         self._sending = sending
         self._renewal = renewal
         self._untold: Lost = {}, []
-        """What was lost before runs which then could not begin."""
+        """The losses before a run that could not begin: the next run reports them."""
         self._warned_of_cost = False
         self.instead_of: str = ""
-        """What became of the pool that this one stands for, in words: the next run tells it."""
+        """The end of the pool that this one replaces, in words: the next run reports it."""
         self.unseen: RunBegan | None = None
-        """The run that went on, or whose end nobody had seen, when this pool was attached."""
+        """The run that went on, or whose end no client had seen, when this pool was attached."""
         self.never_begun: tuple[int, ...] = ()
-        """Ranks of that run which never heard of it."""
-
-    def run(self, request: RunRequest, watch: RunObserver) -> RunOutcome:
-        """Begin a run, and wait for its end."""
-        outcome = self._run(request, watch)
-        # Where ranks have dropped what it was to point at, it goes whole now.
-        return self._run(request, watch) if outcome.ran_nothing else outcome
-
-    def _run(self, request: RunRequest, watch: RunObserver) -> RunOutcome:
-        with contextlib.ExitStack() as calm:
-            return self.finish(self.begin(request, watch, calm), watch)
+        """Ranks of that run which never got its command."""
 
     # ── begun ───────────────────────────────────────────────────────────────────────────
 
@@ -82,12 +72,12 @@ class RunExecutor:
                 try:
                     return self._begin(request, watch, calm, (losses, names_lost))
                 except MachineLost as lost:
-                    # Nothing has begun: with another machine it goes as it would have.
+                    # Nothing has begun: the run can begin as soon as there is another machine.
                     self._notice_end(lost, before, watch)
                 if request.call is not None:
-                    self._driver.busy()  # others may run beside it, which are to end before
+                    self._driver.busy()  # calls that run beside it must end first
         except BaseException:
-            # Whoever begins next is told.
+            # The next run reports them.
             self._untold[0].update(losses)
             self._untold[1].extend(names_lost)
             raise
@@ -103,20 +93,20 @@ class RunExecutor:
         losses, names_lost = lost
         with contextlib.ExitStack() as shortly:
             machines = context.generations.machines
-            # Without the lock: it may take long, and others have something to hear.
+            # Without the lock: it may take long, and other threads must hear events.
             call = shortly.enter_context(sending.call_there(request, watch))
             shortly.enter_context(context.lock)
             sending.check_room(request)
             losses |= state.losses
             if not state.is_ready:
                 with context.lock.turn(), context.lines.interrupts():
-                    # Another thread may have seen to it while this one waited.
+                    # Another thread may have begun anew while this one waited.
                     sending.check_room(request)
                     if not state.is_ready:
                         names_lost += context.ledger.names_made_on_ranks()
                         self._renewal.begin(watch)
             if request.call is not None and machines is not context.generations.machines:
-                self._driver.busy()  # what was sent lies on one that is no more
+                self._driver.busy()  # the call was sent to a machine that has ended
             plan, parcels = sending.pack(request, watch)
             limit = request.limit or sending.result_limit(len(request.ranks))
             (calm or shortly).enter_context(context.lines.interrupts())
@@ -165,9 +155,9 @@ class RunExecutor:
         )
 
     def _notice_end(self, lost: MachineLost, generation: int, watch: Watch) -> None:
-        """A machine has ended, as its store said: listen until its ranks are known to be gone, too.
+        """Wait for the loss of the ranks of a machine that has ended, as its store reported.
 
-        Raises KeyboardInterrupt; and `lost` where nothing is heard of that for long.
+        Raises KeyboardInterrupt, and `lost` if nothing comes for long.
         """
         replacing, state = self._renewal.replacing, self._state
         assert replacing is not None
@@ -175,18 +165,17 @@ class RunExecutor:
         is_front = threading.current_thread() is threading.main_thread()
         beats = _NOTICE_BEATS * self._context.spec.heartbeat
         until = time.monotonic() + max(_NOTICE_LIMIT, beats)
-        for anew in itertools.chain((True,), itertools.repeat(False)):
-            # Only for moments: whoever waits for runs goes on.
-            with self._context.lines.interrupts(anew=anew):
-                was_interrupted = self._driver.look_shortly(watch)
+        is_first = True
+        while state.generation == generation and not state.has_ended:
+            with self._context.lines.interrupts(anew=is_first):
+                was_interrupted = self._driver.look_shortly(watch, _TICK)
+            is_first = False
             if was_interrupted and is_front:
                 raise KeyboardInterrupt
-            is_known = bool(replacing.lacking()) and not state.is_ready
-            if is_known or state.has_ended or state.generation != generation:
+            if replacing.lacking() and not state.is_ready:
                 break
             if time.monotonic() > until:
                 raise lost
-            time.sleep(_NOTICES)
             watch(None)
         watch(Phase(""))
 
@@ -198,18 +187,18 @@ class RunExecutor:
         card = began.card
         left = None
         if card.timeout is not None:
-            # It may have ended in time, which is told again first.
+            # It may have ended in time: those events come first.
             left = max(card.began + card.timeout - time.time(), _TOLD_AGAIN)
         calm.enter_context(self._context.lines.interrupts())
         with self._context.lock:
             self._driver.check_free()
-            # Who was here before may have begun another generation since, as after a death.
+            # The client before may have begun another generation since, as after a death.
             state = self._state_of(began.run, began.ranks, began.generation, card, left)
             run = ActiveRun(state, limit=card.limit)
             self._driver.add(run)
             why = "never began: the client that began it was gone before this rank heard of it"
             lacking = [RankLost(began.generation, rank, why) for rank in self.never_begun]
-            # Of machines that had ended when it was attached nothing more comes, whatever began since.
+            # No more events come from machines that had ended before the pool was attached.
             for lost in [*lacking, *self._state.losses_of(state)]:
                 self._driver.carry_out(map(Send, state.died(lost, self._context.pace.now())))
         return run
@@ -245,23 +234,24 @@ class RunExecutor:
             context.ledger.settle(run.state.done, run.namespace, run.plan)
             state.is_over(run.number)
         remedy, lost_beside = Remedy.NOTHING, frozenset[int]()
-        if is_last and state.is_unsettled:  # while others run, that is left to the last of them
+        if is_last and state.is_unsettled:  # while others run, the last of them does that
             with context.lock.turn():
                 lost_beside = state.lost_beside()
                 remedy = self._renewal.settle(watch)
                 if remedy is Remedy.BEGIN_ANEW:
                     run.names_lost += context.ledger.names_made_on_ranks()
                     self._renewal.begin(watch, stubborn=True)
-        return run.outcome(
+        return replace(
+            run.outcome(),
             on_reformed=run.state.generation if is_on_reformed else 0,
             was_reformed=remedy is Remedy.REFORM,
             began_anew=remedy is Remedy.BEGIN_ANEW,
-            lost_beside=lost_beside,
+            lost_beside=tuple(sorted(lost_beside - run.state.lost.keys())),
             pool_lost=self.told_once(),
         )
 
     def told_once(self) -> tuple[str, ...]:
-        """What there is to tell of the pool that this one stands for, of its machines, and of its cost."""
+        """Words on the pool that this one replaces, on its machines and its cost, each once."""
         words, self.instead_of = self.instead_of, ""
         bill, replacing = self._context.bill, self._renewal.replacing
         costs = "" if self._warned_of_cost or bill is None else bill.warning(time.time())

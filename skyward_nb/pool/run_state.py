@@ -1,25 +1,23 @@
-"""What to do while a run goes on: events and time in, commands out. No IO, no clock of its own.
+"""All decisions on a run: events and time in, commands out. No IO, and no clock.
 
-state          event                     what follows
-─────          ─────                     ────────────
+state          event                     consequence
+─────          ─────                     ───────────
 running        a rank fails              after `settle`, the others are interrupted; with
                                          on_error=wait they go on
 running        a rank's process ends     the same, and the generation is broken
-running        `timeout` is over         ranks tell where they are, then they are interrupted
-running        the person interrupts     all ranks still running are interrupted
-running        the journal says that     as if it had done so itself
-               a client before did
-interrupting   after a moment            those still running cut their communication if they wait
-                                         in a collective, and tell where they are
+running        `timeout` is over         ranks send their stacks, then they are interrupted
+running        the person interrupts     all running ranks are interrupted
+running        an earlier client did     the same, without another interrupt
+interrupting   a moment passes           running ranks cut their communication if they wait in a
+                                         collective, and send their stacks
 interrupting   one did cut it            all the others cut theirs, too: the group is torn
-interrupting   `grace` is over           ranks still running are killed: it begins when their
-                                         machines say that they were told, as what ranks had
-                                         said before may take long to come
+interrupting   `grace` is over           running ranks are killed; it begins when their machines
+                                         confirm the interrupt, since events may be late
 interrupting   the person, again         the same, at once
-killing        one had ended by then     it is not killed, and what it said counts
+killing        a rank had ended in time  it is not killed, and its end counts
 any            no rank is left running   the run is over
-any            all that run said what    they gather it together, if it is the same on all ranks
-               of theirs is spread       and none has ended; else they are told why not
+any            all have sharded results  they gather them, if all have the same parts and none has
+                                         ended; else they get the reason why not
 """
 
 from __future__ import annotations
@@ -49,9 +47,9 @@ _LOOK = 1.5
 
 
 class RunState:
-    """One run over `ranks` of the pool's ranks, which are `everyone`; times in seconds.
+    """One run on some `ranks` of a `generation`; `everyone` are all of the pool's. Times in seconds.
 
-    It runs on the ranks of a `generation`. A call goes on when a rank dies that is none of its own.
+    A call goes on when a rank dies that it does not run on.
     """
 
     def __init__(
@@ -71,9 +69,9 @@ class RunState:
         self.generation: int = generation
         self.is_call: bool = is_call
         self.is_in_front: bool = False
-        """Whether the main thread waits for it, so that the person's interrupts are meant for it."""
+        """Whether the main thread waits for it: the person's interrupts are meant for such runs."""
         self.pending_interrupts: int = 0
-        """Interrupts that came from other threads and are not handled yet."""
+        """Interrupts of other threads that are not handled yet."""
         self.running: set[int] = set(ranks)
         self.done: dict[int, RankDone] = {}
         self.lost: dict[int, RankLost] = {}
@@ -84,17 +82,17 @@ class RunState:
         self.stacks: dict[int, str] = {}
         self.was_cut: bool = False
         self.cutting: set[int] = set()
-        """Ranks that were told to cut their communication and have not answered."""
+        """Ranks that have yet to answer `CutCommunication`."""
         self._everyone = everyone or ranks
         self._waits = waits
         self._order: list[int] = []
         self._ended_late: dict[int, RankDone] = {}
-        """What ranks said last that were to be killed."""
+        """The last words of ranks that were to be killed."""
         self._spread: dict[int, tuple[str, ...]] = {}
         self._asked: set[int] = set()
         self._stopping = False
         self._untold: set[int] = set()
-        """Ranks whose machine has not said that they were interrupted."""
+        """Ranks whose machine has not confirmed the interrupt."""
         self._grace = grace
         self._timeout_due = timeout_due
         self._stop_due: float | None = None
@@ -114,10 +112,10 @@ class RunState:
 
     @property
     def torn(self) -> bool:
-        """Whether the ranks live and their process group does not: cut, destroyed, or out of step.
+        """Whether the ranks live, but their process group was cut, destroyed, or is out of step.
 
-        Ranks that all came to the cell's end may have met as they liked; where one did not, those
-        that issued more collectives than others would meet the wrong ones next.
+        If all ranks came to the cell's end, their counts of collectives may differ; if one did not, ranks
+        with different counts would join different collectives next.
         """
         ends = self.done.values()
         if any(end.lacks_group for end in ends):
@@ -132,16 +130,16 @@ class RunState:
 
     @property
     def failed(self) -> list[RankDone]:
-        """Ranks that raised something of their own, first in time first."""
+        """Ranks that raised an error of their own, in order of time."""
         ends = (self.done[rank] for rank in self._order if rank in self.done)
         raised = [end for end in ends if end.failure and end.rank not in self._asked]
         if self.lost.keys() - self.killed:
-            # That a peer is gone, each finds in the collective in which it missed it.
+            # An error in a collective only says that a peer is gone.
             return [end for end in raised if not end.waited_in]
         return raised
 
     def hear(self, event: object, now: float) -> list[Command]:
-        """What ranks and machines say of runs; deaths are for `died`, as they may be of another generation."""
+        """Handle an event; not a death, which may be of another generation: see `died`."""
         match event:
             case RankDone():
                 return self.finished(event, now)
@@ -160,18 +158,18 @@ class RunState:
         return []
 
     def finished(self, event: RankDone, now: float) -> list[Command]:
-        """A rank said that it is done."""
+        """Handle a rank's end of the run."""
         if event.run != self.run or event.rank not in self.running:
             return []
         if event.rank in self.killed:
-            # Its death is yet to come, or the word that it had ended before it could be killed.
+            # Its death will come, or `NotKilled`.
             self._ended_late[event.rank] = event
             return []
         self.running.discard(event.rank)
         self.done[event.rank] = event
         self._order.append(event.rank)
         if self._stopping and (event.interrupted or event.rank in self.waited_in):
-            # What a rank raises whose communication was cut is our doing.
+            # The cut of its communication caused its error.
             self._asked.add(event.rank)
         elif event.failure is not None or event.rejected is not None:
             self._trouble(now)
@@ -180,7 +178,7 @@ class RunState:
         return self._gather()
 
     def not_killed(self, event: NotKilled, now: float) -> list[Command]:
-        """Ranks that were to be killed had ended in time; what they said was on its way."""
+        """Handle ranks that had ended before they were to be killed: their ends count."""
         if event.run != self.run:
             return []
         commands: list[Command] = []
@@ -191,13 +189,13 @@ class RunState:
         return commands
 
     def spread(self, event: ShardedResult) -> list[Command]:
-        """What a rank sends home is spread over ranks."""
+        """Handle a result that is sharded over ranks."""
         if event.run == self.run and event.rank in self.running:
             self._spread[event.rank] = event.parts
         return self._gather()
 
     def _gather(self) -> list[Command]:
-        """Have them gather when all are there, or say why that cannot be."""
+        """Have ranks gather a result when all wait for that, or give them the reason why not."""
         waiting = tuple(sorted(self._spread.keys() & self.running))
         ended = {*self.done, *self.lost} - self._spread.keys()
         why = ""
@@ -213,8 +211,8 @@ class RunState:
         return [Gather(self.run, waiting, why)]
 
     def died(self, event: RankLost, now: float) -> list[Command]:
-        """A rank's process ended."""
-        # The first word on it says how; a later one only that it is not there.
+        """Handle a rank's death."""
+        # The first report has the cause; later ones do not.
         self.lost.setdefault(event.rank, event)
         self.cutting.discard(event.rank)
         if event.rank in self.running:
@@ -224,14 +222,14 @@ class RunState:
         return self._gather()
 
     def cut(self, event: CommunicationCut) -> list[Command]:
-        """A rank says whether it waited in a collective, and cut its communication."""
+        """Handle the answer to `CutCommunication`."""
         if event.run != self.run:
             return []
         self.cutting.discard(event.rank)
         if event.waited_in:
             self.waited_in[event.rank] = event.waited_in
             if event.rank in self.done:
-                # It ended, for that, before it said so.
+                # The cut ended its run before it answered.
                 self._asked.add(event.rank)
         if not event.cut or self.was_cut:
             return []
@@ -240,14 +238,14 @@ class RunState:
         return self._cut(others)
 
     def told(self, event: Stack, now: float) -> None:
-        """A rank's threads were looked at; when time was over, it counts where they were then."""
+        """Handle the stacks of a rank; after a timeout, the first ones count."""
         if not (self.timed_out and self.stacks.get(event.rank)):
             self.stacks[event.rank] = event.text
         if self.timed_out and not self._stopping and self.running <= self.stacks.keys():
             self._stop_due = now
 
     def interrupt(self, now: float) -> list[Command]:
-        """The person pressed the square button."""
+        """Handle the person's interrupt."""
         self.interrupts += 1
         if self.interrupts > 1:
             self._untold.clear()
@@ -255,7 +253,7 @@ class RunState:
         return self._stop(now, by_person=True)
 
     def stopping(self, event: RunInterrupted, now: float) -> None:
-        """Ranks were interrupted: by us, or by another client, which is gone, and all that follows is ours."""
+        """Handle the confirmation of an interrupt, by this client or by an earlier one, which this one continues."""
         if event.run != self.run:
             return
         if not self._stopping:
@@ -267,7 +265,7 @@ class RunState:
             self._kill_due = now + self._grace
 
     def tick(self, now: float) -> list[Command]:
-        """Time has passed."""
+        """Handle the time."""
         if self._timeout_due is not None and now >= self._timeout_due and self.running:
             return self._time_out(now)
         if self._stop_due is not None and now >= self._stop_due:
@@ -276,7 +274,7 @@ class RunState:
         if self._kill_due is not None and now >= self._kill_due:
             return self._kill()
         if self._cut_due is not None and now >= self._cut_due:
-            # Again and again: one may come to a collective only after it has answered.
+            # Repeatedly: a rank may enter a collective after it has answered.
             self._cut_due = now + CUT_AFTER
             running = tuple(sorted(self.running - self.killed))
             looks = [] if running in ((), self._looked_at) else [Inspect(running)]
@@ -285,7 +283,7 @@ class RunState:
         return []
 
     def next_due(self) -> float | None:
-        """When `tick` has something to do next."""
+        """The time of the next action of `tick`."""
         dues = (self._timeout_due, self._stop_due, self._cut_due, self._kill_due)
         times = [due for due in dues if due is not None]
         return min(times) if times and self.running else None
@@ -320,7 +318,7 @@ class RunState:
         self._cut_due = now + min(CUT_AFTER, self._grace / 2)
 
     def _kill(self) -> list[Command]:
-        """Kill the ranks that were told to stop; of others their machines have yet to say so."""
+        """Kill the ranks whose interrupt was confirmed."""
         told = self.running - self._untold - self.killed
         self._kill_due = None
         if not self._untold:

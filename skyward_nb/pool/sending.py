@@ -1,4 +1,4 @@
-"""What a run sends: names are planned, large values stored where ranks find them, the rest is a command."""
+"""The values of a run on their way: names are planned, large values go to stores, the rest into a command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import marshal
 import sys
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 
 from skyward_nb.names.plan import Plan, changed, no_room
 from skyward_nb.names.rank_versions import RankVersions
@@ -28,13 +28,13 @@ from skyward_nb.words.ranks import count_ranks
 
 _PATH = "sys.path"
 WARN_FROM = 256_000_000
-"""Bytes that may take a moment to move, so that it is told."""
+"""Bytes that take a moment to send, so that the display says so."""
 _ROOM_LASTS = 1.0
-"""Seconds for which the room in memory is taken to be as it was."""
+"""Seconds for which a measurement of the room in memory is used."""
 
 
 class Sending:
-    """Brings to ranks what runs need, and home what they return."""
+    """Brings values to ranks, and results home."""
 
     def __init__(self, context: PoolContext, closing: Closing, driver: Driver) -> None:
         self._context = context
@@ -44,22 +44,14 @@ class Sending:
         self._room, self._room_seen = 0, float("-inf")
 
     def forget(self) -> None:
-        """Ranks begin anew, and have nothing."""
+        """Note that ranks begin anew and have nothing."""
         self._path.forget()
         self._context.ledger.forget()
-
-    def bound_here(self, name: str, value: object, ranks: Iterable[int]) -> None:
-        """The notebook got `value` under `name` from these ranks: it is not sent back to them."""
-        self._context.ledger.bound_here(name, value, ranks)
-
-    def found(self, name: str, ranks: Iterable[int]) -> None:
-        """These ranks have a name that nobody here sent: it stays theirs."""
-        self._context.ledger.found(name, ranks)
 
     # ── names ───────────────────────────────────────────────────────────────────────────
 
     def pack(self, request: RunRequest, watch: RunObserver) -> tuple[Plan, tuple[Parcel, ...]]:
-        """What a run sends, stowed where the ranks find it; raises `PayloadError`."""
+        """What a run sends, with large values in the ranks' store; raises `PayloadError`."""
         stores, told = self._context.stores, list[str]()
 
         def tell(name: str) -> None:
@@ -89,7 +81,7 @@ class Sending:
         call: Packed | None,
         limit: int,
     ) -> commands.Run:
-        """What machines are told of a run, which is the next one."""
+        """The command for the next run."""
         cell, ledger, state = request.cell, self._context.ledger, self._context.state
         sources = tuple(plan.sources)
         let_go, unused = ledger.to_let_go(request.ranks)
@@ -126,7 +118,7 @@ class Sending:
         )
 
     def _changed_path(self, ranks: tuple[int, ...]) -> tuple[str, ...]:
-        """The notebook's `sys.path`, if ranks do not have it yet and its folders are theirs, too."""
+        """The notebook's `sys.path`, if ranks share its folders and do not have it yet."""
         path = tuple(folder for folder in sys.path if folder)
         shares = self._context.provider.shares_files
         if not shares or not self._path.lacking({_PATH: path}, ranks):
@@ -135,9 +127,9 @@ class Sending:
         return path
 
     def result_limit(self, ranks: int) -> int:
-        """Bytes that a value of one of so many ranks may have to come back, unless a run says otherwise.
+        """Most bytes of a value that comes back from one of so many ranks, if the run has no limit.
 
-        Over a network 256 MB; on one machine what its memory surely holds of every rank.
+        Over a network 256 MB; on one machine an amount for which its memory has room for each rank.
         """
         if not self._context.provider.shares_files:
             return WARN_FROM
@@ -149,23 +141,20 @@ class Sending:
     # ── calls ───────────────────────────────────────────────────────────────────────────
 
     def stow(self, call: Bundle) -> Packed:
-        """Keep a call as it is now, until it has run; raises `PayloadError` where there is no room.
-
-        What is asked for with it is as it was then.
-        """
+        """Keep a call as it is now, until it has run; raises `PayloadError` if there is no room."""
         try:
             return self._context.stores.hold(call)
         except OSError as error:
             raise no_room("the call", "its arguments", error) from error
 
     def let_go(self, call: Bundle) -> None:
-        """A call that was stowed has run, or never will."""
+        """Release a stowed call that has run, or never will."""
         self._context.stores.let_go(call)
 
     @contextlib.contextmanager
     def call_there(self, request: RunRequest, watch: Watch) -> Generator[Packed | None]:
-        """The call of a request where its ranks find it, kept for this long; raises `PayloadError`."""
-        # Not before it is known on which machines: ranks may have to begin anew first.
+        """The call of a request, in its ranks' store while inside; raises `PayloadError`."""
+        # Only now: ranks may have begun anew on other machines.
         call, is_here = request.call, self._context.provider.shares_files
         if call is None or (request.packed is not None and is_here):
             yield request.packed
@@ -185,15 +174,13 @@ class Sending:
             yield there
 
     def check_room(self, request: RunRequest) -> None:
-        """Raise `PoolError` where something else runs, or the pool has ended."""
-        state = self._context.state
-        if state.has_ended:
-            raise self._context.closed_error()
-        if not state.has_room(request.ranks, is_call=request.call is not None):
+        """Raise `PoolError` if another run is in the way, or the pool has ended."""
+        self._context.check_open()
+        if not self._context.state.has_room(request.ranks, is_call=request.call is not None):
             self._driver.busy()
 
     def _ahead(self, request: RunRequest) -> list[Bundle]:
-        """What a call needs beside its arguments that would keep others from hearing while it is sent."""
+        """Large names that a call needs, to be sent before the lock is taken: other threads must hear events."""
         context, state = self._context, self._context.state
         with context.lock:
             if context.provider.shares_files or not state.runs or not state.is_ready:
@@ -215,9 +202,9 @@ class Sending:
     # ── results ─────────────────────────────────────────────────────────────────────────
 
     def bring(self, values: Mapping[int, Packed], watch: Watch) -> None:
-        """Bring what ranks sent home here; raises OSError, or `PoolError` where the pool is gone.
+        """Bring the results of ranks here; raises OSError, or `PoolError` if the pool is gone.
 
-        One that cannot be reached is left, so that whoever attaches it later finds what is there.
+        A pool that cannot be reached is left, so that a later attach finds the results.
         """
         stores, size = self._context.stores, sum(each.size for each in values.values())
         text = f"gathering {spell_size(size)} of {count_ranks(values)}"
@@ -229,14 +216,14 @@ class Sending:
                 self._closing.cut_off(error.strerror or str(error))
 
     def clean(self, outcome: RunOutcome | None = None) -> None:
-        """Drop results that were fetched, and of older values those beyond the spare room."""
+        """Drop results that were fetched, and old values if room is short."""
         context = self._context
         if context.state.has_ended:
             return
         results = _results_in_store(outcome.done) if outcome else {}
         if outcome and not results and not outcome.in_store:
             return
-        # Whoever comes after us must not be told of a run whose results are no more.
+        # First: a later client must not hear of a run whose results are gone.
         context.lines.flush()
         with context.lock:
             stores = context.stores
@@ -249,13 +236,13 @@ class Sending:
 
 
 def digests_in_store(call: Bundle | None, plan: Plan) -> frozenset[str]:
-    """Digests of what a run finds in the store."""
+    """Digests of the values in the store that a run uses."""
     bundles = [*([call] if call else []), *(unit.bundle for unit, _ in plan.sending)]
     return frozenset(bundle.digest for bundle in bundles if bundle.is_stowed)
 
 
 def _results_in_store(done: Mapping[int, RankDone]) -> dict[int, set[str]]:
-    """By rank, digests of what it sent home by way of its store."""
+    """By rank, the digests of its results in its store."""
     found: dict[int, set[str]] = {}
     for rank, end in done.items():
         raised = end.failure.value if end.failure else None

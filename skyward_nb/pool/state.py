@@ -1,13 +1,13 @@
-"""What is decided of a pool: what came in and the time go in, what is to be done comes out.
+"""All decisions on a pool: events and the time go in, actions come out.
 
-No socket, no thread, no clock of its own: `Driver` feeds it and does what it says.
+It has no socket, no thread and no clock: `Driver` feeds it and carries out its actions.
 
-phase       what there is                          what leads on
-─────       ─────────────                          ─────────────
+phase       meaning                                next
+─────       ───────                                ────
 STARTING    machines are got, agents start         a first generation begins; or an attached pool is
                                                    found READY or BROKEN
-BEGINNING   ranks are forked anew                  all are there: READY; else BROKEN
-READY       all ranks are there                    a rank is lost, a group is cut or out of step: BROKEN
+BEGINNING   ranks are forked anew                  all are ready: READY; else BROKEN
+READY       all ranks live                         a rank is lost, a group is cut or out of step: BROKEN
 BROKEN      ranks are lost, or their group         the group is formed again: READY; the next run, or
                                                    the end of this one, begins anew: BEGINNING
 ENDED       closed, or left                        nothing
@@ -40,7 +40,7 @@ Incoming = Event | SigInt
 
 
 class PoolPhase(enum.Enum):
-    """What there is of a pool."""
+    """The phase of a pool."""
 
     STARTING = "starting"
     BEGINNING = "beginning"
@@ -61,14 +61,14 @@ TRANSITIONS: dict[PoolPhase, tuple[PoolPhase, ...]] = {
 
 @dataclass(frozen=True)
 class Send:
-    """Say this to the machines that it concerns."""
+    """Send this to the machines that it concerns."""
 
     command: Command
 
 
 @dataclass(frozen=True)
 class Deliver:
-    """Give this to whoever waits for a run."""
+    """Give this to the thread that waits for a run."""
 
     run: int
     event: Event
@@ -76,7 +76,7 @@ class Deliver:
 
 @dataclass(frozen=True)
 class Ended:
-    """No rank runs this run any more."""
+    """The run has ended on all ranks."""
 
     run: int
 
@@ -85,7 +85,7 @@ Action = Send | Deliver | Ended
 
 
 class Remedy(enum.Enum):
-    """What is to be done about what runs left behind."""
+    """The repair that runs have made necessary."""
 
     NOTHING = "nothing"
     LATER = "the next run begins anew, and tells why"
@@ -101,22 +101,22 @@ class PoolState:
         self.phase: PoolPhase = PoolPhase.STARTING
         self.generation: int = 0
         self.pids: dict[int, int] = {}
-        """The processes of the ranks that are there."""
+        """The process ids of the ranks that live."""
         self.last_run: int = 0
         self.runs: dict[int, RunState] = {}
-        """Those that were begun and are not finished, by number."""
+        """Unfinished runs, by number."""
         self.losses: dict[int, RankLost] = {}
-        """Ranks that are gone and of which no run tells."""
+        """Lost ranks that no run reports."""
         self.ended_ranks: frozenset[int] = frozenset()
-        """Those whose machine is no more: of whatever generation, nothing more comes of them."""
+        """Ranks of machines that have ended, of any generation: no more events come from them."""
         self._unsettled: list[RunState] = []
-        """Of runs that ended while others went on, those that left ranks lost or groups cut."""
+        """Runs that left ranks lost or groups cut, and ended while others went on."""
 
     # ── phases ──────────────────────────────────────────────────────────────────────────
 
     @property
     def is_ready(self) -> bool:
-        """Whether all ranks are there, as far as is known."""
+        """Whether all ranks live, as far as is known."""
         return self.phase is PoolPhase.READY
 
     @property
@@ -125,20 +125,20 @@ class PoolState:
         return self.phase is PoolPhase.ENDED
 
     def becomes(self, phase: PoolPhase) -> None:
-        """It is in another phase from now on; a pool that has ended stays so."""
+        """Change the phase; a pool that has ended stays so."""
         if phase is self.phase or self.has_ended:
             return
         assert phase in TRANSITIONS[self.phase], f"{self.phase.value} -> {phase.value}"
         self.phase = phase
 
     def begins_anew(self) -> None:
-        """All ranks are to be forked: what was known of those before is forgotten."""
+        """Note that all ranks will be forked anew, and forget the old ones."""
         self.becomes(PoolPhase.BEGINNING)
         self.losses.clear()
         self._unsettled.clear()
 
     def has_begun(self, *, is_whole: bool) -> None:
-        """The ranks that began are there, or not all of them."""
+        """Note that the new ranks are ready, or not all of them."""
         self.becomes(PoolPhase.READY if is_whole else PoolPhase.BROKEN)
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
@@ -150,11 +150,11 @@ class PoolState:
         return not any(set(run.ranks) & set(ranks) for run in self.runs.values())
 
     def is_last(self, number: int) -> bool:
-        """Whether no run goes on but perhaps this one."""
+        """Whether no other run goes on."""
         return self.runs.keys() <= {number}
 
     def is_over(self, number: int) -> None:
-        """All was heard of a run: what it left behind is settled when the last one is over."""
+        """Note that all of a run was heard: repairs wait for the end of the last one."""
         run = self.runs[number]
         if run.broken or run.torn or run.cutting:
             if self.is_ready:
@@ -162,7 +162,7 @@ class PoolState:
             self._unsettled.append(run)
 
     def losses_of(self, run: RunState) -> list[RankLost]:
-        """What is known to be lost of a run that is followed from its middle."""
+        """The known losses of a run that is followed from its middle."""
         return [
             replace(lost, generation=run.generation)
             for rank, lost in self.losses.items()
@@ -170,12 +170,12 @@ class PoolState:
         ]
 
     def interrupt(self, number: int | None) -> None:
-        """Have a run be interrupted, or all, when the next thing is handled."""
+        """Have a run, or all, be interrupted when the next event is handled."""
         for run in self.runs.values():
             run.pending_interrupts += number in (None, run.run)
 
     def is_interrupted_first(self, event: Incoming | None) -> bool:
-        """Whether what came in interrupts a run that was not interrupted before."""
+        """Whether this event interrupts a run for the first time."""
         return any(
             not run.interrupts
             and (run.pending_interrupts or (isinstance(event, SigInt) and run.is_in_front))
@@ -183,15 +183,15 @@ class PoolState:
             if not run.over
         )
 
-    # ── what comes in ───────────────────────────────────────────────────────────────────
+    # ── events ──────────────────────────────────────────────────────────────────────────
 
     def handle(
         self, event: Incoming | None, now: float, heard_until: float | None = None
     ) -> list[Action]:
-        """What follows from what came in, or from the time, for all runs that go on.
+        """The actions that follow from an event, or from the time, for all present runs.
 
-        Time passes once all is heard that came until then, `heard_until`: where this process was
-        stopped, a rank that has ended in time must not seem late.
+        Time passes to `heard_until`, when all events until then are heard: if this process was stopped, a
+        rank that has ended in time must not seem late.
         """
         actions: list[Action] = []
         if event is not None and not isinstance(event, SigInt):
@@ -213,18 +213,18 @@ class PoolState:
             if run.over:
                 actions.append(Ended(run.run))
         if not running and isinstance(event, RankLost) and event.generation == self.generation:
-            self._miss(event)  # what is over, and not finished yet, has no use for it
+            self._miss(event)  # runs that are over do not need it
         if isinstance(event, CommunicationCut):
             actions += (Send(each) for run in self._unsettled for each in run.cut(event))
         return actions
 
     def next_due(self) -> float | None:
-        """When time leads to something next."""
+        """The time of the next action without an event."""
         dues = (run.next_due() for run in self.runs.values())
         return min((due for due in dues if due is not None), default=None)
 
     def _concerned(self, event: Event) -> Iterable[int]:
-        """The run of an event, else those on its rank, else all; of one that is no more, one of them."""
+        """The run of an event, else the runs on its rank, else all; for a run that is over, any one."""
         if not self.runs:
             return ()
         number, rank = getattr(event, "run", 0), getattr(event, "rank", None)
@@ -254,14 +254,14 @@ class PoolState:
                 return run.hear(event, now)
 
     def _miss(self, event: RankLost) -> None:
-        """A rank is gone that runs nothing, or what another waits for."""
+        """Note the loss of a rank in no run, or in a run that does not use it."""
         if self.is_ready:
             self.becomes(PoolPhase.BROKEN)
         self.pids.pop(event.rank, None)
         if not any(event.rank in {*run.running, *run.lost} for run in self.runs.values()):
             self.losses[event.rank] = event
 
-    # ── what runs left behind ───────────────────────────────────────────────────────────
+    # ── repairs ─────────────────────────────────────────────────────────────────────────
 
     @property
     def is_unsettled(self) -> bool:
@@ -270,13 +270,12 @@ class PoolState:
 
     @property
     def awaits_cuts(self) -> bool:
-        """Whether ranks that were told to cut their communication have not said if they did.
+        """Whether ranks have yet to answer if they cut their communication.
 
-        A rank ends before it says so, now and then, and one that has ended meanwhile cuts what the
-        next run would use.
+        A rank may end its run before it answers; a late cut would hit the next run.
         """
         if self.losses or any(run.broken for run in self._unsettled):
-            return False  # they begin anew in any case
+            return False  # all begin anew in any case
         return any(run.cutting for run in self._unsettled)
 
     def lost_beside(self) -> frozenset[int]:
@@ -284,10 +283,10 @@ class PoolState:
         return frozenset[int]().union(*(run.lost for run in self._unsettled))
 
     def remedy(self, *, is_lacking: bool) -> Remedy:
-        """What is to be done about it; `is_lacking`: machines are to be replaced before the next run."""
+        """The repair that is due; `is_lacking`: machines will be replaced before the next run."""
         if self.losses or is_lacking:
             return Remedy.LATER
         unsettled, self._unsettled = self._unsettled, []
         if any(run.broken or run.cutting for run in unsettled):
-            return Remedy.BEGIN_ANEW  # one that has not answered may cut at any time
+            return Remedy.BEGIN_ANEW  # a rank that has not answered may cut at any time
         return Remedy.REFORM if any(run.torn for run in unsettled) else Remedy.NOTHING

@@ -1,7 +1,7 @@
-"""The lock on a pool's state, and whose turn it is to listen: one thread at a time, for all that wait.
+"""The lock on a pool's state, and the turn to listen, which one thread has at a time, for all.
 
-A thread that waits for a run listens where no other does, and passes the turn on when its own run is
-over. So a run that is waited for by its own thread costs no hand-over, and many can go on at once.
+A thread that waits for a run takes the turn if it is free, and passes it on when its own run is over. So a
+run that its own thread waits for costs no hand-over, and many can go on at once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Generator
 
 
 class StateLock:
-    """`with lock:` holds the state, for moments, as often as a thread likes; never while waiting.
+    """`with lock:` holds the state for a moment, never while waiting; it is reentrant.
 
-    `take_turn` and `turn` are for listening, which takes as long as it takes.
+    `take_turn` and `turn` are for listening, which may take long.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class StateLock:
         self._changed.release()
 
     def take_turn(self, seconds: float | None = None) -> bool:
-        """Take the turn to listen; within `seconds`, if at all, but return early when something has changed."""
+        """Take the turn to listen, if it is free within `seconds`; returns early after `notify`."""
         me = threading.get_ident()
         with self._changed:
             if self._held_by not in (None, me):
@@ -41,7 +41,7 @@ class StateLock:
             return True
 
     def pass_on(self) -> None:
-        """Have another thread listen."""
+        """Release the turn."""
         with self._changed:
             self._depth -= 1
             if not self._depth:
@@ -49,13 +49,13 @@ class StateLock:
                 self._changed.notify_all()
 
     def notify(self) -> None:
-        """Wake all who wait: something has changed that they may wait for."""
+        """Wake all waiting threads, since something has changed."""
         with self._changed:
             self._changed.notify_all()
 
     @contextlib.contextmanager
     def turn(self) -> Generator[None]:
-        """Have the turn; waits until it is free."""
+        """Hold the turn; waits until it is free."""
         while not self.take_turn():
             pass
         try:

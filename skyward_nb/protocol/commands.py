@@ -1,4 +1,4 @@
-"""What is said on the way down: to agents, and through them to ranks. A closed union, `Command`."""
+"""Messages from the client to agents, and through them to ranks: the closed union `Command`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from skyward_nb.words.masking import masked_repr
 
 
 class Attach(msgspec.Struct, frozen=True, tag=True):
-    """A client's first word: it conducts from now on, unless another one does; answered by `Hello`.
+    """A client's first command, unless another client is attached; answered by `Hello`.
 
-    It goes on after `offset` bytes of the journal; with None, where the first run begins whose end
-    nobody has acknowledged (`RunSeen`), or at the journal's end.
+    It reads the journal from `offset`; with None, from the first run without `RunSeen`, or from the end.
     """
 
     client: Client
@@ -21,34 +20,31 @@ class Attach(msgspec.Struct, frozen=True, tag=True):
 
 
 class QueryStatus(msgspec.Struct, frozen=True, tag=True):
-    """A passer-by's first word, answered by `AgentStatus`; it may go on to `Inspect`, and no more."""
+    """A visitor's first command, answered by `AgentStatus`; only `Inspect` and `Ping` may follow."""
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
-    """To an agent that has not been heard of for a while; answered by `Pong`."""
+    """To a silent agent; answered by `Pong`."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag=True):
-    """To an agent, by who carries a client's line: the next one comes `within` seconds, or it is cut.
-
-    Where the line leads over other machines, nobody else would tell the agent that it is.
-    """
+    """To an agent, from the relay of a client's line: the next one comes `within` seconds, or the line is cut."""
 
     within: float
 
 
 class RunSeen(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: all of this run, and its result, has come home; nothing before `offset` is needed."""
+    """To an agent: the client has all of this run and its result, and needs nothing before `offset`."""
 
     run: int
     offset: int
 
 
 class ListenForPeers(msgspec.Struct, frozen=True, tag=True):
-    """To the agent of `machine`: listen where others may reach it, for those who know the `word`.
+    """To the agent of `machine`: listen at its private addresses, for peers that know the `word`.
 
-    It answers by `PeerListening`. Its endpoints have numbers from `first` on. At first it listens on `loopback`
-    alone: they may all be one machine in truth.
+    It answers by `PeerListening`; its endpoints have numbers from `first` on. `loopback`: listen there
+    alone, as all may be one machine.
     """
 
     machine: int
@@ -58,7 +54,7 @@ class ListenForPeers(msgspec.Struct, frozen=True, tag=True):
 
 
 class ProbePeers(msgspec.Struct, frozen=True, tag=True):
-    """To the agent of `machine`: try these endpoints of others; it answers by `PeersProbed`."""
+    """To the agent of `machine`: try these endpoints of others; answered by `PeersProbed`."""
 
     machine: int
     endpoints: tuple[Endpoint, ...]
@@ -66,11 +62,10 @@ class ProbePeers(msgspec.Struct, frozen=True, tag=True):
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: hold a port for the rendezvous of a new generation, should the head be there.
+    """To an agent: hold ports at `address`, on `interface`, for a new generation.
 
-    And on each of `nodes`, for every framework in `servers`, one for each of its `slots` ranks. To
-    the head's rank it brings the socket of the rendezvous, which has this `port` where it is free. All
-    that at `address`, where the other machines reach this one, by way of this `interface`.
+    One for the rendezvous, `port` if that is free, and for each of `nodes` and each framework in
+    `servers` one for each of `slots` ranks. To the head's rank it brings the socket of the rendezvous.
     """
 
     generation: int
@@ -83,7 +78,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
 
 
 class PluginUse(msgspec.Struct, frozen=True):
-    """A plugin by name, and the options it was asked for with."""
+    """A plugin by name, with its options."""
 
     name: str
     options: dict[str, str] = {}
@@ -93,7 +88,7 @@ class PluginUse(msgspec.Struct, frozen=True):
 
 
 class Fork(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: end the ranks there are and fork these, as a new generation."""
+    """To an agent: end the present ranks and fork these, as a new generation."""
 
     generation: int
     places: tuple[InstanceInfo, ...]
@@ -105,11 +100,10 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
 
 
 class Parcel(msgspec.Struct, frozen=True):
-    """What travels as one, for some ranks (`None`: for all).
+    """A value that travels as one, for some ranks (`None`: for all).
 
-    Its `labels` are a name's, a definition's, or several definitions', whose objects then are a
-    tuple: those refer to one another in a circle. Parcels come in an order in which each one
-    finds what it points at. With a `number`, others can point at its objects later.
+    Its `labels` are those of a name, a definition, or a circle of definitions, whose objects form a
+    tuple. A parcel comes after those that it refers to. With a `number`, later ones can refer to it.
     """
 
     labels: tuple[str, ...]
@@ -119,7 +113,7 @@ class Parcel(msgspec.Struct, frozen=True):
 
 
 class ModuleFile(msgspec.Struct, frozen=True):
-    """A module of the user's project as source; `path` is where it lies in the notebook's view."""
+    """A module of the user's project as source; `path` is its place on the notebook's machine."""
 
     name: str
     path: str
@@ -128,7 +122,7 @@ class ModuleFile(msgspec.Struct, frozen=True):
 
 
 class SourceFile(msgspec.Struct, frozen=True):
-    """A notebook cell's text under the file name its code objects carry, for tracebacks."""
+    """A notebook cell's text, by the file name of its code objects, for tracebacks."""
 
     filename: str
     number: int
@@ -138,15 +132,13 @@ class SourceFile(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """To ranks: bind the names, then execute the cell `In[number]`.
 
-    `body` and `last` are code objects as `marshal` writes them: the statements, and the
-    expression whose value is the run's. Of the names the cell `writes`, it binds the `sure` ones
-    whenever it ends well; an `opaque` cell may bind others, too. Equal minor versions of Python
-    were made sure of. In place of both there may be a `call`: a `Call` of `runtime.function_calls`, packed.
+    `body` and `last` are code objects by `marshal`: the statements, and the expression whose value is
+    the run's; or there is a packed `call`, a `Call` of `runtime.function_calls`. Of the names that the
+    cell `writes`, it binds the `sure` ones whenever it ends well; an `opaque` cell may bind others, too.
 
-    Before it runs: nothing points any more at parcels to `let_go`, nor, once a name is bound anew,
-    at those that it `lets_go`; `unused` definitions are gone from the notebook, as are names
-    `removed`; `modules` are renewed, and `imports` imported. Values of more than `limit` bytes
-    do not go home.
+    Before it runs, parcels to `let_go`, `unused` definitions and `removed` names are dropped, `modules`
+    are renewed, and `imports` imported. When a name is bound anew, the parcels that it `lets_go` are
+    dropped. Values of more than `limit` bytes are not returned.
     """
 
     run: int
@@ -173,18 +165,18 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     limit: int | None = None
     lists_names: bool = False
     parcels_from: int = 0
-    """Nothing points any more at parcels with lower numbers: who sent those is gone."""
+    """Parcels with lower numbers are not needed: the client that sent them is gone."""
     card: RunCard = RunCard()
     path: tuple[str, ...] = ()
-    """Folders to import from, when the notebook's have changed and are the machine's, too."""
+    """The notebook's `sys.path`, if it has changed and the machine shares its folders."""
     aside: bool = False
-    """It is no cell of the person's: `_` stays what it was."""
+    """It is not a person's cell: `_` does not change."""
 
 
 class Interrupt(msgspec.Struct, frozen=True, tag=True):
-    """To ranks: raise KeyboardInterrupt in this run, if it is still going on.
+    """To ranks: raise KeyboardInterrupt in this run, if it still goes on.
 
-    The person asked for it, or `by_person` is False: another rank's trouble did, or a time limit.
+    `by_person` is False if another rank's failure or a time limit is the reason.
     """
 
     run: int
@@ -193,7 +185,7 @@ class Interrupt(msgspec.Struct, frozen=True, tag=True):
 
 
 class Gather(msgspec.Struct, frozen=True, tag=True):
-    """To ranks that sent `ShardedResult`: gather it together, or, when told `why`, do not."""
+    """To ranks that sent `ShardedResult`: gather it, or, with a reason `why`, do not."""
 
     run: int
     ranks: tuple[int, ...]
@@ -201,16 +193,16 @@ class Gather(msgspec.Struct, frozen=True, tag=True):
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: end the processes of these ranks now, but of those that have ended `run`: `NotKilled`."""
+    """To an agent: kill these ranks, except those that have ended `run`: for these it answers `NotKilled`."""
 
     ranks: tuple[int, ...]
     run: int
 
 
 class Resume(msgspec.Struct, frozen=True, tag=True):
-    """To a rank whose generator waits: `count` of its values were taken, so it may go on.
+    """To a rank with a waiting generator: `count` of its values were taken, so it may go on.
 
-    What is `sent` into it goes along, or what is `thrown`; `closed`: nobody wants more.
+    A value may be `sent` or an exception `thrown` into it; `closed`: no more values are needed.
     """
 
     run: int
@@ -222,7 +214,7 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
 
 
 class FeedValue(msgspec.Struct, frozen=True, tag=True):
-    """To a rank that sent `ValueWanted`: the next value of a generator that stayed at home; None at its end."""
+    """To a rank that sent `ValueWanted`: the next value of the client's generator, or None at its end."""
 
     run: int
     ranks: tuple[int, ...]
@@ -231,9 +223,9 @@ class FeedValue(msgspec.Struct, frozen=True, tag=True):
 
 
 class CutCommunication(msgspec.Struct, frozen=True, tag=True):
-    """To ranks: if the main thread waits in a collective, cut its communication, so that it raises.
+    """To ranks: cut communication if the main thread waits in a collective, or runs nothing.
 
-    Ranks that run nothing cut theirs, too: the group is of no use any more. Each answers by `CommunicationCut`.
+    A collective raises then. Each rank answers by `CommunicationCut`.
     """
 
     run: int
@@ -241,9 +233,9 @@ class CutCommunication(msgspec.Struct, frozen=True, tag=True):
 
 
 class Reform(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: its ranks live on, and form the process group of a new generation at these places.
+    """To an agent: have its ranks form the process group of a new generation at these places.
 
-    From then on they have these `plugins`, those that they had and others; None for the same. `env`
+    From then on they have these `plugins`, the present ones and others; None for the present ones. `env`
     is the pool's, which comes before what the others set.
     """
 
@@ -257,24 +249,24 @@ class Reform(msgspec.Struct, frozen=True, tag=True):
 
 
 class Inspect(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: tell by `Stack` where the threads of these ranks are, even if stuck in native code."""
+    """To an agent: answer with a `Stack` for each of these ranks, even if it is stuck in native code."""
 
     ranks: tuple[int, ...]
 
 
 class MachineReclaimed(msgspec.Struct, frozen=True, tag=True):
-    """From an agent to its ranks: their machine is taken back `at` that time, and what becomes of it."""
+    """From an agent to its ranks: their machine is reclaimed `at` a time, by this `action`."""
 
     action: str
     at: str
 
 
 class Sample(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: say once how its ranks are doing, by `Telemetry`."""
+    """To an agent: send `Telemetry` of its ranks once."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """To an agent: end everything, remove every file, and go."""
+    """To an agent: end all processes, remove all files, and exit."""
 
 
 Command = (

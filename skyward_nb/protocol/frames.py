@@ -1,7 +1,7 @@
 """Messages as frames on a byte stream: 4 bytes of length, then one msgpack message.
 
-No IO here: bytes in, messages out. Decoding validates; what does not fit is a `FrameError`,
-always the peer's fault or the line's, never the user's.
+No IO here: bytes in, messages out. Decoding validates; an invalid message is a `FrameError`: the
+peer's fault or the line's, never the user's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def frame(message: Command | Event | NodeLogEntry) -> bytes:
 
 
 class Cutter:
-    """Cuts a stream at the ends of frames, without reading what is in them."""
+    """Cuts a stream at the ends of frames, without decoding them."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -43,10 +43,7 @@ class Cutter:
         self._need = 0
 
     def feed(self, data: bytes) -> bytes:
-        """The whole frames there are now, as one piece of bytes; a part is kept for later.
-
-        Raises `FrameError` for a length that cannot be one of ours.
-        """
+        """The frames that are complete now, as one piece; the rest is kept. Raises `FrameError`."""
         if self._parts:
             self._parts.append(data)
             self._have += len(data)
@@ -96,15 +93,15 @@ class Frames(Generic[M]):
 
 
 def command_frames() -> Frames[Command]:
-    """A cutter for the way down."""
+    """A decoder of commands."""
     return Frames(msgspec.msgpack.Decoder(Command))
 
 
 def event_frames() -> Frames[Event]:
-    """A cutter for the way up."""
+    """A decoder of events."""
     return Frames(msgspec.msgpack.Decoder(Event))
 
 
 def node_frames() -> Frames[NodeLogEntry]:
-    """A cutter for what is kept of machines."""
+    """A decoder of logs of machines."""
     return Frames(msgspec.msgpack.Decoder(NodeLogEntry))

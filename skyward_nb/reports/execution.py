@@ -14,9 +14,8 @@ from typing import Any
 
 from skyward_nb.names.plan import Plan
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import RunEvent, RunOutcome, RunRequest
+from skyward_nb.pool.outcome import ActiveRun, RunEvent, RunOutcome, RunRequest, run_whole
 from skyward_nb.pool.pool import Pool
-from skyward_nb.pool.run import ActiveRun
 from skyward_nb.protocol.events import Event, RunBegan
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pool_displays import PoolDisplays
@@ -69,7 +68,7 @@ class Execution:
 
     def begin(self, request: RunRequest, calm: contextlib.ExitStack | None = None) -> None:
         """Send what the run needs and let it run; `calm` and errors as of `Pool.begin`."""
-        number = self.pool.next_run
+        number = self.pool.context.state.last_run + 1
         self._displays.begin(self.display, request.ranks, self._title, number, among=self._among)
         try:
             self._run = self.pool.begin(request, self.watch, calm)
@@ -103,14 +102,7 @@ class Execution:
 
         Raises `PayloadError` before anything is sent, and `PoolError` when the pool itself is lost.
         """
-        outcome = self._once(begin)
-        # Where ranks have dropped what the run was to point at, it goes whole now.
-        return self._once(begin) if outcome.ran_nothing else outcome
-
-    def _once(self, begin: Callable[[contextlib.ExitStack], None]) -> RunOutcome:
-        with contextlib.ExitStack() as calm:
-            begin(calm)
-            return self.finish()
+        return run_whole(begin, lambda _: self.finish())
 
 
 def execute(

@@ -19,6 +19,7 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import RankDone
 from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.reports.exception_groups import show_groups
+from skyward_nb.reports.execution import concluding
 from skyward_nb.reports.rank_failures import (
     died,
     exception_of,
@@ -42,10 +43,31 @@ from skyward_nb.reports.run_notes import (
 from skyward_nb.reports.run_profiles import profiles_of, told
 from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay, spell_result
+from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import OptionError, PayloadError, PoolError, ResultTooLarge, SkyError
 from skyward_nb.words.ranks import count_ranks
 
 T = TypeVar("T")
+
+
+def conclude(
+    displays: PoolDisplays,
+    outcome: RunOutcome,
+    display: RunDisplay,
+    options: CellOptions,
+    user_ns: dict[str, Any],
+    writes: frozenset[str] = frozenset(),
+    *,
+    goes_on: bool = True,
+) -> object:
+    """Bind the values of a run and return the one to show, or raise; then draw displays with late output."""
+    pool = displays.pool
+    try:
+        with concluding(pool, outcome):
+            ending = RunEnding(user_ns, pool, outcome, display, goes_on=goes_on)
+            return ending.conclude(options, writes)
+    finally:
+        displays.renew()
 
 
 class RunEnding:
@@ -139,7 +161,7 @@ class RunEnding:
                     continue
                 self._user_ns[target] = value.head if head_only else value
                 if target == name:
-                    self._pool.sending.bound_here(name, self._user_ns[name], each)
+                    self._pool.ledger.bound_here(name, self._user_ns[name], each)
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
         if not packed:
             return None
@@ -150,7 +172,7 @@ class RunEnding:
         if out := options.out:
             self._user_ns[out] = value
             if out in writes:
-                self._pool.sending.bound_here(out, value, packed)
+                self._pool.ledger.bound_here(out, value, packed)
         nothing = all(each is None for each in results)
         return None if nothing else value
 

@@ -1,4 +1,4 @@
-"""Several things that wait, done side by side, without being deaf to the person."""
+"""Several blocking functions run at once, while the caller can still be interrupted."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 _TICK = 0.1
 Work = Callable[[Callable[[], None]], None]
-"""It gets what to call now and then; what that raises ends it."""
+"""Gets a function to call now and then; an exception of that function ends the work."""
 
 
 class WorkStopped(BaseException):
-    """Another one met what ends the whole, or nobody waits any more."""
+    """Raised in a work whose result is not needed any more: another one failed, or `tick` did."""
 
 
 def run_concurrently(works: Sequence[Work], tick: Callable[[], None]) -> None:
-    """Do each in a thread, and call `tick` meanwhile; raises what the first that fails raises.
+    """Run each in a thread, and call `tick` meanwhile; raises the first error.
 
-    When one fails, or `tick` does, the others' own ticks end them.
+    When one fails, or `tick` does, the others are ended by their own ticks.
     """
     if len(works) == 1:
         works[0](tick)
@@ -34,7 +34,7 @@ def run_concurrently(works: Sequence[Work], tick: Callable[[], None]) -> None:
         try:
             work(check)
         except WorkStopped:
-            """Whoever ended it says why."""
+            """The work that failed has the reason."""
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
             errors.append(error)
             over.set()

@@ -1,6 +1,6 @@
-"""What ranks have of a login: on machines that one logs in to, its folder and its umask.
+"""The folder and umask of a login, which ranks have on machines reached by SSH.
 
-All else of ours there lives in the root folder, under a umask that lets nobody else in.
+The agent there works in the root folder, under a umask that lets no other user in.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 
 FOLDER = "SKYWARD_LOGIN_FOLDER"
 UMASK = "SKYWARD_LOGIN_UMASK"
-"""The variables that tell the agent, and that ranks have no more."""
+"""The variables that the agent is given, and that ranks do not see."""
 
 
 def begin_as_logged_in() -> None:
-    """Go on in the folder of the login, where it can be entered, under its umask; elsewhere as before."""
+    """Enter the folder of the login, if possible, and set its umask; no change without a login."""
     folder, umask = (os.environ.pop(name, "") for name in (FOLDER, UMASK))
     if folder:
         with contextlib.suppress(OSError):

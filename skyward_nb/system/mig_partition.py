@@ -1,8 +1,8 @@
-"""GPUs cut into slices because a person asked for it, and put together again: by NVIDIA's own tool.
+"""GPUs cut into slices at a person's request, and restored: by NVIDIA's own tool.
 
-Only a GPU is cut that runs nothing and has no slices, and none is ever reset by us. What is about to
-be done stands in a note in the pool's folder first, so that whoever finds the folder can undo it; and
-only what the note names is undone: the very instances that were made, and MIG where it was turned on.
+Only a GPU that runs nothing and has no slices is cut; none is ever reset. Each change is noted in the
+pool's folder before it is made, so that any process can undo it; and only noted changes are undone:
+the instances that were created, and MIG mode if it was turned on.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ from pathlib import Path
 
 import msgspec
 
-from skyward_nb.system import nvidia_smi
+from skyward_nb.system import nvidia_smi, processes
 from skyward_nb.words.mig import GpuCard, commands
 
 PATIENCE = 120.0
-"""Seconds that the tool may take: the driver readies a GPU anew when MIG is turned on or off."""
+"""Seconds that the tool may take: the driver initializes a GPU again when MIG is turned on or off."""
 
 _NOTE = "slices.json"
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _MADE = re.compile(r"Successfully created GPU instance ID\s+(\d+) on GPU")
 _NONE = re.compile("No GPU instances found|No MIG-enabled devices found")
 _ROW = re.compile(r"\|\s+\d+\s+MIG \S+\s+\d+\s+(\d+)\s+\S+\s+\|")
 
 
 class PartitionFailed(Exception):
-    """A GPU was not cut; the text is why, in the tool's own words."""
+    """A GPU was not cut; the text is the reason, in the tool's own words."""
 
 
 class MigPartition(msgspec.Struct, frozen=True):
-    """What is done to a GPU: the instances made, by their ids, and whether MIG was turned on.
+    """The changes of a GPU: the ids of the instances made, and whether MIG was turned on.
 
-    Instances do not outlive the machine's life `boot`: after it, others may have their ids.
+    Instances end with the machine's `boot`: later, other instances may have their ids.
     """
 
     gpu: str
@@ -45,17 +44,17 @@ class MigPartition(msgspec.Struct, frozen=True):
 
 
 def cut(folder: Path, card: GpuCard, profile: str, many: int) -> None:
-    """Cut a GPU into so many slices; raises `PartitionFailed`, and `undo` then has what was begun."""
+    """Cut a GPU into so many slices; raises `PartitionFailed`, and `undo` then undoes what was begun."""
     _check_idle(card)
     done = _read(folder)
-    made = MigPartition(card.uuid, not card.mig, boot=_boot())
+    made = MigPartition(card.uuid, not card.mig, boot=processes.boot())
     _write(folder, (*done, made))
     said = ""
     for command in commands(card, profile, many):
         said += _run(command)
         if instances := tuple(map(int, _MADE.findall(said))):
             _write(folder, (*done, msgspec.structs.replace(made, instances=instances)))
-        # It says that all is done where it could not turn MIG on, too.
+        # The tool reports success even if it could not turn MIG on.
         if " -mig 1" in command and not _is_on(card):
             raise PartitionFailed(said.strip())
     if len(_MADE.findall(said)) != many:
@@ -63,7 +62,7 @@ def cut(folder: Path, card: GpuCard, profile: str, many: int) -> None:
 
 
 def _check_idle(card: GpuCard) -> None:
-    """Raise `PartitionFailed` for a GPU that runs something or is cut, or may be."""
+    """Raise `PartitionFailed` unless a GPU surely runs nothing and is not cut."""
     if card.slices or _instances(card.index) != ():
         raise PartitionFailed(f"{card} has slices already, which may be in use")
     listing = nvidia_smi.ask(
@@ -76,16 +75,16 @@ def _check_idle(card: GpuCard) -> None:
 
 
 def undo(folder: Path) -> str:
-    """Put together what a pool has cut; what could not be, in the tool's own words."""
+    """Restore the GPUs that a pool has cut; what could not be restored, in the tool's own words."""
     left: list[MigPartition] = []
     said: list[str] = []
     noted = _read(folder)
     present = {card.uuid: card for card in nvidia_smi.cards()} if noted else {}
     for made in noted:
         card = present.get(made.gpu)
-        if made.boot != _boot():
+        if made.boot != processes.boot():
             continue
-        words = _put_together(card, made) if card else "nvidia-smi does not list it"
+        words = _restore(card, made) if card else "nvidia-smi does not list it"
         if card is None or _is_left(card, made):
             left.append(made)
             words = " ".join(words.split())
@@ -95,18 +94,18 @@ def undo(folder: Path) -> str:
 
 
 def is_noted(folder: Path) -> bool:
-    """Whether there is something that a pool has cut, or is about to."""
+    """Whether a pool has cut GPUs that are not restored, or is about to cut some."""
     return (folder / _NOTE).exists()
 
 
-def _put_together(card: GpuCard, made: MigPartition) -> str:
+def _restore(card: GpuCard, made: MigPartition) -> str:
     tool = f"nvidia-smi mig -i {card.index}"
     own = [str(each) for each in _instances(card.index) or () if each in made.instances]
     said = ""
     if own:
         said += _run(f"{tool} -dci -gi {','.join(own)}")
         said += _run(f"{tool} -dgi -gi {','.join(own)}")
-    # Slices that somebody else has made since need it on.
+    # Other programs may have made slices since, which need it on.
     if made.turned_on and _instances(card.index) == ():
         said += _run(f"nvidia-smi -i {card.index} -mig 0")
     return said
@@ -121,7 +120,7 @@ def _is_left(card: GpuCard, made: MigPartition) -> bool:
 
 
 def _instances(index: int) -> tuple[int, ...] | None:
-    """The ids of a GPU's instances, those without compute instances, too; None where none can tell."""
+    """The ids of a GPU's instances, also of those without compute instances; None if unknown."""
     said = _run(f"nvidia-smi mig -i {index} -lgi")
     found = tuple(map(int, _ROW.findall(said)))
     return found if found or _NONE.search(said) else None
@@ -132,7 +131,7 @@ def _is_on(card: GpuCard) -> bool:
 
 
 def _run(command: str) -> str:
-    """What the tool says, whatever comes of it."""
+    """The tool's output, also if it fails."""
     tool, *words = command.split()
     try:
         ran = subprocess.run(  # noqa: S603 - the driver's own tool, found in PATH
@@ -146,13 +145,6 @@ def _run(command: str) -> str:
     except (subprocess.SubprocessError, OSError) as error:
         return f"{command}: {error}\n"
     return ran.stdout
-
-
-def _boot() -> str:
-    try:
-        return _BOOT.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _read(folder: Path) -> tuple[MigPartition, ...]:

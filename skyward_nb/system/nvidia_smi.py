@@ -1,7 +1,7 @@
-"""NVIDIA's own tool, `nvidia-smi`, asked for the GPUs of this machine and their slices.
+"""The GPUs of this machine and their slices, from NVIDIA's tool `nvidia-smi`.
 
-Its answers are read by the forms that the Multi-Instance GPU User Guide shows. Both ends ask it: a
-provider before anything is started, an agent where NVML is not at hand.
+The formats are those of the Multi-Instance GPU User Guide. Providers ask before anything is started;
+agents ask where NVML is not installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SLICE = re.compile(r"\s*MIG (\S+)\s+Device\s+\d+: \(UUID: (\S+)\)\s*")
 
 
 def ask(*words: str) -> str | None:
-    """What `nvidia-smi` answers to these words; None where there is no tool, or it fails."""
+    """The output of `nvidia-smi` with these arguments; None if it is missing or fails."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return None
@@ -31,14 +31,14 @@ def ask(*words: str) -> str | None:
 
 
 def cards() -> tuple[GpuCard, ...]:
-    """The GPUs of this machine; none where there is no driver."""
+    """The GPUs of this machine; none without a driver."""
     modes = ask("--query-gpu=index,mig.mode.current", "--format=csv,noheader")
     listing = ask("-L")
     return read_cards(listing, modes or "") if listing else ()
 
 
 def read_cards(listing: str, modes: str) -> tuple[GpuCard, ...]:
-    """GPUs and slices of `nvidia-smi -L`, and by index whether they are cut, of its query."""
+    """The GPUs of a `listing` by `nvidia-smi -L`; `modes` has, by index, whether each is cut."""
     by_index = dict(
         line.replace(" ", "").split(",", 1) for line in modes.splitlines() if "," in line
     )

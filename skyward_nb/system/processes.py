@@ -1,8 +1,8 @@
-"""Processes of this machine told apart: never by a number alone, and never by name.
+"""Processes of this machine, identified: never by a number alone, and never by name.
 
-A number is used again once its process is gone, so a process is its number and when it started;
-or it carries a pool's folder in its environment, as all that a pool starts does. Linux tells both
-in /proc; where there is none, nothing is found and nothing is ended.
+Numbers are reused, so a process is identified by its number and its start time; or by a pool's
+folder in its environment, which every process of a pool has. Both are in Linux's /proc; without
+it, nothing is found and nothing is ended.
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "SKYWARD_POOL"
-"""The variable that names a pool's folder, in the environment of all that the pool started."""
+"""The variable with a pool's folder, in the environment of each process of the pool."""
 
 TIDYING = 3.0
-"""Seconds that a process which removes what others left in shared memory may live on for that.
-
-PyTorch's waits two seconds by itself, in case somebody comes again.
-"""
+"""Seconds that a process may go on to remove the shared memory of others; PyTorch's waits two seconds first."""
 
 _LIST = "processes"
 _POLL = 0.005
@@ -34,7 +31,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process: its number, and when it started in clock ticks since the machine did."""
+    """A process: its number, and its start time in clock ticks since the machine's."""
 
     pid: int
     started: int
@@ -42,7 +39,7 @@ class ProcessIdentity:
 
 @dataclass(frozen=True)
 class ProcessStat:
-    """What /proc/PID/stat tells of a process; one that `ends` will do nothing any more."""
+    """The content of /proc/PID/stat; a process that `ends` runs no code any more."""
 
     parent: int
     group: int
@@ -51,7 +48,7 @@ class ProcessStat:
 
 
 def stat(pid: int) -> ProcessStat | None:
-    """How a process is, None when there is none. Source: proc_pid_stat(5)."""
+    """The state of a process, None if there is none. Source: proc_pid_stat(5)."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
@@ -62,13 +59,13 @@ def stat(pid: int) -> ProcessStat | None:
 
 
 def known(pid: int) -> ProcessIdentity | None:
-    """A process that is there now."""
+    """The identity of a process that exists now."""
     found = stat(pid)
     return None if found is None else ProcessIdentity(pid, found.started)
 
 
 def lives(process: ProcessIdentity) -> bool:
-    """Whether it is there and not ending; a zombie does not live."""
+    """Whether it exists and is not ending; a zombie does not live."""
     found = stat(process.pid)
     return found is not None and found.started == process.started and not found.ends
 
@@ -79,7 +76,7 @@ def lives(process: ProcessIdentity) -> bool:
 def note(folder: Path, processes: Iterable[ProcessIdentity], *, anew: bool = False) -> None:
     """Add processes to the list in a pool's folder, or begin it anew with them.
 
-    Where that cannot be written, processes are still found by their mark.
+    If the list cannot be written, processes are still found by their mark.
     """
     lines = [f"{process.pid} {process.started}\n" for process in processes]
     with contextlib.suppress(OSError):
@@ -93,7 +90,7 @@ def note(folder: Path, processes: Iterable[ProcessIdentity], *, anew: bool = Fal
 
 
 def noted(folder: Path) -> set[ProcessIdentity]:
-    """The processes in a pool's list that are still there; empty if it was another machine's."""
+    """The processes in a pool's list that still live; empty for a list of another machine."""
     try:
         machine, *lines = (folder / _LIST).read_text().splitlines() or [""]
     except OSError:
@@ -102,7 +99,7 @@ def noted(folder: Path) -> set[ProcessIdentity]:
         return set()
     found: set[ProcessIdentity] = set()
     for line in lines:
-        # Who wrote it may have been killed in the middle of a line.
+        # The writer may have been killed in the middle of a line.
         with contextlib.suppress(ValueError):
             pid, started = map(int, line.split())
             if lives(process := ProcessIdentity(pid, started)):
@@ -111,14 +108,14 @@ def noted(folder: Path) -> set[ProcessIdentity]:
 
 
 def boot() -> str:
-    """Which boot of which machine this is; of containers, that of the machine they are on."""
+    """An id of this boot of this machine; containers have their machine's."""
     with contextlib.suppress(OSError):
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     return socket.gethostname()
 
 
 def _machine() -> str:
-    """What makes numbers of processes comparable: one boot, and one space of numbers."""
+    """The scope in which process numbers are comparable: one boot, and one pid namespace."""
     try:
         return f"{boot()} {(_PROC / 'self/ns/pid').readlink()}"
     except OSError:
@@ -131,8 +128,8 @@ def _machine() -> str:
 def marked() -> dict[ProcessIdentity, Path]:
     """Processes of this user that a pool started, and that pool's folder.
 
-    This process and those it descends from are left out: nobody ends what he stands on. So are
-    those of containers, where a folder of the same name is another one.
+    This process and its ancestors are left out. So are processes in containers, where a folder of the
+    same name is another folder.
     """
     user, own = os.getuid(), _line_of(os.getpid())
     found: dict[ProcessIdentity, Path] = {}
@@ -150,7 +147,7 @@ def marked() -> dict[ProcessIdentity, Path]:
 
 
 def _mounts(pid: int) -> Path:
-    """What a process sees mounted, as a name to compare; raises OSError."""
+    """The mount namespace of a process, as a name to compare; raises OSError."""
     return (_PROC / str(pid) / "ns/mnt").readlink()
 
 
@@ -162,7 +159,7 @@ def _pids() -> list[int]:
 
 
 def _line_of(pid: int) -> set[int]:
-    """A process and those it descends from."""
+    """A process and its ancestors."""
     line: set[int] = set()
     while pid > 0 and pid not in line and (found := stat(pid)) is not None:
         line.add(pid)
@@ -171,7 +168,7 @@ def _line_of(pid: int) -> set[int]:
 
 
 def _mark_of(pid: int) -> Path | None:
-    """The pool's folder in the environment that a process was started with."""
+    """The pool's folder in the initial environment of a process."""
     wanted = os.fsencode(MARK) + b"="
     for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
         if entry.startswith(wanted):
@@ -180,7 +177,7 @@ def _mark_of(pid: int) -> Path | None:
 
 
 def arguments(pid: int) -> list[str]:
-    """The words a process was started with, empty when they cannot be read."""
+    """The command line of a process, empty if it cannot be read."""
     try:
         data = (_PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
@@ -189,12 +186,12 @@ def arguments(pid: int) -> list[str]:
 
 
 def mentioned(folder: str) -> bool:
-    """Whether the words that any process was started with name this folder."""
+    """Whether this folder is in the command line of any process."""
     return any(folder in arguments(pid) for pid in _pids())
 
 
 def children(pid: int) -> set[int]:
-    """Processes whose parent it is, whichever of its threads started them."""
+    """The children of a process, of all its threads."""
     lists = list((_PROC / str(pid) / "task").glob("*/children"))
     if not lists:  # not every kernel is built with them
         return {each for each in _pids() if (there := stat(each)) and there.parent == pid}
@@ -206,11 +203,10 @@ def children(pid: int) -> set[int]:
 
 
 def tidies(pid: int) -> float:
-    """Seconds that a process may go on to remove what one that died left in shared memory.
+    """Seconds that a process may go on to remove shared memory of dead processes; 0 if it does not do that.
 
-    0 if it is none that does. `multiprocessing` and joblib have such a tracker, PyTorch has its
-    manager; they end by themselves some time after all who might need them are gone. To take
-    another one for such a process only lets it live on for so long.
+    Such are the trackers of `multiprocessing` and joblib, and PyTorch's manager; they end by themselves
+    some time after the last process that uses them. A process that is mistaken for one lives only so much longer.
     """
     words = arguments(pid)
     is_tracker = any("resource_tracker import main" in word for word in words)
@@ -222,9 +218,9 @@ def tidies(pid: int) -> float:
 
 
 def end(processes: Iterable[ProcessIdentity], wait: float = 0.0) -> int:
-    """Kill processes that still live after `wait` seconds, and see them end; how many there were.
+    """Kill processes that still live after `wait` seconds, and wait for their end; how many there were.
 
-    Those that tidy up get time to do so once the others are gone.
+    Those that tidy up get time for it when the others are gone.
     """
     mine = [process for process in processes if lives(process)]
     patience = {process: tidies(process.pid) for process in mine}
@@ -239,7 +235,7 @@ def end(processes: Iterable[ProcessIdentity], wait: float = 0.0) -> int:
 
 
 def end_group(group: int, spared: Collection[int]) -> None:
-    """Kill the processes of a process group one by one, but for those that are spared."""
+    """Kill the processes of a process group one by one, except the spared ones."""
     for pid in _pids():
         found = stat(pid)
         if found is not None and found.group == group and pid not in spared:
@@ -247,7 +243,7 @@ def end_group(group: int, spared: Collection[int]) -> None:
 
 
 def end_children() -> None:
-    """Kill and reap all children of this process, and those that come to it, until none is left.
+    """Kill and reap all children of this process, adopted ones too, until none is left.
 
     Those that tidy up may do so first.
     """
@@ -258,13 +254,18 @@ def end_children() -> None:
             if pid not in until:
                 until[pid] = now + tidies(pid)
             if until[pid] <= now:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)  # a child that is not reaped keeps its number
+                kill_child(pid)
         reaped = list(_reap())
         for pid in reaped:
             until.pop(pid, None)
         if not reaped:
             time.sleep(_POLL)
+
+
+def kill_child(pid: int) -> None:
+    """Kill a child of this process: until it is reaped, no other process gets its number."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _reap() -> Iterator[int]:
@@ -274,9 +275,9 @@ def _reap() -> Iterator[int]:
 
 
 def _kill(process: ProcessIdentity) -> None:
-    """Kill this process, and no other one that has its number by then.
+    """Kill this process, and no later one with the same number.
 
-    It is held by a descriptor before it is looked at, where the system has that (Linux 5.3).
+    A descriptor holds it while its identity is checked, where the system has that (Linux 5.3).
     """
     held = None
     with contextlib.suppress(AttributeError, OSError):

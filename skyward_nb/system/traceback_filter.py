@@ -9,7 +9,7 @@ from types import CodeType, TracebackType
 def without_frames(
     trace: TracebackType | None, is_left_out: Callable[[CodeType], bool]
 ) -> TracebackType | None:
-    """A copy of a traceback without the frames of such code; None where none is left."""
+    """A copy of a traceback without the frames of such code; None if no frame is left."""
     frames: list[TracebackType] = []
     while trace is not None:
         if not is_left_out(trace.tb_frame.f_code):

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from skyward_nb.names.manifest import ManifestRow
+from skyward_nb.names.plan import ManifestRow
 from skyward_nb.protocol.events import Progress, Telemetry
 from skyward_nb.view.series import Series
 from skyward_nb.view.terminal import Screen, seen

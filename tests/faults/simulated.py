@@ -15,7 +15,7 @@ from faults.matrix import Case, End, Fault, Moment
 from faults.play import HOWS
 from faults.stand import grace_of
 
-from skyward_nb.pool.run import ActiveRun
+from skyward_nb.pool.outcome import ActiveRun
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.pool.state import Deliver, Ended, PoolPhase, PoolState, Remedy, Send, SigInt
 from skyward_nb.protocol.commands import CutCommunication, Inspect, Interrupt, Kill

@@ -92,19 +92,9 @@ Current thread 0x00007f582584db80 (most recent call first):
 
 def test_names_of_our_own_threads_and_what_is_not_known():
     main, first, empty = threads(HAND_MADE)
-    assert [spot.function for spot in main.in_the_cell] == ["all_reduce", "<module>"]
+    assert [spot.function for spot in main.frames][:2] == ["all_reduce", "<module>"]
     assert first == ThreadStack("my thread", False, (StackFrame("/lib/socket.py", 0, "recv_fds"),))
     assert empty == ThreadStack("0x00007f5801f926c2", False, ())
-
-
-def test_a_rank_that_runs_nothing_is_in_no_cell():
-    (main,) = threads(
-        "Current thread 0x1 (most recent call first):\n"
-        '  File "/x/skyward_nb/node/mailbox.py", line 40 in next\n'
-        '  File "/x/skyward_nb/node/rank.py", line 117 in live\n'
-    )
-    assert main.frames
-    assert main.in_the_cell == ()
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", '  File "x", line 1 in f\n', "Thread 0x1 (most"])

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from picture import views
 
-from skyward_nb.names.manifest import ManifestRow
+from skyward_nb.names.plan import ManifestRow
 from skyward_nb.picture import wording
 from skyward_nb.picture.page import as_html
 from skyward_nb.picture.text import as_text

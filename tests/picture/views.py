@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from skyward_nb.names.manifest import ManifestRow
+from skyward_nb.names.plan import ManifestRow
 from skyward_nb.protocol.events import (
     Display,
     Metric,

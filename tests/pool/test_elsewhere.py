@@ -14,7 +14,7 @@ from pools import follow, found, request, values
 from waiting import until
 
 from skyward_nb.pickling.payload import unpack
-from skyward_nb.pool import generations, machine_stores, reachability_probe, registry
+from skyward_nb.pool import generations, machine_stores, reachability, registry
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.reachability import MachinesUnreachable
 from skyward_nb.protocol.events import Output, Phase
@@ -139,7 +139,7 @@ def test_machines_that_do_not_reach_one_another_may_stand_alone(fake, monkeypatc
     def never(*_):
         raise MachinesUnreachable("gpu2 has no address of a private network")
 
-    monkeypatch.setattr(reachability_probe, "shared_endpoints", never)
+    monkeypatch.setattr(reachability, "shared_endpoints", never)
     with pytest.raises(StartError, match=r"no address of a private .*Options\(cluster=False\)"):
         fake(nodes=2)
     pool = fake(nodes=2, cluster=False)

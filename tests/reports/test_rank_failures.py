@@ -9,7 +9,7 @@ import pytest
 import skyward_nb as sky
 from skyward_nb.hangs.hang import StalledRun
 from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
-from skyward_nb.node.exceptions import pack_exception
+from skyward_nb.node.error_interpreter import pack_exception
 from skyward_nb.node.exit_causes import ENDED
 from skyward_nb.protocol.events import RankDone, RankLost
 from skyward_nb.protocol.message_parts import Failure, Frame

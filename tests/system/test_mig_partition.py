@@ -104,7 +104,7 @@ def test_after_a_new_start_of_the_machine_nothing_is_ours(nvidia, tmp_path, monk
     nvidia.have(gpu(0))
     cut(tmp_path, *tool.cards(), "3g.40gb", 2)
     nvidia.asked()
-    monkeypatch.setattr(mig_partition, "_boot", lambda: "another life")
+    monkeypatch.setattr(mig_partition.processes, "boot", lambda: "another life")
     assert undo(tmp_path) == ""
     assert nvidia.asked() == []
     assert not is_noted(tmp_path)

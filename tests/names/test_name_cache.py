@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from skyward_nb.names.pack_cache import PackCache
+from skyward_nb.names.name_cache import NameCache
 from skyward_nb.pickling.definitions import label_of
 from skyward_nb.pickling.payload import pack
 
@@ -18,7 +18,7 @@ CODE = "class C: pass\ndef f(a=1): return a\ndef g(a=[1]): return a"
 
 @pytest.fixture
 def before():
-    return PackCache()
+    return NameCache()
 
 
 def keep(before, name, value):
