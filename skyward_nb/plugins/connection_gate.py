@@ -38,14 +38,18 @@ Step = tuple[int, int, int, int]
 """An instruction: its code, how far to jump if true and if false, its number."""
 
 
+class UnsafeServer(RuntimeError):
+    """A framework would take connections of other people; says why, and what to do."""
+
+
 def shut(address: str = "", port: int = 0) -> socket.socket:
     """A gate: a server may now begin to listen here, if it sets SO_REUSEPORT, and nobody reaches it.
 
     As long as the gate is open as a descriptor, in any process. `address` "" is all addresses; port 0 is a
-    free one. Raises RuntimeError where the kernel has no such programs, OSError where the port is taken.
+    free one. Raises UnsafeServer where the kernel has no such programs, OSError where the port is taken.
     """
     if sys.platform != "linux":
-        raise RuntimeError(_not_shut("this system has no filters for sockets"))
+        raise UnsafeServer(_not_shut("this system has no filters for sockets"))
     gate, place = _like_a_server(address)
     try:
         gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -78,7 +82,7 @@ def server_behind(gate: socket.socket) -> socket.socket:
 
 
 def check(gate: socket.socket) -> None:
-    """Raise RuntimeError unless this process has a server behind the gate, and none beside it."""
+    """Raise UnsafeServer unless this process has a server behind the gate, and none beside it."""
     own = os.fstat(gate.fileno()).st_ino
     found: list[bool] = []
     for each in listening_at(gate.getsockname()[1]):
@@ -86,7 +90,7 @@ def check(gate: socket.socket) -> None:
             if os.fstat(each.fileno()).st_ino != own:
                 found.append(each.family == gate.family)
     if not found or not all(found):
-        raise RuntimeError(_not_shut("its socket was not found"))
+        raise UnsafeServer(_not_shut("its socket was not found"))
 
 
 def admit(gate: socket.socket, ports: Sequence[int]) -> None:
@@ -133,7 +137,7 @@ def _limit(gate: socket.socket, option: int, steps: list[Step]) -> None:
     try:
         _attach(gate, option, steps)
     except OSError as error:
-        raise RuntimeError(_not_shut(error.strerror)) from error
+        raise UnsafeServer(_not_shut(error.strerror)) from error
 
 
 def _attach(to: socket.socket, option: int, steps: list[Step]) -> None:

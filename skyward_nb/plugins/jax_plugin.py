@@ -23,6 +23,7 @@ from skyward_nb.plugins.base import (
     PlainPlugin,
     RankContext,
     check_mesh,
+    check_people,
     nccl_kept_to,
     own_interface,
 )
@@ -90,6 +91,7 @@ class JaxPlugin(PlainPlugin):
         import jax.extend.backend
 
         info = place.info
+        check_people(info, options)
         # What IPython starts for `!command` forks and becomes another program at once.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning, "pty")
         _wires.forget()

@@ -10,7 +10,7 @@ holds and the filter passes.
 Dropped: the kernel has no SO_PEERCRED for TCP; a source address proves nothing, as anybody may bind
 127.x.y.z; filters by uid (nftables, cgroup-BPF) need root; ranks in a network namespace of their own have no
 internet; and a relay inside the rank stands still while TensorFlow holds the interpreter's lock. The
-owner of a connection to another machine cannot be seen here: see `other_users`.
+owner of a connection from another machine cannot be seen: see `plugins/base.check_people`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class OwnerRelay:
         return connection_gate.server_behind(self.gate)
 
     def check(self) -> None:
-        """Raise RuntimeError unless the server has begun behind the gate."""
+        """Raise UnsafeServer unless the server has begun behind the gate."""
         connection_gate.check(self.gate)
 
 

@@ -22,6 +22,7 @@ from skyward_nb.plugins.base import (
     PlainPlugin,
     RankContext,
     check_mesh,
+    check_people,
     nccl_kept_to,
     own_interface,
 )
@@ -79,6 +80,7 @@ class TorchPlugin(PlainPlugin):
         import torch.distributed as dist
 
         info = place.info
+        check_people(info, options)
         torch.set_num_threads(place.threads)
         backend = device_and_backend(info, options.get("backend", "auto"))
         timeout = options.get("timeout")

@@ -31,7 +31,7 @@ def other_users(
     """
     unknown = list(connections)
     found: set[int | None] = set()
-    for _ in range(_LOOK_AGAIN):
+    for _ in range(_LOOK_AGAIN if unknown else 0):
         owners = _owners()
         for each in tuple(unknown):
             try:

@@ -154,7 +154,7 @@ def test_torch_trains_where_the_head_has_two_networks(hosts, notebook):
 
 def torch_trains(book):
     count = len(book.town)
-    book.options += " framework=torch"
+    book.options += " framework=torch trust_local_users"
     found = book.values(_DDP, timeout=90)
     assert [each[0] for each in found] == [count * (count + 1) / 2] * count
     assert len({each[1] for each in found}) == 1
@@ -165,7 +165,7 @@ def torch_trains(book):
 def test_jax_computes_across_hosts(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:
-        book.options += " framework=jax env=JAX_NUM_CPU_DEVICES=2"
+        book.options += " framework=jax trust_local_users env=JAX_NUM_CPU_DEVICES=2"
         body = (
             "import jax, jax.numpy as jnp\n"
             "from jax.experimental import multihost_utils\n"
