@@ -14,7 +14,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from skyward_nb.plugins.base import (
 )
 from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
 from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener, past_proxies
-from skyward_nb.plugins.owner_relay import OwnerRelay, hidden_address, other_machines
+from skyward_nb.plugins.owner_relay import hidden_address, relayed
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
@@ -43,6 +43,8 @@ _HEARTBEAT = 100
 _TRUE, _FALSE = ("1", "true", "yes", "on", "t", "y"), ("0", "false", "no", "off", "f", "n")
 _PROXY_CHECK = "jax_check_proxy_envs"
 """It warns of proxies, which are not asked for the pool's own nodes."""
+
+_BIND = "JAX_COORDINATOR_BIND_ADDRESS"
 
 _wires = FrameworkSockets()
 
@@ -76,7 +78,7 @@ class JaxPlugin(PlainPlugin):
         env = {
             "JAX_COORDINATOR_ADDRESS": _coordinator(info),
             # Also for a coordinator that code starts itself: else it listens on all addresses there are.
-            "JAX_COORDINATOR_BIND_ADDRESS": _behind_relay(info),
+            _BIND: _behind_relay(info),
             "JAX_NUM_PROCESSES": str(info.world_size),
             "JAX_PROCESS_ID": str(info.rank),
             "JAX_LOCAL_DEVICE_COUNT": devices,
@@ -96,7 +98,11 @@ class JaxPlugin(PlainPlugin):
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning, "pty")
         _wires.forget()
         address = info.peers[info.node].address
-        with _relayed(info), jax_private.gloo_listening_on(address):
+        with ExitStack() as opened:
+            if info.is_head and opened.enter_context(relayed(info, _port(info), options)) is None:
+                # Also for code that joins by itself.
+                os.environ[_BIND] = _coordinator(info)
+            opened.enter_context(jax_private.gloo_listening_on(address))
             _join(info, options)
             group = JaxGroup()
             # Gloo's connections, and not the coordinator's: a process that loses that one aborts.
@@ -175,7 +181,7 @@ def _join(info: InstanceInfo, options: dict[str, str]) -> None:
         cluster_detection_method="deactivate",
         initialization_timeout=_JOIN,
         heartbeat_timeout_seconds=_HEARTBEAT,
-        coordinator_bind_address=_behind_relay(info) if info.is_head else None,
+        coordinator_bind_address=os.environ[_BIND] if info.is_head else None,
     )
 
 
@@ -202,19 +208,6 @@ def _behind_relay(info: InstanceInfo) -> str:
 def _port(info: InstanceInfo) -> int:
     ports = info.peers[0].ports.get("jax", ())
     return ports[0] if ports else info.head_port
-
-
-@contextmanager
-def _relayed(info: InstanceInfo) -> Generator[None]:
-    """Meanwhile, on the head: a relay for the coordinator."""
-    if not info.is_head:
-        yield
-        return
-    relay = OwnerRelay(info.head_addr, _port(info), other_machines(info))
-    try:
-        yield
-    finally:
-        relay.close()
 
 
 def _devices_of(spec: PoolSpec) -> int:
@@ -292,7 +285,7 @@ def _answers_code(info: InstanceInfo) -> Generator[None]:
 def _bound(coordinator: str, info: InstanceInfo) -> str:
     """Where a coordinator listens that others reach at this address: where this machine's others do."""
     if coordinator == _coordinator(info):
-        return _behind_relay(info)
+        return os.environ.get(_BIND, coordinator)
     if len({peer.address for peer in info.peers}) == 1:
         return coordinator
     return f"{info.head_addr}:{coordinator.rpartition(':')[2]}"

@@ -21,11 +21,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from skyward_nb.plugins import connection_gate
+from skyward_nb.plugins.base import TRUSTS
+from skyward_nb.plugins.connection_gate import UnsafeServer
 from skyward_nb.system.addresses import family_of
+from skyward_nb.system.other_accounts import other_people
 from skyward_nb.words.info import LOOPBACK, InstanceInfo
 
 _ROOT = Path(__file__).parents[2]
@@ -44,6 +48,30 @@ _TAKEN, _PAUSE = 5.0, 0.01
 def hidden_address(port: int) -> str:
     """The address of loopback where the server behind this port listens, at the same port number."""
     return f"127.1.{port >> 8}.{port & 0xFF}"
+
+
+@contextmanager
+def relayed(
+    info: InstanceInfo, port: int, options: dict[str, str], held: socket.socket | None = None
+) -> Generator[OwnerRelay | None]:
+    """Meanwhile, a relay at a port of the head; None where the kernel has no gates, and others are trusted.
+
+    That is so with trust_local_users, and where no other people may log in. Else raises UnsafeServer.
+    """
+    try:
+        relay = OwnerRelay(info.head_addr, port, other_machines(info), held=held)
+    except UnsafeServer as error:
+        if TRUSTS not in options and (people := other_people()):
+            raise UnsafeServer(
+                f"{error}. Other people may log in to this machine ({', '.join(people[:3])}): if you "
+                "trust them, add trust_local_users"
+            ) from error
+        yield None
+        return
+    try:
+        yield relay
+    finally:
+        relay.close()
 
 
 def other_machines(info: InstanceInfo) -> list[str]:
@@ -70,11 +98,19 @@ class OwnerRelay:
         held: socket.socket | None = None,
     ) -> None:
         server = hidden_address(port)
-        with held or _bound(address, port) as door:
-            # A server that listens at all addresses shares the port with it, and this has precedence.
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, everywhere)
-            door.listen(_BACKLOG)
+        door = held or _bound(address, port)
+        # A server that listens at all addresses shares the port with it, and this has precedence.
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, everywhere)
+        try:
+            if everywhere:
+                door.listen(_BACKLOG)
             self.gate: socket.socket = connection_gate.shut("" if everywhere else server, port)
+        except BaseException:
+            if held is None:
+                door.close()
+            raise
+        with door:
+            door.listen(_BACKLOG)
             self._control, control = socket.socketpair()
             with control:
                 descriptors = door.fileno(), self.gate.fileno(), control.fileno()

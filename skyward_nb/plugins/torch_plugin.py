@@ -27,7 +27,7 @@ from skyward_nb.plugins.base import (
     own_interface,
 )
 from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener
-from skyward_nb.plugins.owner_relay import OwnerRelay, other_machines
+from skyward_nb.plugins.owner_relay import relayed
 from skyward_nb.plugins.torch_ddp import groups_go_last
 from skyward_nb.plugins.torch_forming import Forming
 from skyward_nb.runtime.instance import instance_info
@@ -86,7 +86,7 @@ class TorchPlugin(PlainPlugin):
         timeout = options.get("timeout")
         _wires.forget(info.head_port)
         # What is connected for a new group is known as such: `new_group`, `split_group`.
-        with torch_private.making_groups(_as_known), _relayed(place) as listening:
+        with torch_private.making_groups(_as_known), _listening(place, options) as listening:
             if not info.is_head:
                 await_listener(info.head_addr, info.head_port, _JOIN.total_seconds())
             store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented as public
@@ -221,21 +221,19 @@ def _as_known(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _relayed(place: RankContext) -> Generator[int | None]:
-    """Meanwhile, on the head: a relay at the rendezvous port; where the store is to listen behind it.
+def _listening(place: RankContext, options: dict[str, str]) -> Generator[int | None]:
+    """Where the store of the head is to listen: behind a relay at the socket reserved for it.
 
-    torch owns that descriptor, and itself reaches its store at the rendezvous port.
+    torch owns the descriptor from then on, and itself reaches its store at the reserved port.
     """
     if place.rendezvous_fd is None:
         yield None
         return
-    info = place.info
     held = socket.socket(fileno=place.rendezvous_fd)
-    relay = OwnerRelay(info.head_addr, info.head_port, other_machines(info), held=held)
-    try:
-        yield relay.server().detach()
-    finally:
-        relay.close()
+    with relayed(place.info, place.info.head_port, options, held) as relay:
+        if relay is None:
+            held.listen()
+        yield (held if relay is None else relay.server()).detach()
 
 
 PLUGIN = TorchPlugin("torch", image=("torch>=2.6", "numpy>=2"), modules=("torch",))

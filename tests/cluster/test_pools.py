@@ -152,6 +152,15 @@ def test_torch_trains_where_the_head_has_two_networks(hosts, notebook):
         torch_trains(book)
 
 
+@needs_torch
+def test_torch_joins_no_hosts_that_others_log_in_to_unasked(hosts, notebook):
+    with notebook(hosts(2)) as book:
+        said = book.cell("1", "framework=torch").traceback
+    assert "other people may log in to this machine (bob)" in said
+    assert "add trust_local_users" in said
+    assert "in check_people" not in said
+
+
 def torch_trains(book):
     count = len(book.town)
     book.options += " framework=torch trust_local_users"
