@@ -86,6 +86,7 @@ class Compute(RankSet):
         yes: bool | None = None,
         name: str | None = None,
         simulate: bool | None = None,
+        trust_local_users: bool | None = None,
         quiet: bool = False,
     ) -> None:
         self._spec = spec_for(
@@ -113,6 +114,7 @@ class Compute(RankSet):
             confirm_above=confirm_above,
             yes=yes,
             simulate=simulate,
+            trust_local_users=trust_local_users,
             name=name,
         )
         self.name: str = self._spec.name

@@ -28,6 +28,7 @@ from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling import reducers
 from skyward_nb.plugins.base import RankContext
+from skyward_nb.plugins.connection_gate import UnsafeServer
 from skyward_nb.protocol.commands import PluginUse, Reform, Run
 from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused
 from skyward_nb.protocol.message_parts import Packed, Rejected
@@ -117,8 +118,11 @@ class Rank:
         return True
 
     def _refuse(self, error: Exception) -> None:
-        message = f"{type(error).__name__}: {error}"
-        text = "".join(traceback.format_exception(error))
+        if isinstance(error, UnsafeServer):
+            message, text = str(error), ""
+        else:
+            message = f"{type(error).__name__}: {error}"
+            text = "".join(traceback.format_exception(error))
         self._uplink.emit(RankRefused(self.info.generation, self.info.rank, message, text))
 
     def _reform(self, order: Reform) -> bool:

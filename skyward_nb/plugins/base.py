@@ -6,10 +6,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from skyward_nb.plugins.connection_gate import UnsafeServer
+from skyward_nb.system.other_accounts import other_people
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import size_of, spell_mesh, uneven
 from skyward_nb.words.spec import PoolSpec
+
+TRUSTS = "trust_local_users"
+"""The option of each plugin that says so of the pool."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,22 @@ class PlainPlugin:
         """It counts none."""
         del ended
         return {}
+
+
+def check_people(info: InstanceInfo, options: dict[str, str]) -> None:
+    """Raise UnsafeServer where other people may log in to this machine of several, unless that is accepted.
+
+    On one machine, frameworks are kept to the pool's owner. What comes from another machine has an
+    address of the pool's, and may be of anybody there.
+    """
+    several = len({peer.address for peer in info.peers}) > 1
+    if several and TRUSTS not in options and (people := other_people()):
+        named = ", ".join(people[:3]) + ", ..." * (len(people) > 3)
+        raise UnsafeServer(
+            f"other people may log in to this machine ({named}), and a framework that joins several "
+            "machines takes connections from all users of each: they could read and change what ranks "
+            "exchange, and run code as you. If you trust them, add trust_local_users"
+        )
 
 
 def nccl_kept_to(interface: str) -> dict[str, str]:

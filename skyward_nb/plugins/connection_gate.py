@@ -1,23 +1,21 @@
-"""Who may connect to a server that listens on every address and asks nobody who they are.
+"""A port at which a framework's server listens and takes connections from its relay only.
 
-The kernel answers for it: a filter on each listening socket, and on what it accepts, drops whatever
-does not come from the pool's own machines (Linux). So that there is no moment without one, a socket
-of ours listens at the port first, which drops everything. The server shares the port with it, by
-SO_REUSEPORT, and gets what the filter lets pass.
+Servers of frameworks ask nobody who connects. Sockets of one user may share a port (SO_REUSEPORT), and a
+classic BPF program of theirs chooses the one that gets a connection. So a socket of this module, the first
+to listen, gets all connections and drops every packet, but for those from ports of 127.0.0.1 that the
+relay holds (`plugins/relay_process`): these go to the server. No other process can send from a port that
+is bound. There is no moment without the program: the server begins to listen after it. Linux only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import os
 import socket
 import struct
 import sys
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from collections.abc import Iterable, Sequence
 
 from skyward_nb.plugins.framework_sockets import listening_at
 
@@ -25,140 +23,125 @@ from skyward_nb.plugins.framework_sockets import listening_at
 _ATTACH_FILTER = 26
 _ATTACH_REUSEPORT_FILTER = 51
 
-_LOAD_BYTE, _LOAD_WORD, _AND, _SHIFT = 0x30, 0x20, 0x54, 0x74
-_IF_EQUAL, _GO, _RETURN = 0x15, 0x05, 0x06
+_LOAD_BYTE, _LOAD_HALF, _LOAD_WORD, _IF_EQUAL, _RETURN = 0x30, 0x28, 0x20, 0x15, 0x06
 _IP_HEADER = 0xFFF00000
-"""Where the header of IP begins, for a filter that otherwise sees TCP's."""
-_V4_SOURCE, _V6_SOURCE = 12, 8
-_LOOPBACK, _LOOPBACK_MASK = 0x7F000000, 0xFF000000
-_ALL, _NONE = 0xFFFFFFFF, 0
-_OURS, _THEIRS = 0, 1
+"""Where the header of IP begins; of packets of IPv4 without options, TCP's begins 20 bytes later."""
+_SOURCE_ADDRESS, _SOURCE_PORT = _IP_HEADER + 12, _IP_HEADER + 20
+_V4, _LOOPBACK = 0x45, 0x7F000001
+_GATE, _SERVER = 0, 1
 """Sockets that share a port, in the order in which they began to listen."""
+_BACKLOG = 1024
+_MOST = 1000
+"""Ports that a program passes, at most: what is connected already needs none."""
 
-Address = IPv4Address | IPv6Address
 Step = tuple[int, int, int, int]
-"""An instruction of a filter: its code, how far to jump if true and if false, its number."""
+"""An instruction: its code, how far to jump if true and if false, its number."""
 
 
-@contextmanager
-def gate(port: int, peers: Iterable[str]) -> Generator[None]:
-    """Inside, a server may begin to listen at `port` on all addresses, if it sets SO_REUSEPORT.
+class UnsafeServer(RuntimeError):
+    """A framework would take connections of other people; says why, and what to do."""
 
-    Nobody but `peers`, addresses or names, and this machine's loopback, reaches it, now and later.
-    Raises RuntimeError where that cannot be had, or the server was not to be found.
+
+def shut(address: str = "", port: int = 0) -> socket.socket:
+    """A gate: a server may now begin to listen here, if it sets SO_REUSEPORT, and nobody reaches it.
+
+    As long as the gate is open as a descriptor, in any process. `address` "" is all addresses; port 0 is a
+    free one. Raises UnsafeServer where the kernel has no such programs, OSError where the port is taken.
     """
-    addresses = _addresses(peers)
+    if sys.platform != "linux":
+        raise UnsafeServer(_not_shut("this system has no filters for sockets"))
+    gate, place = _like_a_server(address)
     try:
-        ours = _doorkeeper(port, addresses)
-    except OSError as error:
-        raise RuntimeError(_no_gate(error)) from error
-    with ours:
-        yield
-        try:
-            found = [each.family for each in listening_at(port) if _keep(each, ours, addresses)]
-        except OSError as error:
-            raise RuntimeError(_no_gate(error)) from error
-    if not found or any(family != ours.family for family in found):
-        raise RuntimeError(_no_gate(OSError(errno.ENOTSOCK, "its socket was not found")))
+        gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        _limit(gate, _ATTACH_FILTER, [(_RETURN, 0, 0, 0)])
+        gate.bind((place, port))
+        # Before the program: with one, a socket may not begin to listen beside another one.
+        gate.listen(1)
+        _limit(gate, _ATTACH_REUSEPORT_FILTER, program(()))
+    except BaseException:
+        gate.close()
+        raise
+    return gate
 
 
-def _keep(theirs: socket.socket, ours: socket.socket, addresses: list[Address]) -> bool:
-    """Put the filter on a listening socket, which keeps it for good; whether it is not our own."""
-    with theirs:
-        if os.fstat(theirs.fileno()).st_ino == os.fstat(ours.fileno()).st_ino:
-            return False
-        _attach(theirs, _ATTACH_FILTER, program(addresses, _ALL, _NONE))
-        return True
+def server_behind(gate: socket.socket) -> socket.socket:
+    """A socket that listens behind the gate."""
+    server = socket.socket(gate.family)
+    try:
+        if gate.family == socket.AF_INET6:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        server.bind(gate.getsockname())
+        server.listen(_BACKLOG)
+    except BaseException:
+        server.close()
+        raise
+    return server
 
 
-def _no_gate(error: OSError) -> str:
+def check(gate: socket.socket) -> None:
+    """Raise UnsafeServer unless this process has a server behind the gate, and none beside it."""
+    own = os.fstat(gate.fileno()).st_ino
+    found: list[bool] = []
+    for each in listening_at(gate.getsockname()[1]):
+        with each:
+            if os.fstat(each.fileno()).st_ino != own:
+                found.append(each.family == gate.family)
+    if not found or not all(found):
+        raise UnsafeServer(_not_shut("its socket was not found"))
+
+
+def admit(gate: socket.socket, ports: Sequence[int]) -> None:
+    """Have connections from these ports of 127.0.0.1, of the last of them, go to the server."""
+    _attach(gate, _ATTACH_REUSEPORT_FILTER, program(ports[-_MOST:]))
+
+
+def _not_shut(why: str | None) -> str:
     return (
-        "TensorFlow's server accepts connections from anywhere, and could not be limited to the "
-        f"pool's machines ({error.strerror or error}), so it is not started"
+        "the framework's server takes anybody's connections, and the kernel does not limit them "
+        f"({why}), so it is not started"
     )
 
 
-def _addresses(peers: Iterable[str]) -> list[Address]:
-    """Every address that these have, and of this machine what is loopback."""
-    found: dict[Address, None] = {IPv6Address("::1"): None}
-    for peer in dict.fromkeys(peers):
-        for *_, place in socket.getaddrinfo(peer, None, type=socket.SOCK_STREAM):
-            found[ip_address(str(place[0]).partition("%")[0])] = None
-    return list(found)
-
-
-def _doorkeeper(port: int, addresses: list[Address]) -> socket.socket:
-    """A socket that listens at the port and lets nobody in, and sends on whom the filter lets pass."""
-    if sys.platform != "linux":
-        raise OSError(errno.ENOSYS, "this system has no filters for sockets")
-    ours, everywhere = _like_a_server()
-    try:
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        _attach(ours, _ATTACH_FILTER, _assembled([(_RETURN, 0, 0, _NONE)]))
-        ours.bind((everywhere, port))
-        _attach(ours, _ATTACH_REUSEPORT_FILTER, program(addresses, _THEIRS, _OURS))
-        ours.listen(1)
-    except BaseException:
-        ours.close()
-        raise
-    return ours
-
-
-def _like_a_server() -> tuple[socket.socket, str]:
+def _like_a_server(address: str) -> tuple[socket.socket, str]:
     """A socket of the family that gRPC takes, which must be the same to share a port; its address."""
     with contextlib.suppress(OSError):
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
         both = socket.socket(socket.AF_INET6)
         both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        return both, "::"
-    return socket.socket(socket.AF_INET), "0.0.0.0"  # noqa: S104 - it drops everything
+        return both, f"::ffff:{address}" if address else "::"
+    return socket.socket(socket.AF_INET), address
 
 
-def program(addresses: Iterable[Address], others: int, none: int) -> bytes:
-    """A classic BPF filter that returns `others` for packets of loopback and these addresses, else `none`."""
-    every = list(addresses)
-    v4 = _for_v4([each for each in every if isinstance(each, IPv4Address)], others, none)
-    v6 = _for_v6([each for each in every if isinstance(each, IPv6Address)], others, none)
-    version: list[Step] = [
+def program(ports: Iterable[int]) -> list[Step]:
+    """Which socket gets a packet: the server those from these ports of 127.0.0.1, the gate all others."""
+    gate = (_RETURN, 0, 0, _GATE)
+    steps: list[Step] = [
         (_LOAD_BYTE, 0, 0, _IP_HEADER),
-        (_SHIFT, 0, 0, 4),
-        (_IF_EQUAL, 1, 0, 4),
-        (_GO, 0, 0, len(v4)),
+        (_IF_EQUAL, 1, 0, _V4),
+        gate,
+        (_LOAD_WORD, 0, 0, _SOURCE_ADDRESS),
+        (_IF_EQUAL, 1, 0, _LOOPBACK),
+        gate,
+        (_LOAD_HALF, 0, 0, _SOURCE_PORT),
     ]
-    return _assembled([*version, *v4, *v6])
+    for port in ports:
+        steps += [(_IF_EQUAL, 0, 1, port), (_RETURN, 0, 0, _SERVER)]
+    return [*steps, gate]
 
 
-def _for_v4(addresses: list[IPv4Address], passes: int, fails: int) -> list[Step]:
-    steps: list[Step] = [(_LOAD_WORD, 0, 0, _IP_HEADER + _V4_SOURCE)]
-    for each in addresses:
-        steps += [(_IF_EQUAL, 0, 1, int(each)), (_RETURN, 0, 0, passes)]
-    return [
-        *steps,
-        (_AND, 0, 0, _LOOPBACK_MASK),
-        (_IF_EQUAL, 0, 1, _LOOPBACK),
-        (_RETURN, 0, 0, passes),
-        (_RETURN, 0, 0, fails),
-    ]
+def _limit(gate: socket.socket, option: int, steps: list[Step]) -> None:
+    try:
+        _attach(gate, option, steps)
+    except OSError as error:
+        raise UnsafeServer(_not_shut(error.strerror)) from error
 
 
-def _for_v6(addresses: list[IPv6Address], passes: int, fails: int) -> list[Step]:
-    steps: list[Step] = []
-    for each in addresses:
-        for number, word in enumerate(struct.unpack("!4I", each.packed)):
-            steps.append((_LOAD_WORD, 0, 0, _IP_HEADER + _V6_SOURCE + 4 * number))
-            steps.append((_IF_EQUAL, 0, 2 * (3 - number) + 1, word))
-        steps.append((_RETURN, 0, 0, passes))
-    return [*steps, (_RETURN, 0, 0, fails)]
-
-
-def _assembled(steps: Iterable[Step]) -> bytes:
-    return b"".join(struct.pack("=HBBI", *step) for step in steps)
-
-
-def _attach(to: socket.socket, option: int, code: bytes) -> None:
-    """Give the kernel a filter: how many instructions it has, and where they are."""
+def _attach(to: socket.socket, option: int, steps: list[Step]) -> None:
+    """Give the kernel a program: how many instructions it has, and where they are."""
+    code = b"".join(struct.pack("=HBBI", *step) for step in steps)
     held = ctypes.create_string_buffer(code, len(code))
-    where = struct.pack("HP", len(code) // 8, ctypes.addressof(held))
-    to.setsockopt(socket.SOL_SOCKET, option, where)
+    to.setsockopt(socket.SOL_SOCKET, option, struct.pack("HP", len(steps), ctypes.addressof(held)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 
-from skyward_nb.plugins.base import Plugin
+from skyward_nb.plugins.base import TRUSTS, Plugin
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.errors import MissingDependency
 from skyward_nb.words.frameworks import with_what_they_need
@@ -31,8 +31,9 @@ def uses_of(spec: PoolSpec) -> tuple[PluginUse, ...]:
     """The plugins that a pool's ranks have, in order, with their options; raises `OptionError`."""
     wanted = {"mig": spec.mig} if spec.mig and not spec.simulate else {}
     wanted |= with_what_they_need(spec.framework)
+    trusts = {TRUSTS: "yes"} if spec.trust_local_users else {}
     return tuple(
-        PluginUse(name, find_plugin(name).options(spec, variant))
+        PluginUse(name, find_plugin(name).options(spec, variant) | trusts)
         for name, variant in wanted.items()
     )
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from skyward_nb.compat import tensorflow_private
-from skyward_nb.plugins.connection_gate import gate
 from skyward_nb.plugins.framework_sockets import past_proxies
+from skyward_nb.plugins.owner_relay import OwnerRelay, other_machines
 from skyward_nb.words.info import InstanceInfo
 
 _JOIN, _REJOIN = 120.0, 8.0
@@ -44,6 +44,8 @@ class Cluster:
     def __init__(self) -> None:
         self.server: Any = None
         """What the server was started with."""
+        self.relay: OwnerRelay | None = None
+        """It lives as long as this process does."""
         self.strategies: int = 0
         self.barriers: int = 0
         """Those of this generation."""
@@ -59,15 +61,17 @@ class Cluster:
         cluster = tf.train.ClusterSpec({"worker": workers(info)})
         # As a strategy would say, but for its patience.
         tensorflow_private.be_patient(cluster.num_tasks("worker"), join=_JOIN, silence=_SILENCE)
-        peers = dict.fromkeys(address for address, _ in _places(info))
-        past_proxies(peers)
-        with gate(_places(info)[info.rank][1], peers), _shares_its_port(), quiet():
+        past_proxies(dict.fromkeys(address for address, _ in _places(info)))
+        own = _places(info)[info.rank]
+        self.relay = OwnerRelay(*own, other_machines(info), everywhere=True)
+        with _shares_its_port(), quiet():
             # All that it does to a process is done by making one.
             tf.distribute.MultiWorkerMirroredStrategy(
                 tf.distribute.cluster_resolver.SimpleClusterResolver(
                     cluster, task_type="worker", task_id=info.rank, rpc_layer="grpc"
                 )
             )
+        self.relay.check()
         tensorflow_private.see_own_devices(info.rank)
         self.server = tensorflow_private.server()
         self._config = os.environ.get("TF_CONFIG", "")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from skyward_nb.compat import tensorflow_private
-from skyward_nb.plugins.base import PlainPlugin, RankContext
+from skyward_nb.plugins.base import PlainPlugin, RankContext, check_people
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
 from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, Cluster, quiet, workers
 from skyward_nb.runtime.process_group import entered
@@ -61,7 +61,7 @@ class TensorflowPlugin(PlainPlugin):
     @contextmanager
     def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
         """Join the cluster, or begin anew in it; raises what TensorFlow raises."""
-        del options
+        check_people(place.info, options)
         if _cluster.server is None:
             _share_out(place)
             if folder := os.environ.get(processes.MARK):

@@ -58,6 +58,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     key: Stated[str] = UNSET
     config: Stated[str] = UNSET
     trust: Stated[Trust] = UNSET
+    trust_local_users: Stated[bool] = UNSET
     aws: Stated[AWSAccess] = UNSET
     cpus: Stated[Need] = UNSET
     memory: Stated[Need] = UNSET

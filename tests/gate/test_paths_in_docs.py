@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"]
+PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/security.md"]
 _QUOTED = re.compile(r"`([^`\s]+)`")
 _PATH = re.compile(r"[\w.-]+(/[\w.-]*)*")
 _FILE = re.compile(r"\.(?:cfg|css|html|ini|ipynb|json|md|py|sh|toml|txt)$")

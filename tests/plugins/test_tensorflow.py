@@ -10,7 +10,8 @@ import psutil
 import pytest
 from absent import BESIDE_KERAS, without
 from kernels import ready
-from plugins.test_connection_gate import OUTSIDE, needs_outside, reaches
+from other_user import UID, as_another_user, needs_another_user
+from plugins.test_owner_relay import OUTSIDE, needs_outside, reaches
 
 from skyward_nb.plugins.tensorflow_plugin import PLUGIN, own_share
 from skyward_nb.words.info import InstanceInfo, Peer
@@ -133,12 +134,7 @@ def test_the_cluster_is_true(notebook):
     assert [each["task"]["index"] for each in configs] == [0, 1]
     assert all(each["cluster"]["worker"] == workers for each in configs)
     for (_, pid, *counts), worker in zip(got, workers, strict=True):
-        listens = [
-            each.laddr.port
-            for each in psutil.Process(pid).net_connections("inet")
-            if each.status == psutil.CONN_LISTEN
-        ]
-        assert int(worker.rpartition(":")[2]) in listens
+        assert int(worker.rpartition(":")[2]) in listening_ports(pid)
         assert counts == [1, 2, 2]
 
 
@@ -147,15 +143,32 @@ def test_the_cluster_is_true(notebook):
 def test_nothing_is_reached_beyond_loopback(notebook):
     notebook.run("%%sky_remote out=pids\nos.getpid()")
     ports = {
-        each.laddr.port
-        for pid in eval(notebook.run("list(pids)").result)
-        for each in psutil.Process(pid).net_connections("inet")
-        if each.status == psutil.CONN_LISTEN
+        port for pid in eval(notebook.run("list(pids)").result) for port in listening_ports(pid)
     }
     assert len(ports) == 2
     for port in ports:
-        assert reaches(port, "127.0.0.1")
         assert not reaches(port, OUTSIDE)
+
+
+ATTACK = """
+tf.config.experimental_connect_to_host(f"127.0.0.1:{sys.argv[1]}", job_name="victim")
+device = next(each.name for each in tf.config.list_logical_devices() if "victim" in each.name)
+with tf.device(device):
+    print("READ", tf.io.read_file(sys.argv[2]).numpy())
+    tf.io.write_file(sys.argv[3], b"!")
+os._exit(0)
+"""
+
+
+def listening_ports(pid):
+    """Ports at which a rank, or its relay, listens."""
+    rank = psutil.Process(pid)
+    return {
+        each.laddr.port
+        for process in (rank, *rank.children())
+        for each in process.net_connections("inet")
+        if each.status == psutil.CONN_LISTEN
+    }
 
 
 @needs_tensorflow
@@ -469,3 +482,30 @@ def test_keras_on_tensorflow_and_a_pool_of_one(pool):
     )
     assert ran.result == "[0] (1.0, 'tensorflow')", ran.traceback
     assert pool.run("%sky down pool=one").status == "ok"
+
+
+@needs_tensorflow
+@needs_another_user
+def test_another_user_of_this_machine_runs_nothing_on_a_rank(tmp_path):
+    private, written = tmp_path / "private", tmp_path / "written"
+    private.write_text("secret")
+    tmp_path.chmod(0o700)
+    with ready() as running:
+        ran = running.run(
+            "%%sky_remote framework=tensorflow out=pid\nimport os; os.getpid()", timeout=90
+        )
+        assert ran.status == "ok", ran.traceback
+        (port,) = listening_ports(int(running.run("pid[0]").result))
+
+        def attacks(seconds, uid):
+            words = {
+                "imports": "import os\nimport tensorflow as tf",
+                "seconds": seconds,
+                "uid": uid,
+            }
+            return as_another_user(ATTACK, port, private, written, **words)
+
+        assert "READ" not in attacks(10, UID)
+        assert not written.exists()
+        assert "READ b'secret'" in attacks(120, 0), "an attack that works"
+        assert written.exists()
