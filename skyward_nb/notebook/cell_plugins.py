@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
 
 from skyward_nb.cell.source import Cell
@@ -26,8 +27,10 @@ def plugins_of(cell: Cell, names: Mapping[str, Any]) -> tuple[PluginChoice, ...]
     """Those of functions among the notebook's `names` that a cell reads, then of the cell's own."""
     found: dict[PluginChoice, None] = {}
     for name in sorted(cell.names.reads):
-        if name in names:
-            found |= dict.fromkeys(marks_of(raw_of(names[name])).uses)
+        # Nothing else is asked: a value may run code for that.
+        function = raw_of(names[name]) if name in names else None
+        if isinstance(function, FunctionType):
+            found |= dict.fromkeys(marks_of(function).uses)
     for name, arguments in cell.integrations:
         # What it does not take is for the cell to raise, at its own line.
         if (choose := _CHOICES.get(name)) is not None:

@@ -179,7 +179,7 @@ class RankRefused(msgspec.Struct, frozen=True, tag=True):
 # Output names its run: a thread or a child process may write after its cell has ended.
 
 
-class Output(msgspec.Struct, frozen=True, tag=True):
+class Output(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Text a rank wrote; `stream` is `stdout` or `stderr`. What is `hidden` stands in the log alone."""
 
     rank: int
