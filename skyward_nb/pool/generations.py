@@ -30,7 +30,7 @@ _ADVICE = (
     "Ranks of a pool talk to one another directly: open the firewall between these machines, or "
     "put them into one private network. With sky.Options(cluster=False) each machine stands alone"
 )
-_PORT = 29500
+_RENDEZVOUS_PORT = 29500
 """The rendezvous port on remote machines; firewalls and scripts may know it from torchrun."""
 _SOON = 1.0
 """Seconds after a run in which an interrupt may still be meant for it."""
@@ -182,7 +182,7 @@ class Generations:
             peer.node: {name: held for name, held in peer.ports.items() if name in staying}
             for peer in before
         }
-        slots, port = self._spec.slots, _PORT if self._spec.is_elsewhere else 0
+        slots, port = self._spec.slots, _RENDEZVOUS_PORT if self._spec.is_elsewhere else 0
         for machine, link in zip(self.machines, self._lines.links, strict=True):
             where = self._homes[machine.name]
             order = Reserve(self._state.generation, machine.nodes, slots, servers, *where, port)
