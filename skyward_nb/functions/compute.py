@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 from IPython.core.getipython import get_ipython
 
 from skyward_nb.functions.call_display import CallDisplay
+from skyward_nb.functions.executors import joblib_on
 from skyward_nb.functions.function_marks import marks_of
 from skyward_nb.functions.futures import Workers
 from skyward_nb.functions.notebook_names import namespace_of
@@ -31,6 +33,7 @@ from skyward_nb.options.arguments import (
     TimeLike,
     spec_for,
 )
+from skyward_nb.options.plugin_options import has_jobs
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.provider_table import PROVIDERS
@@ -89,6 +92,7 @@ class Compute(RankSet):
         trust_local_users: bool | None = None,
         quiet: bool = False,
     ) -> None:
+        plugins = tuple(plugins) if isinstance(plugins, Iterable) else plugins  # pyright: ignore[reportUnnecessaryIsInstance]
         self._spec = spec_for(
             f"compute-{next(_numbers)}",
             plugins,
@@ -118,6 +122,8 @@ class Compute(RankSet):
             name=name,
         )
         self.name: str = self._spec.name
+        self._has_jobs = has_jobs(plugins)
+        self._within = ExitStack()
         self._stage = CallDisplay(quiet=quiet)
         self._runner: Runner | None = None
         self._closed = False
@@ -155,7 +161,14 @@ class Compute(RankSet):
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
-        return self.start()
+        self.start()
+        if self._has_jobs:
+            try:
+                self._within.enter_context(joblib_on(self))
+            except BaseException:
+                self.close()
+                raise
+        return self
 
     def __exit__(
         self,
@@ -163,6 +176,7 @@ class Compute(RankSet):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._within.close()
         self.close()
 
     async def __aenter__(self) -> AsyncCompute:

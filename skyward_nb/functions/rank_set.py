@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from skyward_nb.functions.executors import RankExecutor
 from skyward_nb.functions.function import PendingFunction, streams
 from skyward_nb.functions.futures import PoolFuture, Workers, joined
 from skyward_nb.functions.mapping import run_map
@@ -139,6 +140,10 @@ class RankSet(ABC):
             raise _gives_many(getattr(function, "__qualname__", "it"))
         runner = self._calls.ready(function)
         return run_map(runner, function, list(zip(*items, strict=True)), self.ranks, timeout)
+
+    def executor(self) -> RankExecutor:
+        """These ranks as a `concurrent.futures.Executor`: each call runs on one of them."""
+        return RankExecutor(self)
 
 
 class Target(RankSet):

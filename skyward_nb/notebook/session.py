@@ -110,7 +110,7 @@ class Session:
                 self.pools.become(pool, spec, display)
         except StartError as error:
             is_asked = asked.pool.framework is not UNSET or not spec.adds_frameworks
-            if is_asked or not spec.framework or spec.is_elsewhere:
+            if is_asked or not spec.framework or spec.aws is not None:  # those are paid for
                 raise
             words = ",".join(spec.framework)
             display.change(notes=(f"no process group of {words}: {error.why}",))

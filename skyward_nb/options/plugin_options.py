@@ -16,6 +16,7 @@ from skyward_nb.words.spec import PoolSpec
 
 _BARE = (
     known.torch, known.jax, known.keras, known.tensorflow, known.huggingface, known.transformers,
+    known.joblib, known.sklearn,
 )  # fmt: skip
 """Plugins that may be written without brackets."""
 _Place = tuple[str, str]
@@ -40,7 +41,8 @@ def options_of(
             before, by = stated.setdefault(place, (value, each))
             if before != value:
                 raise OptionError("plugins", f"{by!r} and {each!r} say different things")
-    words = dict.fromkeys(each.word for each in chosen if each.word != "mig")
+    no_frameworks = ("mig", *known.OF_JOBS)
+    words = dict.fromkeys(each.word for each in chosen if each.word not in no_frameworks)
     if any(word.startswith("keras:") for word in words):
         words.pop("keras", None)
     found: dict[str, Any] = {"framework": tuple(words)} if words else {}
@@ -60,11 +62,18 @@ def missing(spec: PoolSpec, choices: Iterable[PluginChoice]) -> tuple[PluginChoi
 
 def _has(spec: PoolSpec, have: Mapping[str, str], choice: PluginChoice) -> bool:
     name, _, variant = choice.word.partition(":")
-    is_ready = choice.word == "mig" or (name in have and variant in ("", have[name]))
+    is_ready = choice.word in ("mig", *known.OF_JOBS) or (
+        name in have and variant in ("", have[name])
+    )
     asked = choice.options
     has_env = (asked.env or {}).items() <= spec.variables.items()
     others = asked.without(["env"]).stated
     return is_ready and has_env and all(getattr(spec, n) == getattr(asked, n) for n in others)
+
+
+def has_jobs(choices: Iterable[PluginChoice | Callable[[], PluginChoice]]) -> bool:
+    """Whether joblib's jobs are to run on the ranks."""
+    return any(_choice(each).word in known.OF_JOBS for each in choices)
 
 
 def _choice(choice: Any) -> PluginChoice:
@@ -77,8 +86,8 @@ def _choice(choice: Any) -> PluginChoice:
     shown = repr(choice) if isinstance(choice, str) else type(choice).__name__
     raise OptionError(
         "plugins",
-        f"plugins= takes sky.plugins.torch(), jax(), keras(), tensorflow(), huggingface() and "
-        f"mig(profile), not {shown}",
+        f"plugins= takes sky.plugins.torch(), jax(), keras(), tensorflow(), huggingface(), "
+        f"mig(profile), joblib() and sklearn(), not {shown}",
     )
 
 

@@ -23,6 +23,8 @@ from skyward_nb.words.units import near_words, read_duration
 Backend = Literal["auto", "gloo", "nccl"]
 KerasBackend = Literal["jax", "torch", "tensorflow"]
 
+OF_JOBS = ("joblib", "sklearn")
+"""Words of what hands jobs to ranks, and prepares nothing there."""
 _BACKENDS = ("auto", "gloo", "nccl")
 _TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
 _ARGUMENTS = {"collective_timeout": "timeout", "mig": "profile"}
@@ -91,6 +93,16 @@ def huggingface(*, token: str | None = None, backend: Backend | None = "auto") -
 def transformers(*, token: str | None = None, backend: Backend | None = "auto") -> PluginChoice:
     """`huggingface`, by the name of its first package."""
     return huggingface(token=token, backend=backend)
+
+
+def joblib() -> PluginChoice:
+    """joblib: within `with sky.Compute(...)`, jobs of `joblib.Parallel` run on the ranks, which need joblib, too."""
+    return PluginChoice("joblib")
+
+
+def sklearn() -> PluginChoice:
+    """scikit-learn: `n_jobs=` of its estimators and searches runs on the ranks, as joblib's jobs do."""
+    return PluginChoice("sklearn")
 
 
 def mig(profile: str, *, partition: bool = False) -> PluginChoice:
