@@ -113,6 +113,11 @@ class RunOutcome:
     """How the pool was lost that there was before this one."""
 
     @property
+    def returned_bytes(self) -> int:
+        """Bytes of the value that came back, of all ranks."""
+        return sum(end.value.size for end in self.done.values() if end.value is not None)
+
+    @property
     def ran_nothing(self) -> bool:
         """Whether ranks lack what was pointed at, so that nothing was bound or run."""
         ends = self.done.values()
