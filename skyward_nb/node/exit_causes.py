@@ -7,6 +7,7 @@ control group and on the machine, are compared with those while the rank lived.
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -38,6 +39,9 @@ HUNG_UP = (
     "closed the connection to its agent (os.closerange, or a close of descriptors not its own)"
 )
 
+CHANGED_USER = (
+    "gave up the user of the pool (os.setuid), without whom no value can be read or written"
+)
 ENDED = "ended earlier"
 """Of a rank that is gone, where nobody has seen how."""
 
@@ -51,7 +55,8 @@ class _Life:
     pid: int
     groups: tuple[Path, ...] = ()
     held: int | None = None
-    hung_up: bool = False
+    hung_up: str = ""
+    """Why it closed the connection while it lived, in words."""
 
 
 @dataclass
@@ -94,7 +99,7 @@ class ExitCauses:
         """A rank's connection was closed: by itself, unless it was about to end anyway."""
         life = self._lives.get(rank)
         if life is not None and (found := processes.stat(life.pid)) is not None and not found.ends:
-            life.hung_up = True
+            life.hung_up = CHANGED_USER if _has_other_user(life.pid) else HUNG_UP
 
     def how(self, rank: int, code: int, *, asked: bool, said: str = "", crash: str = "") -> str:
         """How a rank ended that had this exit code, or minus the signal that killed it.
@@ -115,7 +120,7 @@ class ExitCauses:
 
     def _how(self, life: _Life, code: int, *, asked: bool) -> str:
         if code >= 0:
-            return HUNG_UP if life.hung_up else f"exited with code {code}"
+            return life.hung_up or f"exited with code {code}"
         name = name_of(-code)
         if (why := _CRASHES.get(-code)) is not None:
             return f"crashed: {name}, {why}"
@@ -123,7 +128,7 @@ class ExitCauses:
             return f"killed by {name}: {why}"
         if -code != signal.SIGKILL or asked:
             return f"killed by {name}"
-        return HUNG_UP if life.hung_up else f"killed by {name}{self._evidence(life)}"
+        return life.hung_up or f"killed by {name}{self._evidence(life)}"
 
     # ── memory that ran out ─────────────────────────────────────────────────────────────
 
@@ -170,6 +175,15 @@ def name_of(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _has_other_user(pid: int) -> bool:
+    """Whether a process runs as another user than this one."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    return any(each.startswith("Uid:") and int(each.split()[2]) != os.geteuid() for each in lines)
 
 
 def control_groups(pid: int) -> tuple[Path, ...]:

@@ -36,7 +36,7 @@ class Mailbox:
         self._running: int | None = None
         self._interrupted: int | None = None
         self._looks = 0
-        self._handler = self._on_signal
+        self._handler, self._urgent = self._on_signal, self._on_urgent
         self._put_off = DeferredInterrupt()
         os.register_at_fork(after_in_child=_as_any_process)
 
@@ -78,7 +78,8 @@ class Mailbox:
         self._running = run
         if signal.getsignal(signal.SIGINT) is not self._handler:
             signal.signal(signal.SIGINT, self._handler)
-            signal.signal(signal.SIGURG, self._on_urgent)
+        if signal.getsignal(signal.SIGURG) is not self._urgent:
+            signal.signal(signal.SIGURG, self._urgent)
         self._look(run)
 
     def close(self) -> None:

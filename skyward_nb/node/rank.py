@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,11 +21,11 @@ from skyward_nb.node.control_thread import ControlThread
 from skyward_nb.node.error_interpreter import ErrorInterpreter, plain_failure
 from skyward_nb.node.generator_channel import GeneratorChannel
 from skyward_nb.node.mailbox import Mailbox
+from skyward_nb.node.process_state import ProcessState
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.node.rank_namespace import NotRebuilt, RankNamespace
 from skyward_nb.node.rank_shell import RankShell
 from skyward_nb.node.result_packer import ResultPacker
-from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling import reducers
 from skyward_nb.plugins.base import RankContext
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from skyward_nb.plugins.torch_profile import TorchRecording
 
 _PATIENCE = 10.0
-"""Seconds for the rendezvous socket of a new generation to come."""
+"""Seconds for the rendezvous socket of a new generation to come, and for the agent to end a rank."""
 _TOLD_FROM = 1_000_000
 """Bytes of a call's arguments from which on taking them in is told."""
 
@@ -80,7 +81,7 @@ class Rank:
         # A child process writes where it crashes to its own stderr.
         faulthandler.enable(stacks)
         os.register_at_fork(after_in_child=functools.partial(faulthandler.enable, 2))
-        faulthandler.register(STACK_SIGNAL, stacks, all_threads=False, chain=False)
+        self._process = ProcessState(stacks)
         self._mailbox.close()
         _seed_anew()
         self._frameworks = RankFrameworks(plugins)
@@ -155,7 +156,7 @@ class Rank:
         done = RankDone(run=command.run, rank=self.info.rank)
         try:
             done = self._run(command, done, errors)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's objects may raise anything when looked at
+        except BaseException as error:  # noqa: BLE001 - a user's objects may raise anything when looked at
             self._mailbox.close()
             failure = plain_failure(error)
             done = replace(done, failure=failure, interrupted=errors.is_interrupt(error))
@@ -187,6 +188,12 @@ class Rank:
         self._end_if_forked(error)
         hooks.settle()
         self._capture.repair()
+        if words := self._process.put_back():
+            print(words, file=sys.stderr)
+        if self._process.has_lost_its_user():
+            self._uplink.hang_up()
+            time.sleep(_PATIENCE)  # the agent kills it
+            os._exit(1)
         assigned, dropped = self._namespace.changes(command, before, failed=error is not None)
         done = replace(
             done,

@@ -132,6 +132,8 @@ class RankShell(InteractiveShell):
         try:
             kind, value, trace = ipython_private.exception_info(self, info)
             own = self._from_the_cell(trace)
+            if value is not None:
+                _take_ours_away(value)
             if value is not None and (_has_group(value) or not self._is_of_a_cell(trace)):
                 # IPython's own words for a group lack the exceptions in it; a script is no notebook.
                 lines = self._as_python_shows(kind, value, own)
@@ -169,7 +171,7 @@ class RankShell(InteractiveShell):
         return any(cell_number(self, file) for file in files)
 
     def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
-        """The traceback without what lies between us and the cell's own first line, or without us."""
+        """The traceback from the cell's own first line on, without frames of ours."""
         own = trace
         while own is not None and not self._is_users(own.tb_frame.f_code.co_filename):
             own = own.tb_next
@@ -177,7 +179,7 @@ class RankShell(InteractiveShell):
             own = trace
             while own is not None and own.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
                 own = own.tb_next
-        return without_frames(own, _is_hidden)
+        return without_frames(own, _is_ours)
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Nothing: a rank has no windows, and `%matplotlib inline` needs none."""
@@ -279,10 +281,30 @@ def _frame(where: str, file: str, line: int) -> Frame:
     return Frame(where, line, text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…")
 
 
-def _is_hidden(code: CodeType) -> bool:
-    """Whether it is ours and stands in for another package's."""
-    ours = code.co_filename.startswith(_NOT_THE_USERS[0])
-    return ours and "__tracebackhide__" in code.co_varnames
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(_NOT_THE_USERS[0])
+
+
+def _take_ours_away(error: BaseException) -> None:
+    """Leave our frames out of what led to an exception, and what was raised in our frames alone."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        before = _before(error)
+        if before is None:
+            return
+        if before.__traceback__ is not None:
+            left = without_frames(before.__traceback__, _is_ours)
+            if left is None:
+                BaseException.__setattr__(error, "__cause__", None)
+                return
+            BaseException.__setattr__(before, "__traceback__", left)
+        error = before
+
+
+def _before(error: BaseException) -> BaseException | None:
+    """The exception that a traceback shows before this one."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _has_group(error: BaseException | None) -> bool:
@@ -292,7 +314,7 @@ def _has_group(error: BaseException | None) -> bool:
         if isinstance(error, BaseExceptionGroup):
             return True
         seen.add(id(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        error = _before(error)
     return False
 
 

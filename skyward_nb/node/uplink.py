@@ -102,6 +102,11 @@ class Uplink:
             for stream in list(self._rests):
                 self._write_to_pipe(stream, "", whole_lines=False)
 
+    def hang_up(self) -> None:
+        """Say the last of what was said, and close the connection for both ends."""
+        self.flush()
+        self._socket.shutdown(socket.SHUT_RDWR)
+
     def settle(self) -> None:
         """Flush, and wait until the agent has read it: what C code writes now comes after.
 

@@ -46,6 +46,7 @@ class SkyMagics(Magics):
         """Take down what this notebook has up."""
         if self._session is not None:
             self._session.pools.close()
+            self._session.values.close()
 
     @no_var_expand
     @cell_magic

@@ -23,6 +23,7 @@ from skyward_nb.notebook.dry_runs import dry_run
 from skyward_nb.notebook.pool_finder import PoolFinder
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.notebook.run_handle import RunHandle
+from skyward_nb.notebook.value_history import ValueHistory
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.defaults import with_defaults
 from skyward_nb.options.option_line import ParsedOptions
@@ -56,6 +57,7 @@ class Session:
         self.cells: Cells = Cells(shell)
         self.pools: Pools = Pools(shell, self.cells.source_of)
         self.finder: PoolFinder = PoolFinder(shell, self.cells, self.pools)
+        self.values: ValueHistory = ValueHistory(shell)
         set_home(shell.user_ns)
 
     def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:
@@ -93,7 +95,8 @@ class Session:
             if options.detach:
                 return self._detach(pool, request, display, options, cell.names.writes)
             outcome = self._execute(pool, request, display, ran_on)
-        return self._conclude(pool, outcome, display, options, cell.names.writes)
+        value = self._conclude(pool, outcome, display, options, cell.names.writes)
+        return self.values.returned(value, request.number, outcome.returned_bytes)
 
     def _made_ready(
         self, pool: Pool | None, spec: PoolSpec, asked: ParsedOptions, display: RunDisplay
@@ -188,7 +191,7 @@ class Session:
         pool, display = execution.pool, execution.display
         displays = self.pools.displays(pool)
         displays.rest()
-        name = pool.spec.name
+        name, number = pool.spec.name, self.cells.present()[0]
 
         def over() -> None:
             if self.pools.background.get(name) is work:
@@ -199,6 +202,7 @@ class Session:
 
         def conclude(outcome: RunOutcome) -> object:
             over()
+            self.values.has_grown(number, outcome.returned_bytes)
             return self._conclude(pool, outcome, display, options, writes)
 
         def closed(why: str) -> None:
@@ -209,7 +213,8 @@ class Session:
         self.pools.background[name] = work
         display.show()
         ranks = execution.run.state.ranks
-        return RunHandle(work.name, spell_result(ranks, pool.spec.world_size), work)
+        handle = RunHandle(work.name, spell_result(ranks, pool.spec.world_size), work)
+        return self.values.returned(handle, number, 0)
 
     def attach(self, name: str | None, *, detach: bool = False) -> object:
         """Go on with a pool that was left alive, and with the run there; returns the run's value.
@@ -259,7 +264,8 @@ class Session:
                 self.shell.user_ns.update({out: handle} if out else {})
                 return handle
             outcome = execution.finish()
-        return self._conclude(pool, outcome, display, options, writes)
+        value = self._conclude(pool, outcome, display, options, writes)
+        return self.values.returned(value, self.cells.present()[0], outcome.returned_bytes)
 
     def _list_names(self, pool: Pool) -> tuple[str, ...]:
         """The names that ranks have, which the ledger learns of; in words."""

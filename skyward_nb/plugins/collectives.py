@@ -229,16 +229,24 @@ def _was_aborted(error: BaseException) -> bool:
 
 def _of_jax(error: BaseException) -> str:
     """A computation's failure by its message: what is compiled leaves no frame of its own."""
-    return A_COMPUTATION_OF_JAX if _JAX_LOST.match(str(error)) else ""
+    return A_COMPUTATION_OF_JAX if _JAX_LOST.match(_text_of(error)) else ""
+
+
+def _text_of(error: BaseException) -> str:
+    """An exception's text; "" where its class cannot say it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a user's broken __str__
+        return ""
 
 
 def lost_its_peers(error: BaseException) -> bool:
     """Whether a collective raised this for its peers or the line to them, not for what it was given."""
     if type(error).__module__.startswith("tensorflow."):
-        return _ABORTED.search(str(error)) is not None
+        return _ABORTED.search(_text_of(error)) is not None
     if isinstance(error, ValueError):
-        return _JAX_LOST.match(str(error)) is not None
-    return isinstance(error, RuntimeError) and _LOST.search(str(error)) is not None
+        return _JAX_LOST.match(_text_of(error)) is not None
+    return isinstance(error, RuntimeError) and _LOST.search(_text_of(error)) is not None
 
 
 def called_at(code: CodeType, at: int) -> str:

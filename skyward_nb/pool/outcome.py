@@ -117,6 +117,11 @@ class RunOutcome:
     """The end of the pool before this one, in words."""
 
     @property
+    def returned_bytes(self) -> int:
+        """Bytes of the value that came back, of all ranks."""
+        return sum(end.value.size for end in self.done.values() if end.value is not None)
+
+    @property
     def ran_nothing(self) -> bool:
         """Whether ranks lack a value that the run refers to, so that nothing was bound or run."""
         ends = self.done.values()

@@ -182,7 +182,9 @@ def _repr(value: object) -> str:
     """A value in few lines: long containers shortened, long reprs cut with a word about it."""
     try:
         return _print(value)
-    except Exception as error:  # noqa: BLE001 - a user's broken __repr__ must not hide the others
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a user's broken __repr__ must not hide the others
         return f"<{type(value).__name__}, its repr raises {type(error).__name__}>"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import sys
 import tempfile
@@ -20,12 +19,15 @@ from typing import BinaryIO
 
 import xxhash
 
+from skyward_nb.store.file_mapping import map_privately
 from skyward_nb.words.errors import spell_size
 
 MAPPED_FROM = 4 << 20
 _STEP = 64 << 20
 _RESERVE = 64 << 20
 _SPARE_SHARE = 8
+_UNUSED_AFTER = 60.0
+_MOST_UNUSED = 256_000_000
 _MOST_VERIFIED = 1000
 Buffer = bytes | bytearray | memoryview
 
@@ -50,7 +52,8 @@ class BlobStore:
     """Blobs below one folder in memory and one on disk, that only their owner may read.
 
     `spare` is how many bytes of blobs that nobody needs are kept, in case they are needed
-    again; by default an eighth of the memory that was free at first use.
+    again; by default an eighth of the memory that was free at first use, and of those that were
+    not used for a minute 256 MB.
     """
 
     def __init__(self, memory: Path, disk: Path | None = None, spare: int | None = None) -> None:
@@ -121,7 +124,7 @@ class BlobStore:
         """
         if not on_disk and size + coming + _RESERVE <= memory_room(self.memory):
             # Some machines remove what a user has in memory when the last login of theirs is over.
-            self.memory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(self.memory)
             return self.memory
         if self.disk is None or size + coming + _RESERVE > disk_room(self.disk):
             rooms = f"{spell_size(memory_room(self.memory))} free in memory"
@@ -144,6 +147,7 @@ class BlobStore:
         _make(folder)
         handle, name = tempfile.mkstemp(dir=folder, prefix=".part-")
         try:
+            os.fchmod(handle, 0o600)  # whatever umask the user's code has set
             with os.fdopen(handle, "wb", buffering=0) as file:
                 for part in parts:
                     view = memoryview(part).cast("B")
@@ -160,8 +164,8 @@ class BlobStore:
 
         Raises `CorruptValue`, and forgets the blob, when there is none whose bytes have the digest.
 
-        A mapping holds a file descriptor for as long as it lives, so only what is large is mapped;
-        the rest is read. A large file that nobody has written to since is verified once.
+        Only what is large is mapped, the rest is read. A large file that nobody has written to since
+        is verified once.
         """
         try:
             path = self._find(digest) or self.memory / digest
@@ -169,7 +173,7 @@ class BlobStore:
                 info = os.fstat(file.fileno())
                 is_large = info.st_size >= MAPPED_FROM
                 if is_large:
-                    data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+                    data = map_privately(file.fileno(), info.st_size)
                 else:
                     data = memoryview(bytearray(file.read()))
             written = info.st_ino, info.st_size, info.st_mtime_ns
@@ -213,10 +217,10 @@ class BlobStore:
             return []
         if self._spare is None:
             self._spare = memory_room(self.memory) // _SPARE_SHARE
-        kept, gone = 0, list[str]()
-        for _, size, path in sorted(spare, reverse=True):
+        kept, gone, unused_since = 0, list[str](), time.time() - _UNUSED_AFTER
+        for used, size, path in sorted(spare, reverse=True):
             kept += size
-            if kept > self._spare:
+            if kept > (self._spare if used > unused_since else min(self._spare, _MOST_UNUSED)):
                 path.unlink(missing_ok=True)
                 gone.append(path.name)
         return gone
@@ -225,7 +229,9 @@ class BlobStore:
 def _make(folder: Path) -> None:
     """Make a folder, and the one of all pools that it is in, which only their user may enter."""
     for each in (folder.parent, folder):
-        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not each.is_dir():
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            each.chmod(0o700)  # whatever umask the user's code has set
 
 
 def memory_room(folder: Path) -> int:

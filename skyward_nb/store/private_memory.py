@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import sys
 import tempfile
 from pathlib import Path
 
 from skyward_nb.store.blobs import MAPPED_FROM, disk_room, free_memory
+from skyward_nb.store.file_mapping import map_privately
 from skyward_nb.words.errors import spell_size
 
 _RESERVE = 64 << 20
@@ -40,7 +40,7 @@ class PrivateMemory:
         """A copy of it: writing changes nobody else's; what is large is copied only where it is written."""
         if self.size < MAPPED_FROM:
             return memoryview(bytearray(self.read(0, self.size)))
-        return memoryview(mmap.mmap(self._handle, self.size, access=mmap.ACCESS_COPY))
+        return map_privately(self._handle, self.size)
 
     def close(self) -> None:
         """Let go of it; what is mapped stays valid."""

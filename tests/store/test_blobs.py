@@ -2,11 +2,13 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
 from skyward_nb.store import blobs
 from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
+from skyward_nb.store.file_mapping import map_privately
 
 
 @pytest.fixture
@@ -127,6 +129,40 @@ def test_the_spare_room_is_a_share_of_memory_unless_said(tmp_path, monkeypatch):
     os.utime(tmp_path / first, (1, 1))
     assert store.trim(needed=()) == [first]
     assert there_in(tmp_path) == {second}
+
+
+def test_what_was_not_used_for_a_minute_has_a_smaller_share(tmp_path, monkeypatch):
+    monkeypatch.setattr(blobs, "_MOST_UNUSED", 1000)
+    store = BlobStore(tmp_path, spare=2000)
+    fresh = [put(store, bytes([n]) * 600) for n in range(3)]
+    assert store.trim(needed=()) == [], "all were used just now"
+    for age, digest in enumerate(fresh):
+        os.utime(tmp_path / digest, (1000 - age, 1000 - age))
+    assert store.trim(needed=()) == fresh[1:]
+
+
+def test_a_mapping_holds_no_descriptor(store):
+    before = sorted(each.name for each in Path("/proc/self/fd").iterdir())
+    mapped = store.map(put(store, b"x" * blobs.MAPPED_FROM))
+    assert sorted(each.name for each in Path("/proc/self/fd").iterdir()) == before
+    assert str(store.memory) in Path("/proc/self/maps").read_text()
+    del mapped
+    assert str(store.memory) not in Path("/proc/self/maps").read_text()
+
+
+def test_a_file_that_cannot_be_mapped_is_told():
+    with pytest.raises(OSError, match="cannot be mapped: Bad file descriptor"):
+        map_privately(10_000, 100)
+
+
+def test_values_can_be_read_whatever_umask_the_users_code_has_set(store):
+    before = os.umask(0o777)
+    try:
+        digest = put(store, b"x")
+    finally:
+        os.umask(before)
+    assert (store.memory / digest).stat().st_mode & 0o777 == 0o600
+    assert store.memory.stat().st_mode & 0o777 == 0o700
 
 
 def there_in(folder):
