@@ -70,6 +70,8 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ["SKYWARD_RUNTIME_DIR"] = str(root)
     os.environ["SKYWARD_LOG_DIR"] = str(tmp_path_factory.mktemp("logs"))
     os.environ["IPYTHONDIR"] = str(tmp_path_factory.mktemp("ipython"))
+    # No defaults of whoever runs the tests.
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     os.environ["SKYWARD_STATE_DIR"] = str(tmp_path_factory.mktemp("state"))
     yield root
     for left in root.glob("*"):

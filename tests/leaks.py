@@ -19,7 +19,7 @@ def ours() -> set[int]:
 
     Each test looks twice, and while it waits: read from /proc, that costs a fifth of what psutil's objects do.
     """
-    root = str(folders.runtime_root()).encode()
+    root = f"{folders.runtime_root()}/".encode()
     found: set[int] = set()
     for pid in psutil.pids():
         # It may have ended meanwhile.

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import psutil
 
@@ -28,6 +29,9 @@ _BUSY_LOOPS = 2
 _POLL = 0.001
 _PAUSES, _STOPS = (0.1, 1.0), (0.05, 1.0)
 """Seconds between two stops, and of one: by chance from the shortest to the longest."""
+
+Counter: TypeAlias = Any
+"""A number that processes share."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -86,7 +90,7 @@ def _compute() -> None:
         """Take what there is of a processor."""
 
 
-def _shake(seed: int, root: int, spared: list[int]) -> None:
+def _shake(seed: int, root: int, spared: list[int], stopped: Counter) -> None:
     """Stop processes below this one, one at a time, until this process is ended."""
     dice = random.Random(seed)
     while True:
@@ -95,20 +99,24 @@ def _shake(seed: int, root: int, spared: list[int]) -> None:
         spare = {os.getpid(), *spared}
         there = [each.pid for each in psutil.Process(root).children(recursive=True)]
         if found := sorted(set(there) - spare):
-            stop(dice.choice(found), dice.uniform(*_STOPS))
+            threads = stop(dice.choice(found), dice.uniform(*_STOPS))
+            stopped.value += threads > 0
 
 
 @contextmanager
-def shaken(seed: int) -> Iterator[None]:
-    """Within, the machine is busy, and processes below this one are stopped now and then."""
+def shaken(seed: int) -> Iterator[Counter]:
+    """Within, the machine is busy, and processes below this one are stopped now and then; how often."""
+    stopped: Counter = multiprocessing.Value("i", 0)
     busy = [multiprocessing.Process(target=_compute, daemon=True) for _ in range(_BUSY_LOOPS)]
     for each in busy:
         each.start()
     spared = [each.pid for each in busy if each.pid is not None]
-    stopping = multiprocessing.Process(target=_shake, args=(seed, os.getpid(), spared), daemon=True)
+    stopping = multiprocessing.Process(
+        target=_shake, args=(seed, os.getpid(), spared, stopped), daemon=True
+    )
     stopping.start()
     try:
-        yield
+        yield stopped
     finally:
         for each in (stopping, *busy):
             each.kill()
@@ -134,14 +142,15 @@ def main(count: int, command: list[str]) -> int:
     for number in range(1, count + 1):
         log = _LOGS / f"run-{number:02}.log"
         began = time.monotonic()
-        with shaken(number) if number % 2 == 0 else contextlib.nullcontext():
+        with shaken(number) if number % 2 == 0 else contextlib.nullcontext() as stopped:
             status = _to_its_end(command, log)
-        failed += status != 0
+        stops = None if stopped is None else stopped.value
+        failed += status != 0 or stops == 0
         said = log.read_text(errors="replace")
         closing = re.findall(r"^=* ?(\d+ (?:passed|failed|error).*?)[ =]*$", said, re.M)
-        how = "shaken" if number % 2 == 0 else "quiet"
+        how = "quiet" if stops is None else f"{stops} stops"
         words = closing[-1] if closing else f"ended with {status}"
-        print(f"{number:3} {how:6} {time.monotonic() - began:6.0f} s  {words}", flush=True)
+        print(f"{number:3} {how:10} {time.monotonic() - began:6.0f} s  {words}", flush=True)
         for line in re.findall(r"^(?:FAILED|ERROR) .*$", said, re.M):
             print(f"      {line}", flush=True)
     print(f"{count - failed} passed, {failed} failed")

@@ -80,7 +80,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("key", "FILE", "private key for the hosts (OpenSSH's keys)"),
     _pool("config", "FILE", "OpenSSH config to read instead of ~/.ssh/config"),
     _choice("pool", "trust", "known|first", "accepted host keys: of known_hosts, or the first (known)"),
-    _flag("pool", "trust_local_users", "join hosts that other people may log in to"),
+    _flag("pool", "trust_local_users", "TensorFlow joins hosts that other people may log in to"),
     _pool("cpus", "8|8+", "CPUs of a rented machine; +: or more", parse_need),
     _pool("memory", "32|32+", "GB of memory of a rented machine; +: or more", parse_need),
     _pool("region", "us-east-1,...", "regions to rent machines in, the first first (AWS's config)", _REGIONS),

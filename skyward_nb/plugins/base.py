@@ -134,16 +134,15 @@ class PlainPlugin:
 def check_people(info: InstanceInfo, options: dict[str, str]) -> None:
     """Raise UnsafeServer where other people may log in to this machine of several, unless that is accepted.
 
-    On one machine, frameworks are kept to the pool's owner. What comes from another machine has an
+    On one machine, TensorFlow's server is kept to the pool's owner. What comes from another machine has an
     address of the pool's, and may be of anybody there.
     """
     several = len({peer.address for peer in info.peers}) > 1
     if several and TRUSTS not in options and (people := other_people()):
         named = ", ".join(people[:3]) + ", ..." * (len(people) > 3)
         raise UnsafeServer(
-            f"other people may log in to this machine ({named}), and a framework that joins several "
-            "machines takes connections from all users of each: they could read and change what ranks "
-            "exchange, and run code as you. If you trust them, add trust_local_users"
+            f"other people may log in to this machine ({named}), and TensorFlow's server of a rank "
+            "takes connections from all users of the pool's other machines: they could run code as you. If you trust them, add trust_local_users"
         )
 
 

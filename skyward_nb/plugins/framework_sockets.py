@@ -10,10 +10,8 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
-
-from skyward_nb.system.peer_owner import other_users, plain_address
 
 R = TypeVar("R")
 
@@ -40,11 +38,7 @@ class FrameworkSockets:
         self._port = port
 
     def during(self, make: Callable[[], R]) -> R:
-        """Call this: what is opened meanwhile is the framework's.
-
-        Raises RuntimeError where another user of this machine has connected to it: nothing is read from
-        such a connection.
-        """
+        """Call this: what is opened meanwhile is the framework's."""
         if self._before is not None:
             return make()
         self._before = before = set(_sockets())
@@ -58,17 +52,7 @@ class FrameworkSockets:
             if made:
                 now = set(_sockets())
                 self._own = (self._own & now) | (now - before)
-        self._check_owners()
         return result
-
-    def _check_owners(self) -> None:
-        with contextlib.ExitStack() as opened:
-            ports, connected = self._opened(_sockets(), opened)
-            accepted = [each for is_own, each in connected if is_own and _own_port(each) in ports]
-            # Where there are no such tables, the pool's machine is taken to be its owner's alone.
-            with contextlib.suppress(FileNotFoundError):
-                if others := other_users(accepted, _other_machines(accepted)):
-                    raise RuntimeError(_not_ours(others))
 
     def cut(self) -> bool:
         """Shut the connections down, so that whoever waits on one is told; whether there were any.
@@ -77,29 +61,20 @@ class FrameworkSockets:
         """
         before = self._before
         found = _sockets()
-        opening = set(found) - before if before is not None else set[int]()
-        with contextlib.ExitStack() as opened:
-            ports, connected = self._opened(found, opened, opening)
-            ports |= {self._port} - {0}
-            return sum(_shut(each, ports, known=known) for known, each in connected) > 0
-
-    def _opened(
-        self, found: dict[int, int], opened: contextlib.ExitStack, opening: Collection[int] = ()
-    ) -> tuple[set[int], list[tuple[bool, socket.socket]]]:
-        """Ports at which the framework listens, and each connection of this process: whether it is its own."""
-        ports: set[int] = set()
+        own = self._own | (set(found) - before if before is not None else set())
+        ports = {self._port} - {0}
         connected: list[tuple[bool, socket.socket]] = []
-        for inode, descriptor in found.items():
-            is_own = inode in self._own or inode in opening
-            with contextlib.suppress(OSError):
-                each = opened.enter_context(_duplicate(inode, descriptor))
-                if each.family not in (socket.AF_INET, socket.AF_INET6):
-                    continue
-                if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    ports |= {each.getsockname()[1]} if is_own else set()
-                else:
-                    connected.append((is_own, each))
-        return ports, connected
+        with contextlib.ExitStack() as opened:
+            for inode, descriptor in found.items():
+                with contextlib.suppress(OSError):
+                    each = opened.enter_context(_duplicate(inode, descriptor))
+                    if each.family not in (socket.AF_INET, socket.AF_INET6):
+                        continue
+                    if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        ports |= {each.getsockname()[1]} if inode in own else set()
+                    else:
+                        connected.append((inode in own, each))
+            return sum(_shut(each, ports, known=known) for known, each in connected) > 0
 
 
 def listening_at(port: int) -> list[socket.socket]:
@@ -113,31 +88,6 @@ def listening_at(port: int) -> list[socket.socket]:
             else:
                 each.close()
     return found
-
-
-def _own_port(each: socket.socket) -> int:
-    with contextlib.suppress(OSError):
-        return each.getsockname()[1]
-    return 0
-
-
-def _other_machines(accepted: Iterable[socket.socket]) -> set[str]:
-    """Addresses of peers that may be other machines: where this one is reached by others at all."""
-    found: set[str] = set()
-    for each in accepted:
-        with contextlib.suppress(OSError):
-            own, peer = (plain_address(name) for name in (each.getsockname(), each.getpeername()))
-            if not (own.is_loopback or peer.is_loopback or peer == own):
-                found.add(str(peer))
-    return found
-
-
-def _not_ours(others: Iterable[int | None]) -> str:
-    users = ", ".join("unknown" if each is None else str(each) for each in others)
-    return (
-        "a process that is not of this pool connected to the ranks while they formed their group "
-        f"(uid {users}), so the group is not used"
-    )
 
 
 def _listens(each: socket.socket) -> bool:

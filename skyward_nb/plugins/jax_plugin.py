@@ -1,8 +1,7 @@
 """JAX: the devices of all ranks are one set.
 
-The head's coordinator gives and takes any key, and asks nobody who connects: it is behind a relay
-(`plugins/owner_relay`), which listens at the address that the other nodes reach. So do the
-connections of gloo, which carries collectives on CPU. Source: `jax.distributed.initialize`.
+The head's coordinator listens on the address the other nodes reach, and so do the connections of
+gloo, which carries collectives on CPU. Source: `jax.distributed.initialize`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +22,11 @@ from skyward_nb.plugins.base import (
     PlainPlugin,
     RankContext,
     check_mesh,
-    check_people,
     nccl_kept_to,
     own_interface,
 )
 from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
 from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener, past_proxies
-from skyward_nb.plugins.owner_relay import hidden_address, relayed
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
@@ -43,8 +40,6 @@ _HEARTBEAT = 100
 _TRUE, _FALSE = ("1", "true", "yes", "on", "t", "y"), ("0", "false", "no", "off", "f", "n")
 _PROXY_CHECK = "jax_check_proxy_envs"
 """It warns of proxies, which are not asked for the pool's own nodes."""
-
-_BIND = "JAX_COORDINATOR_BIND_ADDRESS"
 
 _wires = FrameworkSockets()
 
@@ -77,8 +72,8 @@ class JaxPlugin(PlainPlugin):
         devices = options.get("devices", "1")
         env = {
             "JAX_COORDINATOR_ADDRESS": _coordinator(info),
-            # Also for a coordinator that code starts itself: else it listens on all addresses there are.
-            _BIND: _behind_relay(info),
+            # Else a coordinator that code starts itself listens on all addresses there are.
+            "JAX_COORDINATOR_BIND_ADDRESS": _coordinator(info),
             "JAX_NUM_PROCESSES": str(info.world_size),
             "JAX_PROCESS_ID": str(info.rank),
             "JAX_LOCAL_DEVICE_COUNT": devices,
@@ -93,17 +88,11 @@ class JaxPlugin(PlainPlugin):
         import jax.extend.backend
 
         info = place.info
-        check_people(info, options)
         # What IPython starts for `!command` forks and becomes another program at once.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning, "pty")
         _wires.forget()
-        address = info.peers[info.node].address
-        with ExitStack() as opened:
-            if info.is_head and opened.enter_context(relayed(info, _port(info), options)) is None:
-                # Also for code that joins by itself.
-                os.environ[_BIND] = _coordinator(info)
-            opened.enter_context(jax_private.gloo_listening_on(address))
-            _join(info, options)
+        _join(info, options)
+        with jax_private.gloo_listening_on(info.peers[info.node].address):
             group = JaxGroup()
             # Gloo's connections, and not the coordinator's: a process that loses that one aborts.
             _wires.during(lambda: _meet(info, options, group))
@@ -181,7 +170,7 @@ def _join(info: InstanceInfo, options: dict[str, str]) -> None:
         cluster_detection_method="deactivate",
         initialization_timeout=_JOIN,
         heartbeat_timeout_seconds=_HEARTBEAT,
-        coordinator_bind_address=os.environ[_BIND] if info.is_head else None,
+        coordinator_bind_address=_coordinator(info) if info.is_head else None,
     )
 
 
@@ -198,16 +187,8 @@ def _meet(info: InstanceInfo, options: dict[str, str], group: JaxGroup) -> None:
 
 
 def _coordinator(info: InstanceInfo) -> str:
-    return f"{info.head_addr}:{_port(info)}"
-
-
-def _behind_relay(info: InstanceInfo) -> str:
-    return f"{hidden_address(_port(info))}:{_port(info)}"
-
-
-def _port(info: InstanceInfo) -> int:
     ports = info.peers[0].ports.get("jax", ())
-    return ports[0] if ports else info.head_port
+    return f"{info.head_addr}:{ports[0] if ports else info.head_port}"
 
 
 def _devices_of(spec: PoolSpec) -> int:
@@ -284,8 +265,6 @@ def _answers_code(info: InstanceInfo) -> Generator[None]:
 
 def _bound(coordinator: str, info: InstanceInfo) -> str:
     """Where a coordinator listens that others reach at this address: where this machine's others do."""
-    if coordinator == _coordinator(info):
-        return os.environ.get(_BIND, coordinator)
     if len({peer.address for peer in info.peers}) == 1:
         return coordinator
     return f"{info.head_addr}:{coordinator.rpartition(':')[2]}"

@@ -1,7 +1,6 @@
-"""Who connects to a server of a rank: processes of the pool's owner, on the pool's machines.
+"""Who connects to TensorFlow's server of a rank: processes of the pool's owner, on the pool's machines.
 
-TensorFlow's server runs the code it is sent, torch's store and JAX's coordinator give and take any key,
-and none asks who connects. So the server listens where a filter drops everybody (`connection_gate`), and a
+It runs the code it is sent, and does not ask who connects. So the server listens where a filter drops everybody (`connection_gate`), and a
 relay, a process of the rank, listens at the port that the pool's ranks know. It closes a connection from
 this machine unless the process at the other end has the owner's uid (`system/peer_owner`), and one from
 another machine unless that is a machine of the pool. What it takes it passes on, from a port that it
@@ -21,15 +20,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 
 from skyward_nb.plugins import connection_gate
-from skyward_nb.plugins.base import TRUSTS
-from skyward_nb.plugins.connection_gate import UnsafeServer
 from skyward_nb.system.addresses import family_of
-from skyward_nb.system.other_accounts import other_people
 from skyward_nb.words.info import LOOPBACK, InstanceInfo
 
 _ROOT = Path(__file__).parents[2]
@@ -48,30 +43,6 @@ _TAKEN, _PAUSE = 5.0, 0.01
 def hidden_address(port: int) -> str:
     """The address of loopback where the server behind this port listens, at the same port number."""
     return f"127.1.{port >> 8}.{port & 0xFF}"
-
-
-@contextmanager
-def relayed(
-    info: InstanceInfo, port: int, options: dict[str, str], held: socket.socket | None = None
-) -> Generator[OwnerRelay | None]:
-    """Meanwhile, a relay at a port of the head; None where the kernel has no gates, and others are trusted.
-
-    That is so with trust_local_users, and where no other people may log in. Else raises UnsafeServer.
-    """
-    try:
-        relay = OwnerRelay(info.head_addr, port, other_machines(info), held=held)
-    except UnsafeServer as error:
-        if TRUSTS not in options and (people := other_people()):
-            raise UnsafeServer(
-                f"{error}. Other people may log in to this machine ({', '.join(people[:3])}): if you "
-                "trust them, add trust_local_users"
-            ) from error
-        yield None
-        return
-    try:
-        yield relay
-    finally:
-        relay.close()
 
 
 def other_machines(info: InstanceInfo) -> list[str]:

@@ -1,8 +1,7 @@
 """PyTorch: a process group over all ranks, the device set, threads shared out fairly.
 
-The head's store gives and takes any key, and asks nobody who connects: it is behind a relay
-(`plugins/owner_relay`), which listens on the socket the agent bound for it. Gloo's connections are
-checked once they are made (`plugins/framework_sockets`). Source for the variables: torch's elastic agent.
+The head's store listens on the socket the agent bound for it, on the address the other nodes
+reach, and on no other. Source for the variables: torch's elastic agent.
 """
 
 from __future__ import annotations
@@ -22,12 +21,10 @@ from skyward_nb.plugins.base import (
     PlainPlugin,
     RankContext,
     check_mesh,
-    check_people,
     nccl_kept_to,
     own_interface,
 )
 from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener
-from skyward_nb.plugins.owner_relay import relayed
 from skyward_nb.plugins.torch_ddp import groups_go_last
 from skyward_nb.plugins.torch_forming import Forming
 from skyward_nb.runtime.instance import instance_info
@@ -80,13 +77,12 @@ class TorchPlugin(PlainPlugin):
         import torch.distributed as dist
 
         info = place.info
-        check_people(info, options)
         torch.set_num_threads(place.threads)
         backend = device_and_backend(info, options.get("backend", "auto"))
         timeout = options.get("timeout")
         _wires.forget(info.head_port)
         # What is connected for a new group is known as such: `new_group`, `split_group`.
-        with torch_private.making_groups(_as_known), _listening(place, options) as listening:
+        with torch_private.making_groups(_as_known):
             if not info.is_head:
                 await_listener(info.head_addr, info.head_port, _JOIN.total_seconds())
             store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented as public
@@ -96,7 +92,7 @@ class TorchPlugin(PlainPlugin):
                 is_master=info.is_head,
                 timeout=_JOIN,
                 wait_for_workers=False,
-                master_listen_fd=listening,
+                master_listen_fd=_listening(place.rendezvous_fd),
             )
             limit = timedelta(seconds=float(timeout)) if timeout else None
             forming = Forming(info, store, backend, limit)
@@ -226,20 +222,13 @@ def _as_known(make: Callable[..., Any]) -> Callable[..., Any]:
     return make_known
 
 
-@contextmanager
-def _listening(place: RankContext, options: dict[str, str]) -> Generator[int | None]:
-    """Where the store of the head is to listen: behind a relay at the socket reserved for it.
-
-    torch owns the descriptor from then on, and itself reaches its store at the reserved port.
-    """
-    if place.rendezvous_fd is None:
-        yield None
-        return
-    held = socket.socket(fileno=place.rendezvous_fd)
-    with relayed(place.info, place.info.head_port, options, held) as relay:
-        if relay is None:
-            held.listen()
-        yield (held if relay is None else relay.server()).detach()
+def _listening(descriptor: int | None) -> int | None:
+    """Open the head's reserved socket for its peers; torch owns the descriptor from then on."""
+    if descriptor is None:
+        return None
+    reserved = socket.socket(fileno=descriptor)
+    reserved.listen()
+    return reserved.detach()
 
 
 PLUGIN = TorchPlugin("torch", image=("torch>=2.6", "numpy>=2"), modules=("torch",))

@@ -26,7 +26,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     where it `adds_frameworks`; `collective_timeout` None leaves that to it. `mig` is
     the profile of the slices that ranks get instead of whole accelerators, which `partition` cuts.
     `env` has variables beside those of the `image`; without `cluster`, each node stands alone.
-    With `trust_local_users`, frameworks join machines that other people may log in to.
+    With `trust_local_users`, TensorFlow joins machines that other people may log in to.
     `ssh` says how the hosts of provider=ssh are reached, `aws` where those of provider=aws are rented:
     machines with so many `cpus` and GB of `memory`, for at most `max_cost` dollars in all; over
     `confirm_above` dollars an hour (None: whatever they cost), a person is asked. `on_preempt` says what

@@ -67,7 +67,7 @@ def test_the_figures_of_one_environment_do_not_replace_those_of_another():
 
 
 def test_a_long_file_fails_a_run_that_passes(tmp_path):
-    """As `make test` asks for it: with a limit of nothing, every file is too long."""
+    """With `--file-limit`, which `make test` does not give: a loaded machine would fail each run."""
     (tmp_path / "conftest.py").write_text(
         "import sys\n"
         f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"

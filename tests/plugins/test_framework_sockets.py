@@ -9,7 +9,6 @@ import threading
 
 import psutil
 import pytest
-from other_user import UID, as_another_user, needs_another_user, other_user_runs
 
 from skyward_nb.plugins import framework_sockets as module
 from skyward_nb.plugins.framework_sockets import FrameworkSockets, past_proxies
@@ -176,37 +175,3 @@ def test_peers_are_reached_past_proxies(monkeypatch, before, direct):
     for _ in range(2):
         past_proxies(["127.0.0.1", "10.0.0.2", "127.0.0.1"])
         assert environ.get("no_grpc_proxy") == direct
-
-
-@needs_another_user
-def test_a_group_that_another_user_has_connected_to_is_not_used(pair):
-    wires = FrameworkSockets()
-    with contextlib.ExitStack() as held:
-
-        def forms():
-            server, *_ = pair()
-            code = "to = socket.create_connection(sys.argv[1:3]); print(1, flush=True); to.recv(1)"
-            running = held.enter_context(other_user_runs(code, *server.getsockname()))
-            assert running.stdout.readline() == "1\n"
-            held.enter_context(server.accept()[0])
-
-        with pytest.raises(RuntimeError, match=f"a process that is not of this pool .*uid {UID}"):
-            wires.during(forms)
-    wires.forget()
-    wires.during(pair)
-
-
-@needs_another_user
-def test_one_that_was_closed_by_another_user_counts_while_it_has_something_to_say(pair):
-    wires = FrameworkSockets()
-    with contextlib.ExitStack() as held:
-
-        def forms(word):
-            server, *_ = pair()
-            code = "socket.create_connection(sys.argv[1:3]).sendall(sys.argv[3].encode())"
-            as_another_user(code, *server.getsockname(), word)
-            held.enter_context(server.accept()[0])
-
-        wires.during(lambda: forms(""))
-        with pytest.raises(RuntimeError, match="uid unknown"):
-            wires.during(lambda: forms("word"))

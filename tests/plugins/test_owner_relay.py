@@ -17,9 +17,7 @@ import pytest
 from other_user import CONNECTS, as_another_user, needs_another_user
 from waiting import until
 
-from skyward_nb.plugins import connection_gate, owner_relay
-from skyward_nb.plugins.base import TRUSTS
-from skyward_nb.plugins.connection_gate import UnsafeServer
+from skyward_nb.plugins import connection_gate
 from skyward_nb.plugins.owner_relay import OwnerRelay, hidden_address, other_machines
 from skyward_nb.words.info import InstanceInfo, Peer
 
@@ -224,27 +222,6 @@ def test_a_port_that_is_taken_is_said(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(OSError, match="in use"):
             OwnerRelay("127.0.0.1", taken.getsockname()[1])
-
-
-def test_without_gates_a_head_goes_without_a_relay_where_nobody_else_logs_in(
-    monkeypatch, held, port
-):
-    def refuses(*_):
-        raise UnsafeServer("no filters here")
-
-    monkeypatch.setattr(connection_gate, "shut", refuses)
-    people = []
-    monkeypatch.setattr(owner_relay, "other_people", lambda: people)
-    info = InstanceInfo(head_port=port)
-    with owner_relay.relayed(info, port, {}, held) as relay:
-        assert relay is None
-        assert held.getsockname()[1] == port, "it is still good"
-    people.append("ann")
-    with owner_relay.relayed(info, port, {TRUSTS: "yes"}) as relay:
-        assert relay is None
-    refused = owner_relay.relayed(info, port, {})
-    with pytest.raises(UnsafeServer, match=r"no filters here.*\(ann\).*trust_local_users"), refused:
-        """Not reached."""
 
 
 def test_machines_of_a_pool_but_for_this_one():
