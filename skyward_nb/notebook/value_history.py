@@ -22,6 +22,8 @@ T = TypeVar("T")
 class ReleasedValue:
     """Stands in IPython's history for a value that was let go, and says so."""
 
+    _words: str = ""
+
     def __init__(self, number: int, size: int) -> None:
         self._words = (
             f"the value of cell {number} ({spell_size(size)}) was let go: of values without a name the "
