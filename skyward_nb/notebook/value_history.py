@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeVar, cast
 
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 class ReleasedValue:
     """Stands in IPython's history for a value that was let go, and says so."""
+
+    _words: str = ""
 
     def __init__(self, number: int, size: int) -> None:
         self._words = (
@@ -39,7 +41,7 @@ class ReleasedValue:
 
 
 @dataclass
-class _Output:
+class _HistoryEntry:
     """A value that `Out` has: its id, and how many bytes it holds."""
 
     identity: int
@@ -52,7 +54,7 @@ class ValueHistory:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._returned: tuple[int, object, int] | None = None
-        self._outputs: dict[int, _Output] = {}
+        self._outputs: dict[int, _HistoryEntry] = {}
         shell.events.register("post_run_cell", self._after_cell)
 
     def close(self) -> None:
@@ -75,14 +77,16 @@ class ValueHistory:
         (number, value, size), self._returned = self._returned, None
         if value is not None and self._out.get(number) is value:
             self._shell.user_ns_hidden.pop(f"_{number}", None)
+            self._outputs.pop(number, None)
             if size > INLINE_LIMIT or isinstance(value, RunHandle):
-                self._outputs[number] = _Output(id(value), size)
+                self._outputs[number] = _HistoryEntry(id(value), size)
         del value
         self._let_go()
 
     @property
     def _out(self) -> dict[int, object]:
-        return self._shell.user_ns.get("_oh", {})
+        manager = self._shell.history_manager
+        return cast("dict[int, object]", manager.output_hist) if manager else {}
 
     def _let_go(self) -> None:
         """Let the oldest values go that nobody else holds, beyond what may be kept."""
@@ -93,6 +97,8 @@ class ValueHistory:
             if id(out.get(number)) != output.identity:
                 del self._outputs[number]
                 continue
+            if output.size <= INLINE_LIMIT:
+                continue  # the handle of a run that goes on, or has returned little
             name = f"_{number}"
             own = 1 + (names.get(name) is out[number])
             if sys.getrefcount(out[number]) - 1 > own:

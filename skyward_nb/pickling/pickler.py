@@ -301,7 +301,7 @@ def code_names(code: types.CodeType) -> CodeNames:
         tokens = frozenset(itertools.chain(code.co_names, *(each.tokens for each in inner)))
         imports = frozenset(itertools.chain(_imports(code), *(each.imports for each in inner)))
         more = frozenset(itertools.chain(_read_unseen(code), *(each.more for each in inner)))
-        if len(_code_names) > 10_000:
+        if len(_code_names) > 2000:
             _code_names.clear()
         known = _code_names[code] = CodeNames(tokens, imports, more)
     return known

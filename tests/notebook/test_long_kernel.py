@@ -62,13 +62,16 @@ def test_what_is_taken_out_of_the_history_is_given_back(fresh):
     assert fresh.run(MAPPED).result == "0"
 
 
-def test_values_of_runs_in_the_background_go_with_their_handles(fresh):
+def test_values_of_runs_in_the_background_go_with_their_handles_once_they_have_ended(fresh):
+    fresh.run("%%sky_remote nodes=1 pool=other detach\nimport time\ntime.sleep(600)")
+    running = int(fresh.run("len(In) - 2").result)
     handles = []
     for number in range(5):
         handles.append(large(fresh, number, "detach"))
         assert fresh.run(f"Out[{handles[-1]}].wait()").result == "True"
     large(fresh, 9)
     assert "was let go" in fresh.run(f"Out[{handles[0]}]").result
+    assert fresh.run(f"Out[{running}].status").result == "'running'"
     assert fresh.run(f"Out[{handles[-1]}].result().head[0]").result == "np.float64(4.0)"
 
 

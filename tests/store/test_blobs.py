@@ -142,9 +142,9 @@ def test_what_was_not_used_for_a_minute_has_a_smaller_share(tmp_path, monkeypatc
 
 
 def test_a_mapping_holds_no_descriptor(store):
-    before = sorted(each.name for each in Path("/proc/self/fd").iterdir())
+    before = len(list(Path("/proc/self/fd").iterdir()))
     mapped = store.map(put(store, b"x" * blobs.MAPPED_FROM))
-    assert sorted(each.name for each in Path("/proc/self/fd").iterdir()) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert str(store.memory) in Path("/proc/self/maps").read_text()
     del mapped
     assert str(store.memory) not in Path("/proc/self/maps").read_text()
