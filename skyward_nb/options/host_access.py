@@ -11,10 +11,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.hosts import Host, parse_hostfile, parse_hosts, same_slots
+from skyward_nb.words.hosts import Host, SSHAccess, parse_hostfile, parse_hosts, same_slots
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
-from skyward_nb.words.ssh_access import SSHAccess
 
 OF_ACCESS = ("hosts", "user", "port", "key", "config", "trust")
 """Options that are fields of `SSHAccess`."""

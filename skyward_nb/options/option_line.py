@@ -14,12 +14,36 @@ from typing import Any
 import msgspec
 
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.log_options import LogOptions
 from skyward_nb.options.option_table import BY_NAME, TAKES, Option, Scope, unknown_option
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 
-_LOGS = LogOptions.__struct_fields__
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose output is wanted, of a run or of machines (`node`), and how; what is not stated is empty.
+
+    Raises `OptionError` for options of a run beside `node`.
+    """
+
+    run: str = ""
+    rank: str = ""
+    node: str = ""
+    lines: int | None = None
+    save: str = ""
+
+    def __post_init__(self) -> None:
+        for option, value in (("run", self.run), ("rank", self.rank)):
+            if value and self.node:
+                raise OptionError(
+                    option,
+                    f"{option}={value} selects the output of a run, and node={self.node} that of "
+                    "machines: state one of them",
+                )
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """The names of the options that are stated."""
+        return tuple(name for name in self.__struct_fields__ if getattr(self, name))
 
 
 class ParsedOptions(msgspec.Struct, frozen=True):
@@ -34,7 +58,9 @@ class ParsedOptions(msgspec.Struct, frozen=True):
     def of(cls, values: Mapping[str, Any], rest: Iterable[str] = ()) -> ParsedOptions:
         """Of values by the names of their options."""
         pool = {name: value for name, value in values.items() if BY_NAME[name].scope == "pool"}
-        logs = {name: value for name, value in values.items() if name in _LOGS}
+        logs = {
+            name: value for name, value in values.items() if name in LogOptions.__struct_fields__
+        }
         cell = {name: values[name] for name in values if name not in (*pool, *logs)}
         return cls(PoolOptions(**pool), CellOptions.of(cell), LogOptions(**logs), tuple(rest))
 

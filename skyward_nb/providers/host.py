@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,11 +27,22 @@ from skyward_nb.providers.folders import (
     sweep,
 )
 from skyward_nb.providers.local import LocalMachine
-from skyward_nb.providers.logind import ends_what_is_left
 from skyward_nb.words.errors import PoolError, StartError
 
 GONE = 3
 
+_SESSION = re.compile(r"/session-[^/]+\.scope(/|$)", re.MULTILINE)
+_ASK = [
+    "busctl",
+    "get-property",
+    "org.freedesktop.login1",
+    "/org/freedesktop/login1",
+    "org.freedesktop.login1.Manager",
+    "KillUserProcesses",
+    "KillExcludeUsers",
+    "KillOnlyUsers",
+]
+_ASK_LIMIT = 5.0
 
 NOTE = "host.json"
 """The file in a pool's folder that has a `PoolNote`."""
@@ -83,6 +97,29 @@ def _user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def ends_what_is_left(user: str, cgroup: Path = Path("/proc/self/cgroup")) -> bool:
+    """Whether what this user's process starts ends with the login; no, where that cannot be told.
+
+    Source: logind.conf(5), org.freedesktop.login1(5).
+    """
+    try:
+        if not _SESSION.search(cgroup.read_text()):
+            return False
+        said = subprocess.run(  # noqa: S603 - systemd's own tool
+            _ASK,
+            capture_output=True,
+            text=True,
+            timeout=_ASK_LIMIT,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        # A line for each: `b true`, `as 1 "root"`, `as 0`.
+        kills, spared, only = (shlex.split(line)[1:] for line in said.stdout.splitlines())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return False
+    return kills == ["true"] and user not in spared[1:] and (not only[1:] or user in only[1:])
 
 
 def end(pool_id: str, *, at_once: bool) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from skyward_nb.bootstrap.debian import FORMAT, installed
+from skyward_nb.bootstrap.apt import FORMAT, installed
 from skyward_nb.words.errors import MissingDependency, OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address

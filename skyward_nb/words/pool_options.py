@@ -12,11 +12,11 @@ from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess, OnPreempt
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO
+from skyward_nb.words.hosts import Trust
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
-from skyward_nb.words.ssh_access import Trust
 
 T = TypeVar("T")
 Stated: TypeAlias = T | UnsetType

@@ -6,12 +6,12 @@ import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess, OnPreempt
+from skyward_nb.words.hosts import SSHAccess
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.offers import Need, Spot
-from skyward_nb.words.ssh_access import SSHAccess
 
 IDLE_ELSEWHERE = 1800.0
 """Seconds that a pool on other machines lives on without a client, unless it is said otherwise."""

@@ -17,10 +17,8 @@ from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.protocol.events import Step
 from skyward_nb.providers.aws import key_pairs, termination
 from skyward_nb.providers.aws.api_errors import AWSError
-from skyward_nb.providers.aws.boot_errors import boot_failed
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.rental_records import RentalFolder
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstance
 from skyward_nb.providers.aws.user_data import BOOT, HOST_KEY, LEASE
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.dialer import Dialer
@@ -28,6 +26,11 @@ from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.login_errors import Unreachable
 from skyward_nb.words.errors import HostError, StartError
 
+POWERED_OFF = "Client.InstanceInitiatedShutdown"
+"""The reason of a state, where the machine has ended itself.
+
+Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html.
+"""
 _LIMIT = 600.0
 _PAUSE = 0.25
 _MOST_PAUSE = 5.0
@@ -197,3 +200,23 @@ async def _run(line: HostLine, script: str) -> str:
     if ran.code:
         raise ShellGone(f"{line.name}: {ran.err.strip()[-_LAST_WORDS:]}")
     return ran.out.decode().strip()
+
+
+async def boot_failed(
+    cloud: AWSClient, pool: str, region: str, instance: str, user: str
+) -> StartError:
+    """The error of a `pool` that a machine ended before anybody could log in to it as `user`."""
+    why = (
+        f"{instance} ended before it could be logged in to: its boot script failed. If its ami= has "
+        f"no user {user!r}, name the user it has with user="
+    )
+    return StartError(pool, why, await _console(cloud, region, instance))
+
+
+async def _console(cloud: AWSClient, region: str, instance: str) -> str:
+    """The end of what a machine wrote while it booted; "" where that cannot be had."""
+    try:
+        said = await cloud.ask("GetConsoleOutput", region, InstanceId=instance)
+    except AWSError:
+        return ""
+    return str(said.get("Output") or "")[-_LAST_WORDS:].strip()

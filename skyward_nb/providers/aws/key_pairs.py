@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from skyward_nb.providers.aws.rental_records import write
-from skyward_nb.providers.aws.running_instance import RunningInstance
-from skyward_nb.words.hosts import Host
-from skyward_nb.words.ssh_access import SSHAccess
+from skyward_nb.providers.aws.rental_records import RunningInstance, write
+from skyward_nb.words.hosts import Host, SSHAccess
 
 _KEY = "key"
 _KNOWN = "known_hosts"

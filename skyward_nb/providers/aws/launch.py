@@ -22,12 +22,11 @@ from skyward_nb.providers.aws.api_errors import (
     spell_quota,
     way_on,
 )
-from skyward_nb.providers.aws.boot_errors import POWERED_OFF, boot_failed
+from skyward_nb.providers.aws.boot import POWERED_OFF, boot_failed
 from skyward_nb.providers.aws.client import Answer
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, spell_way
-from skyward_nb.providers.aws.rental_records import LaunchAttempt
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import LaunchAttempt, RunningInstance
 from skyward_nb.providers.aws.tags import of_pool
 from skyward_nb.providers.aws.user_data import LEAST
 from skyward_nb.providers.base import Tell

@@ -16,8 +16,7 @@ from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.images import MachineImage, image_for
 from skyward_nb.providers.aws.key_pairs import KeyPair
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
-from skyward_nb.providers.aws.rental_records import RentalFolder
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstance
 from skyward_nb.providers.aws.tags import tagged
 from skyward_nb.providers.aws.user_data import BOOT, lease_for, script_for
 from skyward_nb.words.aws_access import AWSAccess

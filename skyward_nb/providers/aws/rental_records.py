@@ -24,7 +24,6 @@ import platformdirs
 import psutil
 from msgspec.structs import replace
 
-from skyward_nb.providers.aws.running_instance import RunningInstance
 from skyward_nb.system import processes
 
 _RECORD = "record.json"
@@ -101,6 +100,28 @@ class CreatedResource(msgspec.Struct, frozen=True):
     kind: Kind
     region: str
     name: str
+
+
+class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance that runs; `price` in dollars an hour, `host_key` as a line of OpenSSH.
+
+    `public` is where this side reaches it; without one, that is `private`, where the others do.
+    """
+
+    instance: str
+    region: str
+    zone: str
+    type: str
+    spot: bool = False
+    price: float | None = None
+    public: str | None = None
+    private: str
+    host_key: str
+
+    @property
+    def address(self) -> str:
+        """Where it is logged in to."""
+        return self.public or self.private
 
 
 class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,8 +21,7 @@ from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.machine import AWSMachine, machines_of
-from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord, RunningInstance
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
 from skyward_nb.providers.aws.user_data import BOOT, SHORTEST
 from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told

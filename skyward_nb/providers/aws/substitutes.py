@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import RunningInstance
 from skyward_nb.words.offers import Bill, InstanceType, Offer, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 

@@ -1,4 +1,4 @@
-"""Which private keys of the person a login tries, and in which order."""
+"""The private keys that a login tries, and their order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from skyward_nb.providers.ssh.settings import HostSettings
 
 @contextlib.asynccontextmanager
 async def keys_for(settings: HostSettings) -> AsyncGenerator[dict[str, Any]]:
-    """Arguments of asyncssh that have keys that are named tried before others that ssh-agent has.
+    """Arguments of asyncssh with which named keys are tried before other keys of ssh-agent.
 
-    A host lets only so many be tried (MaxAuthTries), and an agent may have more.
+    A host limits the number of tries (MaxAuthTries), and an agent may have more keys.
     """
     if not settings.identities or not settings.agent or settings.is_named_only:
         yield {}
@@ -27,8 +27,8 @@ async def keys_for(settings: HostSettings) -> AsyncGenerator[dict[str, Any]]:
             held = list(await agent.get_keys())
         except (OSError, ValueError, asyncssh.Error):
             held = []
-        loop = asyncio.get_running_loop()
-        named = await loop.run_in_executor(None, _named, settings.identities)
+        public = await asyncio.to_thread(lambda: list(map(_public, settings.identities)))
+        named = dict(zip(settings.identities, public, strict=True))
         first = [key for data in named.values() for key in held if key.public_data == data]
         files = [
             path
@@ -40,12 +40,8 @@ async def keys_for(settings: HostSettings) -> AsyncGenerator[dict[str, Any]]:
         yield {"client_keys": keys, "agent_path": None} if held else {}
 
 
-def _named(paths: tuple[str, ...]) -> dict[str, bytes | None]:
-    """The public halves of keys in files, None where that cannot be told."""
-    return {path: _public(path) for path in paths}
-
-
 def _public(path: str) -> bytes | None:
+    """The public half of the key in a file; None if it cannot be read."""
     for name in (path, f"{path}.pub"):
         with contextlib.suppress(OSError, asyncssh.KeyImportError):
             return asyncssh.read_public_key(name).public_data
