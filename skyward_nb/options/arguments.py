@@ -162,8 +162,9 @@ def _access(aws: AWS) -> AWSAccess:
         if name in ("regions", "zones") and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         fields[name] = _part(name, value)
-    regions = tuple(each for each in fields.get("regions", ()) if each != fields.get("region"))
-    return AWSAccess().having(**{**fields, "regions": regions})
+    others = fields.get("regions", ())
+    fields["regions"] = tuple(each for each in others if each != fields.get("region"))
+    return AWSAccess(**fields)
 
 
 def _part(name: str, value: Any) -> Any:

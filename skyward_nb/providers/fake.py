@@ -61,7 +61,7 @@ class FakeMachine:
         """How many there were before it in its place."""
         self.folders: PoolFolders = pool_folders(_folder(pool_id, node, number))
         self._here = LocalMachine(pool, self.nodes, self.folders)
-        self._store = RemoteStore(self._open_values, name=self.name)
+        self._store = RemoteStore(lambda: self.values(), name=self.name)
         self._lines: list[_FakeLine] = []
         self._is_cut = False
         self._is_taken = False
@@ -79,9 +79,6 @@ class FakeMachine:
         """Open a stream for values; raises `AgentGone`, or OSError while it is cut off."""
         self._check_there()
         return self._line(None if self._is_cut else self._here.values())
-
-    def _open_values(self) -> socket.socket:
-        return self.values()
 
     def last_words(self) -> str:
         """The end of the agent's log."""

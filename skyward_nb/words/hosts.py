@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
 
@@ -58,11 +59,7 @@ class SSHAccess(msgspec.Struct, frozen=True, kw_only=True):
         """The same with the hosts of these names first, in that order: they are the nodes."""
         order = {name: at for at, name in enumerate(names)}
         first = sorted(self.hosts, key=lambda host: order.get(str(host), len(order)))
-        return self.having(hosts=tuple(first))
-
-    def having(self, **changes: Any) -> SSHAccess:
-        """This one with some of it changed."""
-        return msgspec.structs.replace(self, **changes)
+        return replace(self, hosts=tuple(first))
 
 
 def parse_host(text: str) -> Host:
@@ -151,7 +148,7 @@ def _of_line(words: list[str], where: str) -> Host:
                 "hosts", f"{where}: {word!r} is unknown; only slots=8 may follow a host"
             )
         slots = int(value)
-    return msgspec.structs.replace(host, slots=slots)
+    return replace(host, slots=slots)
 
 
 def same_slots(hosts: Iterable[Host]) -> int | None:

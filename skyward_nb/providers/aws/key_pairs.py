@@ -1,6 +1,6 @@
-"""Keys of one pool: what lets us in, what its machines show, and the files by which SSH goes there.
+"""The keys of one pool: for logins, of its machines' sshds, and the files that SSH reads.
 
-A machine is known by the name of its instance, not by an address, which another may get later.
+A machine is known by its instance id: another machine may get its address later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def new_pair(comment: str) -> KeyPair:
 
 
 def keep(folder: Path, pair: KeyPair) -> None:
-    """Write the key of the pool to its folder, for nobody else to read."""
+    """Write the key of the pool to its folder, readable for this user only."""
     write(folder / _KEY, pair.private.encode())
 
 
@@ -61,7 +61,7 @@ def kept(folder: Path) -> KeyPair:
 
 
 def access_to(folder: Path, user: str, machines: Sequence[RunningInstance]) -> SSHAccess:
-    """How the machines are logged in to, by files in the pool's folder alone; writes those."""
+    """The access to machines by files in the pool's folder, which it writes."""
     known = {each.instance: (each.host_key,) for each in machines}
     know(folder, known)
     lines = ["# Also for `ssh -F`; the machines are known by their instances."]
@@ -87,12 +87,12 @@ def access_to(folder: Path, user: str, machines: Sequence[RunningInstance]) -> S
 
 
 def access_of(folder: Path, machines: Sequence[RunningInstance]) -> SSHAccess:
-    """How the machines are logged in to, by files that are there."""
+    """The access to machines by existing files in the pool's folder."""
     hosts = tuple(Host(each.instance) for each in machines)
     return SSHAccess(hosts=hosts, config=str(folder / _CONFIG))
 
 
 def know(folder: Path, keys: Mapping[str, Sequence[str]]) -> None:
-    """Take these host keys of machines, and no others."""
+    """Write the known host keys of machines, which replace all others."""
     lines = [f"{name} {' '.join(key.split()[:2])}\n" for name, each in keys.items() for key in each]
     write(folder / _KNOWN, "".join(lines).encode())
