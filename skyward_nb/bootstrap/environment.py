@@ -128,7 +128,9 @@ async def _ready(
     shell: Shell, facts: MachineFacts, image: Image, tell: PhaseReporter, ours: package.Package
 ) -> Environment:
     wanted = None if image.interpreter else _Wanted(facts, image)
-    asked = interpreter.path_of(image.interpreter or "", facts.home)
+    asked = image.interpreter or ""
+    if asked.startswith("~/"):
+        asked = facts.home + asked[1:]
     code = package.place(facts, ours.digest)
     script = f"code={shlex.quote(code)}\nenv={shlex.quote(wanted.final if wanted else '')}\n{_SEE}"
     script += LIST if image.apt else ""

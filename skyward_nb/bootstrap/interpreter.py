@@ -81,11 +81,6 @@ sys.stdout.write(json.dumps(found) + "\\n")
 """
 
 
-def path_of(asked: str, home: str) -> str:
-    """The path as the machine has it."""
-    return home + asked[1:] if asked.startswith("~/") else asked
-
-
 def question(image: Image) -> bytes:
     """A program that prints an interpreter's kind, and the requirements that it lacks.
 

@@ -1,8 +1,8 @@
-"""What a host is told to run: `python -m skyward_nb.providers.host start|end|look POOL_ID ...`.
+"""The program that hosts run: `python -m skyward_nb.providers.host start|end|look POOL_ID ...`.
 
 `start POOL_ID IDLE TTL [MODULE ...]` starts an agent, which outlives the login, and answers with one
-line of JSON: `AgentStarted` or `AgentFailed`. `end POOL_ID [now]` sees that nothing of the pool is left, `look`
-says whether its agent lives (0), or is gone (3).
+line of JSON: `AgentStarted` or `AgentFailed`. `end POOL_ID [now]` removes what is left of the pool, `look`
+exits with 0 if its agent lives, and with 3 if it is gone.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ NOTE = "host.json"
 
 
 class PoolNote(msgspec.Struct, frozen=True):
-    """How to go on with a pool that somebody else made: its Python, and the folder of our package."""
+    """How other clients go on with a pool: its Python, and the folder of this package."""
 
     python: str
     package: str
 
 
 class AgentStarted(msgspec.Struct, frozen=True, tag=True):
-    """An agent runs; `runtime` is the folder of its sockets, and of its log.
+    """An agent runs; `runtime` is the folder of its sockets and its log.
 
-    `ends_with_login` says whether the host ends it when nobody is logged in any more.
+    `ends_with_login`: the host ends it when the user's last login ends.
     """
 
     runtime: str
@@ -66,7 +66,7 @@ class AgentStarted(msgspec.Struct, frozen=True, tag=True):
 
 
 class AgentFailed(msgspec.Struct, frozen=True, tag=True):
-    """No agent runs, and nothing is left of the attempt."""
+    """No agent runs, and the attempt left nothing behind."""
 
     message: str
     detail: str = ""
@@ -100,7 +100,7 @@ def _user() -> str:
 
 
 def ends_what_is_left(user: str, cgroup: Path = Path("/proc/self/cgroup")) -> bool:
-    """Whether what this user's process starts ends with the login; no, where that cannot be told.
+    """Whether logind ends this user's processes with the login; False if that is unknown.
 
     Source: logind.conf(5), org.freedesktop.login1(5).
     """
@@ -123,9 +123,9 @@ def ends_what_is_left(user: str, cgroup: Path = Path("/proc/self/cgroup")) -> bo
 
 
 def end(pool_id: str, *, at_once: bool) -> None:
-    """Wait for an agent that was told to stop, and see that nothing of its pool is left.
+    """Wait for an agent that was told to stop, and remove what is left of its pool.
 
-    One that nobody could tell is ended `at_once`.
+    An agent that was not told to stop is ended `at_once`.
     """
     folders = pool_folders(pool_id)
     if at_once:
@@ -134,13 +134,13 @@ def end(pool_id: str, *, at_once: bool) -> None:
 
 
 def main() -> int:
-    """Do what the command line says."""
-    # The folder that a login has for its runtime may go with the login, and the agent stays.
+    """Run the command line."""
+    # The login's runtime folder may be removed with the login, while the agent stays.
     os.environ.pop("XDG_RUNTIME_DIR", None)
     match sys.argv[1:]:
         case ["start", pool_id, idle, ttl, *modules]:
             answer = start(pool_id, float(idle), float(ttl), modules)
-            # A login shell may have said something that does not end its line.
+            # A login shell may have printed a line without its end.
             sys.stdout.write("\n" + msgspec.json.encode(answer).decode() + "\n")
         case ["end", pool_id, *how]:
             end(pool_id, at_once=bool(how))

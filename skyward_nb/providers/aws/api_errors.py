@@ -126,7 +126,6 @@ _WAYS = {
 }
 _BY_CODE = {code: way for way, codes in _WAYS.items() for code in codes}
 
-_FORBIDDEN = {"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"}
 _ADVICE = {
     "NoCredentials": "no AWS credentials were found here: make some with `aws configure sso` or "
     "`aws configure`, or name a profile with aws_profile=NAME, in Python sky.AWS(profile=NAME)",
@@ -139,9 +138,9 @@ _ADVICE = {
     "LoginOver": "`aws login`, then try again",
     "AuthFailure": "AWS rejects these credentials: `aws sts get-caller-identity` shows whose they are; "
     "a wrong clock of this machine is another cause",
-    **dict.fromkeys(
-        _FORBIDDEN, "these credentials lack that permission: README names the policy that grants it"
-    ),
+    "UnauthorizedOperation": "these credentials lack that permission: README names the policy that grants it",
+    "AccessDenied": "these credentials lack that permission: README names the policy that grants it",
+    "AccessDeniedException": "these credentials lack that permission: README names the policy that grants it",
     "ExpiredToken": "the credentials have expired: run `aws sso login`, then try again",
     "ExpiredTokenException": "the credentials have expired: run `aws sso login`, then try again",
     "RequestExpired": "the credentials have expired, or this machine's clock is wrong: run `aws sso login`, "
@@ -176,7 +175,13 @@ BAD_CREDENTIALS = {
     "SignatureDoesNotMatch",
 }
 """Errors of missing, expired or wrong credentials."""
-OF_ACCOUNT = {*BAD_CREDENTIALS, *_FORBIDDEN, "NoCallerAddress"}
+OF_ACCOUNT = {
+    *BAD_CREDENTIALS,
+    "AccessDenied",
+    "AccessDeniedException",
+    "NoCallerAddress",
+    "UnauthorizedOperation",
+}
 """Refusals of the credentials, or of the account: no other offer helps."""
 _SAY_WHAT = {*NOT_GIVEN, "NotLinux", "Unreachable"} - {"NoCredentials"}
 """Errors of this side, whose own text is shown, too."""

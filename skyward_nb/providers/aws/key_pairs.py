@@ -6,39 +6,15 @@ A machine is known by its instance id: another machine may get its address later
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from skyward_nb.providers.aws.rental_records import RunningInstance, write
+from skyward_nb.providers.ssh.private_keys import KeyPair, read_pair
 from skyward_nb.words.hosts import Host, SSHAccess
 
 _KEY = "key"
 _KNOWN = "known_hosts"
 _CONFIG = "config"
-
-
-@dataclass(frozen=True)
-class KeyPair:
-    """Both halves, as OpenSSH writes them."""
-
-    private: str
-    public: str
-
-
-def new_pair(comment: str) -> KeyPair:
-    """A new Ed25519 pair."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-    )
-
-    key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    return KeyPair(private.decode(), f"{public.decode()} {comment}")
 
 
 def keep(folder: Path, pair: KeyPair) -> None:
@@ -48,16 +24,7 @@ def keep(folder: Path, pair: KeyPair) -> None:
 
 def kept(folder: Path) -> KeyPair:
     """The key of the pool, as it was kept; raises OSError."""
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        PublicFormat,
-        load_ssh_private_key,
-    )
-
-    private = (folder / _KEY).read_bytes()
-    public = load_ssh_private_key(private, None).public_key()
-    line = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    return KeyPair(private.decode(), f"{line.decode()} skyward_nb")
+    return read_pair((folder / _KEY).read_bytes(), "skyward_nb")
 
 
 def access_to(folder: Path, user: str, machines: Sequence[RunningInstance]) -> SSHAccess:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from skyward_nb.providers.aws import responses
@@ -105,7 +106,7 @@ class Market:
             "DescribeSpotPriceHistory",
             InstanceTypes=names,
             ProductDescriptions=["Linux/UNIX"],
-            StartTime=responses.now(),
+            StartTime=datetime.now(UTC),  # EC2 gives the prices that hold then
         )
         return found or {}
 

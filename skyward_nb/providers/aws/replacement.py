@@ -26,6 +26,7 @@ from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike,
 from skyward_nb.providers.aws.user_data import BOOT, SHORTEST
 from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told
 from skyward_nb.providers.ssh.host_setup import made_ready
+from skyward_nb.providers.ssh.private_keys import new_pair
 from skyward_nb.words.errors import LaunchError, PoolError, StartError
 from skyward_nb.words.node_log_entry import NodeLogEntry
 from skyward_nb.words.offers import Bill, Offer
@@ -51,7 +52,7 @@ async def replaced(
         await _see_whose(spec, cloud, before)
         wish = await _wish(spec, before, lack, nodes)
         told = _numbered(tell, nodes)
-        pair, host = key_pairs.kept(entry.folder), key_pairs.new_pair("")
+        pair, host = key_pairs.kept(entry.folder), new_pair("")
         launch = Launch(LaunchRequest(wish.spec, cloud, entry, pair, host, wish.others), told)
         launched, machines = await _rented(launch, wish, cloud, entry, gone, told, nodes)
         await readied(machines)

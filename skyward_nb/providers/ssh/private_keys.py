@@ -1,15 +1,39 @@
-"""The private keys that a login tries, and their order."""
+"""Private keys: new ones, and those that a login tries, in their order."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Any
 
 import asyncssh
 
 from skyward_nb.providers.ssh.settings import HostSettings
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """Both halves, as OpenSSH writes them."""
+
+    private: str
+    public: str
+
+
+def new_pair(comment: str) -> KeyPair:
+    """A new Ed25519 pair."""
+    return _pair_of(asyncssh.generate_private_key("ssh-ed25519"), comment)
+
+
+def read_pair(private: bytes, comment: str) -> KeyPair:
+    """The pair of a private key without a passphrase."""
+    return _pair_of(asyncssh.import_private_key(private), comment)
+
+
+def _pair_of(key: asyncssh.SSHKey, comment: str) -> KeyPair:
+    key.set_comment(comment)
+    return KeyPair(key.export_private_key().decode(), key.export_public_key().decode().strip())
 
 
 @contextlib.asynccontextmanager
