@@ -1,4 +1,4 @@
-"""The arguments of `sky.Compute`, read as the options of a line are."""
+"""The arguments of `sky.Compute`, read like options of a line."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def spec_for(
     /,
     **arguments: Any,
 ) -> PoolSpec:
-    """The pool that arguments of `sky.Compute` ask for, completed by defaults; raises `OptionError`.
+    """The spec of the arguments of `sky.Compute`, completed by defaults; raises `OptionError`.
 
     An argument that is None is not given. Defaults are those of files and of `SKYWARD_*`.
     """
@@ -100,7 +100,7 @@ def spec_for(
 
 
 def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
-    """Options with those that an argument states."""
+    """Options with the value of an argument."""
     option = "pool" if argument == "name" else argument
     match argument, value:
         case "provider", SSH():

@@ -34,7 +34,7 @@ Found = dict[str, str]
 
 @dataclass(frozen=True)
 class FrameworkChoice:
-    """The `words` of `WORDS` that were chosen, and why."""
+    """The chosen `words` of `WORDS`, and the reason."""
 
     words: tuple[str, ...]
     why: str
@@ -50,7 +50,7 @@ class FrameworkChoice:
 
 @dataclass(frozen=True)
 class NotebookContext:
-    """What a choice depends on: the notebook's names, the sources of its cells, the imported modules.
+    """The basis of a choice: the notebook's names, the sources of its cells, the imported modules.
 
     `is_own` tells whether a module of this name is the user's: many projects have their own `datasets`.
     """
@@ -88,7 +88,7 @@ def choose_for_script(
 
 
 def _settled(found: Found, backend: str, known_by: str) -> FrameworkChoice:
-    """The choice, without frameworks that others include: the backend of Keras, torch of Hugging Face."""
+    """The choice without included frameworks: the backend of Keras, torch of Hugging Face."""
     needed = {each for name in FRAMEWORKS if name.name in found for each in name.needs}
     words = {name: name for name in found if name not in needed}
     why = dict(found)
@@ -102,7 +102,7 @@ def _settled(found: Found, backend: str, known_by: str) -> FrameworkChoice:
 
 
 def _backend(notebook: NotebookContext) -> tuple[str, str]:
-    """The backend of Keras here, and how that is known; empty if it is not."""
+    """(the backend of Keras here, or "" if unknown; how that is known)."""
     config = getattr(notebook.modules.get("keras"), "config", None)
     backend = getattr(config, "backend", None)
     if callable(backend):
@@ -116,7 +116,7 @@ def _backend(notebook: NotebookContext) -> tuple[str, str]:
 
 
 def _imported(names: Iterable[str], words: str, notebook: NotebookContext) -> Found:
-    """Frameworks among modules, each with the shortest name it was imported by."""
+    """The frameworks of imported modules, each with the shortest name of its import."""
     found: Found = {}
     for name in sorted(set(names), key=lambda name: (len(name), name)):
         framework = _framework_of(name, notebook)
@@ -156,7 +156,7 @@ def imports_of(source: str) -> frozenset[str]:
 
 
 def _read(reads: Iterable[str], notebook: NotebookContext) -> Found:
-    """Frameworks that names a cell reads come from."""
+    """The frameworks of the values that a cell reads."""
     found: Found = {}
     seen: set[int] = set()
     for name in sorted(set(reads)):
@@ -168,7 +168,7 @@ def _read(reads: Iterable[str], notebook: NotebookContext) -> Found:
 
 
 def _modules_of(value: object, names: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
-    """The modules that a value comes from, and those that code of the notebook in it uses."""
+    """The modules of a value, and those that the notebook's code in it uses."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -196,7 +196,7 @@ def _of_class(kind: type, names: Mapping[str, Any], seen: set[int]) -> Iterator[
 
 
 def _function_in(member: object) -> FunctionType | None:
-    """The function of a class's member, if it has one."""
+    """The function of a member of a class; None if it has none."""
     kind = type(member)
     if kind is property:
         member = cast(property, member).fget
@@ -221,7 +221,7 @@ def _of_function(function: FunctionType, names: Mapping[str, Any], seen: set[int
 
 
 def _names_of(code: CodeType) -> Iterator[tuple[str, str]]:
-    """(operation, name) of the modules and the global names that code uses, functions in it too."""
+    """(operation, name) of modules and global names that code and its inner functions use."""
     for each in dis.get_instructions(code):
         if each.opname in ("IMPORT_NAME", "LOAD_GLOBAL", "LOAD_NAME"):
             yield each.opname, str(each.argval)

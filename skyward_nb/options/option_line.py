@@ -1,4 +1,4 @@
-"""The option line of the magics and of `skyward-nb`: its grammar, and what it states. Pure.
+"""The grammar of option lines of the magics and of `skyward-nb`, and the options that they state. Pure.
 
 `key=value` and `--key value` mean the same; flags stand alone.
 """
@@ -20,7 +20,7 @@ from skyward_nb.words.pool_options import PoolOptions
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose output is wanted, of a run or of machines (`node`), and how; what is not stated is empty.
+    """The options of `%sky logs` and `skyward-nb logs`, which select output; unstated ones are empty.
 
     Raises `OptionError` for options of a run beside `node`.
     """
@@ -56,7 +56,7 @@ class ParsedOptions(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Mapping[str, Any], rest: Iterable[str] = ()) -> ParsedOptions:
-        """Of values by the names of their options."""
+        """From values by the names of their options."""
         pool = {name: value for name, value in values.items() if BY_NAME[name].scope == "pool"}
         logs = {
             name: value for name, value in values.items() if name in LogOptions.__struct_fields__
@@ -161,7 +161,7 @@ def _split(line: str) -> list[str]:
 
 
 def _known(key: str, text: str | None, scopes: tuple[Scope, ...]) -> tuple[Option, str]:
-    """(option, text) of a key; raises `OptionError` where either is missing."""
+    """(option, text) of a key; raises `OptionError` if either is missing."""
     option = BY_NAME.get(key)
     if option is None or option.scope not in scopes:
         raise OptionError(key, unknown_option(key, scopes))

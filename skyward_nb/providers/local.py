@@ -154,7 +154,7 @@ class LocalMachine:
 
 
 async def _until(is_over: Callable[[], bool], limit: float) -> bool:
-    """Poll for at most `limit` seconds, without an executor: the interpreter may exit. Whether it is over."""
+    """Whether it is over within `limit` seconds; polled, as an interpreter that exits has no executor."""
     tries = int(limit / _POLL)
     while not (done := is_over()) and tries:
         tries -= 1

@@ -1,4 +1,4 @@
-"""Accelerators by name: who makes them, the memory they come with, other ways to write them. Pure."""
+"""Accelerators by name: their makers, their sizes of memory, their other names. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skyward_nb.words.errors import OptionError
 
 @dataclass(frozen=True)
 class AcceleratorModel:
-    """A model of accelerators of a `maker`, and the GB of memory a device has, the usual first."""
+    """A model of accelerators of a `maker`, and the GB of memory of its variants, the usual first."""
 
     name: str
     maker: str
@@ -83,11 +83,11 @@ _ALIASES = {
     "V100": ("V100S",),
 }
 _BARE = re.compile(r"(?:GTX-|RTX-)(\d\d[5-9]0(?:-Ti)?)|RTX-(A\d{4})")
-"""Graphics cards that are known by the rest of their name alone: 4090, A6000."""
+"""Graphics cards that are known by the rest of their names: 4090, A6000."""
 
 _MAKERS = ("nvidia", "amd", "aws", "google", "intel", "habana")
 _LINES = ("tesla", "geforce", "quadro", "instinct")
-"""What may stand before a name and says nothing more."""
+"""Words in front of a name that do not matter."""
 
 _BETWEEN = re.compile(r"[\s._\-]+")
 _GIGABYTES = re.compile(r"(\d+)(?:g|gb|gib)?")
@@ -112,15 +112,15 @@ _BY_KEY = {_key(word): kind for kind in KINDS for word in (kind.name, *kind.alia
 
 
 def kind_of(name: str) -> AcceleratorModel | None:
-    """The model that an accelerator of this name is, if it is a known one."""
+    """The model of an accelerator of this name; None if it is unknown."""
     return _split(name)[0]
 
 
 def canonical(name: str) -> str:
-    """The one way to write a name: `A100-80GB` for `nvidia.a100_80g`, `RTX-4090` for `4090`.
+    """The standard form of a name: `A100-80GB` for `nvidia.a100_80g`, `RTX-4090` for `4090`.
 
-    A name that is not known stays as it is, without its maker's. Raises `OptionError` where it has no
-    maker's and is nearly a known one, and for a memory that a known one does not come with.
+    An unknown name only loses its maker. Raises `OptionError` for an unknown name without a maker that
+    resembles a known one, and for a size of memory that a known model does not have.
     """
     kind, rest, is_made_known = _split(name)
     if kind is None:
@@ -137,7 +137,7 @@ def canonical(name: str) -> str:
 
 
 def _split(name: str) -> tuple[AcceleratorModel | None, list[str], bool]:
-    """(the model; what else the name says, or all of it; whether its maker is named)."""
+    """(the model, or None; the other words of the name; whether its maker is named)."""
     words = [word for word in _BETWEEN.split(name) if word]
     is_made_known = len(words) > 1 and words[0].lower() in _MAKERS
     words = words[is_made_known:]

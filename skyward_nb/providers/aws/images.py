@@ -35,20 +35,17 @@ class MachineImage:
     others: tuple[tuple[str, int], ...] = ()
 
 
-def parameter_of(kind: InstanceType) -> str:
-    """The public parameter that names the newest image for a type."""
-    form = _GPU if kind.gpus else _CPU
-    return form.format(arch=kind.arch if kind.gpus else _ARCHES[kind.arch])
-
-
 async def image_for(
     cloud: AWSClient, access: AWSAccess, kind: InstanceType, region: str
 ) -> MachineImage:
     """The image that a type boots in a region; raises `AWSError`."""
     ami = access.ami
     if ami is None:
-        name = parameter_of(kind)
-        said = await cloud.ask("GetParameter", region, service="ssm", Name=name)
+        # A public parameter names the newest image.
+        parameter = (
+            _GPU.format(arch=kind.arch) if kind.gpus else _CPU.format(arch=_ARCHES[kind.arch])
+        )
+        said = await cloud.ask("GetParameter", region, service="ssm", Name=parameter)
         ami = str(said["Parameter"]["Value"])
     said = await cloud.ask("DescribeImages", region, ImageIds=[ami])
     if not said["Images"]:

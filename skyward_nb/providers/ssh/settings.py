@@ -136,8 +136,7 @@ def _jumps(config: Config, host: Host) -> tuple[Host, ...]:
     except OptionError as error:
         why = f"`ProxyJump {jump}` in OpenSSH's config names no hosts: write [user@]host[:port]"
         raise Unreachable(str(host), why) from error
-    own = [
-        (name, config.get("Port", _STANDARD_PORT)) for name in (host.name, config.get("Hostname"))
-    ]
+    port = config.get("Port", _STANDARD_PORT)
+    own = [(host.name, port), (config.get("Hostname"), port)]
     is_first = bool(jumps) and (jumps[0].name, jumps[0].port or _STANDARD_PORT) in own
     return () if is_first else jumps
