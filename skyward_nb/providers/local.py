@@ -163,7 +163,7 @@ async def _until(is_over: Callable[[], bool], limit: float) -> bool:
 
 
 class LocalProvider:
-    """Gives this machine."""
+    """Provides this machine."""
 
     name = "local"
     shares_files = True

@@ -64,11 +64,13 @@ class ExtraConnections:
         if number == 0 or self._dial is None or self._delay < _FAR:
             return self.first
         known = self._others.get(number)
-        if known is None or _is_over(known):
-            work = asyncio.get_running_loop().create_task(_opened(self._dial, path))
+        gate = known and _opened(known)
+        if known is None or (gate and gate.connection.is_closed()):
+            work = asyncio.get_running_loop().create_task(_open(self._dial, path))
             known = self._others[number] = work
         await asyncio.wait([known], timeout=_PATIENCE)
-        return _found(known) or self.first
+        gate = _opened(known)
+        return self.first if gate is None or gate.connection.is_closed() else gate
 
     async def close(self) -> None:
         """Hang up on all but the first."""
@@ -76,27 +78,19 @@ class ExtraConnections:
         for other in others:
             other.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        for gate in filter(None, map(_found, others)):
+        for gate in filter(None, map(_opened, others)):
             gate.connection.abort()
             await gate.connection.wait_closed()
 
 
-async def _opened(dial: Callable[[str], Awaitable[BulkGate]], path: str) -> BulkGate | None:
+async def _open(dial: Callable[[str], Awaitable[BulkGate]], path: str) -> BulkGate | None:
     try:
         return await dial(path)
     except Unreachable:
         return None
 
 
-def _found(task: asyncio.Task[BulkGate | None]) -> BulkGate | None:
-    """The opened gate, if there is one and its connection lives."""
-    if not task.done() or task.cancelled() or task.exception() is not None:
-        return None
-    gate = task.result()
-    return None if gate is None or gate.connection.is_closed() else gate
-
-
-def _is_over(task: asyncio.Task[BulkGate | None]) -> bool:
-    """Whether the connection was made and has ended."""
+def _opened(task: asyncio.Task[BulkGate | None]) -> BulkGate | None:
+    """The gate that was opened, if there is one; its connection may have ended."""
     is_done = task.done() and not task.cancelled() and task.exception() is None
-    return is_done and task.result() is not None and _found(task) is None
+    return task.result() if is_done else None
