@@ -1,14 +1,16 @@
-"""Debian's packages on a machine: those an image names are looked for, and installed where that is allowed."""
+"""Debian packages on a machine: those that an image names are installed, if the user may do that."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
 
-from skyward_nb.bootstrap.debian import FORMAT, installed
 from skyward_nb.bootstrap.remote_shell import Shell
 from skyward_nb.bootstrap.setup_errors import last_words
 from skyward_nb.words.errors import HostNotReady
+
+FORMAT = "${Package}\t${Architecture}\t${Version}\t${db:Status-Status}\t${Provides}\n"
+"""The argument of `dpkg-query --show --showformat=`."""
 
 _LIMIT = 1800.0
 
@@ -33,9 +35,9 @@ get install --no-install-recommends "$@" || { get update && get install --no-ins
 async def install_packages(
     shell: Shell, asked: Sequence[str], seen: bytes, tell: Callable[[str], None]
 ) -> None:
-    """Install what is lacking, where this user may; `seen` is what `LIST` said.
+    """Install missing packages, if this user may; `seen` is the output of `LIST`.
 
-    Raises `HostNotReady` that names the line to type there.
+    Raises `HostNotReady` with the command to type there.
     """
     _, mark, rest = seen.decode(errors="replace").partition("sky=packages\n")
     listed, end, _ = rest.partition("sky=over\n")
@@ -60,3 +62,16 @@ async def install_packages(
             f"  sudo apt-get install {words}",
             last_words(ran.err),
         )
+
+
+def installed(listed: str) -> set[str]:
+    """All names of the installed packages: with architecture, version or both, and what they provide."""
+    names: set[str] = set()
+    for line in listed.splitlines():
+        name, machine, version, status, provided = line.split("\t")
+        if status != "installed":
+            continue
+        for each in (name, f"{name}:{machine}"):
+            names |= {each, f"{each}={version}"}
+        names |= {part.partition("(")[0].strip() for part in provided.split(",")}
+    return names

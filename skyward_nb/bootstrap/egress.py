@@ -1,7 +1,7 @@
-"""A way out for a machine that has none: an HTTP proxy of ours, at its loopback while packages are got.
+"""Internet access for a machine without it: an HTTP proxy at its loopback, while packages are installed.
 
-It goes to public addresses, and to what is named as the source of packages; nothing else that is in
-this machine's network. Only who has its password is served: others may be on that machine, too.
+The proxy connects to public addresses and to the named sources of packages, and to nothing else in this
+machine's network. Clients need its password: the machine may have other users.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import secrets
 import socket
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -30,8 +30,10 @@ _CHUNK = 128 << 10
 _HEAD_LIMIT = 30.0
 _REACH_LIMIT = 5.0
 _TELL_EACH = 1.0
-_SOURCES = ("UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_URL")
-_MIRRORS = ("UV_PYTHON_INSTALL_MIRROR", "UV_PYPY_INSTALL_MIRROR")
+_SOURCES = (
+    "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_URL",
+    "UV_PYTHON_INSTALL_MIRROR", "UV_PYPY_INSTALL_MIRROR",
+)  # fmt: skip
 _PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY")
 _ADDRESS = re.compile(r"https?://[^\s,'\"]+")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -50,22 +52,22 @@ _USUAL = frozenset(
         "releases.astral.sh",
     )
 )
-"""Where uv looks if nobody says otherwise; some networks have mirrors of their own by these names."""
+"""The usual sources of uv; some networks have their own mirrors by these names."""
 
 
 class _Refused(Exception):
-    """What is asked for is not for this proxy; the text says why."""
+    """This proxy does not serve the request; the text says why."""
 
 
 def sources(variables: Mapping[str, str], packages: Iterable[str]) -> set[Place]:
-    """Where uv is told to look for packages by these variables, and by requirements that are addresses."""
-    texts = [variables.get(name, "") for name in (*_SOURCES, *_MIRRORS)]
+    """The sources of packages in variables for uv, and in requirements that are addresses."""
+    texts = [variables.get(name, "") for name in _SOURCES]
     found = (address for text in (*texts, *packages) for address in _ADDRESS.findall(text))
     return {place for address in found if (place := place_of(address))}
 
 
 def place_of(address: str) -> Place | None:
-    """The host of an address, and its port; None where it has none."""
+    """The host and the port of an address; None if it has none."""
     try:
         return _place(urlsplit(address))
     except ValueError:
@@ -73,7 +75,7 @@ def place_of(address: str) -> Place | None:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address of IP is one of the internet, also where it stands in another one."""
+    """Whether an IP address is public, or embeds a public IPv4 address."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         inner = found.ipv4_mapped or found.sixtofour or (found.teredo and found.teredo[1])
@@ -85,10 +87,10 @@ def is_public(address: str) -> bool:
 
 
 class EgressProxy:
-    """Serves who has the password: CONNECT, and plain requests, one on each connection.
+    """Serves clients with the password: CONNECT, and plain requests, one on each connection.
 
-    `named` are hosts with their ports that it goes to wherever these are; `told` hears how many bytes
-    went to the other side in all.
+    `named` are hosts and ports that it connects to even at private addresses; `told` gets the number of
+    bytes that went to clients so far.
     """
 
     def __init__(self, named: Collection[Place] = (), told: Callable[[int], None] = untold) -> None:
@@ -98,11 +100,11 @@ class EgressProxy:
         self._moved = 0
 
     def address(self, port: int) -> str:
-        """What a client takes, where this listens at that port of the loopback."""
+        """The proxy's address for clients, if it listens at that port of the loopback."""
         return f"http://{_USER}:{self._password}@127.0.0.1:{port}"
 
     async def hindrance(self, place: Place) -> str:
-        """Why there is no way from here to a place; "" where there is."""
+        """Why this machine does not reach a place; "" if it does."""
         try:
             _, writer = await asyncio.wait_for(self._reach(place, "https"), _REACH_LIMIT)
         except TimeoutError:
@@ -113,7 +115,7 @@ class EgressProxy:
         return ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection; it is closed by who calls this."""
+        """Serve one connection, which the caller closes."""
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_LIMIT)
             first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
@@ -148,7 +150,7 @@ class EgressProxy:
             back.close()
 
     def _is_known(self, lines: list[str]) -> bool:
-        """Whether a client has said the password."""
+        """Whether a client sent the password."""
         given = ""
         for line in lines:
             name, _, value = line.partition(":")
@@ -164,7 +166,7 @@ class EgressProxy:
     # ── there ───────────────────────────────────────────────────────────────────────────
 
     async def _reach(self, place: Place, scheme: str) -> _Streams:
-        """Connect to a place if it is one that others may go to; raises `_Refused`, and OSError."""
+        """Connect to a place that this proxy serves; raises `_Refused`, and OSError."""
         host, port = place
         upstream = _upstream(scheme, host)
         if place in self._sources:
@@ -179,14 +181,14 @@ class EgressProxy:
             raise _Refused(f"{host} has a private address, which this proxy does not serve")
         if upstream:
             return await _by_way_of(upstream, place)
-        # By the address that was looked at: the name might mean another one now.
+        # By the address that was checked: the name may resolve to another one now.
         for address in public[:-1]:
             with contextlib.suppress(OSError):
                 return await _connected(address, port)
         return await _connected(public[-1], port)
 
     async def _join(self, here: _Streams, there: _Streams) -> None:
-        """Move bytes both ways until both sides have said all, or one is gone."""
+        """Move bytes both ways until both sides have sent all, or one is gone."""
         ways = [
             asyncio.ensure_future(self._carry(there[0], here[1], counts=True)),
             asyncio.ensure_future(self._carry(here[0], there[1], counts=False)),
@@ -194,7 +196,7 @@ class EgressProxy:
         try:
             await asyncio.gather(*ways)
         except OSError:
-            """One of both is gone: so is the other."""
+            """One side is gone; the other one is closed."""
         finally:
             for way in ways:
                 way.cancel()
@@ -214,10 +216,9 @@ class EgressProxy:
 
 
 class EgressTunnel:
-    """The way out of one machine by way of this one: opened if it is needed, for as long as `opened` is.
+    """Internet access of one machine by way of this one: opened on demand, closed with `opened`.
 
-    `variables` are for uv there; `why` says what hinders it, where something does; `moved` is how many
-    bytes came by it.
+    `variables` are for uv there; `why` is the reason if it cannot be opened; `moved` counts its bytes.
     """
 
     def __init__(
@@ -239,7 +240,7 @@ class EgressTunnel:
         self._said = 0.0
 
     async def open(self, address: str) -> bool:
-        """Open it, as this address is not reached from there; whether there is a way now that was not.
+        """Open it for an address that the machine does not reach; whether a new attempt makes sense.
 
         Raises `ShellGone`.
         """
@@ -274,7 +275,7 @@ def _place(parts: SplitResult) -> Place | None:
 
 
 def _upstream(scheme: str, host: str) -> str:
-    """The proxy that this machine itself has to ask for such a host; "" for none."""
+    """The proxy that this machine itself uses for such a host; "" for none."""
     known = getproxies()
     address = known.get(scheme) or known.get("all") or ""
     return "" if not address or proxy_bypass(host) else address
@@ -312,17 +313,14 @@ async def _by_way_of(upstream: str, place: Place) -> _Streams:
 
 
 def _passed_on(method: str, parts: SplitResult, lines: list[str]) -> bytes:
-    """A plain request as its server takes it: the last one on its connection."""
+    """A plain request for the server: the last one on its connection, without headers for the proxy."""
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    kept = "".join(f"{line}\r\n" for line in _without_hops(lines))
-    return f"{method} {path} HTTP/1.1\r\n{kept}Connection: close\r\n\r\n".encode("latin-1")
-
-
-def _without_hops(lines: list[str]) -> Iterator[str]:
+    kept = ""
     for line in lines:
         name = line.partition(":")[0].lower()
         if name not in ("connection", "keep-alive") and not name.startswith("proxy-"):
-            yield line
+            kept += f"{line}\r\n"
+    return f"{method} {path} HTTP/1.1\r\n{kept}Connection: close\r\n\r\n".encode("latin-1")
 
 
 async def _answer(

@@ -1,6 +1,6 @@
-"""A machine's environment for an image: one that is there, or made by uv once and found again.
+"""A machine's environment for an image: an existing one, or one that uv makes once.
 
-It has a folder named by the digest of all that it depends on, and is there whole or not at all.
+Its folder is named by the digest of all that it depends on, and is complete or does not exist.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from skyward_nb.bootstrap import interpreter, package, uv, version_locks
 from skyward_nb.bootstrap.apt import LIST, install_packages
 from skyward_nb.bootstrap.egress import EgressTunnel
-from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool
+from skyward_nb.bootstrap.machine_facts import MachineFacts
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
 from skyward_nb.bootstrap.requirements import RUNNING, check_minor, minor, requirements
-from skyward_nb.bootstrap.scripts import LOCK, settled
+from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.setup_errors import (
     check_room,
     failure,
@@ -35,10 +34,10 @@ from skyward_nb.words.masking import masked_address
 _LIMIT = 60.0
 _BUILD_LIMIT = 3600.0
 _NO_PYTHON, _NO_USE = 41, 43
-"""How `_BUILD` ends where there is none, and where what was installed cannot be imported."""
+"""Exit codes of `_BUILD` without a Python, and if installed packages cannot be imported."""
 
 _FORM = 1
-"""Raised when environments are made otherwise than before."""
+"""The version of the way in which environments are made."""
 
 _WORKS = r"""
 cd /
@@ -50,10 +49,9 @@ from importlib.util import find_spec
 assert find_spec("IPython") and find_spec("threadpoolctl")' >/dev/null 2>&1 </dev/null
 }
 """
-"""Whether an environment is whole: some machines remove files that were not read for a while.
+"""Tests whether an environment is complete: some machines remove files that were not read for a while.
 
-Python would import what lies in the folder it is started in: no module of anybody lies in `/`. Ranks
-have a PYTHONPATH of their own.
+Python imports modules of the folder in which it is started; `/` has none. Ranks have their own PYTHONPATH.
 """
 
 _SEE = f"""{_WORKS}
@@ -65,7 +63,7 @@ if [ -n "$env" ] && works "$env"; then echo sky=env; fi
 _REACHES = r"""
 "$uv" pip compile --quiet --no-cache --no-deps --python "$python" - >/dev/null
 """
-"""Whether uv gets to where packages are, by one of ours, which it reads."""
+"""Tests whether uv reaches the index of packages, by the requirement on stdin."""
 
 _SOON = {"UV_HTTP_CONNECT_TIMEOUT": "2", "UV_HTTP_TIMEOUT": "4", "UV_HTTP_RETRIES": "0"}
 
@@ -84,21 +82,15 @@ mv "$new" "$final" || exit 44
 
 
 Heard = Callable[[str], None]
-
-
-class PhaseReporter(Protocol):
-    """Hears of the phases of readying: what is done in one, and when it is over."""
-
-    def __call__(self, phase: str, detail: str, done: bool) -> None:
-        """`phase` is `package` or `environment`; the last word of a phase is `done`."""
-        ...
+PhaseReporter = Callable[[str, str, bool], None]
+"""Gets (phase, detail, whether the phase is over): of `packages`, `environment` and `package`."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Where ranks run on a machine: its Python, the folder for its `sys.path` that has our package.
+    """The Python of ranks on a machine, and the folder of this `package` for its `sys.path`.
 
-    `digest` is the same for environments made of the same; "" for one that was there.
+    `digest` is equal for environments of equal parts; "" for one that uv did not make.
     """
 
     python: str
@@ -116,9 +108,9 @@ async def ready(
 ) -> Environment:
     """Make sure that a machine has the package and an environment for this image.
 
-    Takes one round trip when nothing has changed. `ours` is the package, where it is packed already.
-    Raises `OptionError` for an image that no machine could have, `HostNotReady` for what this one has
-    not and cannot get, and `ShellGone`.
+    Takes one round trip if nothing has changed. `ours` is the package, if it is packed already. Raises
+    `OptionError` for an image that no machine can have, `HostNotReady` if this machine lacks a part and
+    cannot get it, and `ShellGone`.
     """
     check_minor(image)
     check_machine(shell.name, facts)
@@ -136,7 +128,9 @@ async def _ready(
     shell: Shell, facts: MachineFacts, image: Image, tell: PhaseReporter, ours: package.Package
 ) -> Environment:
     wanted = None if image.interpreter else _Wanted(facts, image)
-    asked = interpreter.path_of(image.interpreter or "", facts.home)
+    asked = image.interpreter or ""
+    if asked.startswith("~/"):
+        asked = facts.home + asked[1:]
     code = package.place(facts, ours.digest)
     script = f"code={shlex.quote(code)}\nenv={shlex.quote(wanted.final if wanted else '')}\n{_SEE}"
     script += LIST if image.apt else ""
@@ -184,14 +178,16 @@ def check_machine(host: str, facts: MachineFacts) -> None:
 
 
 class _Wanted:
-    """An environment to be: which Python, which packages, and the digest that these make."""
+    """The environment to make: its Python, its packages, and their digest."""
 
     def __init__(self, facts: MachineFacts, image: Image) -> None:
         self.requirements = requirements(image)
         self._image = image
-        self.python = _python(facts)
+        fitting = (tool for tool in facts.pythons if tool.version.startswith(f"{minor()}."))
+        self.python = next(fitting, None)
+        """None: uv has to bring one."""
         self.variables = uv.settings(image.env)
-        # No password is part of it: another one makes no other environment.
+        # Passwords are left out: a new password needs no new environment.
         parts = [
             _FORM,
             f"{self.python.version} {self.python.path}" if self.python else minor(),
@@ -208,17 +204,11 @@ class _Wanted:
         self.final = f"{facts.cache}/envs/{self.digest}"
 
     def choices(self) -> list[Sequence[str]]:
-        """What to install: what was got before, else at the versions that run here, else whatever fits."""
+        """Packages to install: those of the first time, else with the versions here, else any that fit."""
         looser = requirements(self._image, exactly=False)
         return [
             each for each in (version_locks.known(self.digest), self.requirements, looser) if each
         ]
-
-
-def _python(facts: MachineFacts) -> Tool | None:
-    """A Python of ours' minor version on the machine; None: uv has to bring one."""
-    fits = (tool for tool in facts.pythons if tool.version.startswith(f"{minor()}."))
-    return next(fits, None)
 
 
 def _says(seen: ScriptResult, word: bytes) -> bool:
@@ -253,19 +243,19 @@ async def _made(
     heard: Heard,
     way: EgressTunnel,
 ) -> ScriptResult:
-    """Make an environment: with what is reached from there, or over this line, or without."""
+    """Make an environment from indexes that the machine reaches, else over this line, else from its cache."""
     tool = await _tool(shell, facts, wanted, heard, way)
     python = wanted.python.path if wanted.python else ""
     words = {"final": wanted.final, "uv": tool, "python": python, "minor": minor()}
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
     quiet = {"UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "2", "NO_COLOR": "1", **wanted.variables}
-    rest = f"{given}{LOCK}{_WORKS}{settled(_BUILD)}"
+    rest = f"{given}{_WORKS}{LOCK}{_BUILD}"
 
     if python:
         script = f"{uv.exported({**quiet, **_SOON})}{given}{_REACHES}"
         asked = await shell.run(script, data=f"{RUNNING[0]}\n".encode(), limit=_LIMIT)
         if (address := unreached_address(asked.err)) and not await way.open(address):
-            # Once has been enough to see that; what it waits for may take long.
+            # It was tried just now, and a retry may take long.
             quiet = {**quiet, "UV_HTTP_RETRIES": "0", **wanted.variables}
 
     async def make(packages: Sequence[str], **other: str) -> ScriptResult:
@@ -281,12 +271,12 @@ async def _made(
         if address and await way.open(address):
             continue
         if address and "download.pytorch.org" in address and "backend" not in other:
-            # The index that there is may have builds of torch, too.
+            # The index that is reached may have builds of torch, too.
             other["backend"] = ""
         elif address and "UV_OFFLINE" not in other:
             other["UV_OFFLINE"] = "1"
             blamed = ran
-        elif _may_be_others(ran) and len(choices) > 1 and not blamed:
+        elif (is_unsolved(ran.err) or ran.code == _NO_USE) and len(choices) > 1 and not blamed:
             del choices[0]
             tell("environment", "these versions are not available: trying others", False)
             continue
@@ -299,7 +289,7 @@ async def _made(
 async def _tool(
     shell: Shell, facts: MachineFacts, wanted: _Wanted, heard: Heard, way: EgressTunnel
 ) -> str:
-    """The path of uv there; fetched over this line where it is not had otherwise."""
+    """The path of uv there; if need be, it is fetched over this line."""
     try:
         return await uv.provide(shell, facts, wanted.variables, heard)
     except HostNotReady:
@@ -308,15 +298,10 @@ async def _tool(
         return await uv.provide(shell, facts, {**wanted.variables, **way.variables}, heard)
 
 
-def _may_be_others(ran: ScriptResult) -> bool:
-    """Whether other versions of packages may do what these did not."""
-    return is_unsolved(ran.err) or ran.code == _NO_USE
-
-
 async def _unmade(
     shell: Shell, facts: MachineFacts, wanted: _Wanted, ran: ScriptResult, no_way: str
 ) -> HostNotReady:
-    """Why there is no environment; where it is for want of a Python, how to come by one."""
+    """The error that no environment could be made; if a Python is missing, with how to get one."""
     if ran.code == _NO_PYTHON and wanted.python is None and not is_full(ran.err):
         has = ", ".join(dict.fromkeys(tool.version for tool in facts.pythons)) or "none"
         minors = dict.fromkeys(".".join(tool.version.split(".")[:2]) for tool in facts.pythons)

@@ -1,4 +1,4 @@
-"""An environment that is on a machine already: whether ranks can run in it, and what it lacks."""
+"""An existing environment of a machine: whether ranks can run in it, and what it lacks."""
 
 from __future__ import annotations
 
@@ -81,15 +81,10 @@ sys.stdout.write(json.dumps(found) + "\\n")
 """
 
 
-def path_of(asked: str, home: str) -> str:
-    """The path as the machine has it."""
-    return home + asked[1:] if asked.startswith("~/") else asked
-
-
 def question(image: Image) -> bytes:
-    """A program that says what an interpreter is, and what it lacks of our needs and an image's.
+    """A program that prints an interpreter's kind, and the requirements that it lacks.
 
-    Raises `OptionError` for what no node could install.
+    Raises `OptionError` for a requirement that no node can install.
     """
     wanted = [*RUNNING, *(requirements.wanted(text, exactly=False) for text in image.pip)]
     given = f"MINOR = {minor()!r}\nWANTED = {json.dumps(wanted)}\n"
@@ -97,7 +92,7 @@ def question(image: Image) -> bytes:
 
 
 def check(host: str, path: str, ran: ScriptResult) -> None:
-    """Raise `HostNotReady` for an interpreter that ranks cannot run in; `ran` is what it answered."""
+    """Raise `HostNotReady` for an interpreter that cannot run ranks; `ran` is its answer to `question`."""
     _, mark, said = ran.out.partition(MARK)
     if not mark or ran.code:
         raise HostNotReady(
@@ -117,20 +112,16 @@ def check(host: str, path: str, ran: ScriptResult) -> None:
         )
     if found["lacks"]:
         names = [text for text, _ in found["lacks"]]
-        packages = shlex.join(masked_address(_requirement(name)) for name in names)
+        # A module that could not be imported is named by the requirement that installs it.
+        wanted = [
+            next((text for text in RUNNING if text.startswith(f"{name}>")), name) for name in names
+        ]
+        packages = shlex.join(map(masked_address, wanted))
+        python = shlex.quote(path)
+        tool = f"{python} -m pip install" if found["pip"] else f"uv pip install --python {python}"
         words = ", ".join(masked_address(f"{name} ({word})") for name, word in found["lacks"])
         raise HostNotReady(
             host,
             f"interpreter={path} lacks what ranks need: {words}. Install it there:\n"
-            f"  {_installer(path, has_pip=found['pip'])} {packages}",
+            f"  {tool} {packages}",
         )
-
-
-def _installer(path: str, *, has_pip: bool) -> str:
-    python = shlex.quote(path)
-    return f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
-
-
-def _requirement(name: str) -> str:
-    """What to install for a module that could not be imported."""
-    return next((text for text in RUNNING if text.startswith(f"{name}>")), name)

@@ -1,6 +1,6 @@
-"""What a machine is, asked in one round trip: a script of any /bin/sh, and its answer read.
+"""Facts of a machine, asked in one round trip: a script for any /bin/sh, and the reading of its answer.
 
-It changes nothing there but for the folder that environments will lie in.
+The script changes nothing there, except that it makes the folder for environments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from skyward_nb.words.errors import HostNotReady, spell_size
 
 @dataclass(frozen=True)
 class Tool:
-    """A program of a machine: its version, and where it lies."""
+    """A program of a machine: its version and its path."""
 
     version: str
     path: str
@@ -22,11 +22,11 @@ class Tool:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What a machine said of itself; sizes in bytes.
+    """Facts of a machine; sizes in bytes.
 
-    `libc` is such as `glibc 2.36`; `cache` a folder of the user's own, which may not exist where it
-    could not be made; `pythons` are CPythons and `uvs` are uv, those first that a person would get;
-    `gpus` are NVIDIA's names, `driver` the version of theirs.
+    `libc` is, for example, `glibc 2.36`; `cache` the user's folder for environments, if it could be made;
+    `pythons` are CPythons and `uvs` copies of uv, in the order of PATH; `gpus` are NVIDIA's names of GPUs,
+    `driver` the version of their driver.
     """
 
     system: str
@@ -124,7 +124,7 @@ _LIMIT = 60.0
 
 
 async def probe(shell: Shell) -> MachineFacts:
-    """Ask a machine what it is; raises `HostNotReady` for an answer that is none, and `ShellGone`."""
+    """Ask a machine for its facts; raises `HostNotReady` without an answer, and `ShellGone`."""
     try:
         ran = await shell.run(PROBE, limit=_LIMIT)
     except TimeoutError:
@@ -145,7 +145,7 @@ async def probe(shell: Shell) -> MachineFacts:
 
 
 def read_facts(out: bytes) -> MachineFacts | None:
-    """The facts in an answer, whatever a login shell said before them; None where they are not whole."""
+    """The facts in an answer, after any output of a login shell; None if they are incomplete."""
     lines = out.decode(errors="replace").splitlines()
     if "sky=facts" not in lines or "end=facts" not in lines:
         return None
@@ -180,7 +180,7 @@ def read_facts(out: bytes) -> MachineFacts | None:
 
 
 def described(facts: MachineFacts) -> Iterator[str]:
-    """What a machine is, in a few lines."""
+    """The facts in a few lines."""
     yield (
         f"{facts.system} {facts.machine}, {facts.libc or 'an unknown C library'}, {facts.cores} cores, "
         f"{spell_size(facts.memory)} of memory"

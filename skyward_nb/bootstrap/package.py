@@ -1,4 +1,4 @@
-"""This package as it runs here, editable or not, brought to a machine once for each state of it."""
+"""This package as it runs here, editable or not: each version of its files is sent to a machine once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from skyward_nb.bootstrap.machine_facts import MachineFacts
 from skyward_nb.bootstrap.remote_shell import Shell
-from skyward_nb.bootstrap.scripts import LOCK, settled
+from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.setup_errors import failure
 
 _KINDS = (".py", ".json", ".typed")
 _LIMIT = 600.0
 _OLD = 90
-"""After so many days without use a state of the package is removed, when another one comes."""
+"""Days without use after which a copy of the package is removed, when another one arrives."""
 
 _UNPACK = """
 if [ -d "$final" ]; then touch "$final"; exit 0; fi
@@ -60,18 +60,18 @@ def _archive(files: tuple[tuple[str, bytes], ...]) -> bytes:
 
 
 def place(facts: MachineFacts, digest: str) -> str:
-    """The folder on a machine in which this state of the package lies: one for its `sys.path`."""
+    """The folder of this copy of the package on a machine, for its `sys.path`."""
     return f"{facts.cache}/code/{digest}"
 
 
 async def ship(shell: Shell, facts: MachineFacts, package: Package | None = None) -> str:
-    """Bring the package where it is not yet; the folder for `sys.path` there.
+    """Send the package to a machine that lacks it; returns the folder for `sys.path` there.
 
-    Raises `HostNotReady` where it cannot be written, a full disk among that.
+    Raises `HostNotReady` if it cannot be written, for example on a full disk.
     """
     package = package or Package()
     final = place(facts, package.digest)
-    script = f"old={_OLD}\nfinal={shlex.quote(final)}\n{LOCK}{settled(_UNPACK)}"
+    script = f"old={_OLD}\nfinal={shlex.quote(final)}\n{LOCK}{_UNPACK}"
     ran = await shell.run(script, data=package.archive, limit=_LIMIT)
     if ran.code:
         raise await failure(shell, facts, ran, f"skyward_nb could not be copied to {final}")

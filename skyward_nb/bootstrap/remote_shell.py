@@ -1,6 +1,6 @@
-"""The seam to another machine: scripts run there, and files sent to it.
+"""The interface to another machine: it runs scripts and takes files.
 
-It knows nothing of how the machine is reached, nor of what the scripts are for.
+How the machine is reached, and what the scripts are for, is known elsewhere.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Protocol
 
 
 class ShellGone(Exception):
-    """The line to the machine is lost; what ran there may go on."""
+    """The line to the machine is lost; the script may go on there."""
 
 
 class NotOffered(Exception):
-    """Nothing of this machine can be offered on the other one; the text says why."""
+    """The machine cannot listen for this one; the text says why."""
 
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""Serves one connection, which is closed after."""
+"""Serves one connection, which is closed afterwards."""
 
 
 @dataclass(frozen=True)
 class ScriptResult:
-    """How a script ended: its exit status, what it wrote to stdout, and to stderr."""
+    """The end of a script: its exit status, its stdout and its stderr."""
 
     code: int
     out: bytes
@@ -36,26 +36,26 @@ class ScriptResult:
 LINE = """exec /bin/sh -c 'IFS= read -r s && eval "$(printf %b "$s")"'"""
 """The command to run on a machine, the same for every script: it reads the script from stdin.
 
-It means the same to any login shell, csh and fish among them. The shell's own `read` takes its line
-and no byte more; other programs (busybox's and uutils' `head -c`) take what follows with it.
+All login shells understand it, csh and fish among them. The shell's own `read` takes its line and no byte
+more; other programs (busybox's and uutils' `head -c`) also take bytes that follow.
 """
 
 
 def spoken(script: str) -> bytes:
-    """What `LINE` has to get before the data of a script: one line.
+    """The script as the one line that `LINE` reads before the script's data.
 
-    The script finds the umask that the login had in `login_umask`.
+    The script finds the umask of the login in `login_umask`.
     """
     text = f"login_umask=$(umask)\numask 077\n{script}".replace("\\", r"\\").replace("\n", r"\n")
     return f"{text}\n".encode()
 
 
 def unheard(_line: str) -> None:
-    """Let a line of stderr pass."""
+    """Ignore a line of stderr."""
 
 
 def untold(_size: int) -> None:
-    """Let the number of bytes sent pass."""
+    """Ignore the number of bytes sent."""
 
 
 class Shell(Protocol):
@@ -63,7 +63,7 @@ class Shell(Protocol):
 
     @property
     def name(self) -> str:
-        """The machine, as the person wrote it."""
+        """The machine as the user wrote it."""
         ...
 
     async def run(
@@ -91,14 +91,14 @@ class Shell(Protocol):
     ) -> None:
         """Write a file there, all or nothing; its folder exists.
 
-        `told` gets the number of bytes sent so far. Raises `OSError` where it cannot be written
-        (ENOSPC where the disk is full), and `ShellGone` when the line is lost.
+        `told` gets the number of bytes sent so far. Raises `OSError` if it cannot be written
+        (ENOSPC if the disk is full), and `ShellGone` when the line is lost.
         """
         ...
 
     def offer(self, serve: Serve) -> AbstractAsyncContextManager[int]:
-        """While inside, connections to a port of the machine's loopback are served here; the port.
+        """Within this context, a port of the machine's loopback is served here; gives the port.
 
-        Raises `NotOffered` where that is forbidden there, and `ShellGone` when the line is lost.
+        Raises `NotOffered` if that is forbidden there, and `ShellGone` when the line is lost.
         """
         ...

@@ -1,7 +1,7 @@
-"""What an environment on a node has to have, as text for an installer: ours, and what is asked for.
+"""The requirements of a node's environment as text for an installer: this package's and the image's.
 
-What runs here too is asked for at the version that runs here, where that is what is wanted, so that
-values mean the same on both ends.
+Packages that are installed here, too, are pinned to the version here if it fits, so that values mean the
+same on both ends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from importlib import metadata
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import Specifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -31,19 +31,19 @@ RUNNING = (
     "threadpoolctl>=3.5",
     "xxhash>=3.5",
 )
-"""What agent and ranks import of others."""
+"""Packages that agent and ranks import."""
 
 BESIDE = ("ipykernel>=7,<8", "ipywidgets>=8.1,<9", "packaging>=24", "tblib>=3.2")
-"""What of our needs code of cells may import there, as it can here."""
+"""Other packages that code of cells may import there, as it can here."""
 
 
 def minor() -> str:
-    """The minor version of Python that runs here, and has to run on every node."""
+    """The minor version of Python here, which every node has to have."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def check_minor(image: Image) -> None:
-    """Raise `OptionError` where an image asks for another minor version of Python than runs here."""
+    """Raise `OptionError` if an image asks for another minor version of Python than this one."""
     if image.python and image.python.split(".")[:2] != minor().split("."):
         raise OptionError(
             "python",
@@ -53,30 +53,30 @@ def check_minor(image: Image) -> None:
 
 
 def image_of(spec: PoolSpec) -> Image:
-    """The image of a pool, with what its frameworks need; what is asked for by name stays as asked."""
+    """The image of a pool, with what its frameworks need; packages asked for by name stay as asked."""
     asked = {name for text in spec.image.pip if (name := _name(text))}
     needed = [text for use in uses_of(spec) for text in find_plugin(use.name).image]
     return spec.image.having(pip=[text for text in needed if _name(text) not in asked])
 
 
 def requirements(image: Image, *, exactly: bool = True) -> tuple[str, ...]:
-    """All that an environment for this image needs; `exactly` at the versions that run here.
+    """All that an environment for this image needs; `exactly` pins the versions that run here.
 
-    Raises `OptionError` for what no node could install.
+    Raises `OptionError` for a requirement that no node can install.
     """
     asked = [wanted(text, exactly=exactly) for text in image.pip]
     names = {_name(text) for text in image.pip}
     every = [text for text in (*RUNNING, *BESIDE) if _name(text) not in names]
     ours = [wanted(text, exactly=exactly) for text in every]
-    # A bound of ours holds also for what is asked for by name.
+    # This package's bounds hold also for packages that are asked for by name.
     bounds = [text for text in (*RUNNING, *BESIDE) if _name(text) in names]
     return tuple(sorted({*asked, *ours, *bounds}))
 
 
 def wanted(text: str, *, exactly: bool = True) -> str:
-    """A requirement as a node can install it, `exactly` at the version that runs here if that fits.
+    """A requirement that a node can install; `exactly` pins the version that runs here, if it fits.
 
-    Local tags of versions (`2.13.0+cpu`) are left out: which build a node needs is its own affair.
+    Local tags of versions (`2.13.0+cpu`) are left out: a node may need another build.
     """
     try:
         requirement = Requirement(text)
@@ -88,7 +88,8 @@ def wanted(text: str, *, exactly: bool = True) -> str:
         if requirement.url.startswith("file:"):
             raise _unfit(text, "a path of this machine")
         return str(requirement)
-    requirement.specifier = _without_tags(requirement.specifier)
+    tagless = (f"{each.operator}{each.version.partition('+')[0]}" for each in requirement.specifier)
+    requirement.specifier = SpecifierSet(",".join(tagless))
     if exactly and (here := _version_here(requirement)):
         requirement.specifier = SpecifierSet(f"=={here}")
     return str(requirement)
@@ -103,16 +104,8 @@ def _unfit(text: str, why: str) -> OptionError:
     )
 
 
-def _without_tags(specifiers: SpecifierSet) -> SpecifierSet:
-    return SpecifierSet(",".join(str(_without_tag(each)) for each in specifiers))
-
-
-def _without_tag(specifier: Specifier) -> Specifier:
-    return Specifier(f"{specifier.operator}{specifier.version.partition('+')[0]}")
-
-
 def _version_here(requirement: Requirement) -> str:
-    """The version that runs here, where it came from an index and is what is wanted; else ""."""
+    """The version that runs here if it came from an index and fits the requirement; else ""."""
     if requirement.marker is not None and not requirement.marker.evaluate():
         return ""
     try:
@@ -120,15 +113,11 @@ def _version_here(requirement: Requirement) -> str:
     except metadata.PackageNotFoundError:
         return ""
     version = Version(found.version)
-    if version.is_devrelease or _is_own(found):
+    # A package with a direct_url.json was installed from an address, or from a working folder.
+    if version.is_devrelease or found.read_text("direct_url.json") is not None:
         return ""
     fits = requirement.specifier.contains(version.public, prereleases=True)
     return version.public if fits else ""
-
-
-def _is_own(found: metadata.Distribution) -> bool:
-    """Whether a package was installed from an address, or from a folder that is worked in."""
-    return found.read_text("direct_url.json") is not None
 
 
 def _name(text: str) -> str:

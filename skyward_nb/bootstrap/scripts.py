@@ -1,4 +1,4 @@
-"""What scripts on a machine have in common: a lock, and a folder made apart and renamed into place."""
+"""The beginning of scripts that make a folder: a lock, and a new folder that is renamed into place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ lock() {
     if [ -n "$pid" ] && [ "$host" = "$(uname -n)" ] && ! kill -0 "$pid" 2>/dev/null; then
       rm -rf "$folder/.held-$name"
     else
-      # Whether one of another host lives cannot be seen here.
+      # A process of another host cannot be seen here.
       [ -n "$said" ] || echo "process ${pid:-?} on ${host:-another host} makes $final: waiting. If it is gone: rm -r $folder/.held-$name" >&2
       said=1
       sleep 1
@@ -38,20 +38,12 @@ leave() {
 }
 trap leave EXIT
 trap 'exit 129' HUP INT TERM PIPE
-"""
-"""Begins a script in which `$final` names a folder to be made: `lock`, and `$new`, where to make it.
-
-`$new` is removed when the script ends, and said to be so large, where it was not renamed.
-"""
-
-
-def settled(body: str) -> str:
-    """A body that runs under the lock, what others left half done removed first."""
-    return f"{_SETTLE}{body}"
-
-
-_SETTLE = """
 lock
 rm -rf "$folder/.new-$name".*
 find "$folder" -mindepth 1 -maxdepth 1 -name '.new-*' -mtime +1 -exec rm -rf {} +
+"""
+"""Begins a script that makes the folder `$final`: the rest of it runs under a lock, and makes `$new`.
+
+Unfinished folders of earlier scripts are removed first; `$new`, if it is not renamed, at the end, with its
+size in the output.
 """

@@ -1,4 +1,4 @@
-"""What a machine could not do, as an error that says what to do next: its last words read."""
+"""Errors of machines that could not be prepared, from their last output, with what to do next."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ du -sk "$cache" 2>/dev/null | sed 's/^\\([0-9]*\\).*/used=\\1/'
 
 
 _LEAST = 32 << 20
-"""Bytes that any environment takes, and more, also where its packages are there and only linked."""
+"""Bytes that every environment takes, even if its packages are only linked."""
 
 
 def check_room(host: str, facts: MachineFacts) -> None:
-    """Raise `HostNotReady` where no environment can be made, before any of it is sent or got."""
+    """Raise `HostNotReady` if the disk has no room for an environment, before anything is sent."""
     if 0 < facts.disk_free < _LEAST:
         raise HostNotReady(
             host,
@@ -46,9 +46,9 @@ def check_room(host: str, facts: MachineFacts) -> None:
 async def failure(
     shell: Shell, facts: MachineFacts, ran: ScriptResult, what: str, no_way: str = ""
 ) -> HostNotReady:
-    """The error for a script that failed; `what` is what did not come to be.
+    """The error for a script that failed; `what` was to be made.
 
-    `no_way` says why what it does not reach cannot come over the line to it.
+    `no_way` says why packages cannot come over the line instead.
     """
     detail = last_words(ran.err)
     if is_full(ran.err):
@@ -62,7 +62,7 @@ async def failure(
 
 
 def unreached_address(err: str) -> str:
-    """The address that was not reached, in what an installer said; "" where that is not what failed."""
+    """The address that an installer did not reach, from its output; "" if something else failed."""
     found = _ADDRESS.search(err) if _UNREACHED.search(err) else None
     return found.group() if found else ""
 
@@ -73,7 +73,7 @@ def host_of(address: str) -> str:
 
 
 def unreached(address: str, what: str, no_way: str = "") -> str:
-    """What to do where a machine does not get to an address."""
+    """What to do if a machine does not reach an address."""
     nor = f", and nothing comes over this line: {no_way}" if no_way else ""
     return (
         f"{what}: it does not reach {host_of(address)}{nor}. What helps: a mirror that it reaches, by "
@@ -84,18 +84,18 @@ def unreached(address: str, what: str, no_way: str = "") -> str:
 
 
 def last_words(err: str) -> str:
-    """The end of what a script said, its addresses without passwords."""
+    """The end of a script's output, with masked passwords."""
     lines = [line for line in masked_address(err).splitlines() if line.strip()]
     return "\n".join(lines[-_LINES:])
 
 
 def is_full(err: str) -> bool:
-    """Whether a disk, or the part of it that this user may have, was full."""
+    """Whether a disk, or the user's quota of it, was full."""
     return bool(_FULL.search(err))
 
 
 def is_unsolved(err: str) -> bool:
-    """Whether versions that fit together were looked for in vain."""
+    """Whether no versions fit together."""
     return "No solution found" in err
 
 

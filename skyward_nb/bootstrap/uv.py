@@ -1,4 +1,4 @@
-"""The installer `uv` on a machine: one that is there, this machine's own uploaded, or one that it fetches."""
+"""The installer `uv` on a machine: its own, a copy of this machine's, or a release that it fetches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from skyward_nb.bootstrap.machine_facts import MachineFacts
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
-from skyward_nb.bootstrap.scripts import LOCK, settled
+from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.setup_errors import failure
 from skyward_nb.words.errors import HostNotReady, spell_size
 from skyward_nb.words.masking import masked_address
@@ -20,7 +20,7 @@ _PART = 1 << 20
 _LIMIT = 900.0
 _LIBC = {"glibc": "gnu", "musl": "musl"}
 
-# What says where packages come from; other settings of this machine are its own.
+# Settings of this machine that name sources of packages; its other settings do not travel.
 _OURS = (
     "UV_DEFAULT_INDEX",
     "UV_EXTRA_INDEX_URL",
@@ -60,13 +60,13 @@ def version() -> str:
 
 
 def there(facts: MachineFacts) -> str | None:
-    """The path of a uv on the machine that does what ours does; None where there is none."""
+    """The path of a uv on the machine with the minor version of this package's uv; None without one."""
     ours = _series(version())
     return next((tool.path for tool in facts.uvs if _series(tool.version) == ours), None)
 
 
 def settings(asked: Mapping[str, str]) -> dict[str, str]:
-    """Variables for uv: where packages come from here, and over it what an image says of that."""
+    """Variables for uv: the sources of packages here, overridden by those of an image."""
     ours = {name: value for name in _OURS if (value := os.environ.get(name))}
     ours |= {
         name: value
@@ -81,7 +81,7 @@ def settings(asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def origins(variables: Mapping[str, str]) -> list[str]:
-    """Where packages come from, by these variables, without passwords."""
+    """The sources of packages in these variables, without passwords."""
     return [
         f"{name}={masked_address(value)}"
         for name, value in sorted(variables.items())
@@ -92,12 +92,11 @@ def origins(variables: Mapping[str, str]) -> list[str]:
 async def provide(
     shell: Shell, facts: MachineFacts, variables: Mapping[str, str], tell: Callable[[str], None]
 ) -> str:
-    """The path of a uv on the machine; brought there if there is none.
+    """The path of a uv on the machine, which is sent there if there is none.
 
-    Raises `HostNotReady` where it can neither be sent nor fetched.
+    Raises `HostNotReady` if it can neither be sent nor fetched.
     """
-    found = there(facts)
-    if found:
+    if found := there(facts):
         return found
     final = f"{facts.cache}/uv/{version()}"
     if runs_there(facts):
@@ -117,7 +116,7 @@ def runs_there(facts: MachineFacts) -> bool:
 
 
 def release(facts: MachineFacts) -> str:
-    """Where the uv is published that runs on such a machine."""
+    """The address of the release of uv that runs on such a machine."""
     libc = _LIBC.get(facts.libc.partition(" ")[0], "musl")
     releases = "https://github.com/astral-sh/uv/releases/download"
     return f"{releases}/{version()}/uv-{facts.machine}-unknown-linux-{libc}.tar.gz"
@@ -161,7 +160,7 @@ async def _fetch(
     pythons = " ".join(tool.path for tool in facts.pythons if " " not in tool.path)
     words = {"final": final, "version": name, "address": release(facts), "pythons": pythons}
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
-    script = f"{exported(variables)}{given}{LOCK}{settled(_FETCH)}"
+    script = f"{exported(variables)}{given}{LOCK}{_FETCH}"
     ran = await shell.run(script, limit=_LIMIT, heard=tell)
     if ran.code:
         raise HostNotReady(shell.name, what, (await failure(shell, facts, ran, "")).detail)

@@ -1,6 +1,6 @@
-"""Which packages an environment got when it was first made: so many hosts get the same, also later.
+"""The packages that an environment got when it was first made, so that later hosts get the same.
 
-What was resolved is kept on this machine, under the digest of what was asked for.
+Resolved versions are kept on this machine, under the digest of what was asked for.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def known(digest: str) -> list[str]:
 
 
 def keep(digest: str, out: bytes) -> None:
-    """Note what was installed, from what making it said."""
+    """Note the installed packages, from the output of the script that made the environment."""
     _, begin, listed = out.partition(_BEGIN)
-    # A note that cannot be kept is only missed.
+    # Without the note, the next host may only get other versions.
     with suppress(OSError):
         if begin and listed:
             _folder().mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def keep(digest: str, out: bytes) -> None:
 
 
 def forget(digest: str) -> None:
-    """Resolve anew next time."""
+    """Forget the packages: the next environment is resolved anew."""
     with suppress(OSError):
         (_folder() / digest).unlink()
 

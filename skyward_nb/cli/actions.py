@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from skyward_nb.cli.phrases import at_terminal
-from skyward_nb.options.log_options import LogOptions
-from skyward_nb.options.option_line import ParsedOptions
+from skyward_nb.options.option_line import LogOptions, ParsedOptions
 from skyward_nb.reports.found_pools import (
     FoundPool,
     choose,

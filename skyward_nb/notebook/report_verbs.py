@@ -10,9 +10,8 @@ from skyward_nb.logs.log_files import find
 from skyward_nb.logs.node_log import agent_logs
 from skyward_nb.notebook.named_pools import live_pool
 from skyward_nb.notebook.session import Session
-from skyward_nb.options.log_options import LogOptions
 from skyward_nb.options.option_help import CHECKS
-from skyward_nb.options.option_line import parse_verb
+from skyward_nb.options.option_line import LogOptions, parse_verb
 from skyward_nb.reports import node_logs
 from skyward_nb.reports.hang_check import standing, standing_lines, subjects
 from skyward_nb.reports.pool_check import survey, survey_lines

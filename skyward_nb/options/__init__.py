@@ -1,1 +1,1 @@
-"""What a person asks for: options, arguments and defaults, made a spec."""
+"""Reads options, arguments and defaults into the spec of a pool and the options of a run."""

@@ -1,6 +1,6 @@
-"""Accelerators as values: `sky.accelerators.A100(count=8)`, `sky.NVIDIA.A100`, and what a pool takes.
+"""Accelerators as values: `sky.accelerators.A100(count=8)`, `sky.NVIDIA.A100`.
 
-The names are those of `words/catalogue`, said here once more for editors and type checkers.
+The names are those of `words/catalogue`, repeated for editors and type checkers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from skyward_nb.words.units import near_words
 
 
 class AcceleratorChoice(msgspec.Struct, frozen=True):
-    """So many accelerators on each node, and with `mig` the slices that they are cut into.
+    """Accelerators of each node, and with `mig` the profile of their slices.
 
-    It is taken as it is, or called to say more: `A100(count=8)`, `A100(mig="3g.40gb")`.
+    A call changes it: `A100(count=8)`, `A100(mig="3g.40gb")`.
     """
 
     accelerator: words.Accelerator
@@ -34,10 +34,10 @@ class AcceleratorChoice(msgspec.Struct, frozen=True):
         form_factor: str | None = None,
         mig: str | None = None,
     ) -> AcceleratorChoice:
-        """The same model, so many of it on each node; `memory` in GB, or as in `"40GB"`.
+        """The same model, `count` of it on each node; `memory` in GB, or as in `"40GB"`.
 
-        `mig` is the profile of slices that ranks get instead of whole ones. Raises `OptionError` for what
-        the model has not, and for a part of one.
+        `mig` is the profile of slices that ranks get instead of whole ones. Raises `OptionError` for parts
+        that the model lacks, and for a fraction of one.
         """
         more = [*filter(None, (form_factor, _gigabytes(memory)))]
         name = _read("-".join((self.name, *more))).name if more else self.name
@@ -60,20 +60,20 @@ class AcceleratorChoice(msgspec.Struct, frozen=True):
 
     @property
     def maker(self) -> str | None:
-        """Who makes it; None where it is not known."""
+        """The maker; None for an unknown model."""
         kind = kind_of(self.name)
         return kind.maker if kind else None
 
     @property
     def memory(self) -> int | None:
-        """GB of memory of each: what its name says, or what it usually has; None where it is not known."""
+        """GB of memory of each, by its name or else the usual; None for an unknown model."""
         kind = kind_of(self.name)
         said = [int(word[:-2]) for word in self.name.split("-") if word[:-2].isdecimal()]
         return said[0] if said and kind and said[0] in kind.memory else kind and kind.memory[0]
 
     @property
     def mig_profiles(self) -> dict[str, int]:
-        """Profiles of slices that MIG can cut it into, and how many of each; empty where it cannot."""
+        """The profiles of its MIG slices, and the number of each; empty without MIG."""
         found = models_of(self.name)
         return dict(found[0].profiles) if found else {}
 
@@ -105,7 +105,7 @@ class _Named:
             raise AttributeError(f"{whose} has no {name!r}{near}")
 
     def __dir__(self) -> list[str]:
-        return [_attribute(kind.name) for kind in KINDS if self._maker in ("", kind.maker)]
+        return [kind.name.replace("-", "_") for kind in KINDS if self._maker in ("", kind.maker)]
 
     def __repr__(self) -> str:
         return (
@@ -267,7 +267,7 @@ class Intel(_Named):
 
 
 class Accelerators(Nvidia, Amd, Aws, Google, Intel):
-    """All accelerators that are known, by name, and makers with theirs."""
+    """All known accelerators, by name, and their makers."""
 
     _maker = ""
 
@@ -278,7 +278,7 @@ class Accelerators(Nvidia, Amd, Aws, Google, Intel):
     Intel: Intel = Intel()
 
     def Custom(self, name: str, *, count: int = 1) -> AcceleratorChoice:  # noqa: N802 - as models are
-        """An accelerator of any name, as its driver tells it; raises `OptionError` for a part of one."""
+        """An accelerator with its driver's name for it; raises `OptionError` for a fraction of one."""
         if not re.fullmatch(r"\w[\w .\-]*", name):
             raise OptionError("accelerator", f"{name!r} is not an accelerator's name")
         return AcceleratorChoice(words.Accelerator(name, words.whole_count(name, str(count))))
@@ -290,9 +290,9 @@ NVIDIA: Nvidia = accelerators.NVIDIA
 
 
 def chosen(value: str | AcceleratorChoice | None) -> AcceleratorChoice | None:
-    """The accelerators that an argument names, as text or as a value; None for none.
+    """The accelerators of an argument, which is a text or a value; None for none.
 
-    Raises `OptionError` for what names none.
+    Raises `OptionError` for other values.
     """
     given: Any = value
     if isinstance(given, str):
@@ -304,10 +304,6 @@ def chosen(value: str | AcceleratorChoice | None) -> AcceleratorChoice | None:
         "accelerator",
         f"accelerator= takes 'A100:8' or sky.accelerators.A100(count=8), not {type(given).__name__}",
     )
-
-
-def _attribute(name: str) -> str:
-    return name.replace("-", "_")
 
 
 def _read(name: str) -> words.Accelerator:

@@ -1,4 +1,4 @@
-"""The arguments of `sky.Compute`, read as the options of a line are."""
+"""The arguments of `sky.Compute`, read like options of a line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def spec_for(
     /,
     **arguments: Any,
 ) -> PoolSpec:
-    """The pool that arguments of `sky.Compute` ask for, completed by defaults; raises `OptionError`.
+    """The spec of the arguments of `sky.Compute`, completed by defaults; raises `OptionError`.
 
     An argument that is None is not given. Defaults are those of files and of `SKYWARD_*`.
     """
@@ -99,7 +99,7 @@ def spec_for(
 
 
 def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
-    """Options with those that an argument states."""
+    """Options with the value of an argument."""
     option = "pool" if argument == "name" else argument
     match argument, value:
         case "provider", SSH():
@@ -161,8 +161,9 @@ def _access(aws: AWS) -> AWSAccess:
         if name in ("regions", "zones") and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         fields[name] = _part(name, value)
-    regions = tuple(each for each in fields.get("regions", ()) if each != fields.get("region"))
-    return AWSAccess().having(**{**fields, "regions": regions})
+    others = fields.get("regions", ())
+    fields["regions"] = tuple(each for each in others if each != fields.get("region"))
+    return AWSAccess(**fields)
 
 
 def _part(name: str, value: Any) -> Any:

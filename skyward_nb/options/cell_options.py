@@ -18,7 +18,7 @@ _OF_CARD = (
 class CellOptions:
     """The options of a run, with their defaults; `stated` has the names of those that are stated.
 
-    `push` is None for the names that the cell needs, `text` and `limit` for what the notebook has room for;
+    `push` None sends the names that the cell needs; `text` and `limit` None depend on the notebook's room;
     `target` is the value of `as=`.
     """
 
@@ -42,7 +42,7 @@ class CellOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> CellOptions:
-        """Of values by the names of their options."""
+        """From values by the names of their options."""
         values = {_FIELDS.get(name, name): value for name, value in given.items()}
         return cls(**values, stated=tuple(given))
 
@@ -54,10 +54,10 @@ class CellOptions:
 
     @classmethod
     def of_card(cls, card: RunCard) -> CellOptions:
-        """As the client stated them that began the run."""
+        """The options as stated by the client that began the run."""
         return cls(**{name: getattr(card, name) for name in _OF_CARD})
 
     def card(self) -> RunCard:
-        """What another client needs of them; fields about the cell are empty."""
+        """The options for other clients; fields about the cell are empty."""
         shared = {name: getattr(self, name) for name in _OF_CARD}
         return RunCard(**shared, most_text=self.text, detached=self.detach)

@@ -32,7 +32,7 @@ _PREFIX = "SKYWARD_"
 
 @dataclass(frozen=True)
 class Default:
-    """One default: the option's name, its text, and the source of that."""
+    """One default: the option's name, its text, and its source."""
 
     option: str
     text: str

@@ -35,7 +35,7 @@ Found = dict[str, str]
 
 @dataclass(frozen=True)
 class FrameworkChoice:
-    """The `words` of `WORDS` that were chosen, and why."""
+    """The chosen `words` of `WORDS`, and the reason."""
 
     words: tuple[str, ...]
     why: str
@@ -55,7 +55,7 @@ class FrameworkChoice:
 
 @dataclass(frozen=True)
 class NotebookContext:
-    """What a choice depends on: the notebook's names, the sources of its cells, the imported modules.
+    """The basis of a choice: the notebook's names, the sources of its cells, the imported modules.
 
     `is_own` tells whether a module of this name is the user's: many projects have their own `datasets`.
     """
@@ -118,7 +118,7 @@ def choose_for_script(
 
 
 def _settled(found: Found, backend: str, known_by: str) -> FrameworkChoice:
-    """The choice, without frameworks that others include: the backend of Keras, torch of Hugging Face."""
+    """The choice without included frameworks: the backend of Keras, torch of Hugging Face."""
     needed = {each for name in FRAMEWORKS if name.name in found for each in name.needs}
     words = {name: name for name in found if name not in needed}
     why = dict(found)
@@ -132,7 +132,7 @@ def _settled(found: Found, backend: str, known_by: str) -> FrameworkChoice:
 
 
 def _backend(notebook: NotebookContext) -> tuple[str, str]:
-    """The backend of Keras here, and how that is known; empty if it is not."""
+    """(the backend of Keras here, or "" if unknown; how that is known)."""
     config = getattr(notebook.modules.get("keras"), "config", None)
     backend = getattr(config, "backend", None)
     if callable(backend):
@@ -146,7 +146,7 @@ def _backend(notebook: NotebookContext) -> tuple[str, str]:
 
 
 def _imported(names: Iterable[str], words: str, notebook: NotebookContext) -> Found:
-    """Frameworks among modules, each with the shortest name it was imported by."""
+    """The frameworks of imported modules, each with the shortest name of its import."""
     found: Found = {}
     for name in sorted(set(names), key=lambda name: (len(name), name)):
         framework = _framework_of(name, notebook)
@@ -186,7 +186,7 @@ def imports_of(source: str) -> frozenset[str]:
 
 
 def _read(reads: Iterable[str], notebook: NotebookContext) -> Found:
-    """Frameworks that names a cell reads come from."""
+    """The frameworks of the values that a cell reads."""
     found: Found = {}
     seen: set[int] = set()
     for name in sorted(set(reads)):
@@ -226,7 +226,7 @@ def _of_class(kind: type, known: NotebookContext, seen: set[int]) -> Iterator[st
 
 
 def _function_in(member: object) -> FunctionType | None:
-    """The function of a class's member, if it has one."""
+    """The function of a member of a class; None if it has none."""
     kind = type(member)
     if kind is property:
         member = cast(property, member).fget

@@ -1,4 +1,4 @@
-"""The options about hosts and logins to them, made a part of a pool's spec.
+"""Turns the options about hosts and logins into a part of a pool's spec.
 
 Paths of hostfiles and keys become absolute, so that a pool can be found from another folder.
 """
@@ -11,20 +11,16 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.hosts import Host, parse_hostfile, parse_hosts, same_slots
+from skyward_nb.words.hosts import Host, SSHAccess, parse_hostfile, parse_hosts, same_slots
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
-from skyward_nb.words.ssh_access import SSHAccess
 
 OF_ACCESS = ("hosts", "user", "port", "key", "config", "trust")
 """Options that are fields of `SSHAccess`."""
 
 
 def with_provider(asked: PoolOptions) -> PoolOptions:
-    """Options with the provider that `hosts=` implies.
-
-    Raises `OptionError` where another one is named beside hosts.
-    """
+    """Options with the provider that `hosts=` implies; raises `OptionError` if they name another one."""
     if asked.hosts is UNSET:
         return asked
     provider = asked.provider or "ssh"
@@ -37,9 +33,9 @@ def with_provider(asked: PoolOptions) -> PoolOptions:
 
 
 def with_hosts(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
-    """A spec with the hosts that are asked for, and as many nodes and ranks as they imply.
+    """A spec with the requested hosts, and the numbers of nodes and ranks that they imply.
 
-    Raises `OptionError` for files that do not exist, and for options that need hosts.
+    Raises `OptionError` for missing files, and for options that need hosts.
     """
     if spec.provider != "ssh":
         given = [option for option in OF_ACCESS if option in asked.stated]
@@ -68,7 +64,7 @@ def with_hosts(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
 
 
 def access_of(base: SSHAccess | None, asked: PoolOptions) -> SSHAccess | None:
-    """The access to hosts that is asked for, completed by `base`; None where no host is named."""
+    """The requested access to hosts, completed by `base`; None without hosts."""
     hosts = base.hosts if base is not None else ()
     key = _file("key", asked.key) if asked.key is not UNSET else None
     config = _file("config", asked.config) if asked.config is not UNSET else None
@@ -95,7 +91,7 @@ def _file(option: str, text: str) -> str:
 
 
 def _hosts(names: tuple[str, ...]) -> tuple[Host, ...]:
-    """Hosts by their names, or those of a hostfile: `@file`, or a path with a slash."""
+    """The hosts of names, or of a hostfile: `@file`, or a path with a slash."""
     (first,) = names if len(names) == 1 else [""]
     if first.startswith("@"):
         return _of_file(first[1:])

@@ -27,11 +27,11 @@ VERBS = {
 # fmt: on
 
 CHECKS = ("hang",)
-"""What `%sky check` takes as a word."""
+"""The bare words of `%sky check`."""
 
 
 def help_text(verb: str | None = None) -> str:
-    """The help of the magics, or of one verb of `%sky`; raises `OptionError` for no verb."""
+    """The help of the magics, or of one verb of `%sky`; raises `OptionError` for other words."""
     if verb is None:
         lines = [
             "%%sky_remote [option ...]   runs the cell on the ranks of a pool",
@@ -63,7 +63,7 @@ def _options(scope: str) -> list[str]:
 
 
 def usage(option: Option) -> str:
-    """How an option is written."""
+    """The form of an option on a line."""
     return option.name if option.is_flag else f"{option.name}={option.form}"
 
 

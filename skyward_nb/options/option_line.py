@@ -1,4 +1,4 @@
-"""The option line of the magics and of `skyward-nb`: its grammar, and what it states. Pure.
+"""The grammar of option lines of the magics and of `skyward-nb`, and the options that they state. Pure.
 
 `key=value` and `--key value` mean the same; flags stand alone.
 """
@@ -14,12 +14,36 @@ from typing import Any
 import msgspec
 
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.log_options import LogOptions
 from skyward_nb.options.option_table import BY_NAME, TAKES, Option, Scope, unknown_option
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 
-_LOGS = LogOptions.__struct_fields__
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `%sky logs` and `skyward-nb logs`, which select output; unstated ones are empty.
+
+    Raises `OptionError` for options of a run beside `node`.
+    """
+
+    run: str = ""
+    rank: str = ""
+    node: str = ""
+    lines: int | None = None
+    save: str = ""
+
+    def __post_init__(self) -> None:
+        for option, value in (("run", self.run), ("rank", self.rank)):
+            if value and self.node:
+                raise OptionError(
+                    option,
+                    f"{option}={value} selects the output of a run, and node={self.node} that of "
+                    "machines: state one of them",
+                )
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """The names of the options that are stated."""
+        return tuple(name for name in self.__struct_fields__ if getattr(self, name))
 
 
 class ParsedOptions(msgspec.Struct, frozen=True):
@@ -32,9 +56,11 @@ class ParsedOptions(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Mapping[str, Any], rest: Iterable[str] = ()) -> ParsedOptions:
-        """Of values by the names of their options."""
+        """From values by the names of their options."""
         pool = {name: value for name, value in values.items() if BY_NAME[name].scope == "pool"}
-        logs = {name: value for name, value in values.items() if name in _LOGS}
+        logs = {
+            name: value for name, value in values.items() if name in LogOptions.__struct_fields__
+        }
         cell = {name: values[name] for name in values if name not in (*pool, *logs)}
         return cls(PoolOptions(**pool), CellOptions.of(cell), LogOptions(**logs), tuple(rest))
 
@@ -135,7 +161,7 @@ def _split(line: str) -> list[str]:
 
 
 def _known(key: str, text: str | None, scopes: tuple[Scope, ...]) -> tuple[Option, str]:
-    """(option, text) of a key; raises `OptionError` where either is missing."""
+    """(option, text) of a key; raises `OptionError` if either is missing."""
     option = BY_NAME.get(key)
     if option is None or option.scope not in scopes:
         raise OptionError(key, unknown_option(key, scopes))

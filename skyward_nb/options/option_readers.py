@@ -1,4 +1,4 @@
-"""How the text of an option becomes its value; each reader raises `OptionError`. Pure."""
+"""Readers that turn the text of an option into its value; each raises `OptionError`. Pure."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def packages(_option: str, text: str) -> tuple[str, ...]:
 
 
 def hosts(_option: str, text: str) -> tuple[str, ...]:
-    """Hosts as they are written; a hostfile is read when a pool is made."""
+    """Hosts as written; a hostfile is read when a pool is made."""
     names = _parts(text)
     for name in names:
         if "/" not in name and not name.startswith("@"):
@@ -128,7 +128,7 @@ def hosts(_option: str, text: str) -> tuple[str, ...]:
 
 
 def user(option: str, text: str) -> str:
-    """The name of a user of a host."""
+    """The name of a user on a host."""
     if not re.fullmatch(r"[^\s@:/\-][^\s@:/]*", text):
         raise OptionError(option, f"{option}={text}: {text!r} is not a user name")
     return text
@@ -142,7 +142,7 @@ def pool_name(option: str, text: str) -> str:
 
 
 def aws_names(form: str, example: str) -> Reader:
-    """A reader of names that AWS gives, of a form, with commas between them."""
+    """A reader of AWS's names of this form, with commas between them."""
 
     def read(option: str, text: str) -> tuple[str, ...]:
         names = _parts(text)
@@ -155,7 +155,7 @@ def aws_names(form: str, example: str) -> Reader:
 
 
 def aws_name(form: str, example: str) -> Reader:
-    """A reader of one name that AWS gives."""
+    """A reader of one of AWS's names."""
     read = aws_names(form, example)
     return lambda option, text: read(option, text.replace(",", ";"))[0]
 

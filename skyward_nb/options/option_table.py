@@ -40,7 +40,7 @@ class Option:
         return not self.form
 
     def value(self, text: str) -> object:
-        """The value that a text means; raises `OptionError`."""
+        """The value of a text; raises `OptionError`."""
         return self.read(self.name, text)
 
 
@@ -151,11 +151,11 @@ TAKES: dict[str, tuple[str, ...]] = {
     "attach": ("pool", "detach"),
     "logs": ("run", "rank", "node", "lines", "save", "pool"),
 }
-"""The options of the verbs of `%sky` that take others than those of a pool to be made."""
+"""The options of the verbs of `%sky` that do not take all options of a pool."""
 
 
 def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
-    """What to say of an option that is not among those of `scopes`."""
+    """What to say about an option that is not in these `scopes`."""
     if key in BY_NAME and BY_NAME[key].scope == "verb":
         verb = next(verb for verb, taken in TAKES.items() if key in taken)
         return f"{key} belongs to %sky {verb}"

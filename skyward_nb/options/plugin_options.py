@@ -1,4 +1,4 @@
-"""The options of a pool that plugins state, and whether a pool meets them. Pure."""
+"""The options that plugins state, and whether a pool meets them. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BARE = (
 )  # fmt: skip
 """Plugins that may be written without brackets."""
 _Place = tuple[str, str]
-"""(option, variable of it): where two plugins may state different values."""
+"""(option, variable of it), for which two plugins may state different values."""
 
 
 def options_of(
@@ -29,7 +29,7 @@ def options_of(
 ) -> PoolOptions:
     """The options that plugins and an accelerator state.
 
-    Raises `OptionError` where two contradict one another, naming both, and for values of other types.
+    Raises `OptionError` if two contradict one another, naming both, and for values of other types.
     """
     given: Any = choices
     if not isinstance(given, Iterable):
@@ -55,7 +55,7 @@ def options_of(
 
 
 def missing(spec: PoolSpec, choices: Iterable[PluginChoice]) -> tuple[PluginChoice, ...]:
-    """Those plugins of a function that a pool of this spec does not have, or has with other options."""
+    """The plugins of a function that a pool of this spec lacks, or has with other options."""
     have = with_what_they_need(spec.framework)
     return tuple(each for each in choices if not _has(spec, have, each))
 
@@ -77,7 +77,7 @@ def has_jobs(choices: Iterable[PluginChoice | Callable[[], PluginChoice]]) -> bo
 
 
 def _choice(choice: Any) -> PluginChoice:
-    """A plugin that is written with brackets, or without."""
+    """A plugin written with brackets, or without."""
     if isinstance(choice, PluginChoice):
         return choice
     for each in _BARE:
@@ -104,7 +104,7 @@ def _of_accelerator(
 
 
 def _of_choice(choice: PluginChoice) -> Iterator[tuple[_Place, Any]]:
-    """What a plugin states that another one could contradict."""
+    """The values of a plugin that another one may contradict."""
     name, _, variant = choice.word.partition(":")
     if name == "keras" and variant:
         yield ("keras", ""), variant

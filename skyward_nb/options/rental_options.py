@@ -1,4 +1,4 @@
-"""The options about rented machines, made a part of a pool's spec. Pure."""
+"""Turns the options about rented machines into a part of a pool's spec. Pure."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ OF_AWS = ("region", "zones", "instance_type", "ami", "subnet", "security_group",
 """Options that are fields of `AWSAccess`; `aws_profile` is its `profile`, as a cell has one, too."""
 
 OF_RENTED = ("cpus", "memory", "spot", "max_cost", "confirm_above", "on_preempt")
-"""Options that are fields of a spec, and of no use for machines that are not rented."""
+"""Options that are fields of a spec, and only of use for rented machines."""
 
 _SILENT = ("max_cost", "confirm_above")
-"""Options that hold for machines that cost nothing, whatever their value."""
+"""Options that free machines meet with any value."""
 _ZONE = re.compile(r"(.*\d)[a-z]")
 
 
 def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
-    """Options without the defaults about rented machines, where none are rented; `stated` ones stay."""
+    """Options without defaults about rented machines if none are rented; `stated` ones stay."""
     if options.provider == "aws":
         return options
     return options.without({*OF_AWS, *OF_RENTED, "yes"} - {*stated.stated})
 
 
 def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
-    """A spec with the machines to rent that are asked for.
+    """A spec with the requested machines to rent.
 
     Raises `OptionError` for options that need `provider=aws`.
     """
@@ -53,7 +53,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
 
 
 def _accelerator_of(instance_type: str) -> Accelerator | None:
-    """The accelerators of a type of machines, as far as they are known here."""
+    """The accelerators of an instance type, if the shipped table has it."""
     from skyward_nb.providers.aws.price_table import shipped_types
 
     found = next((each for each in shipped_types() if each.name == instance_type), None)
@@ -73,7 +73,7 @@ def _check_none_asked(asked: PoolOptions) -> None:
 
 
 def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
-    """The access to AWS that is asked for, completed by `base`; raises `OptionError`."""
+    """The requested access to AWS, completed by `base`; raises `OptionError`."""
     changes: dict[str, Any] = {
         ("profile" if option == "aws_profile" else option): getattr(asked, option)
         for option in (*OF_AWS, "user")
@@ -81,11 +81,11 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
     }
     if asked.region:
         changes |= {"region": asked.region[0], "regions": asked.region[1:]}
-    access = (asked.aws or base or AWSAccess()).having(**changes)
+    access = replace(asked.aws or base or AWSAccess(), **changes)
     of_zones = [found[1] for zone in access.zones if (found := _ZONE.fullmatch(zone))]
     if access.region is None and of_zones:
         others = tuple(dict.fromkeys(of_zones[1:]))
-        access = access.having(region=of_zones[0], regions=others)
+        access = replace(access, region=of_zones[0], regions=others)
     known = (access.region, *access.regions)
     for zone in access.zones:
         found = _ZONE.fullmatch(zone)
@@ -93,12 +93,8 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
             raise OptionError(
                 "zones", f"zones={zone}: that is no zone of region={','.join(filter(None, known))}"
             )
-    _check_login(access)
-    return access
-
-
-def _check_login(access: AWSAccess) -> None:
     if access.user is not None and access.ami is None:
         raise OptionError(
             "user", "user= is who logs in to an image of your own: name it, ami=ami-…"
         )
+    return access

@@ -1,4 +1,4 @@
-"""The spec of a pool that options ask for, and whether a pool that is up meets them. Pure."""
+"""The spec of a pool from options, and whether an existing pool meets them. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OF_SPEC = ("pool", *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, "ssh", "aws"
 
 
 def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
-    """`base` with the options that are asked for; raises `OptionError` where they contradict one another."""
+    """`base` with the requested options; raises `OptionError` if they contradict one another."""
     spec = with_rental(with_hosts(replace(base, **_fields(asked)), asked), asked)
     spec = replace(spec, image=image_of(base.image, asked))
     if asked.idle is UNSET and spec.is_elsewhere and not base.is_elsewhere:
@@ -72,7 +72,7 @@ def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
 
 
 def _check_alone(spec: PoolSpec) -> None:
-    """Raise `OptionError` for options that join the ranks of nodes that are to stand alone."""
+    """Raise `OptionError` for options that join all ranks if nodes are to stand alone."""
     asked = {"framework": ",".join(spec.framework), "mesh": spell_mesh(spec.mesh)}
     for option, text in asked.items():
         if text and not spec.cluster:
@@ -85,14 +85,14 @@ def _check_alone(spec: PoolSpec) -> None:
 
 
 def _check_variables(spec: PoolSpec, own: Iterable[str]) -> None:
-    """Raise `OptionError` where env= sets variables of which each rank has its own."""
+    """Raise `OptionError` if env= sets variables that differ between ranks."""
     if reserved := sorted(set(spec.variables) & set(own)):
         names = ", ".join(reserved)
         raise OptionError("env", f"env= cannot set {names}: each rank has its own")
 
 
 def _of_the_place(uses: Iterable[PluginUse]) -> set[str]:
-    """The variables of plugins that have another value on each rank."""
+    """The variables of plugins that differ between ranks."""
     here, elsewhere = InstanceInfo(), InstanceInfo(rank=1, world_size=2, head_port=1)
     return {
         name
@@ -103,7 +103,7 @@ def _of_the_place(uses: Iterable[PluginUse]) -> set[str]:
 
 
 def _check_shares(spec: PoolSpec) -> None:
-    """Raise `OptionError` where ranks would share a GPU or a slice that they cannot share."""
+    """Raise `OptionError` if ranks would share a GPU or a slice that they cannot share."""
     if not spec.accelerator or spec.slots <= spec.devices or (spec.simulate and not spec.mig):
         return
     if not spec.mig and spec.backend == "gloo":
@@ -119,7 +119,7 @@ def _check_shares(spec: PoolSpec) -> None:
 
 
 def check_profile(spec: PoolSpec, profile: str | None) -> None:
-    """Raise `OptionError` where a pool cannot record the profile of a run."""
+    """Raise `OptionError` if a pool cannot record the profile of a run."""
     frameworks = with_what_they_need(spec.framework)
     if not profile or "torch" in frameworks:
         return
@@ -138,7 +138,7 @@ def check_profile(spec: PoolSpec, profile: str | None) -> None:
 def readied_for(spec: PoolSpec, choices: Iterable[PluginChoice]) -> PoolSpec:
     """A pool's spec with the plugins that functions add.
 
-    Raises `OptionError` where the pool has other options, such as another backend.
+    Raises `OptionError` if the pool has other options, such as another backend.
     """
     choices = tuple(choices)
     return _with_frameworks(spec, options_of(choices), f"{choices[0]!r} on the function asks")
@@ -237,9 +237,9 @@ def _why_not_added(spec: PoolSpec, added: tuple[str, ...]) -> str:
 
 
 def image_of(base: Image, asked: PoolOptions) -> Image:
-    """The image that is asked for, or `base`, with its Python, packages and modules.
+    """The requested image, or `base`, with the requested Python, packages and modules.
 
-    Raises `OptionError` for modules that do not exist, and for a value that is no image.
+    Raises `OptionError` for modules that do not exist, and for values of other types.
     """
     image: Any = base if asked.image is UNSET else asked.image
     if isinstance(image, str):
@@ -254,13 +254,13 @@ def image_of(base: Image, asked: PoolOptions) -> Image:
 
 
 def _fields(asked: PoolOptions) -> dict[str, object]:
-    """The fields of a spec that options state as they are."""
+    """The fields of a spec that options state directly."""
     stated = [option for option in asked.stated if option in _OF_SPEC]
     return {("name" if each == "pool" else each): getattr(asked, each) for each in stated}
 
 
 def check_fits(spec: PoolSpec, asked: PoolOptions) -> None:
-    """Raise `PoolError` where a pool that is up has other options than are asked for."""
+    """Raise `PoolError` if an existing pool has other options than the requested ones."""
     for option, have, wanted in _compared(spec, asked):
         if have != wanted:
             raise _differs(spec, option, have, f"{option}={_spell(wanted, option)} was asked for")
@@ -271,7 +271,7 @@ def check_fits(spec: PoolSpec, asked: PoolOptions) -> None:
 
 
 def _compared(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, object, object]]:
-    """(option, value of the pool, value that is asked for) of each option that may differ."""
+    """(option, value of the pool, requested value) of each option that may differ."""
     for field, wanted in _fields(asked).items():
         have = getattr(spec, field)
         if field != "confirm_above":  # a pool that is up needs no consent

@@ -1,7 +1,6 @@
-"""The seam between a pool and the machines it lives on.
+"""The interface between a pool and its machines.
 
-A provider gives machines; a machine can start an agent and be talked to. A fake one needs
-these few names and nothing else.
+A provider gives machines; a machine starts an agent and opens streams to it. `fake` implements just this.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from skyward_nb.words.spec import PoolSpec
 
 Told = Phase | Step | Remark | CostChanged | NodeLogEntry
 Tell = Callable[[Told], None]
-"""Hears what goes on while machines are readied: steps are shown, words on a node are kept."""
+"""Gets reports while machines are readied: steps are shown, log entries are kept."""
 
 
 class MachineEnded(AgentGone):
-    """A machine is no more, as who rents it out says; the text is why."""
+    """A machine has ended, as its cloud says; the text is the reason."""
 
 
 class MachinesEnded(AgentGone):
-    """Machines of a pool are no more, which the text names, and why; there are so many others `left`."""
+    """Machines of a pool have ended; the text has their names and the reasons. `left` counts the others."""
 
     def __init__(self, ended: Mapping[str, str], left: int) -> None:
         super().__init__(" and ".join(spell_ended(name, why) for name, why in ended.items()))
@@ -36,7 +35,7 @@ class MachinesEnded(AgentGone):
 
 
 def spell_ended(machine: str, why: str) -> str:
-    """That a machine has ended, and why, where that is known."""
+    """The words that a machine has ended, and why, if that is known."""
     return f"the machine {machine} has ended{f' ({why})' if why else ''}"
 
 
@@ -45,25 +44,25 @@ class Machine(Protocol):
 
     name: str
     nodes: tuple[int, ...]
-    """Which nodes of the pool live on it."""
+    """The nodes of the pool on it."""
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent; returns when it listens. Raises `StartError` with its last words."""
         ...
 
     async def connect(self) -> socket.socket:
-        """Open a stream to the agent. A provider whose line is no socket gives one end of a pair.
+        """Open a stream to the agent: a socket, or one end of a pair.
 
-        Raises `AgentGone` when there will be none any more, OSError when there is none now.
+        Raises `AgentGone` if the agent has ended, OSError if it cannot be reached now.
         """
         ...
 
     def last_words(self) -> str:
-        """The end of the agent's log, for errors that nothing else explains."""
+        """The end of the agent's log, for errors without another explanation."""
         ...
 
     async def agent_log(self, most: int) -> str:
-        """The end of the agent's log, of so many bytes; "" when it cannot be had, or there is none."""
+        """The end of the agent's log, at most so many bytes; "" if it cannot be read."""
         ...
 
     def store(self) -> ContentStore:
@@ -71,13 +70,13 @@ class Machine(Protocol):
         ...
 
     def leave(self) -> None:
-        """Let the agent live on without us."""
+        """Let the agent live on without this client."""
         ...
 
     async def release(self) -> str | None:
-        """Wait until the agent, told to stop, is gone; end it and remove its files otherwise.
+        """Wait until the agent, which was told to stop, is gone; else end it and remove its files.
 
-        Returns what may run on all the same, and costs, where there is anything.
+        Returns the names of machines that may still run and cost money, if any.
         """
         ...
 
@@ -87,26 +86,26 @@ class Provider(Protocol):
 
     name: str
     shares_files: bool
-    """Whether its machines see this machine's files under the same names."""
+    """Whether its machines see this machine's files at the same paths."""
 
     def check(self, spec: PoolSpec) -> None:
-        """Raise what would hinder a pool of this spec, before anything is started."""
+        """Raise an error for a spec that cannot work, before anything is started."""
         ...
 
     async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[Machine, ...]:
-        """The machines of a pool, head first, all or none; `tell` hears what goes on, and what they cost."""
+        """The machines of a pool, head first, all or none; `tell` gets progress and costs."""
         ...
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
-        """The machines of a pool that was made before, by whomever; raises `AgentGone`."""
+        """The machines of an existing pool; raises `AgentGone`."""
         ...
 
 
 @dataclass(frozen=True)
 class ReplacementRequest:
-    """What a pool lacks: the `lost` machines, others of which are to be had, and why, in words.
+    """The `lost` machines of a pool, which are to be replaced, and why.
 
-    `seconds` is how much of `ttl` is left, where there is one; `bill` what the pool costs and has cost.
+    `seconds` is the rest of `ttl`, if there is one; `bill` is the pool's bill so far.
     """
 
     lost: tuple[Machine, ...]
@@ -116,23 +115,23 @@ class ReplacementRequest:
 
 
 Readied = Callable[[Sequence[Machine]], Awaitable[None]]
-"""Does what is left to do for machines to be of use, such as starting their agents."""
+"""Completes the setup of new machines, for example starts their agents."""
 
 
 @runtime_checkable
 class Replaces(Protocol):
-    """A provider that gives other machines in the place of those that were taken back."""
+    """A provider that replaces reclaimed machines."""
 
     async def replace(
         self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
     ) -> tuple[Machine, ...]:
-        """As many machines as were lost, for the same nodes, all or none; and the lost ones are ended.
+        """As many machines as were lost, for the same nodes, all or none; ends the lost ones.
 
-        They are the pool's once `readied` has returned; when that fails they are ended again. Raises
-        a `SkyError`, and leaves the pool as it was then.
+        They belong to the pool once `readied` has returned; if that fails, they are ended again. After a
+        `SkyError` the pool is as before.
         """
         ...
 
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
-        """What the pool costs from now on without these machines."""
+        """The pool's bill from now on without these machines."""
         ...

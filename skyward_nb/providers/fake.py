@@ -1,7 +1,7 @@
-"""Machines that are this one in truth, and to a pool are elsewhere: for tests of what has no shared files.
+"""Simulated remote machines on this one, without shared files: for tests.
 
-Each node is a machine of its own: an agent in folders of its own, reached by its two sockets alone,
-by lines that can be slow, cut and mended.
+Each node has its own agent in its own folders, which is reached by its two sockets alone, over lines that can
+be slow, cut and mended.
 """
 
 from __future__ import annotations
@@ -44,12 +44,9 @@ _POLL = 0.05
 
 
 class FakeMachine:
-    """One machine with one node; `delay` is seconds that each byte takes, either way.
+    """One machine with one node; each byte takes `delay` seconds, either way; `carried` counts bytes sent.
 
-    `carried` counts the bytes that went there.
-
-    Its lines can be `cut`, so that each end is hung up on and no new one is opened, or `freeze`: then
-    nothing is heard any more, and nobody is told.
+    `cut` closes both ends of its lines and refuses new ones; `freeze` stops them without closing.
     """
 
     def __init__(self, pool: str, node: int, pool_id: str, number: int = 0) -> None:
@@ -58,10 +55,10 @@ class FakeMachine:
         self.delay: float = 0.0
         self.carried: int = 0
         self.number: int = number
-        """How many there were before it in its place."""
+        """The number of machines that it succeeds as this node."""
         self.folders: PoolFolders = pool_folders(_folder(pool_id, node, number))
         self._here = LocalMachine(pool, self.nodes, self.folders)
-        self._store = RemoteStore(self._open_values, name=self.name)
+        self._store = RemoteStore(lambda: self.values(), name=self.name)
         self._lines: list[_FakeLine] = []
         self._is_cut = False
         self._is_taken = False
@@ -80,9 +77,6 @@ class FakeMachine:
         self._check_there()
         return self._line(None if self._is_cut else self._here.values())
 
-    def _open_values(self) -> socket.socket:
-        return self.values()
-
     def last_words(self) -> str:
         """The end of the agent's log."""
         return self._here.last_words()
@@ -96,12 +90,12 @@ class FakeMachine:
         return self._store
 
     def leave(self) -> None:
-        """Let the agent live on without us."""
+        """Let the agent live on without this client."""
         self._hang_up()
         self._here.leave()
 
     async def release(self) -> None:
-        """Wait until the agent is gone, and see that its files are."""
+        """Wait until the agent is gone, and remove its files."""
         await self._here.release()
         self._hang_up()
 
@@ -112,27 +106,27 @@ class FakeMachine:
     # ── what a test does to it ──────────────────────────────────────────────────────────
 
     def cut(self) -> None:
-        """Hang up on both ends of all lines, and let none be opened."""
+        """Close both ends of all lines, and refuse new ones."""
         self._is_cut = True
         for line in self._lines:
             line.close()
         self._lines.clear()
 
     def take_back(self) -> None:
-        """End the machine, at once and for good; who asks for it hears so."""
+        """End the machine, at once and for good; later calls raise `MachineEnded`."""
         self._is_taken = True
         end_agent(self.folders.runtime)
         remove_folders(self.folders)
         self.cut()
 
     def freeze(self) -> None:
-        """Let nothing pass on the lines that there are, and none be opened; nobody is told."""
+        """Stop all lines without closing them, and refuse new ones."""
         self._is_cut = True
         for line in self._lines:
             line.is_frozen = True
 
     def mend(self) -> None:
-        """New lines can be opened; those that were frozen are lost, as after a long time."""
+        """Allow new lines; frozen ones are closed, as after a long time."""
         for line in self._lines:
             if line.is_frozen:
                 line.close()
@@ -161,7 +155,7 @@ def _folder(pool_id: str, node: int, number: int) -> str:
 
 
 class _FakeLine:
-    """A line between `near`, which is given away, and `far`: two threads carry what is said."""
+    """A line between `near`, which the caller gets, and `far`: two threads move the bytes."""
 
     def __init__(self, far: socket.socket, delay: float, count: Callable[[int], None]) -> None:
         self._count = count
@@ -177,7 +171,7 @@ class _FakeLine:
             ).start()
 
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
-        """Carry what comes out of one socket into the other one, and then hang up on both."""
+        """Move bytes from one socket to the other, and then close both."""
         if self._delay:
             self._carry_late(source, sink)
         else:
@@ -190,7 +184,7 @@ class _FakeLine:
         self.close()
 
     def _carry_late(self, source: socket.socket, sink: socket.socket) -> None:
-        """Each byte is so long on its way, and no more are than one window has."""
+        """Delay each byte, with at most one window of bytes on the way."""
         going: deque[tuple[float, bytes]] = deque()
         changed = threading.Condition()
         size = 0
@@ -221,7 +215,7 @@ class _FakeLine:
         data = b"x"
         while data:
             with changed:
-                # What is told back, that there is room again, takes its time, too.
+                # The news that there is room again takes its time, too.
                 while size >= _WINDOW:
                     changed.wait()
             try:
@@ -239,7 +233,7 @@ class _FakeLine:
             time.sleep(_POLL)
 
     def close(self) -> None:
-        """Hang up on both ends."""
+        """Close both ends."""
         self.is_closed = True
         for each in (self._here, self._far):
             with contextlib.suppress(OSError):
@@ -248,13 +242,13 @@ class _FakeLine:
 
 
 class FakeProvider:
-    """Gives as many machines as there are nodes."""
+    """Provides as many machines as there are nodes."""
 
     name = "fake"
     shares_files = False
 
     def check(self, spec: PoolSpec) -> None:
-        """Nothing hinders: there are as many machines as wanted."""
+        """Accept every spec."""
 
     async def acquire(
         self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
@@ -274,7 +268,7 @@ class FakeProvider:
     async def replace(
         self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
     ) -> tuple[Machine, ...]:
-        """Machines with folders of their own, in the place of those that are lost."""
+        """Machines with new folders in place of the lost ones."""
         machines: list[FakeMachine] = []
         try:
             for lost in lack.lost:
@@ -293,11 +287,11 @@ class FakeProvider:
         return tuple(machines)
 
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
-        """They cost nothing."""
+        """The same bill: they cost nothing."""
         return bill
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[FakeMachine, ...]:
-        """The machines of a pool; raises `AgentGone` when one of its agents is gone."""
+        """The machines of a pool; raises `AgentGone` if one of its agents is gone."""
         machines = tuple(FakeMachine(spec.name, node, pool_id) for node in range(spec.nodes))
         for machine in machines:
             folder = machine.folders.runtime

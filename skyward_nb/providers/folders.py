@@ -1,6 +1,6 @@
-"""Folders of pools on this machine: where the agent's socket, its log and its values lie.
+"""The folders of pools on this machine, for sockets, logs and values.
 
-A pool's folder is locked by its agent; one whose lock is free belongs to nobody and is swept.
+A pool's agent locks its folder; a folder with a free lock is swept.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _NEVER_STARTED = 120.0
 
 @dataclass(frozen=True)
 class PoolFolders:
-    """`runtime` holds socket, lock and log; `store` holds values, on tmpfs where there is one.
+    """`runtime` holds sockets, lock and log; `store` holds values, on tmpfs if there is one.
 
-    `spill` holds values that found no room there; it is made when the first one comes.
+    `spill` holds values that had no room there; it is made for the first one.
     """
 
     runtime: Path
@@ -48,7 +48,7 @@ class PoolFolders:
 
 
 def runtime_root() -> Path:
-    """Where all pools of this user have their folders: `SKYWARD_RUNTIME_DIR`, or the system's."""
+    """The folder of all pools of this user: `SKYWARD_RUNTIME_DIR`, or one of the system's."""
     asked = os.environ.get("SKYWARD_RUNTIME_DIR")
     if asked:
         return Path(asked).expanduser().absolute()
@@ -59,13 +59,13 @@ def runtime_root() -> Path:
 
 
 def far_root() -> Path:
-    """Where pools are listed whose folders are elsewhere: they outlive this machine's own going down."""
+    """The folder that lists pools on other machines; it survives a restart of this one."""
     asked = os.environ.get("SKYWARD_RUNTIME_DIR")
     return Path(asked) if asked else platformdirs.user_state_path("skyward_nb") / "pools"
 
 
 def store_root() -> Path:
-    """Where values lie: `SKYWARD_STORE_DIR`, or what is backed by memory if there is such a place."""
+    """The folder of values: in `SKYWARD_STORE_DIR`, or in memory if possible."""
     shared = Path("/dev/shm")  # noqa: S108 - the point is that it is memory; folders in it are 0700
     base = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
     base = Path(os.environ.get("SKYWARD_STORE_DIR") or base)
@@ -73,16 +73,16 @@ def store_root() -> Path:
 
 
 def spill_root() -> Path:
-    """Where values lie that find no room in memory: `SKYWARD_SPILL_DIR`, or the user's cache."""
+    """The folder of values without room in memory: in `SKYWARD_SPILL_DIR`, or the user's cache."""
     base = os.environ.get("SKYWARD_SPILL_DIR") or platformdirs.user_cache_dir("skyward_nb")
     return Path(base) / f"values-{_apart()}"
 
 
 def _apart() -> str:
-    """What keeps the values of one runtime root apart from those of others.
+    """A mark that keeps the values of this runtime root apart from those of others.
 
-    Hosts may share a home, and containers the memory of their machine: a root of the same path is
-    another one there, which its device and number tell, and whose machine's boot it is.
+    Hosts may share a home, and containers their machine's memory. Roots of one path differ by device, inode
+    and the machine's boot.
     """
     root = runtime_root()
     said = [os.fsdecode(root), processes.boot()]
@@ -93,7 +93,7 @@ def _apart() -> str:
 
 
 def pool_folders(pool_id: str) -> PoolFolders:
-    """The names of a pool's folders."""
+    """The paths of a pool's folders."""
     return PoolFolders(*(root() / pool_id for root in (runtime_root, store_root, spill_root)))
 
 
@@ -107,7 +107,7 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
         root = str(runtime.parent)
         raise RuntimeFolderError(pool, root, "its path is too long for a socket in it")
     _make_new(pool, runtime)
-    # What the others are called depends on the root, which is there now.
+    # The paths of the others depend on the root, which exists now.
     folders = pool_folders(pool_id)
     try:
         _make_new(pool, folders.store)
@@ -118,7 +118,7 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
 
 
 def _make_new(pool: str, folder: Path) -> None:
-    """Make a folder of a new pool; raises `RuntimeFolderError`, with nothing left of it."""
+    """Make a folder of a new pool; raises `RuntimeFolderError`, and leaves nothing then."""
     try:
         _make(pool, folder)
     except FileExistsError:
@@ -140,7 +140,7 @@ def _make(pool: str, folder: Path) -> None:
         try:
             folder.mkdir(mode=0o700)
         except FileNotFoundError:
-            # Another pool's end took the empty root away in between.
+            # The end of another pool removed the empty root meanwhile.
             if last:
                 raise
         else:
@@ -157,9 +157,9 @@ def _why_not_ours(root: Path) -> str:
 
 
 def remove_folders(folders: PoolFolders) -> str:
-    """Remove what is left of a pool's folders, and the roots of values if they are empty now.
+    """Remove a pool's folders, and the roots of values if they are empty now.
 
-    What it has cut of GPUs is put together first; what could not be is said, and tried again by a sweep.
+    Its slices of GPUs are removed first; returns a message if that fails, and a sweep tries again.
     """
     left = mig_partition.undo(folders.runtime)
     for folder in (folders.spill, folders.store, *(() if left else (folders.runtime,))):
@@ -171,11 +171,10 @@ def remove_folders(folders: PoolFolders) -> str:
 
 
 def sweep(*, thoroughly: bool = False) -> Swept:
-    """Remove folders whose agent is gone, values that belong to no pool, and what dead pools started.
+    """Remove folders of dead agents and values without a pool, and end processes of dead pools.
 
-    Processes are looked for where a dead folder was found, or when asked to look `thoroughly`.
-    Values of other runtime roots go, too, those of before a boot among them, if nobody has touched
-    them for a day.
+    Processes are searched after a dead folder was found, or `thoroughly`. Values of other runtime roots, and
+    from before a boot, are removed if they did not change for a day.
     """
     runtimes = runtime_root()
     dead = [folder for folder in _folders(runtimes) if is_dead(folder)]
@@ -201,13 +200,8 @@ def sweep(*, thoroughly: bool = False) -> Swept:
     return Swept(len({folder.name for folder in [*dead, *values]}), size, ended)
 
 
-def end_pool(folders: PoolFolders) -> int:
-    """End what the pool of a dead agent started; how many processes there were."""
-    return end_processes([folders.runtime])
-
-
 def _abandoned() -> list[Path]:
-    """Folders of values of other runtime roots, and of versions that had one for all of them."""
+    """Folders of values of other runtime roots, and of older versions with one for all roots."""
     stores = re.compile(rf"skyward_nb-{os.getuid()}(-[0-9a-f]{{8}})?")
     spills = re.compile(r"values-[0-9a-f]{8}")
     found: list[Path] = []
@@ -219,7 +213,7 @@ def _abandoned() -> list[Path]:
 
 
 def _folders(root: Path) -> list[Path]:
-    """The folders of this user in a folder; none where it cannot be looked into."""
+    """The folders of this user in a folder; none if it cannot be read."""
     found: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
@@ -231,7 +225,7 @@ def _folders(root: Path) -> list[Path]:
 
 
 def end_agent(folder: Path) -> None:
-    """Kill the agent that holds this folder's lock, if it still does: it says its pid there."""
+    """Kill the agent that holds this folder's lock, whose file has its pid."""
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / "lock").read_text())
         if not is_gone(folder):
@@ -239,17 +233,17 @@ def end_agent(folder: Path) -> None:
 
 
 def is_gone(folder: Path) -> bool:
-    """Whether a pool's folder is not there any more, or belongs to nobody."""
+    """Whether a pool's folder is gone, or its agent dead."""
     return not folder.exists() or is_dead(folder)
 
 
 def is_dead(folder: Path) -> bool:
-    """Whether no agent holds the folder's lock, nor will soon."""
+    """Whether no agent holds the folder's lock, or will soon."""
     try:
         with (folder / "lock").open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
-        # Its agent has not come so far; after a while it never will. Or the file was tidied away.
+        # Its agent still starts, or never will after a while; or a cleaner removed the file.
         try:
             old = time.time() - folder.stat().st_mtime > _NEVER_STARTED
         except FileNotFoundError:
@@ -261,7 +255,7 @@ def is_dead(folder: Path) -> bool:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether somebody holds the lock on a folder itself."""
+    """Whether a process holds the lock on the folder itself."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

@@ -1,8 +1,8 @@
-"""What a host is told to run: `python -m skyward_nb.providers.host start|end|look POOL_ID ...`.
+"""The program that hosts run: `python -m skyward_nb.providers.host start|end|look POOL_ID ...`.
 
 `start POOL_ID IDLE TTL [MODULE ...]` starts an agent, which outlives the login, and answers with one
-line of JSON: `AgentStarted` or `AgentFailed`. `end POOL_ID [now]` sees that nothing of the pool is left, `look`
-says whether its agent lives (0), or is gone (3).
+line of JSON: `AgentStarted` or `AgentFailed`. `end POOL_ID [now]` removes what is left of the pool, `look`
+exits with 0 if its agent lives, and with 3 if it is gone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,27 +27,38 @@ from skyward_nb.providers.folders import (
     sweep,
 )
 from skyward_nb.providers.local import LocalMachine
-from skyward_nb.providers.logind import ends_what_is_left
 from skyward_nb.words.errors import PoolError, StartError
 
 GONE = 3
 
+_SESSION = re.compile(r"/session-[^/]+\.scope(/|$)", re.MULTILINE)
+_ASK = [
+    "busctl",
+    "get-property",
+    "org.freedesktop.login1",
+    "/org/freedesktop/login1",
+    "org.freedesktop.login1.Manager",
+    "KillUserProcesses",
+    "KillExcludeUsers",
+    "KillOnlyUsers",
+]
+_ASK_LIMIT = 5.0
 
 NOTE = "host.json"
 """The file in a pool's folder that has a `PoolNote`."""
 
 
 class PoolNote(msgspec.Struct, frozen=True):
-    """How to go on with a pool that somebody else made: its Python, and the folder of our package."""
+    """How other clients go on with a pool: its Python, and the folder of this package."""
 
     python: str
     package: str
 
 
 class AgentStarted(msgspec.Struct, frozen=True, tag=True):
-    """An agent runs; `runtime` is the folder of its sockets, and of its log.
+    """An agent runs; `runtime` is the folder of its sockets and its log.
 
-    `ends_with_login` says whether the host ends it when nobody is logged in any more.
+    `ends_with_login`: the host ends it when the user's last login ends.
     """
 
     runtime: str
@@ -52,7 +66,7 @@ class AgentStarted(msgspec.Struct, frozen=True, tag=True):
 
 
 class AgentFailed(msgspec.Struct, frozen=True, tag=True):
-    """No agent runs, and nothing is left of the attempt."""
+    """No agent runs, and the attempt left nothing behind."""
 
     message: str
     detail: str = ""
@@ -85,10 +99,33 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def end(pool_id: str, *, at_once: bool) -> None:
-    """Wait for an agent that was told to stop, and see that nothing of its pool is left.
+def ends_what_is_left(user: str, cgroup: Path = Path("/proc/self/cgroup")) -> bool:
+    """Whether logind ends this user's processes with the login; False if that is unknown.
 
-    One that nobody could tell is ended `at_once`.
+    Source: logind.conf(5), org.freedesktop.login1(5).
+    """
+    try:
+        if not _SESSION.search(cgroup.read_text()):
+            return False
+        said = subprocess.run(  # noqa: S603 - systemd's own tool
+            _ASK,
+            capture_output=True,
+            text=True,
+            timeout=_ASK_LIMIT,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        # A line for each: `b true`, `as 1 "root"`, `as 0`.
+        kills, spared, only = (shlex.split(line)[1:] for line in said.stdout.splitlines())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return False
+    return kills == ["true"] and user not in spared[1:] and (not only[1:] or user in only[1:])
+
+
+def end(pool_id: str, *, at_once: bool) -> None:
+    """Wait for an agent that was told to stop, and remove what is left of its pool.
+
+    An agent that was not told to stop is ended `at_once`.
     """
     folders = pool_folders(pool_id)
     if at_once:
@@ -97,13 +134,13 @@ def end(pool_id: str, *, at_once: bool) -> None:
 
 
 def main() -> int:
-    """Do what the command line says."""
-    # The folder that a login has for its runtime may go with the login, and the agent stays.
+    """Run the command line."""
+    # The login's runtime folder may be removed with the login, while the agent stays.
     os.environ.pop("XDG_RUNTIME_DIR", None)
     match sys.argv[1:]:
         case ["start", pool_id, idle, ttl, *modules]:
             answer = start(pool_id, float(idle), float(ttl), modules)
-            # A login shell may have said something that does not end its line.
+            # A login shell may have printed a line without its end.
             sys.stdout.write("\n" + msgspec.json.encode(answer).decode() + "\n")
         case ["end", pool_id, *how]:
             end(pool_id, at_once=bool(how))

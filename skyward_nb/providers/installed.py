@@ -1,4 +1,4 @@
-"""What of an image this machine has: where ranks run on the notebook's own Python, nothing is built."""
+"""Checks that this machine has what an image asks for: local ranks run in the notebook's own Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from skyward_nb.bootstrap.debian import FORMAT, installed
+from skyward_nb.bootstrap.apt import FORMAT, installed
 from skyward_nb.words.errors import MissingDependency, OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address
@@ -22,7 +22,7 @@ _LIMIT = 20
 
 
 def check_image(image: Image) -> None:
-    """Raise `OptionError` or `MissingDependency` for what an image asks for and is not here."""
+    """Raise `OptionError` or `MissingDependency` if this machine lacks a part of an image."""
     _check_python(image.python)
     _check_interpreter(image.interpreter)
     _check_pip(image.pip)
@@ -44,7 +44,7 @@ def _check_interpreter(asked: str | None) -> None:
     if asked is None:
         return
     path = Path(asked).expanduser()
-    # Two environments may have one interpreter behind their links.
+    # The links of two environments may lead to one interpreter.
     if path.parent.resolve() / path.name not in _names_of(Path(sys.executable)):
         raise OptionError(
             "interpreter",
@@ -54,7 +54,7 @@ def _check_interpreter(asked: str | None) -> None:
 
 
 def _names_of(python: Path) -> set[Path]:
-    """The ways to name an interpreter within its folder."""
+    """The names of an interpreter within its folder."""
     folder = python.parent.resolve()
     return {each for each in folder.glob("python*") if each.samefile(python)}
 
@@ -84,9 +84,9 @@ def _read(text: str) -> Requirement:
 
 
 def _lack(wanted: Requirement, known: set[tuple[str, str]]) -> str:
-    """What this Python has in place of a requirement; "" where it has just that.
+    """What this Python has instead of a requirement; "" if it meets the requirement.
 
-    `known` are extras that are looked at already.
+    `known` are extras that are checked already.
     """
     if wanted.marker is not None and not wanted.marker.evaluate():
         return ""
@@ -105,7 +105,7 @@ def _lack(wanted: Requirement, known: set[tuple[str, str]]) -> str:
 def _of_extras(
     wanted: Requirement, found: metadata.Distribution, known: set[tuple[str, str]]
 ) -> Iterator[Requirement]:
-    """What the extras of a requirement ask for, extras of the package itself among that."""
+    """The requirements of a requirement's extras, which may name further extras of the package."""
     for extra in sorted(wanted.extras):
         if (found.name, extra) in known:
             continue

@@ -1,13 +1,12 @@
-"""This machine as a pool: nodes are groups of processes, one agent and one forge for all.
+"""This machine as a pool: nodes are groups of processes, with one agent and one forge for all.
 
-No account, no root, no network beyond loopback.
+It needs no account, no root and no network beyond loopback.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,14 +19,13 @@ from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.folders import (
     PoolFolders,
     end_agent,
-    end_pool,
     is_gone,
     make_folders,
     pool_folders,
     remove_folders,
     sweep,
 )
-from skyward_nb.providers.orphans import is_ours
+from skyward_nb.providers.orphans import end_processes, is_ours
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.system import mig_partition, nvidia_smi
 from skyward_nb.system.processes import noted
@@ -60,15 +58,9 @@ class LocalMachine:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
         folders = self._folders
         safely = ["-P"] if sys.flags.safe_path else []
-        command = [sys.executable, *safely, "-m", "skyward_nb.node"]
-        command += [
-            str(folders.runtime),
-            str(folders.store),
-            str(folders.spill),
-            str(idle),
-            str(ttl),
-            *preload,
-        ]
+        places = map(str, (folders.runtime, folders.store, folders.spill))
+        command = [sys.executable, *safely, "-m", "skyward_nb.node", *places]
+        command += [str(idle), str(ttl), *preload]
         with (folders.runtime / "agent.log").open("wb") as log:
             self._agent = subprocess.Popen(  # noqa: ASYNC220, S603 - milliseconds; our own program
                 command,
@@ -91,18 +83,18 @@ class LocalMachine:
         ready.close()
 
     async def connect(self) -> socket.socket:
-        """Connect to the agent's unix socket; raises `AgentGone` when nobody holds its folder."""
+        """Connect to the agent's unix socket; raises `AgentGone` if no agent holds its folder."""
         connection = self._connected("agent.sock")
         self._reached = True
         return connection
 
     def values(self) -> socket.socket:
-        """Connect to the agent's socket for values, as who is elsewhere does; raises as `connect`."""
+        """Connect to the agent's socket for values, like other machines; raises as `connect`."""
         return self._connected("values.sock")
 
     def _connected(self, name: str) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
-        # An agent that is stopped takes nobody, and its backlog fills.
+        # A stopped agent accepts no connection, and its backlog fills.
         connection.settimeout(_CONNECT_LIMIT)
         try:
             connection.connect(str(self._folders.runtime / name))
@@ -130,68 +122,54 @@ class LocalMachine:
             return ""
 
     def store(self) -> BlobStore:
-        """The folders both sides open: values need no wire on one machine."""
+        """The folders that both sides open: on one machine, values are not sent."""
         return self._store
 
     def leave(self) -> None:
-        """Let the agent live on; as it is a child of this process, a thread waits for its end."""
+        """Let the agent live on; a thread waits for its end, as it is a child of this process."""
         if self._agent is not None:
             threading.Thread(target=self._agent.wait, name="skyward-left", daemon=True).start()
 
     async def release(self) -> None:
-        """Wait for the agent to go, end it if it does not, and see that its files are gone."""
-        # No executor: at the interpreter's exit there is none any more.
-        if self._agent is None:
-            await self._wait_for_the_lock()
+        """Wait for the agent's end, kill it if need be, and remove its files."""
+        agent, folder = self._agent, self._folders.runtime
+        # GPUs take their time to be put together.
+        limit = _END_LIMIT + (mig_partition.PATIENCE if mig_partition.is_noted(folder) else 0)
+        if agent is None:
+            # Another process has started it.
+            if not await _until(lambda: is_gone(folder), limit):
+                end_agent(folder)
         else:
             if not self._reached:
-                self._agent.terminate()  # nobody could tell it to stop
-            tries = self._most_tries()
-            while self._agent.poll() is None and tries:
-                tries -= 1
-                await asyncio.sleep(_POLL)
-            if self._agent.poll() is None:
-                self._agent.kill()
-                self._agent.wait()
-        if self._folders.runtime.exists():
-            await self._end_rest()
+                agent.terminate()  # it was not told to stop
+            if not await _until(lambda: agent.poll() is not None, limit):
+                agent.kill()
+                agent.wait()
+        if folder.exists():
+            # The forge of a killed agent ends the rest, unless it was killed, too.
+            await _until(lambda: not noted(folder), _REST_LIMIT)
+            end_processes([folder])
         if left := remove_folders(self._folders):
             warnings.warn(left, stacklevel=2)
 
-    def _most_tries(self) -> int:
-        """How often to look whether the agent has ended; GPUs take their time to be put together."""
-        has_cut = mig_partition.is_noted(self._folders.runtime)
-        return int((_END_LIMIT + (mig_partition.PATIENCE if has_cut else 0)) / _POLL)
 
-    async def _wait_for_the_lock(self) -> None:
-        """Wait for an agent that another process has started."""
-        tries = self._most_tries()
-        while not is_gone(self._folders.runtime) and tries:
-            tries -= 1
-            await asyncio.sleep(_POLL)
-        if tries == 0:
-            end_agent(self._folders.runtime)
-
-    async def _end_rest(self) -> None:
-        """End what a killed agent left; its forge does that by itself unless it was killed, too."""
-        tries = int(_REST_LIMIT / _POLL)
-        while tries and noted(self._folders.runtime):
-            tries -= 1
-            await asyncio.sleep(_POLL)
-        end_pool(self._folders)
+async def _until(is_over: Callable[[], bool], limit: float) -> bool:
+    """Whether it is over within `limit` seconds; polled, as an interpreter that exits has no executor."""
+    tries = int(limit / _POLL)
+    while not (done := is_over()) and tries:
+        tries -= 1
+        await asyncio.sleep(_POLL)
+    return done
 
 
 class LocalProvider:
-    """Gives this machine."""
+    """Provides this machine."""
 
     name = "local"
     shares_files = True
 
     def check(self, spec: PoolSpec) -> None:
-        """Raise `AcceleratorError` for accelerators that are not in this machine.
-
-        And what `check_image` raises, as ranks run in this environment.
-        """
+        """Raise `AcceleratorError` for accelerators that this machine lacks, and what `check_image` raises."""
         if spec.image != Image():
             from skyward_nb.providers.installed import check_image  # seldom, and takes a moment
 
@@ -219,12 +197,12 @@ class LocalProvider:
         self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
     ) -> tuple[LocalMachine, ...]:
         """This machine, with folders for the pool; raises `RuntimeFolderError`."""
-        del tell  # there is nothing to wait for
+        del tell  # nothing to report
         sweep()
         return (LocalMachine(spec.name, range(spec.nodes), make_folders(spec.name, pool_id)),)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[LocalMachine, ...]:
-        """This machine, where the pool's agent is; raises `AgentGone`."""
+        """This machine, if the pool's agent lives; raises `AgentGone`."""
         folders = pool_folders(pool_id)
         if is_gone(folders.runtime) or not is_ours(folders.runtime):
             raise AgentGone
@@ -232,7 +210,7 @@ class LocalProvider:
 
 
 def _check_slices(spec: PoolSpec, asked: str) -> None:
-    """Raise `AcceleratorError` where GPUs are not cut into as many slices as there are to be ranks."""
+    """Raise `AcceleratorError` if GPUs have fewer slices than the pool has ranks."""
     assert spec.mig is not None
     every = visible_cards(nvidia_smi.cards(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     cards = tuple(card for card in every if is_called(card.name, asked))
@@ -254,19 +232,10 @@ def _check_slices(spec: PoolSpec, asked: str) -> None:
 
 
 def gpus() -> list[str]:
-    """Names of this machine's NVIDIA GPUs, as its driver tells them; empty when there is none."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    command = [tool, "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(  # noqa: S603 - the driver's own tool, found in PATH
-            command, capture_output=True, text=True, timeout=20, check=True
-        )
-    except (subprocess.SubprocessError, OSError):
-        return []
+    """The names of this machine's visible NVIDIA GPUs, from its driver."""
+    answer = nvidia_smi.ask("--query-gpu=name", "--format=csv,noheader") or ""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [line.strip() for line in answer.stdout.splitlines() if line.strip()]
+    names = [line.strip() for line in answer.splitlines() if line.strip()]
     if visible is None:
         return names
     chosen = [int(part) for part in visible.split(",") if part.strip().isdigit()]

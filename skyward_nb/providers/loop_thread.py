@@ -1,4 +1,4 @@
-"""The one thread on which machines are started, reached and released: coroutines go in.
+"""The one thread with the event loop on which machines are started, reached and released.
 
 It is never the kernel's own loop, and it never draws.
 """
@@ -15,11 +15,11 @@ from skyward_nb.providers.base import Machine
 
 T = TypeVar("T")
 _GIVE_UP = 30.0
-"""Seconds that work which is cancelled may take to put away what it had begun: machines, say."""
+"""Seconds that cancelled work may take to clean up, for example to end machines."""
 
 
 class LoopTask(Generic[T]):
-    """A coroutine on its way on the loop thread."""
+    """A coroutine that runs on the loop thread."""
 
     def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
         self._ended = threading.Event()
@@ -32,7 +32,7 @@ class LoopTask(Generic[T]):
             self._ended.set()
 
     def give_up(self) -> None:
-        """Cancel it, and return when it has put away what it had begun."""
+        """Cancel it, and return when it has cleaned up."""
         self.future.cancel()
         self._ended.wait(_GIVE_UP)
 
@@ -64,7 +64,7 @@ LOOP = LoopThread()
 
 
 def release(machines: Collection[Machine]) -> str:
-    """Have machines let go of a pool, side by side; returns what may run on, when they have."""
+    """Release the machines of a pool, side by side; returns those that may still run."""
     begun = [LOOP.start(machine.release()) for machine in machines]
     left = [work.future.result() for work in begun]
     return ", ".join(dict.fromkeys(filter(None, left)))

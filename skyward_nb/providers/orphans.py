@@ -1,4 +1,4 @@
-"""What pools that are gone left behind: their processes, and what was found, as `Swept`."""
+"""Orphans of dead pools: their processes and values, and the result of a sweep, `Swept`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ABANDONED = 24 * 3600.0
 
 @dataclass(frozen=True)
 class Swept:
-    """What was left of pools that are gone, and is gone, too, now: `values` in bytes."""
+    """What a sweep removed of dead pools: `values` in bytes."""
 
     folders: int = 0
     values: int = 0
@@ -44,10 +44,10 @@ def _count(number: int, noun: str, plural: str = "s") -> str:
 
 
 def end_processes(dead: Collection[Path]) -> int:
-    """End what pools started whose agent is dead; how many processes there were.
+    """End the processes of pools with a dead agent; returns their number.
 
-    They are known by the list in the pool's folder and by their mark; whatever one of them
-    starts while they are looked for is found in the next round.
+    They are known by the list in the pool's folder and by their mark; the next round finds processes that
+    they start meanwhile.
     """
     ended: set[processes.ProcessIdentity] = set()
     noted = {each for folder in dead for each in processes.noted(folder)}
@@ -62,9 +62,9 @@ def end_processes(dead: Collection[Path]) -> int:
 
 
 def end_strays(root: Path) -> int:
-    """End what pools of a runtime root started whose folder is gone; how many there were.
+    """End the processes of a runtime root's pools whose folder is gone; returns their number.
 
-    The agent of a pool that just ends removes its folder first, and gets time to go by itself.
+    An agent removes its folder before it ends, and gets time for that.
     """
     stray = [
         each
@@ -87,7 +87,7 @@ def size_of(folder: Path) -> int:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether it is a folder of this user that nobody else may enter."""
+    """Whether it is a folder that only this user may enter."""
     try:
         found = folder.lstat()
     except OSError:
@@ -97,10 +97,10 @@ def is_ours(folder: Path) -> bool:
 
 
 def is_abandoned(folder: Path) -> bool:
-    """Whether values were left by a pool of another runtime root, whose lock cannot be asked.
+    """Whether a pool of another runtime root, whose lock is unknown, left these values.
 
-    Nothing changed there for a day, and no agent was started for them, as far as can be seen: one
-    on another host, or in another container, may not be, and says several times a day that it is there.
+    They did not change for a day, and no process here mentions them. Agents of other hosts and containers
+    cannot be seen; they touch their folder several times a day.
     """
     if not is_ours(folder):
         return False

@@ -1,4 +1,4 @@
-"""The providers there are, by name."""
+"""The table of providers, by name."""
 
 from __future__ import annotations
 

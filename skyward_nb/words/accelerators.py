@@ -1,4 +1,4 @@
-"""The accelerator a person asks for, as one value: `A100`, `A100:8`, `none`."""
+"""Requested accelerators as one value: `A100`, `A100:8`, `none`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Accelerator(msgspec.Struct, frozen=True):
 def parse_accelerator(text: str) -> Accelerator | None:
     """Read `A100`, `A100-80GB:8`, `NVIDIA.A100` or `none`; raise `OptionError` for anything else.
 
-    One model has one name: that of the catalogue, where it is known there.
+    Known models get their name in the catalogue.
     """
     if text.lower() == "none":
         return None
@@ -44,7 +44,7 @@ _HOW = (
 
 
 def whole_count(name: str, text: str) -> int:
-    """How many accelerators of this name; raises `OptionError` for none, and for a part of one."""
+    """The number of accelerators of this name; raises `OptionError` for none, and for a fraction."""
     try:
         count = float(text)
     except ValueError:
@@ -65,7 +65,7 @@ def whole_count(name: str, text: str) -> int:
 
 
 def _profile(name: str, parts: int) -> str:
-    """The largest slices of which a GPU has so many; "" where it has none."""
+    """The profile of the largest slices of which a GPU has so many; "" without any."""
     for model in models_of(name):
         fitting = [profile for profile, count in model.profiles.items() if count >= parts]
         if fitting:

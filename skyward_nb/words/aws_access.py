@@ -1,22 +1,22 @@
-"""What of AWS a pool may use, and how, as one value: `AWSAccess`. Pure."""
+"""A pool's use of AWS, as one value: `AWSAccess`. Pure."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 Placement = Literal["auto", "no"]
 OnPreempt = Literal["tell", "replace"]
-"""What is done about a machine that EC2 takes back: it is told, or another one is rented, too."""
+"""Whether a reclaimed machine is only reported, or also replaced."""
 
 
 class AWSAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Where machines may be rented, and what of the account they get; what is None, AWS or we choose.
+    """Where machines may be rented, and with which resources; None means a default.
 
-    `regions` are others that a pool may go to, `zones` the only ones it may be in; `user` is who logs in
-    to the `ami`, `profile` one of AWS's configuration, `disk` GB of gp3. With `placement` "auto" nodes
-    are put side by side where their type can be. `endpoint` is another server that speaks EC2.
+    `regions` are alternatives to `region`, `zones` the only allowed ones; `user` logs in to the `ami`,
+    `profile` is one of AWS's configuration, `disk` GB of gp3. With `placement` "auto", nodes are put side by
+    side if their type allows it. `endpoint` is another server with EC2's interface.
     """
 
     region: str | None = None
@@ -31,7 +31,3 @@ class AWSAccess(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement = "auto"
     disk: int = 100
     endpoint: str | None = None
-
-    def having(self, **changes: Any) -> AWSAccess:
-        """This one with some of it changed."""
-        return msgspec.structs.replace(self, **changes)

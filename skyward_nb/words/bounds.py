@@ -1,4 +1,4 @@
-"""Texts of users kept to a size that a notebook can hold: the head, the tail, and what is left out. Pure."""
+"""Shortens texts of users to a size for notebooks: the head, the tail, and the size of the rest. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TRACEBACK = 100_000
 
 
 def bounded(text: str, most: int = MESSAGE) -> str:
-    """The text in at most about `most` bytes: its head and its tail, and how much is left out between."""
+    """The text in at most about `most` bytes: its head, its tail, and the size of the part between."""
     if len(text) * 4 <= most:
         return text
     raw = text.encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""MIME bundles of what ranks display: which of it is small enough to travel. Pure."""
+"""MIME bundles of ranks' displays: the parts that are small enough to travel. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WORDS = {
 
 
 def fitting(data: Mapping[str, str], limit: int = LARGEST_PART) -> dict[str, str]:
-    """The bundle without its parts of more than `limit` bytes, told in its text if that is all.
+    """The bundle without its parts of more than `limit` bytes; if all are too large, its text says so.
 
-    A size is that of the thing itself: of the bytes that stand in it as base64, or of its text
-    in UTF-8. `text/plain` always stays, and is cut when it is long.
+    The size of a part is that of its decoded base64, or of its text in UTF-8. `text/plain` always stays, and
+    is cut if it is long.
     """
     sizes = {mime: part_size(mime, text) for mime, text in data.items() if mime != "text/plain"}
     kept = {mime: data[mime] for mime, size in sizes.items() if size <= limit}
@@ -46,7 +46,7 @@ def part_size(mime: str, text: str) -> int:
 
 
 def is_binary(mime: str) -> bool:
-    """Whether parts of this type stand in bundles as base64."""
+    """Whether bundles have parts of this type as base64."""
     return mime.startswith(_BINARY) and not mime.endswith("+xml")
 
 

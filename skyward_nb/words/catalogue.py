@@ -1,4 +1,4 @@
-"""Accelerators by name: who makes them, the memory they come with, other ways to write them. Pure."""
+"""Accelerators by name: their makers, their sizes of memory, their other names. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skyward_nb.words.errors import OptionError
 
 @dataclass(frozen=True)
 class AcceleratorModel:
-    """A model of accelerators of a `maker`, and the GB of memory a device has, the usual first."""
+    """A model of accelerators of a `maker`, and the GB of memory of its variants, the usual first."""
 
     name: str
     maker: str
@@ -20,135 +20,56 @@ class AcceleratorModel:
     aliases: tuple[str, ...] = ()
 
 
+# fmt: off
 _MEMORY = {
     "NVIDIA": {
-        "K80": (12,),
-        "M40": (24, 12),
-        "M60": (8,),
-        "P4": (8,),
-        "P40": (24,),
-        "P100": (16, 12),
-        "V100": (16, 32),
-        "T4": (16,),
-        "T4G": (16,),
-        "A2": (16,),
-        "A10": (24,),
-        "A10G": (24,),
-        "A16": (16,),
-        "A30": (24,),
-        "A40": (48,),
-        "A100": (80, 40, 64),
-        "A100X": (80,),
-        "A800": (80, 40),
-        "L2": (24,),
-        "L4": (24,),
-        "L20": (48,),
-        "L40": (48,),
-        "L40S": (48,),
-        "H20": (96, 141),
-        "H100": (80, 94, 96, 64),
-        "H200": (141,),
-        "H800": (80,),
+        "K80": (12,), "M40": (24, 12), "M60": (8,), "P4": (8,), "P40": (24,), "P100": (16, 12),
+        "V100": (16, 32), "T4": (16,), "T4G": (16,),
+        "A2": (16,), "A10": (24,), "A10G": (24,), "A16": (16,), "A30": (24,), "A40": (48,),
+        "A100": (80, 40, 64), "A100X": (80,), "A800": (80, 40),
+        "L2": (24,), "L4": (24,), "L20": (48,), "L40": (48,), "L40S": (48,),
+        "H20": (96, 141), "H100": (80, 94, 96, 64), "H200": (141,), "H800": (80,),
         "GH200": (96, 144, 480),  # the last is its CPU's: drivers name one so
-        "B100": (192,),
-        "B200": (180, 192),
-        "B300": (288,),
-        "GB200": (186, 192),
-        "GB300": (288,),
-        "GTX-1060": (6, 3),
-        "GTX-1070": (8,),
-        "GTX-1080": (8,),
-        "GTX-1080-Ti": (11,),
-        "GTX-1650": (4,),
-        "GTX-1660": (6,),
-        "TITAN-V": (12, 32),
-        "TITAN-Xp": (12,),
-        "TITAN-RTX": (24,),
-        "RTX-2060": (6, 12),
-        "RTX-2070": (8,),
-        "RTX-2080": (8,),
-        "RTX-2080-Ti": (11,),
-        "RTX-3050": (8, 6, 4),
-        "RTX-3060": (12, 8, 6),
-        "RTX-3060-Ti": (8,),
-        "RTX-3070": (8,),
-        "RTX-3070-Ti": (8,),
-        "RTX-3080": (10, 12, 16),
-        "RTX-3080-Ti": (12, 16),
-        "RTX-3090": (24,),
-        "RTX-3090-Ti": (24,),
-        "RTX-4050": (6,),
-        "RTX-4060": (8,),
-        "RTX-4060-Ti": (8, 16),
-        "RTX-4070": (12, 8),
-        "RTX-4070-Ti": (12, 16),
-        "RTX-4080": (16, 12),
-        "RTX-4090": (24, 16),
-        "RTX-5050": (8,),
-        "RTX-5060": (8,),
-        "RTX-5060-Ti": (16, 8),
-        "RTX-5070": (12, 8),
-        "RTX-5070-Ti": (16, 12),
-        "RTX-5080": (16,),
-        "RTX-5090": (32, 24),
-        "RTX-A2000": (6, 12, 8, 4),
-        "RTX-A4000": (16, 8),
-        "RTX-A4500": (20, 16),
-        "RTX-A5000": (24, 16),
-        "RTX-A5500": (24, 16),
-        "RTX-A6000": (48,),
-        "RTX-4000": (8,),
-        "RTX-5000": (16,),
-        "RTX-6000": (24,),
-        "RTX-8000": (48,),
-        "RTX-2000-Ada": (16, 8),
-        "RTX-4000-Ada": (20, 12),
-        "RTX-4500-Ada": (24,),
-        "RTX-5000-Ada": (32, 16),
-        "RTX-6000-Ada": (48,),
-        "RTX-PRO-2000": (16, 8),
-        "RTX-PRO-4000": (24, 16),
-        "RTX-PRO-4500": (32,),
-        "RTX-PRO-5000": (48, 72, 24),
-        "RTX-PRO-6000": (96,),
+        "B100": (192,), "B200": (180, 192), "B300": (288,), "GB200": (186, 192), "GB300": (288,),
+        "GTX-1060": (6, 3), "GTX-1070": (8,), "GTX-1080": (8,), "GTX-1080-Ti": (11,),
+        "GTX-1650": (4,), "GTX-1660": (6,),
+        "TITAN-V": (12, 32), "TITAN-Xp": (12,), "TITAN-RTX": (24,),
+        "RTX-2060": (6, 12), "RTX-2070": (8,), "RTX-2080": (8,), "RTX-2080-Ti": (11,),
+        "RTX-3050": (8, 6, 4), "RTX-3060": (12, 8, 6), "RTX-3060-Ti": (8,),
+        "RTX-3070": (8,), "RTX-3070-Ti": (8,),
+        "RTX-3080": (10, 12, 16), "RTX-3080-Ti": (12, 16), "RTX-3090": (24,), "RTX-3090-Ti": (24,),
+        "RTX-4050": (6,), "RTX-4060": (8,), "RTX-4060-Ti": (8, 16), "RTX-4070": (12, 8),
+        "RTX-4070-Ti": (12, 16), "RTX-4080": (16, 12), "RTX-4090": (24, 16),
+        "RTX-5050": (8,), "RTX-5060": (8,), "RTX-5060-Ti": (16, 8), "RTX-5070": (12, 8),
+        "RTX-5070-Ti": (16, 12), "RTX-5080": (16,), "RTX-5090": (32, 24),
+        "RTX-A2000": (6, 12, 8, 4), "RTX-A4000": (16, 8), "RTX-A4500": (20, 16),
+        "RTX-A5000": (24, 16), "RTX-A5500": (24, 16), "RTX-A6000": (48,),
+        "RTX-4000": (8,), "RTX-5000": (16,), "RTX-6000": (24,), "RTX-8000": (48,),
+        "RTX-2000-Ada": (16, 8), "RTX-4000-Ada": (20, 12), "RTX-4500-Ada": (24,),
+        "RTX-5000-Ada": (32, 16), "RTX-6000-Ada": (48,),
+        "RTX-PRO-2000": (16, 8), "RTX-PRO-4000": (24, 16), "RTX-PRO-4500": (32,),
+        "RTX-PRO-5000": (48, 72, 24), "RTX-PRO-6000": (96,),
     },
     "AMD": {
-        "MI50": (16, 32),
-        "MI60": (32,),
-        "MI100": (32,),
-        "MI210": (64,),
-        "MI250": (128,),
-        "MI250X": (128,),
-        "MI300A": (128,),
-        "MI300X": (192,),
-        "MI308X": (192,),
-        "MI325X": (256,),
-        "MI350X": (288,),
-        "MI355X": (288,),
+        "MI50": (16, 32), "MI60": (32,), "MI100": (32,),
+        "MI210": (64,), "MI250": (128,), "MI250X": (128,),
+        "MI300A": (128,), "MI300X": (192,), "MI308X": (192,),
+        "MI325X": (256,), "MI350X": (288,), "MI355X": (288,),
     },
     "AWS": {
-        "Inferentia": (8,),
-        "Inferentia2": (32,),
-        "Trainium": (32,),
-        "Trainium2": (96,),
-        "Trainium3": (144,),
+        "Inferentia": (8,), "Inferentia2": (32,),
+        "Trainium": (32,), "Trainium2": (96,), "Trainium3": (144,),
     },
     "Google": {
-        "TPUv2": (16,),
-        "TPUv3": (32,),
-        "TPUv4": (32,),
-        "TPUv5e": (16,),
-        "TPUv5p": (95,),
-        "TPUv6e": (32,),
-        "TPU7x": (192,),
+        "TPUv2": (16,), "TPUv3": (32,), "TPUv4": (32,), "TPUv5e": (16,), "TPUv5p": (95,),
+        "TPUv6e": (32,), "TPU7x": (192,),
     },
     "Intel": {
-        "Gaudi": (32,),
-        "Gaudi2": (96,),
-        "Gaudi3": (128,),
+        "Gaudi": (32,), "Gaudi2": (96,), "Gaudi3": (128,),
     },
 }
-"""In GB, by maker and name, as makers tell it; of laptops' variants, too."""
+# fmt: on
+"""GB of memory by maker and name, as makers state it; a row is a family. Laptop variants are included."""
 
 _ALIASES = {
     "Gaudi": ("Gaudi1",),
@@ -162,11 +83,11 @@ _ALIASES = {
     "V100": ("V100S",),
 }
 _BARE = re.compile(r"(?:GTX-|RTX-)(\d\d[5-9]0(?:-Ti)?)|RTX-(A\d{4})")
-"""Graphics cards that are known by the rest of their name alone: 4090, A6000."""
+"""Graphics cards that are known by the rest of their names: 4090, A6000."""
 
 _MAKERS = ("nvidia", "amd", "aws", "google", "intel", "habana")
 _LINES = ("tesla", "geforce", "quadro", "instinct")
-"""What may stand before a name and says nothing more."""
+"""Words in front of a name that do not matter."""
 
 _BETWEEN = re.compile(r"[\s._\-]+")
 _GIGABYTES = re.compile(r"(\d+)(?:g|gb|gib)?")
@@ -191,15 +112,15 @@ _BY_KEY = {_key(word): kind for kind in KINDS for word in (kind.name, *kind.alia
 
 
 def kind_of(name: str) -> AcceleratorModel | None:
-    """The model that an accelerator of this name is, if it is a known one."""
+    """The model of an accelerator of this name; None if it is unknown."""
     return _split(name)[0]
 
 
 def canonical(name: str) -> str:
-    """The one way to write a name: `A100-80GB` for `nvidia.a100_80g`, `RTX-4090` for `4090`.
+    """The standard form of a name: `A100-80GB` for `nvidia.a100_80g`, `RTX-4090` for `4090`.
 
-    A name that is not known stays as it is, without its maker's. Raises `OptionError` where it has no
-    maker's and is nearly a known one, and for a memory that a known one does not come with.
+    An unknown name only loses its maker. Raises `OptionError` for an unknown name without a maker that
+    resembles a known one, and for a size of memory that a known model does not have.
     """
     kind, rest, is_made_known = _split(name)
     if kind is None:
@@ -216,7 +137,7 @@ def canonical(name: str) -> str:
 
 
 def _split(name: str) -> tuple[AcceleratorModel | None, list[str], bool]:
-    """(the model; what else the name says, or all of it; whether its maker is named)."""
+    """(the model, or None; the other words of the name; whether its maker is named)."""
     words = [word for word in _BETWEEN.split(name) if word]
     is_made_known = len(words) > 1 and words[0].lower() in _MAKERS
     words = words[is_made_known:]

@@ -40,7 +40,7 @@ class SkyError(Exception):
         self.message = message
 
     def _render_traceback_(self) -> list[str]:
-        """Show the message alone in IPython: our frames say nothing to the user."""
+        """Show only the message in IPython: frames of this package do not help users."""
         notes = getattr(self, "__notes__", ())
         return [f"{type(self).__name__}: {self.message}", *notes]
 
@@ -253,7 +253,7 @@ class LaunchError(StartError):
 
 
 def _spell_tried(tried: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A line for what could not be had, and why; zones that one type lacks for one reason have one."""
+    """A line for each failed offer and its reason; zones with the same type and reason share a line."""
     alike = itertools.groupby(tried, lambda each: (each[0].partition(" in ")[0], each[1]))
     for (_, why), found in alike:
         first, *others = [what for what, _ in found]
@@ -305,7 +305,7 @@ class TakenBack(PoolError):
 
 
 def spell_rest(pool_id: str) -> str:
-    """What becomes of the rest of a pool that is gone with some of its machines."""
+    """What happens to the other machines of a pool that is gone."""
     return (
         f"`%sky down pool={pool_id}` ends the rest of it now; it ends itself after idle= without a "
         "client"

@@ -1,19 +1,19 @@
-"""What `%sky check` finds out: of a rank, of the way between two, of all-reduce. Plain data."""
+"""The results of `%sky check`: facts of ranks, of connections, of all-reduce. Plain data."""
 
 from __future__ import annotations
 
 import msgspec
 
 LISTENING = "TCP"
-"""Under this name a rank's troubles say why it cannot listen."""
+"""The key in a rank's `troubles` for why it cannot listen."""
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's device and versions, and the `port` where it listens on its node's `address`.
 
-    It has `devices` of this kind with `memory` bytes each; on CPU that is what its machine has.
-    `cpus` are those it may use, `threads` those its framework does. `troubles` say by name what
-    could not be imported, `joined` which frameworks' process groups it is in.
+    It has `devices` of this kind with `memory` bytes each; on CPU, the machine's memory. It may use `cpus`,
+    and its framework uses `threads`. `troubles` are errors of imports by name, `joined` the frameworks whose
+    process groups it is in.
     """
 
     rank: int
@@ -32,7 +32,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReachResult(msgspec.Struct, frozen=True):
-    """A rank's way to the rank `to`: seconds there and back, or the trouble in words."""
+    """The connection of a rank to the rank `to`: its round trip in seconds, or the trouble."""
 
     to: int
     seconds: float = 0.0
@@ -40,7 +40,7 @@ class ReachResult(msgspec.Struct, frozen=True):
 
 
 class PathSpeed(msgspec.Struct, frozen=True):
-    """What one TCP connection carries: seconds there and back, bytes per second one way."""
+    """One TCP connection: its round trip in seconds, its speed in bytes per second one way."""
 
     round_trip: float
     speed: float
@@ -56,12 +56,12 @@ class ReduceTiming(msgspec.Struct, frozen=True):
 
     @property
     def algorithm_speed(self) -> float:
-        """Bytes per second, as whoever calls it sees it."""
+        """Bytes per second for the caller."""
         return self.size / self.seconds
 
     @property
     def bus_speed(self) -> float:
-        """Bytes per second that a link carries where all are used best: to compare with its own.
+        """Bytes per second of each link, if all are used best: to compare with the link's own speed.
 
         The factor 2(n−1)/n is that of nccl-tests:
         https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
@@ -70,7 +70,7 @@ class ReduceTiming(msgspec.Struct, frozen=True):
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """What one TCP connection between two ranks carries, those of different nodes if there are."""
+    """The speed of one TCP connection between two ranks, of different nodes if possible."""
 
     ranks: tuple[int, int]
     nodes: tuple[int, int]
@@ -78,9 +78,9 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reductions(msgspec.Struct, frozen=True, kw_only=True):
-    """All-reduces `through` a framework, of as many of `sizes` bytes as there was time for.
+    """All-reduces `through` a framework, for as many of the `sizes` in bytes as there was time.
 
-    Where they were not measured, `why_not` says why.
+    If none were measured, `why_not` is the reason.
     """
 
     through: str = ""
@@ -90,7 +90,7 @@ class Reductions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of a pool has found so far: its ranks, how each reached the others, how fast."""
+    """The results of a check so far: ranks, connections, speeds."""
 
     ranks: tuple[RankFacts, ...]
     reach: dict[int, tuple[ReachResult, ...]] | None = None

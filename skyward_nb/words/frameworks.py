@@ -1,7 +1,6 @@
-"""The frameworks a person can ask for, as one table, and how the words are read. Pure.
+"""The table of frameworks, and the reading of their words. Pure.
 
-`torch`, `jax`, `keras:jax`, `torch,huggingface`. A framework that runs on another one brings that
-one with it.
+`torch`, `jax`, `keras:jax`, `torch,huggingface`. A framework that runs on another one includes it.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from skyward_nb.words.errors import OptionError
 
 
 class Framework(msgspec.Struct, frozen=True):
-    """A framework by `name`; `variants` are what it can run on, `needs` what it always runs on.
+    """A framework by `name`; it runs on one of its `variants`, or on what it `needs`.
 
-    `again` says what of it a person has to make again once its ranks have formed a new group; by
-    variant, or "".
+    `again` says, by variant or "", which objects users must make again after the ranks formed a new group.
     """
 
     name: str
@@ -57,7 +55,7 @@ FRAMEWORKS = (
     ),
     Framework("huggingface", ("transformers", "hf"), needs=("torch",)),
 )
-"""In the order in which they are readied."""
+"""In the order of their setup."""
 
 WORDS = tuple(
     dict.fromkeys(
@@ -66,10 +64,10 @@ WORDS = tuple(
         for word in (each.name, *(f"{each.name}:{variant}" for variant in each.variants))
     )
 )
-"""Every way to name one, but for aliases."""
+"""All words for frameworks, except aliases."""
 
 AUTO = ("auto",)
-"""What `framework=auto` is until it is chosen."""
+"""The value of `framework=auto` before the choice."""
 
 _BY_WORD = {word: each for each in FRAMEWORKS for word in (each.name, *each.aliases)}
 
@@ -77,8 +75,7 @@ _BY_WORD = {word: each for each in FRAMEWORKS for word in (each.name, *each.alia
 def parse_frameworks(text: str) -> tuple[str, ...]:
     """Read `torch`, `keras:jax`, `torch,huggingface` or `none` into words of `WORDS`, each once.
 
-    `keras` alone stays as it is: what it runs on is for the place to say. `auto` is `AUTO`. Raises
-    `OptionError`.
+    `keras` alone stays as it is: its backend is chosen elsewhere. `auto` is `AUTO`. Raises `OptionError`.
     """
     parts = [part.strip().lower() for part in text.split(",")]
     if parts == ["none"]:
@@ -113,7 +110,7 @@ def _read(part: str) -> str:
 
 
 def with_what_they_need(words: Iterable[str]) -> dict[str, str]:
-    """Every framework that these words mean and its variant or "", in the order to ready them."""
+    """All frameworks of these words with their variants or "", in the order of their setup."""
     asked: dict[str, str] = {}
     for word in words:
         name, _, variant = word.partition(":")
@@ -124,7 +121,7 @@ def with_what_they_need(words: Iterable[str]) -> dict[str, str]:
 
 
 def made_again(words: Iterable[str]) -> tuple[str, ...]:
-    """What has to be made again in a new group, of these frameworks and what they run on."""
+    """What users must make again in a new group, for these frameworks and those they run on."""
     wanted = with_what_they_need(words)
     return tuple(
         each.again[variant]
@@ -134,7 +131,7 @@ def made_again(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def lacking(wanted: Iterable[str], have: Iterable[str]) -> tuple[str, ...]:
-    """What is wanted and not readied where these are, nor what they run on."""
+    """The wanted frameworks that are not among these, or those they run on."""
     there = with_what_they_need(have)
     parts = [(word, *word.partition(":")[::2]) for word in wanted]
     return tuple(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
+
+Trust = Literal["known", "first"]
 
 _FORM = "a host is written gpu1, me@gpu1, gpu1:2222 or [2001:db8::1]:22"
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.\-]*[A-Za-z0-9_.])?")
@@ -17,7 +21,7 @@ _MOST_PORTS = 65535
 
 
 class Host(msgspec.Struct, frozen=True):
-    """A machine to log in to: what is None, OpenSSH's config says; `slots` is for how many ranks it is."""
+    """A machine to log in to: OpenSSH's config has the values for None; `slots` is its number of ranks."""
 
     name: str
     user: str | None = None
@@ -26,7 +30,7 @@ class Host(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """As `ssh://` would have it, without the slots; two with the same one are one host."""
+        """The host as in `ssh://`, without slots; hosts with the same address are one."""
         name = f"[{self.name}]" if ":" in self.name else self.name
         user = f"{self.user}@" if self.user else ""
         return f"{user}{name}:{self.port}" if self.port else f"{user}{name}"
@@ -35,8 +39,30 @@ class Host(msgspec.Struct, frozen=True):
         return self.name if self.port is None and self.user is None else self.address
 
 
+class SSHAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts to log in to, and settings for all of them beside OpenSSH's config.
+
+    `user` and `port` are for hosts that name none; `key` is the file of a private key, and `config` is read
+    instead of `~/.ssh/config`, like those of `ssh -i` and `ssh -F`. `trust` accepts `known` host keys, or also
+    the `first` one of a host, which is pinned. The first hosts of an existing pool are its nodes.
+    """
+
+    hosts: tuple[Host, ...]
+    user: str | None = None
+    port: int | None = None
+    key: str | None = None
+    config: str | None = None
+    trust: Trust = "known"
+
+    def living_on(self, names: Sequence[str]) -> SSHAccess:
+        """The same with the hosts of these names first, in that order: they are the nodes."""
+        order = {name: at for at, name in enumerate(names)}
+        first = sorted(self.hosts, key=lambda host: order.get(str(host), len(order)))
+        return replace(self, hosts=tuple(first))
+
+
 def parse_host(text: str) -> Host:
-    """Read a host; raises `OptionError` for what is none."""
+    """Read a host; raises `OptionError` for other texts."""
     rest = text.strip().removeprefix("ssh://").removesuffix("/")
     user, at, place = rest.rpartition("@")
     if at and not _USER.fullmatch(user):
@@ -62,7 +88,7 @@ def _name_and_port(text: str, place: str) -> tuple[str, int | None]:
 
 
 def read_port(option: str, port: str, text: str = "") -> int:
-    """A port as it is written; raises `OptionError`, which shows all of the `text` it stands in."""
+    """Read a port; raises `OptionError`, which shows the whole `text`."""
     if not port.isdecimal() or not 0 < int(port) <= _MOST_PORTS:
         shown = text or port
         raise OptionError(
@@ -72,7 +98,7 @@ def read_port(option: str, port: str, text: str = "") -> int:
 
 
 def parse_hosts(texts: Iterable[str]) -> tuple[Host, ...]:
-    """Read hosts that are written one by one; raises `OptionError` for what is none, or is there twice."""
+    """Read hosts; raises `OptionError` for other texts, and for a host that is listed twice."""
     hosts = tuple(parse_host(text) for text in texts)
     for index, host in enumerate(hosts):
         if host.address in {other.address for other in hosts[:index]}:
@@ -86,7 +112,7 @@ def parse_hosts(texts: Iterable[str]) -> tuple[Host, ...]:
 def parse_hostfile(text: str, path: str) -> tuple[Host, ...]:
     """Read a hostfile as mpirun takes it: a host on each line, `slots=8` behind it, `#` comments.
 
-    Raises `OptionError` with the file and the line of what is wrong.
+    Raises `OptionError` with the file and the line of the mistake.
     """
     found: dict[str, tuple[Host, int]] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -115,17 +141,17 @@ def _of_line(words: list[str], where: str) -> Host:
     for word in words[1:]:
         key, _, value = word.partition("=")
         if key in ("max_slots", "max-slots"):
-            continue  # mpirun's limit of what may be started beside; there is nothing beside
+            continue  # mpirun's limit of oversubscription, which does not exist here
         if key != "slots" or not value.isdecimal() or int(value) < 1:
             raise OptionError(
                 "hosts", f"{where}: {word!r} is unknown; only slots=8 may follow a host"
             )
         slots = int(value)
-    return msgspec.structs.replace(host, slots=slots)
+    return replace(host, slots=slots)
 
 
 def same_slots(hosts: Iterable[Host]) -> int | None:
-    """How many ranks each host is for, where they say so; raises `OptionError` where they differ."""
+    """The number of ranks of each host, if stated; raises `OptionError` if hosts differ."""
     said = {host.slots: host for host in hosts}
     if len(said) > 1:
         shown = ", ".join(f"{host} {slots or 'none'}" for slots, host in said.items())

@@ -1,4 +1,4 @@
-"""What a node's environment holds beside the machine itself, as one value: `Image`. Pure."""
+"""The environment of a node as one value: `Image`. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.\-]*(:[a-z0-9\-]+)?(=[A-Za-z0-9.+:~\-]+)
 class Image(msgspec.Struct, frozen=True, kw_only=True):
     """The environment of a node: Python, packages, variables, the user's own modules.
 
-    `python` is a version such as `"3.12"` (None: the notebook's), of which the minor counts;
-    `interpreter` the path of a Python on the node whose environment is used as it is; `pip` has
-    requirements as pip takes them, `apt` packages of Debian, `name` or `name=version`; `env` variables
-    of the ranks; `includes` modules by name, or paths of `.py` files and of the folders of packages,
-    which ranks can import as they are here. Raises `OptionError` for what is not text.
+    `python` is a version such as `"3.12"` (None: the notebook's), of which the minor counts; `interpreter` is
+    the path of a Python on the node whose environment is used as it is; `pip` has requirements in pip's form,
+    `apt` Debian packages, `name` or `name=version`; `env` has variables of the ranks; `includes` has modules by
+    name, or paths of `.py` files and folders of packages, which ranks can import as they are here. Raises
+    `OptionError` for other values than text.
     """
 
     python: str | None = None
@@ -52,7 +52,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     def having(
         self, python: str | None = None, pip: Iterable[str] = (), apt: Iterable[str] = ()
     ) -> Image:
-        """This one with another Python, where one is named, and with more packages."""
+        """This image with another Python, if one is given, and more packages."""
         return replace(
             self,
             python=python or self.python,
@@ -61,7 +61,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def lacks(self, other: Image) -> bool:
-        """Whether `other` has a Python, an interpreter or packages that this one has not."""
+        """Whether `other` has another Python or interpreter, or more packages."""
         return bool(
             (other.python and other.python != self.python)
             or (other.interpreter and other.interpreter != self.interpreter)
@@ -80,7 +80,7 @@ def read_python(version: Any) -> str | None:
 
 
 def _interpreter(path: Any) -> str | None:
-    """A path as text; raises `OptionError` for one that is not whole."""
+    """A path as text; raises `OptionError` for a relative one."""
     if path is None:
         return None
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
@@ -95,7 +95,7 @@ def _interpreter(path: Any) -> str | None:
 
 
 def checked_env(env: Any) -> dict[str, str]:
-    """Variables by their names, all of them text; raises `OptionError` for any others."""
+    """Variables by their names, all of them text; raises `OptionError` for other values."""
     if not isinstance(env, Mapping):
         kind = type(env).__name__
         raise OptionError("env", f"env= takes a dict of texts, such as {{'A': 'x'}}, not {kind}")
@@ -111,7 +111,7 @@ def checked_env(env: Any) -> dict[str, str]:
 
 
 def _texts(field: str, values: Any) -> tuple[str, ...]:
-    """Texts of a list, each once; raises `OptionError` for what is no list of texts."""
+    """The texts of a list, each once; raises `OptionError` for other values."""
     if isinstance(values, str):
         shown = masked_address(values)
         raise OptionError(field, f"{field}= takes a list: {field}=[{shown!r}]")

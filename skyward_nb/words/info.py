@@ -1,4 +1,4 @@
-"""Where a rank stands in its pool: `InstanceInfo`, and the environment variables that say it."""
+"""The place of a rank in its pool: `InstanceInfo`, and the environment variables for it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from skyward_nb.words.spec import PoolSpec
 COMPUTE_POOL = "COMPUTE_POOL"
 LOOPBACK = "127.0.0.1"
 RENDEZVOUS = "rendezvous"
-"""Of ports held on a node: where its ranks meet, if it stands alone."""
+"""The name of the port where a node's ranks meet, if the node stands alone."""
 
 
 class Peer(msgspec.Struct, frozen=True):
     """One node of the pool and the address other nodes reach it at.
 
-    `ports` are those held there for frameworks whose ranks listen: one for each rank of the node.
-    `interface` is what the node calls the network interface that has the address.
+    `ports` are reserved there for frameworks whose ranks listen, one for each rank of the node.
+    `interface` is the name of the network interface with the address.
     """
 
     node: int
@@ -60,7 +60,7 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pool_rank(self) -> int:
-        """The number of this rank among those of all nodes, also where nodes stand alone."""
+        """The number of this rank among those of all nodes, even if nodes stand alone."""
         return self.node * self.workers_per_node + self.worker
 
 
@@ -94,7 +94,7 @@ def place(
 
 
 def as_seen(info: InstanceInfo) -> InstanceInfo:
-    """The place as code on the rank sees it: where nodes stand alone, in the world of its node."""
+    """The place for code on the rank: if nodes stand alone, in the world of its node."""
     if info.cluster:
         return info
     own = next(peer for peer in info.peers if peer.node == info.node)

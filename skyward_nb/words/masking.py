@@ -1,4 +1,4 @@
-"""Values that are nobody's to read: of variables whose name says so, never shown in words of ours. Pure."""
+"""Masks secret values, which variables' names reveal, in all messages. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _USER = re.compile(r"(?<=:)//[^/@\s'\"]+@")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable or option of this name holds what is not to be shown."""
+    """Whether a variable or option of this name has a secret value."""
     return _SECRET.search(name) is not None
 
 
@@ -26,9 +26,9 @@ def masked(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def masked_text(text: str) -> str:
-    """`NAME=VALUE,...` as it was written, the values of secret names masked.
+    """`NAME=VALUE,...` as written, with the values of secret names masked.
 
-    Once there was one, what follows without a name of its own is taken for a piece of it.
+    A part without a name belongs to the value before it.
     """
     parts: list[str] = []
     hides = False
@@ -41,15 +41,12 @@ def masked_text(text: str) -> str:
 
 
 def masked_address(text: str) -> str:
-    """A text with addresses in it, such as `pip` takes them, without the users and passwords in those."""
+    """A text with addresses, such as requirements of pip, without their users and passwords."""
     return _USER.sub(f"//{MASK}@", text)
 
 
 def masked_repr(struct: msgspec.Struct, *, brief: bool = False) -> str:
-    """The repr of a struct that has variables or addresses among its fields, what is secret masked.
-
-    A `brief` one is without fields that are empty.
-    """
+    """The repr of a struct with variables or addresses, with secrets masked; a `brief` one has no empty fields."""
     values = {name: getattr(struct, name) for name in struct.__struct_fields__}
     shown = (
         f"{name}={masked(value) if isinstance(value, dict) else masked_address(repr(value))}"

@@ -1,4 +1,4 @@
-"""A mesh as words say it: `fsdp:2,tp:2`, or `[[2,2],["fsdp","tp"]]`. Pure."""
+"""A mesh as text: `fsdp:2,tp:2`, or `[[2,2],["fsdp","tp"]]`. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORM = 'write its axes and their sizes: mesh=fsdp:2,tp:2, or mesh=[[2,2],["fsdp
 
 
 def parse_mesh(text: str) -> Axes:
-    """Read a mesh in either form; raises `OptionError` for what is none, or names an axis twice."""
+    """Read a mesh in either form; raises `OptionError` for other texts, and for an axis named twice."""
     try:
         axes = _from_lists(text) if text.lstrip().startswith("[") else _from_pairs(text)
     except ValueError:
@@ -36,7 +36,7 @@ def _from_pairs(text: str) -> Axes:
 
 
 def _from_lists(text: str) -> Axes:
-    """Names may lack their quotes: an option line takes them for its own."""
+    """Names may lack their quotes, which an option line removes."""
     found = re.fullmatch(r"\s*\[\s*\[([^][]*)\]\s*,\s*\[([^][]*)\]\s*\]\s*", text)
     if found is None:
         raise ValueError(text)
@@ -46,13 +46,13 @@ def _from_lists(text: str) -> Axes:
 
 
 def axes_of(axes: Axes, places: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Sizes and names of a mesh; where none is asked for, all `places` along `fsdp` by 1 on `tp`."""
+    """Sizes and names of a mesh; without one, all `places` along `fsdp`, by 1 on `tp`."""
     axes = axes or (("fsdp", places), ("tp", 1))
     return tuple(size for _, size in axes), tuple(name for name, _ in axes)
 
 
 def size_of(axes: Axes) -> int:
-    """How many ranks, or devices, a mesh has places for."""
+    """The number of ranks, or devices, of a mesh."""
     return math.prod(size for _, size in axes)
 
 

@@ -1,4 +1,4 @@
-"""Slices of a GPU that MIG cuts: which profiles a model has, and how many of each. Pure.
+"""MIG slices of GPUs: the profiles of each model, and the number of each. Pure.
 
 The table is that of NVIDIA's Multi-Instance GPU User Guide, "Supported MIG Profiles":
 https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html
@@ -20,9 +20,9 @@ _FORM = re.compile(r"\d+g\.\d+gb(\+me)?")
 
 @dataclass(frozen=True)
 class MigModel:
-    """A GPU by its family and memory, and how many slices of each profile it has at most.
+    """A GPU by its family and memory, and the most slices of each profile.
 
-    `marks` are the words of a GPU's name that tell it from others of the `family`.
+    `marks` are words of a GPU's name that distinguish it in its `family`.
     """
 
     family: str
@@ -60,11 +60,11 @@ MODELS = (
     MigModel("h200", "141gb", _sevenths(18, 35, 71, 141)),
     MigModel("b200", "180gb", _sevenths(23, 45, 90, 180)),
 )
-"""Of one family, the usual one first: a name without its memory means that, where both have a profile."""
+"""In each family the usual model first: a name without memory means the first one with the profile."""
 
 
 def parse_mig(text: str) -> str | None:
-    """Read `3g.40gb`, `1g.10gb+me` or `none`; raises `OptionError` for what is no name of a profile."""
+    """Read `3g.40gb`, `1g.10gb+me` or `none`; raises `OptionError` for other texts."""
     profile = text.lower().removeprefix("mig-").replace(".me", "+me")
     if profile == "none":
         return None
@@ -76,7 +76,7 @@ def parse_mig(text: str) -> str | None:
 
 
 def models_of(name: str) -> tuple[MigModel, ...]:
-    """The models that an accelerator of this name may be, `A100` as well as `A100-SXM4-80GB`."""
+    """The possible models of an accelerator of this name, such as `A100` or `A100-SXM4-80GB`."""
     words = set(re.split(r"[\s-]+", name.lower()))
     family = [model for model in MODELS if model.family in words]
     exact = tuple(model for model in family if words & {model.memory, *model.marks})
@@ -85,9 +85,9 @@ def models_of(name: str) -> tuple[MigModel, ...]:
 
 
 def slices_per_gpu(profile: str, accelerator: Accelerator) -> int:
-    """How many slices of this profile each of these GPUs has at most.
+    """The most slices of this profile on each of these GPUs.
 
-    Raises `OptionError` for a GPU that has no MIG, and, with those it has, for a profile it lacks.
+    Raises `OptionError` for a GPU without MIG, and for a profile that it lacks, with those it has.
     """
     models = models_of(accelerator.name)
     if not models:
@@ -110,7 +110,7 @@ def _spell(profiles: dict[str, int]) -> str:
 
 @dataclass(frozen=True)
 class MigSlice:
-    """A slice there is: its profile, and the UUID by which CUDA_VISIBLE_DEVICES names it."""
+    """An existing slice: its profile, and its UUID for CUDA_VISIBLE_DEVICES."""
 
     profile: str
     uuid: str
@@ -118,7 +118,7 @@ class MigSlice:
 
 @dataclass(frozen=True)
 class GpuCard:
-    """A GPU as its driver tells of it: `mig` is whether it is cut now, None where it cannot be."""
+    """A GPU as its driver reports it: `mig` is whether MIG is on, None without MIG."""
 
     index: int
     name: str
@@ -131,9 +131,9 @@ class GpuCard:
 
 
 def is_called(card_name: str, asked: str) -> bool:
-    """Whether a GPU of this name is what a person means by `asked`.
+    """Whether `asked` means a GPU of this name.
 
-    All words of that are its own, or both are one model of the table: an `H100-94GB` is called NVL.
+    The name has all words of `asked`, or both are one model of the table: an `H100-94GB` is called NVL.
     """
     words = [set(re.split(r"[\s-]+", text.lower())) for text in (asked, card_name)]
     models = models_of(card_name)
@@ -141,15 +141,15 @@ def is_called(card_name: str, asked: str) -> bool:
 
 
 def own_slice(visible: str | None) -> str | None:
-    """The slice that a process with this CUDA_VISIBLE_DEVICES has for itself, as its device 0."""
+    """The one slice that CUDA_VISIBLE_DEVICES gives a process, as its device 0; else None."""
     name = (visible or "").strip()
     return name if name.startswith("MIG-") and "," not in name else None
 
 
 def visible_cards(cards: tuple[GpuCard, ...], visible: str | None) -> tuple[GpuCard, ...]:
-    """What CUDA_VISIBLE_DEVICES leaves of GPUs and slices; all where it is not set.
+    """The GPUs and slices of CUDA_VISIBLE_DEVICES; all if it is not set.
 
-    It has indices, UUIDs or beginnings of UUIDs of GPUs, and UUIDs of slices.
+    It has indices of GPUs, UUIDs or their beginnings, and UUIDs of slices.
     """
     if visible is None:
         return cards
@@ -182,7 +182,7 @@ _PENDING = (
 
 
 def advice(cards: tuple[GpuCard, ...], profile: str, needed: int) -> str:
-    """Why there are not `needed` slices on these GPUs, and what to type so that there are."""
+    """Why these GPUs do not have `needed` slices, and the commands that make them."""
     have = len(slices_of(cards, profile))
     said = [f"{needed} slices {profile} are needed, and there are {have}:"]
     said += [f"  {card} {_state(card)}" for card in cards]
@@ -207,7 +207,7 @@ def advice(cards: tuple[GpuCard, ...], profile: str, needed: int) -> str:
 
 
 def most_of(card: GpuCard, profile: str, unknown: int) -> int:
-    """How many slices of a profile a GPU can have; `unknown` where its model is."""
+    """The most slices of a profile on a GPU; `unknown` for an unknown model."""
     models = models_of(card.name)
     if card.mig is None:
         return 0
@@ -216,7 +216,7 @@ def most_of(card: GpuCard, profile: str, unknown: int) -> int:
 
 
 def commands(card: GpuCard, profile: str, more: int) -> list[str]:
-    """What cuts so many `more` slices of a GPU; those of other profiles make room first."""
+    """The commands that make so many `more` slices; slices of other profiles are removed first."""
     tool, index = "nvidia-smi", card.index
     own = len(slices_of((card,), profile))
     typed = [] if card.mig else [f"{tool} -i {index} -mig 1"]

@@ -1,4 +1,4 @@
-"""What is said of the machines of a pool while they are readied and after: `NodeLogEntry`. Pure."""
+"""Log lines of a pool's machines, from their setup on: `NodeLogEntry`. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from skyward_nb.words.masking import masked_address
 
 
 class NodeLogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A line on a machine: `part` is what it belongs to, such as `login`, `environment` or `agent.log`.
+    """A line about a machine; `part` is its subject, such as `login`, `environment` or `agent.log`.
 
-    `when` in seconds since 1970, None where that is not known; `nodes` are those that the machine is
-    to be, none before that is chosen.
+    `when` is in seconds since 1970, None if unknown; `nodes` are the machine's nodes, none before the choice.
     """
 
     host: str
@@ -26,6 +25,6 @@ class NodeLogEntry(msgspec.Struct, frozen=True, kw_only=True):
 def node_log_entries(
     host: str, part: str, text: str, when: float | None, nodes: tuple[int, ...] = ()
 ) -> Iterator[NodeLogEntry]:
-    """A word for each line of a text; no passwords of addresses are in them."""
+    """An entry for each line of a text, without passwords of addresses."""
     for line in masked_address(text).splitlines():
         yield NodeLogEntry(host=host, nodes=nodes, when=when, part=part, text=line)

@@ -1,4 +1,4 @@
-"""What is wanted of a machine, what can be rented, and what that costs: needs, offers, bills. Pure."""
+"""Needs, offers and bills: requirements of machines, machines for rent, and costs. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.units import clock
 
 _WARN = 0.8
-"""The part of `max_cost` from which on a person is warned."""
+"""The part of `max_cost` from which on the user is warned."""
 _BEFORE = 90.0
-"""Seconds before the end of a budget from which on machines end for it."""
+"""Seconds before the end of a budget when machines may end for it."""
 
 Arch = Literal["x86_64", "arm64"]
 Spot = Literal["no", "yes", "auto"]
@@ -26,13 +26,13 @@ def spell_dollars(dollars: float) -> str:
 
 
 class Need(msgspec.Struct, frozen=True):
-    """So much of something, or with `more` at least so much: `8`, `8+`."""
+    """An exact amount, or with `more` a least amount: `8`, `8+`."""
 
     amount: float
     more: bool = False
 
     def met_by(self, have: float) -> bool:
-        """Whether a machine that has so much fits."""
+        """Whether this amount fits."""
         return have >= self.amount if self.more else have == self.amount
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def parse_need(option: str, text: str) -> Need:
 class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
     """A type of machines; memory in GiB (`gpu_memory`: of each GPU), `nvme` in GB of disks of its own.
 
-    `gpu` has the name of our catalogue, where it is known there.
+    `gpu` is the catalogue's name, if the catalogue has it.
     """
 
     name: str
@@ -74,7 +74,7 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """Dollars an hour of one machine, and who says so: `list price of 2026-10-01`."""
+    """Dollars an hour of one machine, and the source: `list price of 2026-10-01`."""
 
     dollars: float
     source: str
@@ -91,11 +91,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     price: Price | None = None
 
     def hourly(self, nodes: int) -> float | None:
-        """Dollars an hour of so many of them; None where the price is not known."""
+        """Dollars an hour of so many machines; None without a price."""
         return None if self.price is None else self.price.dollars * nodes
 
     def lasts(self, dollars: float, nodes: int) -> float | None:
-        """Seconds for which so many dollars pay for so many of them; None where the price is not known."""
+        """Seconds for which these dollars pay for so many machines; None without a price."""
         rate = self.hourly(nodes)
         if rate is None:
             return None
@@ -103,7 +103,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
-    """What the `nodes` of a pool can be had as, in the order in which it is tried, and remarks on that."""
+    """The offers for the `nodes` of a pool, in the order in which they are tried, and remarks."""
 
     nodes: int
     offers: tuple[Offer, ...]
@@ -111,23 +111,22 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first(self) -> float | None:
-        """Dollars an hour of all nodes as the first offer; None where its price is not known."""
+        """Dollars an hour of all nodes by the first offer; None without its price."""
         return self.offers[0].hourly(self.nodes)
 
     @property
     def most(self) -> float | None:
-        """Dollars an hour that it may come to; None where the price of one offer is not known."""
+        """The most dollars an hour of all offers; None without the price of one."""
         prices = [offer.hourly(self.nodes) for offer in self.offers]
         known = [price for price in prices if price is not None]
         return max(known) if len(known) == len(prices) else None
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pool's machines cost: `dollars` an hour of all of them since `began`, in seconds since 1970.
+    """The cost of a pool's machines: `dollars` an hour of all since `began`, in seconds since 1970.
 
-    `what` says in words which machines, `source` who says so; `dollars` is None where nobody does.
-    `before` is what was spent until then, where machines were others since `first`; `max_cost` what may
-    be, in all.
+    `what` names the machines, `source` is that of the price; `dollars` is None without one. `before` was spent
+    earlier on other machines, from `first` on; `max_cost` is the limit of the total.
     """
 
     dollars: float | None
@@ -140,23 +139,23 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def since(self) -> float:
-        """Since when there is anything to pay, in seconds since 1970."""
+        """The time of the first cost, in seconds since 1970."""
         return self.began if self.first is None else self.first
 
     def spent(self, now: float) -> float | None:
-        """Dollars so far; None where the price is not known."""
+        """Dollars so far; None without a price."""
         if self.dollars is None:
             return None
         return self.before + self.dollars * max(0.0, now - self.began) / 3600
 
     def rate_words(self) -> str:
-        """What it costs an hour, in words; empty where that is nothing."""
+        """The price of an hour in words; "" if it is free."""
         if self.dollars == 0:
             return ""
         return "price unknown" if self.dollars is None else f"{spell_dollars(self.dollars)} / h"
 
     def words(self, now: float) -> str:
-        """What it costs an hour, and has cost, in words."""
+        """The price of an hour and the cost so far, in words."""
         spent = self.spent(now)
         if spent is not None and not self.rate_words():
             return f"{spell_dollars(spent)} spent"
@@ -164,7 +163,7 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.rate_words()}{so_far}"
 
     def warning(self, now: float) -> str:
-        """What to say once most of `max_cost` is spent; nothing before, and nothing without one."""
+        """The warning once most of `max_cost` is spent; "" before, and without a limit."""
         spent, end = self.spent(now), self.ends()
         if self.max_cost is None or spent is None or end is None or spent < _WARN * self.max_cost:
             return ""
@@ -175,12 +174,12 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_over(self, now: float) -> bool:
-        """Whether machines that are gone `now` may have ended for `max_cost`, which they do a little before."""
+        """Whether machines that are gone `now` may have ended for `max_cost`, shortly before its end."""
         end = self.ends()
         return end is not None and now >= end - _BEFORE
 
     def ends(self) -> float | None:
-        """When `max_cost` is reached, in seconds since 1970; None where it never is, or is not known."""
+        """When `max_cost` is reached, in seconds since 1970; None if never, or without a price."""
         if self.max_cost is None or not self.dollars:
             return None
         return self.began + 3600 * max(0.0, self.max_cost - self.before) / self.dollars

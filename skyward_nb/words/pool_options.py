@@ -1,4 +1,4 @@
-"""The options of a pool as values: `PoolOptions`, and `Options`, which is written in Python alone. Pure."""
+"""The options of a pool as values: `PoolOptions`, and `Options`, which only Python code writes. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess, OnPreempt
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO
+from skyward_nb.words.hosts import Trust
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
-from skyward_nb.words.ssh_access import Trust
 
 T = TypeVar("T")
 Stated: TypeAlias = T | UnsetType
@@ -25,8 +25,8 @@ Stated: TypeAlias = T | UnsetType
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How the nodes of a pool belong together.
 
-    With `cluster` False each node stands alone: its ranks are a world of their own, without a head, and
-    plugins that would join all ranks are refused. Raises `OptionError` for other values than True and False.
+    With `cluster` False each node stands alone: its ranks are a separate world, without a head, and plugins
+    that join all ranks are refused. Raises `OptionError` for other values than True and False.
     """
 
     cluster: bool = True
@@ -105,7 +105,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name in self.__struct_fields__ if getattr(self, name) is not UNSET)
 
     def changed(self, **changes: Any) -> PoolOptions:
-        """The same with some options stated anew, or no more where UNSET."""
+        """These options with changes; UNSET removes one."""
         return msgspec.structs.replace(self, **changes)
 
     def over(self, weaker: PoolOptions) -> PoolOptions:
@@ -113,7 +113,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         return weaker.changed(**{name: getattr(self, name) for name in self.stated})
 
     def without(self, names: Iterable[str]) -> PoolOptions:
-        """The same without the options of these names."""
+        """These options without those of these names."""
         return self.changed(**dict.fromkeys(names, UNSET))
 
     @property

@@ -1,4 +1,4 @@
-"""How a run communicated, as one rank recorded it. Plain data."""
+"""The communication of a run, recorded by one rank. Plain data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import msgspec
 
 
 class Collective(msgspec.Struct, frozen=True):
-    """One kind of collective: how often it ran, for how many seconds in all, and on how much.
+    """One kind of collective: its number of calls, its total seconds, and its amount of data.
 
-    `values` are the numbers in the messages, `size` their bytes; 0 where it was not recorded.
+    `values` is the number of elements in its messages, `size` their bytes; 0 if not recorded.
     """
 
     name: str

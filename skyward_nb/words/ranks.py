@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def parse_ranks(option: str, text: str, world_size: int) -> tuple[int, ...]:
-    """The ranks meant by `text`, ascending; raises `OptionError` naming what is wrong."""
+    """The ranks of a `text`, ascending; raises `OptionError` with the mistake."""
     if text == "all":
         return tuple(range(world_size))
     if text == "head":
@@ -42,7 +42,7 @@ def _part(option: str, text: str, part: str, world_size: int) -> set[int]:
 
 
 def shown_ranks(option: str, text: str, world_size: int) -> frozenset[int]:
-    """The ranks whose output is shown: what `parse_ranks` reads, or none at all."""
+    """The ranks whose output is shown: those of `parse_ranks`, or none."""
     return frozenset() if text == "none" else frozenset(parse_ranks(option, text, world_size))
 
 
@@ -64,7 +64,7 @@ def count_ranks(ranks: Iterable[int]) -> str:
 
 
 def ranks_by(items: Mapping[int, T]) -> dict[T, list[int]]:
-    """Ranks by what they have in common, in the order of the lowest rank of each."""
+    """Ranks by their common item, in the order of the lowest rank of each."""
     found: dict[T, list[int]] = {}
     for rank in sorted(items):
         found.setdefault(items[rank], []).append(rank)

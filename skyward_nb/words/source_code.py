@@ -7,11 +7,11 @@ import re
 import threading
 
 _parsing = threading.Lock()
-"""Two threads that parse at once fail now and then up to Python 3.12: SystemError."""
+"""Up to Python 3.12, two threads that parse at once sometimes fail with SystemError."""
 
 
 def parse(text: str, mode: str = "exec") -> ast.AST:
-    """What `ast.parse` gives; SyntaxError and ValueError as there."""
+    """The tree of `ast.parse`; raises the same SyntaxError and ValueError."""
     with _parsing:
         return ast.parse(text, mode=mode)
 
@@ -20,5 +20,5 @@ _LIBRARY = re.compile(r"[\\/](site|dist)-packages[\\/]|[\\/]lib[\\/]python3|^<fr
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is the standard library's or an installed package's."""
+    """Whether a file is of the standard library or an installed package."""
     return _LIBRARY.search(file) is not None

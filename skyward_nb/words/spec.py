@@ -1,4 +1,4 @@
-"""What a pool shall be: the one value that the option line becomes and providers read."""
+"""The spec of a pool: the one value that options become and providers read."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess, OnPreempt
+from skyward_nb.words.hosts import SSHAccess
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.offers import Need, Spot
-from skyward_nb.words.ssh_access import SSHAccess
 
 IDLE_ELSEWHERE = 1800.0
-"""Seconds that a pool on other machines lives on without a client, unless it is said otherwise."""
+"""Default lifetime of a pool on other machines without a client, in seconds."""
 
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Shape of a pool: `nodes` × `ranks_per_node` ranks; times in seconds.
 
-    `ttl` is how long it may live at most (None: as long as it is used), `heartbeat` how long a
-    machine may be silent before it is asked whether it is there; `keep` lets it outlive its notebook.
-    `framework` has words of `frameworks.WORDS`, to which cells and functions add those that they need
-    where it `adds_frameworks`; `collective_timeout` None leaves that to it. `mig` is
-    the profile of the slices that ranks get instead of whole accelerators, which `partition` cuts.
-    `env` has variables beside those of the `image`; without `cluster`, each node stands alone.
-    With `trust_local_users`, TensorFlow joins machines that other people may log in to.
-    `ssh` says how the hosts of provider=ssh are reached, `aws` where those of provider=aws are rented:
-    machines with so many `cpus` and GB of `memory`, for at most `max_cost` dollars in all; over
-    `confirm_above` dollars an hour (None: whatever they cost), a person is asked. `on_preempt` says what
-    is done about one that is taken back.
+    `ttl` is its maximum lifetime (None: no limit), `heartbeat` the longest silence of a machine before it is
+    asked for an answer; with `keep` it outlives its notebook. `framework` has words of `frameworks.WORDS`, to
+    which cells and functions add those that they need where it `adds_frameworks`; `collective_timeout` None
+    means the framework's own. `mig` is the profile of slices that ranks get instead of whole accelerators;
+    `partition` makes the slices. `env` has variables beside those of the `image`; without `cluster`, each node
+    stands alone. With `trust_local_users`, TensorFlow joins machines that other people may log in to. `ssh` has
+    the hosts of provider=ssh, `aws` the access of provider=aws, whose machines have these `cpus` and GB of
+    `memory` and cost at most `max_cost` dollars in all; above `confirm_above` dollars an hour (None: no limit),
+    the user is asked. `on_preempt` says whether reclaimed machines are replaced.
     """
 
     name: str = "default"
@@ -69,7 +67,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it lives on other machines than this one."""
+        """Whether its machines are other ones than this one."""
         return self.provider != "local"
 
     @property
@@ -79,12 +77,12 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
-        """Ranks on each node: as asked, else one per accelerator or slice of one, else 1."""
+        """Ranks on each node: as requested, else one per accelerator or slice, else 1."""
         return self.devices or 1 if self.ranks_per_node is None else self.ranks_per_node
 
     @property
     def devices(self) -> int:
-        """Accelerators of each node, or slices of them; raises `OptionError` where those are unknown."""
+        """Accelerators of each node, or their slices; raises `OptionError` if those are unknown."""
         if self.accelerator is None:
             return 0
         slices = slices_per_gpu(self.mig, self.accelerator) if self.mig else 1

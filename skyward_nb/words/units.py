@@ -1,4 +1,4 @@
-"""Times and sizes as people write them, and the word that a misspelt one may have been. Pure."""
+"""Times and sizes as people write them, and suggestions for misspelt words. Pure."""
 
 from __future__ import annotations
 

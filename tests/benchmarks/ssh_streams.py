@@ -23,8 +23,7 @@ from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.store.value_messages import ANSWERS
 from skyward_nb.store.value_stream import ValueStream
-from skyward_nb.words.hosts import parse_hosts
-from skyward_nb.words.ssh_access import SSHAccess
+from skyward_nb.words.hosts import SSHAccess, parse_hosts
 
 CIPHER = "aes128-gcm@openssh.com"
 WINDOW, PACKET = 32 << 20, 64 << 10

@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bootstrap.local_shell import LocalShell
 from uv import find_uv_bin
 
 from skyward_nb.bootstrap.environment import ready
-from skyward_nb.bootstrap.local_shell import LocalShell
 from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool, probe
 from skyward_nb.bootstrap.uv import version
 from skyward_nb.words.errors import HostNotReady

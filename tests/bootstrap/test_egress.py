@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from bootstrap.homes import facts_of, make_ready, package_index, shell_at
+from bootstrap.local_shell import LocalShell
 
 from skyward_nb.bootstrap import egress
 from skyward_nb.bootstrap.egress import EgressProxy, EgressTunnel, is_public, place_of, sources
-from skyward_nb.bootstrap.local_shell import LocalShell
 from skyward_nb.words.errors import HostNotReady
 from skyward_nb.words.image import Image
 

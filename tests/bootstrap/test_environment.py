@@ -25,11 +25,11 @@ from bootstrap.homes import (
     shell_at,
     there,
 )
+from bootstrap.local_shell import LocalShell
 from pools import values
 
 from skyward_nb.bootstrap import requirements, version_locks
 from skyward_nb.bootstrap.environment import Environment, ready
-from skyward_nb.bootstrap.local_shell import LocalShell
 from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool
 from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.words.image import Image
@@ -186,7 +186,9 @@ def test_a_lock_of_another_host_is_waited_for_with_a_word(tmp_path):
     held = tmp_path / ".held-env"
     held.mkdir()
     (held / "by").write_text("17 elsewhere\n")
-    script = f"PATH={tmp_path}:$PATH\nflock() {{ return 1; }}\nfinal={tmp_path}/env\n{LOCK}\nlock\necho mine"
+    script = (
+        f"PATH={tmp_path}:$PATH\nflock() {{ return 1; }}\nfinal={tmp_path}/env\n{LOCK}\necho mine"
+    )
     command = ["/bin/sh", "-c", script]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -9,9 +9,10 @@ from cloud.sky import Called
 from cloud.sky import Cloud as Sky
 
 from skyward_nb.protocol.events import Remark, Step
-from skyward_nb.providers.aws import client, key_pairs, rental_records, termination
+from skyward_nb.providers.aws import client, rental_records, termination
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
+from skyward_nb.providers.ssh.private_keys import new_pair
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType, Offer, Price
 from skyward_nb.words.spec import PoolSpec
@@ -46,7 +47,7 @@ class Renter:
         )  # fmt: skip
 
     def launch(self, *offers: Offer):
-        pair, host = key_pairs.new_pair("skyward_nb"), key_pairs.new_pair("")
+        pair, host = new_pair("skyward_nb"), new_pair("")
         self.work = Launch(LaunchRequest(self.spec, self.cloud, self.entry, pair, host), self._hear)
         self.machines = asyncio.run(self.work.run(offers or (offer(),)))
         self.entry.note(machines=self.machines)

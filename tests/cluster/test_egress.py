@@ -10,8 +10,7 @@ import pytest
 from skyward_nb.bootstrap.egress import EgressProxy, place_of
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.words.hosts import parse_host
-from skyward_nb.words.ssh_access import SSHAccess
+from skyward_nb.words.hosts import SSHAccess, parse_host
 
 pytestmark = pytest.mark.timeout(300)
 

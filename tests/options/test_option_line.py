@@ -3,8 +3,14 @@
 import pytest
 
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.log_options import LogOptions
-from skyward_nb.options.option_line import ParsedOptions, parse, parse_verb, parse_words, split_off
+from skyward_nb.options.option_line import (
+    LogOptions,
+    ParsedOptions,
+    parse,
+    parse_verb,
+    parse_words,
+    split_off,
+)
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions

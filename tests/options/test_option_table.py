@@ -3,7 +3,7 @@
 import dataclasses
 
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.log_options import LogOptions
+from skyward_nb.options.option_line import LogOptions
 from skyward_nb.options.option_table import OPTIONS
 from skyward_nb.words.pool_options import PoolOptions
 

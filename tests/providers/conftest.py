@@ -8,9 +8,8 @@ from providers.lines import Loop
 from providers.ssh_hosts import host, names_of
 from sshds import sshd
 
-from skyward_nb.words.hosts import parse_hosts
+from skyward_nb.words.hosts import SSHAccess, parse_hosts
 from skyward_nb.words.image import Image
-from skyward_nb.words.ssh_access import SSHAccess
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,7 @@ import threading
 
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.words.hosts import parse_hosts
-from skyward_nb.words.ssh_access import SSHAccess
+from skyward_nb.words.hosts import SSHAccess, parse_hosts
 
 
 class Loop:

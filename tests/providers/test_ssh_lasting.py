@@ -27,9 +27,8 @@ from skyward_nb.pickling.payload import unpack
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.folders import pool_folders
 from skyward_nb.words.errors import PoolError
-from skyward_nb.words.hosts import parse_hosts
+from skyward_nb.words.hosts import SSHAccess, parse_hosts
 from skyward_nb.words.image import Image
-from skyward_nb.words.ssh_access import SSHAccess
 
 np = pytest.importorskip("numpy")
 

@@ -25,8 +25,7 @@ from skyward_nb.providers.ssh.login_errors import (
     UnknownKey,
     Unreachable,
 )
-from skyward_nb.words.hosts import parse_hosts
-from skyward_nb.words.ssh_access import SSHAccess
+from skyward_nb.words.hosts import SSHAccess, parse_hosts
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 

@@ -1,7 +1,7 @@
 """Machines of EC2: rented, logged in to like any other host, and ended for certain.
 
 Record first: the pool's record is on disk before each call that makes something, and is removed when all
-that it names is gone. What is made carries the pool's name or tag, so a sweep finds it even if EC2's answer
+that it names is gone. Each resource has the pool's name or tag, so a sweep finds it even if EC2's answer
 was lost; a launch repeated with its token is the same launch. Failed launches, releases and sweeps all end
 in `termination`. Credentials of another account see nothing of a pool: they end nothing, remove no record.
 

@@ -1,4 +1,4 @@
-"""What a refusal of EC2 means: where to go on, or what to do about it. Pure.
+"""Refusals of EC2: where a launch goes on after one, and what a person can do about it. Pure.
 
 Codes: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html.
 """
@@ -15,7 +15,7 @@ class NextStep(Enum):
     """Where a launch goes on after a refusal."""
 
     AGAIN = auto()
-    """The same call, a little later: it was not understood, or its answer was lost."""
+    """The same call, a little later: EC2 was overloaded, or its answer was lost."""
     ZONE = auto()
     """Another zone of the same type."""
     TYPE = auto()
@@ -40,12 +40,12 @@ class AWSError(Exception):
         self.operation = operation
         self.is_unknown = is_unknown
         self.profile = ""
-        """Of AWS's configuration, whose credentials were used; "" for what boto3 finds first."""
+        """The profile of AWS's configuration that was used; "" for boto3's first choice."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """A limit of vCPUs of running machines, in each region: its code and what it is called."""
+    """A limit of vCPUs of running machines in each region: its code and its name."""
 
     code: str
     name: str
@@ -53,7 +53,7 @@ class Quota:
 
 _STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
 # Codes: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-quotas.html and
-# .../using-spot-limits.html; what is not named here counts as standard.
+# .../using-spot-limits.html; other types count as standard.
 _ON_DEMAND = {
     "dl": ("DL", "L-6E869C2A"),
     "f": ("F", "L-74FC7D96"),
@@ -67,7 +67,7 @@ _ON_DEMAND = {
     "u": ("High Memory", "L-43DA4232"),
     "x": ("X", "L-7295265B"),
 }
-# A generation may have one of its own; those pages name none for P6.
+# A generation may have its own quota; those pages name none for P6.
 _SPOT = {
     "dl": ("DL", "L-85EED4F7"),
     "f": ("F", "L-88CF9481"),
@@ -99,7 +99,7 @@ _WAYS = {
         "SpotMaxPriceTooLow",
         "InsufficientFreeAddressesInSubnet",
         "InvalidAvailabilityZone",
-        # What a machine says that was launched, and taken back before it ran.
+        # Reasons of a machine that was reclaimed before it ran.
         "SpotInstanceTermination",
         "SpotInstanceShutdown",
     },
@@ -119,7 +119,7 @@ _WAYS = {
         "Unavailable",
         "RequestTimeout",
         "Unreachable",
-        # What was made a moment ago is not seen everywhere yet.
+        # New resources are not visible everywhere at once.
         "InvalidGroup.NotFound",
         "InvalidPlacementGroup.Unknown",
     },
@@ -163,28 +163,28 @@ _ADVICE = {
     "a login?",
     "Unreachable": "is the internet reachable, and is the region's name right?",
 }
-NOT_GIVEN = frozenset(
-    {"BadConfiguration", "LoginOver", "NoCredentials", "NoMFA", "NoProfile", "NotGiven"}
-)
-"""Refusals of boto3's own: where credentials were to come from, there are none."""
-OF_ACCOUNT = frozenset(
-    {
-        *NOT_GIVEN,
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "AuthFailure",
-        "UnauthorizedOperation",
-        "AccessDenied",
-        "AccessDeniedException",
-        "RequestExpired",
-        "InvalidClientTokenId",
-        "SignatureDoesNotMatch",
-        "NoCallerAddress",
-    }
-)
+NOT_GIVEN = {"BadConfiguration", "LoginOver", "NoCredentials", "NoMFA", "NoProfile", "NotGiven"}
+"""Errors of boto3 itself, which found no credentials."""
+BAD_CREDENTIALS = {
+    *NOT_GIVEN,
+    "AuthFailure",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidClientTokenId",
+    "RequestExpired",
+    "SignatureDoesNotMatch",
+}
+"""Errors of missing, expired or wrong credentials."""
+OF_ACCOUNT = {
+    *BAD_CREDENTIALS,
+    "AccessDenied",
+    "AccessDeniedException",
+    "NoCallerAddress",
+    "UnauthorizedOperation",
+}
 """Refusals of the credentials, or of the account: no other offer helps."""
 _SAY_WHAT = {*NOT_GIVEN, "NotLinux", "Unreachable"} - {"NoCredentials"}
-"""Refusals whose own words say which: those of this side."""
+"""Errors of this side, whose own text is shown, too."""
 _ABOUT_KEYS = re.compile(
     r"(?<=`)aws (?:sso login|login|sts get-caller-identity|sts get-session-token|configure sso|configure list"
     r"|configure)(?=`)"
@@ -200,7 +200,7 @@ def way_on(fault: AWSError) -> NextStep:
 
 
 def is_refusal(code: str) -> bool:
-    """Whether nothing was done for sure, whatever HTTP says: a lack of capacity is a 500 in EC2."""
+    """Whether certainly nothing was done, whatever the HTTP status: EC2 reports lack of capacity as 500."""
     return code in _THROTTLED or _BY_CODE.get(code, NextStep.AGAIN) is not NextStep.AGAIN
 
 
@@ -211,7 +211,7 @@ def family_of(name: str) -> str:
 
 
 def quota_of(name: str, *, spot: bool) -> Quota:
-    """Which quota counts machines of a type."""
+    """The quota that counts machines of a type."""
     table = _SPOT if spot else _ON_DEMAND
     generation = re.match(r"[a-z]+\d", name)
     standard = _STANDARD, "L-34B43A08" if spot else "L-1216C47A"
@@ -229,7 +229,7 @@ def limit_in(message: str) -> int | None:
 
 
 def spell_quota(quota: Quota, region: str, now: float | None, needed: int) -> str:
-    """What a quota lacks, and the command that asks for more."""
+    """How much a quota lacks, and the command that requests more."""
     have = "" if now is None else f" is {now:g} vCPUs now, and"
     return (
         f"the quota {quota.name!r} ({quota.code}) of {region}{have} {needed} are needed beside "
@@ -239,7 +239,7 @@ def spell_quota(quota: Quota, region: str, now: float | None, needed: int) -> st
 
 
 def advice_for(fault: AWSError) -> str:
-    """What to do about a refusal, in words; "" where its own say it all."""
+    """What to do about a refusal, in words; "" if its own text is enough."""
     advice = _ADVICE.get(fault.code, "")
     if not fault.profile:
         return advice

@@ -1,7 +1,7 @@
-"""From machines that run to machines that are logged in to: by a host key known before, changed after.
+"""Logs in to machines that have started, by a host key from the launch, which is then changed.
 
-What a machine was launched with any process on it may read, the host key too: so the first thing that
-is done there is to make another one, which nobody but the machine has.
+Every process of a machine may read the data of its launch, that host key included, so the machine makes
+a new one first.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.protocol.events import Step
 from skyward_nb.providers.aws import key_pairs, termination
 from skyward_nb.providers.aws.api_errors import AWSError
-from skyward_nb.providers.aws.boot_errors import boot_failed
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.rental_records import RentalFolder
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstance
 from skyward_nb.providers.aws.user_data import BOOT, HOST_KEY, LEASE
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.dialer import Dialer
@@ -28,6 +26,11 @@ from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.login_errors import Unreachable
 from skyward_nb.words.errors import HostError, StartError
 
+POWERED_OFF = "Client.InstanceInitiatedShutdown"
+"""The reason of the state of a machine that ended itself.
+
+Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html.
+"""
 _LIMIT = 600.0
 _PAUSE = 0.25
 _MOST_PAUSE = 5.0
@@ -35,7 +38,7 @@ _LOOK = 15.0
 _LAST_WORDS = 2000
 _RENEWED_AFTER = BOOT / 2
 _RENEWED_EVERY = 20.0
-"""Seconds; a machine whose lease was renewed once waits for at least a minute."""
+"""Seconds; a machine waits at least a minute after a renewal of its lease."""
 _ROOT = 'root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }; set -e; '
 _NEW = (
     f"{_ROOT}root rm -f {HOST_KEY}.next {HOST_KEY}.next.pub; "
@@ -54,9 +57,9 @@ async def log_in(
     tell: Tell,
     others: Sequence[RunningInstance] = (),
 ) -> tuple[list[HostLine], tuple[RunningInstance, ...]]:
-    """Lines to all machines, in order, and these with host keys of their own; raises `StartError`.
+    """Lines to all machines, in order, and the machines with their new host keys; raises `StartError`.
 
-    `others` are those that the pool has already.
+    `others` are machines that the pool has already.
     """
     dialer = Dialer(key_pairs.access_to(entry.folder, entry.record.user, (*others, *launched)))
     lines = [HostLine(host, dialer) for host in key_pairs.access_of(entry.folder, launched).hosts]
@@ -70,7 +73,7 @@ async def log_in(
 
 
 def lines_to(entry: RentalFolder, machines: Sequence[RunningInstance] = ()) -> list[HostLine]:
-    """Lines to these machines, or to those that a record has."""
+    """Lines to these machines, or else to those of the record."""
     access = key_pairs.access_of(entry.folder, machines or entry.record.machines)
     dialer = Dialer(access)
     return [HostLine(host, dialer) for host in access.hosts]
@@ -78,8 +81,8 @@ def lines_to(entry: RentalFolder, machines: Sequence[RunningInstance] = ()) -> l
 
 @contextlib.asynccontextmanager
 async def kept(entry: RentalFolder, machines: Sequence[RunningInstance]) -> AsyncGenerator[None]:
-    """While inside, machines do not end for want of an agent: to ready them may take long."""
-    # By lines of its own: on each, scripts run one at a time.
+    """Within this context, the leases of machines are renewed: their setup may take long."""
+    # By separate lines, as a line runs one script at a time.
     lines = lines_to(entry, machines)
     renewing = asyncio.ensure_future(_renew(lines))
     try:
@@ -105,7 +108,7 @@ async def _touch(line: HostLine) -> None:
 
 
 async def _reach(cloud: AWSClient, entry: RentalFolder, lines: list[HostLine], tell: Tell) -> None:
-    """Log in to all as they come up, or give up when one ends, or none answers any more."""
+    """Log in to all as they boot; gives up when one ends, or after the time limit."""
     faults: dict[str, str] = {}
     nodes = tuple(range(len(lines)))
     until = time.monotonic() + _LIMIT
@@ -132,13 +135,13 @@ async def _reach(cloud: AWSClient, entry: RentalFolder, lines: list[HostLine], t
 
 
 async def _reach_one(line: HostLine, until: float, faults: dict[str, str]) -> None:
-    """Try to log in until it is done, or too late; `faults` has why it is not."""
+    """Try to log in until the time limit; `faults` has the last reason."""
     pause = _PAUSE
     while True:
         try:
             await line.connect()
         except Unreachable as fault:
-            # Until its script has run, it may refuse, or show a key that is not the pool's.
+            # Until its boot script has run, it may refuse, or show another key.
             faults[line.name] = fault.why
         else:
             faults.pop(line.name, None)
@@ -150,7 +153,7 @@ async def _reach_one(line: HostLine, until: float, faults: dict[str, str]) -> No
 
 
 async def _see_that_they_run(cloud: AWSClient, entry: RentalFolder, lines: list[HostLine]) -> None:
-    """Raise `StartError` where a machine has ended, with its last words; it is looked again where AWS does not say."""
+    """Raise `StartError` with its console output if a machine has ended, and AWS says so."""
     record = entry.record
     region = record.machines[0].region
     states: dict[str, str] = {}
@@ -169,14 +172,14 @@ async def _change_keys(
     launched: Sequence[RunningInstance],
     others: Sequence[RunningInstance],
 ) -> tuple[RunningInstance, ...]:
-    """Have each machine show a host key that no other has, from the next login on."""
+    """Give each machine its own host key, from the next login on."""
     pool = entry.record.name
     known = {each.instance: (each.host_key,) for each in others}
     try:
         new = await asyncio.gather(*(_run(line, _NEW) for line in lines))
         old = [each.host_key for each in launched]
         names = [each.instance for each in launched]
-        # Whoever is killed in between finds one of the two.
+        # If this process is killed meanwhile, one of the two keys is right.
         both = zip(names, zip(old, new, strict=True), strict=True)
         key_pairs.know(entry.folder, {**known, **dict(both)})
         await asyncio.gather(*(_run(line, _TAKE) for line in lines))
@@ -197,3 +200,23 @@ async def _run(line: HostLine, script: str) -> str:
     if ran.code:
         raise ShellGone(f"{line.name}: {ran.err.strip()[-_LAST_WORDS:]}")
     return ran.out.decode().strip()
+
+
+async def boot_failed(
+    cloud: AWSClient, pool: str, region: str, instance: str, user: str
+) -> StartError:
+    """The error that a machine of a `pool` ended before the first login as `user`."""
+    why = (
+        f"{instance} ended before it could be logged in to: its boot script failed. If its ami= has "
+        f"no user {user!r}, name the user it has with user="
+    )
+    return StartError(pool, why, await _console(cloud, region, instance))
+
+
+async def _console(cloud: AWSClient, region: str, instance: str) -> str:
+    """The end of a machine's console output; "" if AWS does not give it."""
+    try:
+        said = await cloud.ask("GetConsoleOutput", region, InstanceId=instance)
+    except AWSError:
+        return ""
+    return str(said.get("Output") or "")[-_LAST_WORDS:].strip()

@@ -1,4 +1,4 @@
-"""What AWS said, kept on disk with its date, so that it is not asked again at every start."""
+"""Answers of AWS, kept on disk with their date, so that not every start asks again."""
 
 from __future__ import annotations
 
@@ -29,24 +29,22 @@ def _folder() -> Path:
 
 
 class Cache:
-    """Answers by what was asked, of one account's view; a file that cannot be read or written is none."""
+    """Answers by their questions, for one account; files that cannot be read or written are ignored."""
 
     def __init__(self, view: str, folder: Path | None = None) -> None:
         self._folder = folder or _folder()
         self._view = view
 
-    def find(
-        self, asked: tuple[object, ...], kind: type[T], within: float
-    ) -> tuple[float, T] | None:
-        """(when it was said, the answer), where that is not longer ago than so many seconds."""
+    def find(self, asked: tuple[object, ...], kind: type[T], within: float) -> T | None:
+        """The answer, if it was given within so many seconds."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             said = msgspec.json.decode(self._path(asked).read_bytes(), type=CachedAnswer)
             if 0 <= time.time() - said.at <= within:
-                return said.at, msgspec.json.decode(said.answer, type=kind)
+                return msgspec.json.decode(said.answer, type=kind)
         return None
 
     def keep(self, asked: tuple[object, ...], answer: object) -> None:
-        """Note an answer that was given now."""
+        """Keep an answer that was given now."""
         path = self._path(asked)
         said = CachedAnswer(time.time(), msgspec.Raw(msgspec.json.encode(answer)))
         with contextlib.suppress(OSError):

@@ -1,13 +1,12 @@
-"""Calls of AWS by boto3, which is imported when the first one is made; each on a thread.
+"""Calls of AWS by boto3, which is imported at the first call; each call has its own thread.
 
-Credentials are boto3's own affair: its chain of variables, profiles, SSO and roles. What goes wrong
-is an `AWSError`, whoever said it.
+boto3 finds the credentials by its chain of variables, profiles, SSO and roles. All errors of AWS and of
+boto3 become `AWSError`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import threading
 from collections.abc import Callable
@@ -43,13 +42,13 @@ _KINDS = {
         "SSLError",
     },
 }
-"""What errors of botocore's own, before anything was sent, come to."""
+"""The codes of botocore's own errors, from before anything was sent."""
 _LOST = {"ConnectionClosedError", "ReadTimeoutError", "HTTPClientError", "ResponseStreamingError"}
 _BROKEN = 500
 
 
 class AWSClient:
-    """What one person may do with AWS: a session of boto3, and its clients by service and region."""
+    """One person's access to AWS: a session of boto3, and its clients by service and region."""
 
     def __init__(self, profile: str | None = None, endpoint: str | None = None) -> None:
         self.profile = profile
@@ -61,7 +60,7 @@ class AWSClient:
 
     @classmethod
     def of(cls, access: AWSAccess) -> AWSClient:
-        """The one that a pool's spec means."""
+        """The client for a pool's access."""
         return cls(access.profile, access.endpoint)
 
     async def ask(
@@ -74,40 +73,42 @@ class AWSClient:
         heard: Callable[[Answer], None] = lambda _: None,
         **words: Any,
     ) -> Answer:
-        """Make a call, named as AWS does; `once`, it is not made again when it fails.
+        """Make a call by AWS's name for it; with `once`, a failed call is not repeated.
 
-        `heard` gets the answer on the call's own thread, also where it is waited for no more.
-        Raises `AWSError`.
+        `heard` gets the answer on the call's own thread, even if the caller was cancelled. Raises `AWSError`.
         """
 
         def call() -> Answer:
-            answer = self._ask(operation, region, service, once=once, words=words)
+            answer = getattr(self._client(service, region, once), _name(operation))(**words)
             heard(answer)
             return answer
 
-        return await on_thread(call)
+        return await on_thread(lambda: self._translated(operation, call))
 
     async def ask_all(
         self, operation: str, region: str, *, service: str = "ec2", **words: Any
     ) -> Answer:
-        """Make a call whose answer comes in pages; raises `AWSError`."""
-        return await on_thread(
-            functools.partial(self._ask_all, operation, region, service, words=words)
-        )
+        """Make a call whose answer has pages; raises `AWSError`."""
+
+        def pages() -> Answer:
+            pager = self._client(service, region, False).get_paginator(_name(operation))
+            return pager.paginate(**words).build_full_result()
+
+        return await on_thread(lambda: self._translated(operation, pages))
 
     async def account(self, region: str) -> str:
-        """Whose credentials these are: asked once, by a region's server. Raises `AWSError`."""
+        """The account of these credentials, asked once from a region's server; raises `AWSError`."""
         if self._account is None:
             said = await self.ask("GetCallerIdentity", region, service="sts")
             self._account = str(said["Account"])
         return self._account
 
     def region(self) -> str | None:
-        """The region that AWS's own configuration names; raises `AWSError` where it cannot be read."""
+        """The region of AWS's own configuration; raises `AWSError` if that cannot be read."""
         return self._translated("configuration", lambda: self._began().region_name)
 
     def unknown_region(self, region: str) -> str:
-        """What is to be said of a region that boto3 has never heard of; "" of one that it knows."""
+        """What to say about a region that boto3 does not know; "" for one that it knows."""
         session = self._began()
         known = [
             each
@@ -118,25 +119,8 @@ class AWSClient:
             return ""
         return f"region={region}: boto3 knows no such region{near_words(region, known)}"
 
-    def _ask(
-        self, operation: str, region: str, service: str, *, once: bool, words: dict[str, Any]
-    ) -> Answer:
-        return self._translated(
-            operation,
-            lambda: getattr(self._client(service, region, once), _name(operation))(**words),
-        )
-
-    def _ask_all(
-        self, operation: str, region: str, service: str, *, words: dict[str, Any]
-    ) -> Answer:
-        def pages() -> Answer:
-            pager = self._client(service, region, False).get_paginator(_name(operation))
-            return pager.paginate(**words).build_full_result()
-
-        return self._translated(operation, pages)
-
     def _translated(self, operation: str, call: Callable[[], T]) -> T:
-        """What a call answers, or its error as ours."""
+        """The result of a call, whose errors of botocore become `AWSError`."""
         try:
             return call()
         except MissingDependency:
@@ -181,12 +165,12 @@ class AWSClient:
 
 
 _MODELS: dict[str | None, Any] = {}
-"""By where they lie, the models of services as boto3 has read them: some MB of JSON, of EC2 alone."""
+"""The models of services that boto3 has read, by folder; those of EC2 alone are some MB of JSON."""
 _MODELS_LOCK = threading.Lock()
 
 
 def _new_session(boto3: Any, profile: str | None) -> Any:
-    """A session of boto3 that reads no model which another one of this process has read."""
+    """A session of boto3 that shares the models read by other sessions of this process."""
     import botocore.session
     from botocore.loaders import create_loader
 
@@ -202,7 +186,7 @@ def _new_session(boto3: Any, profile: str | None) -> Any:
 
 
 def fault_of(operation: str, error: Exception) -> AWSError | None:
-    """An error of botocore as ours, or None where it is none of its own."""
+    """An error of botocore as `AWSError`; None for any other error."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
@@ -227,7 +211,7 @@ def fault_of(operation: str, error: Exception) -> AWSError | None:
 
 
 async def on_thread(call: Callable[[], T]) -> T:
-    """What a call that waits comes to; once begun it is not left alone: a cancel comes after its end."""
+    """The result of a blocking call; a cancellation takes effect after its end."""
     done: Future[T] = Future()
 
     def run() -> None:
@@ -245,7 +229,7 @@ async def on_thread(call: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(waiting)
     except asyncio.CancelledError:
-        # What it has made must be known before anybody tidies up.
+        # Cleanup must know all that the call has made.
         await asyncio.wait([waiting])
         if not waiting.cancelled():
             waiting.exception()

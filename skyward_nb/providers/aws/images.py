@@ -1,4 +1,4 @@
-"""Which image a machine boots: AWS's own for deep learning where there are GPUs, else Ubuntu."""
+"""The image that a machine boots: with GPUs AWS's own for deep learning, else Ubuntu."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _USERS = (
 
 @dataclass(frozen=True)
 class MachineImage:
-    """An AMI: its root disk, that disk's least size in GB, who logs in, and its other disks with their sizes."""
+    """An AMI: its root disk, that disk's least size in GB, its user, and its other disks with their sizes."""
 
     ami: str
     root: str
@@ -35,20 +35,17 @@ class MachineImage:
     others: tuple[tuple[str, int], ...] = ()
 
 
-def parameter_of(kind: InstanceType) -> str:
-    """The public parameter that names the newest image for a type."""
-    form = _GPU if kind.gpus else _CPU
-    return form.format(arch=kind.arch if kind.gpus else _ARCHES[kind.arch])
-
-
 async def image_for(
     cloud: AWSClient, access: AWSAccess, kind: InstanceType, region: str
 ) -> MachineImage:
     """The image that a type boots in a region; raises `AWSError`."""
     ami = access.ami
     if ami is None:
-        name = parameter_of(kind)
-        said = await cloud.ask("GetParameter", region, service="ssm", Name=name)
+        # A public parameter names the newest image.
+        parameter = (
+            _GPU.format(arch=kind.arch) if kind.gpus else _CPU.format(arch=_ARCHES[kind.arch])
+        )
+        said = await cloud.ask("GetParameter", region, service="ssm", Name=parameter)
         ami = str(said["Parameter"]["Value"])
     said = await cloud.ask("DescribeImages", region, ImageIds=[ami])
     if not said["Images"]:
@@ -66,15 +63,11 @@ async def image_for(
         for each in image.get("BlockDeviceMappings", [])
         if "Ebs" in each
     }
+    name = str(image.get("Name", ""))
     return MachineImage(
         ami,
         root,
         disks.get(root, 0),
-        access.user or _user_of(str(image.get("Name", ""))),
+        access.user or next((user for word, user in _USERS if word in name.lower()), "ubuntu"),
         tuple((name, size) for name, size in disks.items() if name != root),
     )
-
-
-def _user_of(name: str) -> str:
-    """Who logs in to an image of this name."""
-    return next((user for word, user in _USERS if word in name.lower()), "ubuntu")

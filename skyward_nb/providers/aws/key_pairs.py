@@ -1,69 +1,34 @@
-"""Keys of one pool: what lets us in, what its machines show, and the files by which SSH goes there.
+"""The keys of one pool: for logins, of its machines' sshds, and the files that SSH reads.
 
-A machine is known by the name of its instance, not by an address, which another may get later.
+A machine is known by its instance id: another machine may get its address later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from skyward_nb.providers.aws.rental_records import write
-from skyward_nb.providers.aws.running_instance import RunningInstance
-from skyward_nb.words.hosts import Host
-from skyward_nb.words.ssh_access import SSHAccess
+from skyward_nb.providers.aws.rental_records import RunningInstance, write
+from skyward_nb.providers.ssh.private_keys import KeyPair, read_pair
+from skyward_nb.words.hosts import Host, SSHAccess
 
 _KEY = "key"
 _KNOWN = "known_hosts"
 _CONFIG = "config"
 
 
-@dataclass(frozen=True)
-class KeyPair:
-    """Both halves, as OpenSSH writes them."""
-
-    private: str
-    public: str
-
-
-def new_pair(comment: str) -> KeyPair:
-    """A new Ed25519 pair."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-    )
-
-    key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    return KeyPair(private.decode(), f"{public.decode()} {comment}")
-
-
 def keep(folder: Path, pair: KeyPair) -> None:
-    """Write the key of the pool to its folder, for nobody else to read."""
+    """Write the key of the pool to its folder, readable for this user only."""
     write(folder / _KEY, pair.private.encode())
 
 
 def kept(folder: Path) -> KeyPair:
     """The key of the pool, as it was kept; raises OSError."""
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        PublicFormat,
-        load_ssh_private_key,
-    )
-
-    private = (folder / _KEY).read_bytes()
-    public = load_ssh_private_key(private, None).public_key()
-    line = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    return KeyPair(private.decode(), f"{line.decode()} skyward_nb")
+    return read_pair((folder / _KEY).read_bytes(), "skyward_nb")
 
 
 def access_to(folder: Path, user: str, machines: Sequence[RunningInstance]) -> SSHAccess:
-    """How the machines are logged in to, by files in the pool's folder alone; writes those."""
+    """The access to machines by files in the pool's folder, which it writes."""
     known = {each.instance: (each.host_key,) for each in machines}
     know(folder, known)
     lines = ["# Also for `ssh -F`; the machines are known by their instances."]
@@ -89,12 +54,12 @@ def access_to(folder: Path, user: str, machines: Sequence[RunningInstance]) -> S
 
 
 def access_of(folder: Path, machines: Sequence[RunningInstance]) -> SSHAccess:
-    """How the machines are logged in to, by files that are there."""
+    """The access to machines by existing files in the pool's folder."""
     hosts = tuple(Host(each.instance) for each in machines)
     return SSHAccess(hosts=hosts, config=str(folder / _CONFIG))
 
 
 def know(folder: Path, keys: Mapping[str, Sequence[str]]) -> None:
-    """Take these host keys of machines, and no others."""
+    """Write the known host keys of machines, which replace all others."""
     lines = [f"{name} {' '.join(key.split()[:2])}\n" for name, each in keys.items() for key in each]
     write(folder / _KNOWN, "".join(lines).encode())

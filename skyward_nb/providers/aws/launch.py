@@ -1,4 +1,4 @@
-"""From offers to machines that run: all of a pool in one zone, or none, and each step told."""
+"""Launches the machines of a pool by its offers, all in one zone or none, and reports each step."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from skyward_nb.providers.aws.api_errors import (
     spell_quota,
     way_on,
 )
-from skyward_nb.providers.aws.boot_errors import POWERED_OFF, boot_failed
+from skyward_nb.providers.aws.boot import POWERED_OFF, boot_failed
 from skyward_nb.providers.aws.client import Answer
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, spell_way
-from skyward_nb.providers.aws.rental_records import LaunchAttempt
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import LaunchAttempt, RunningInstance
 from skyward_nb.providers.aws.tags import of_pool
 from skyward_nb.providers.aws.user_data import LEAST
 from skyward_nb.providers.base import Tell
@@ -41,11 +40,11 @@ _PAUSE = 0.5
 _MOST_PAUSE = 10.0
 _QUICK = 1.5
 _UNENDED = "Unended"
-"""What was launched may still run."""
+"""The code of a launch whose machines may still run."""
 
 
 class Launch:
-    """One pool's machines on their way, as `request` asks for them."""
+    """The launch of one pool's machines by a `request`."""
 
     def __init__(self, request: LaunchRequest, tell: Tell) -> None:
         self.request = request
@@ -53,14 +52,14 @@ class Launch:
         self._tell = tell
         self._nodes = tuple(range(self._spec.nodes))
         self._before = len(self._entry.record.attempts)
-        """How many attempts there were before, which are no concern of this."""
+        """The number of attempts of earlier launches."""
         self.chosen: ZoneAttempt | None = None
-        """What could be had."""
+        """The attempt that succeeded."""
         self._spent: float = 0.0
-        """Dollars, at the most, for machines that ran, and ended before all did."""
+        """The most dollars spent on machines that ended before all ran."""
 
     def cost(self, now: float) -> float:
-        """Dollars, at the most, that what it has launched has cost until `now`, seconds since 1970."""
+        """The most dollars that its machines have cost until `now`, in seconds since 1970."""
         rate = None if self.chosen is None else self.chosen.offer.hourly(self._spec.nodes)
         if rate is None:
             return self._spent
@@ -68,9 +67,9 @@ class Launch:
         return self._spent + rate * max(0.0, now - began) / 3600
 
     async def run(self, offers: Sequence[Offer]) -> tuple[RunningInstance, ...]:
-        """The machines of the first offer that can be had.
+        """The machines of the first offer that succeeds.
 
-        Raises `LaunchError` with all that was tried, `AccountError`, and `StartError` of a boot that fails.
+        Raises `LaunchError` with all attempts, `AccountError`, and `StartError` if a machine fails to boot.
         """
         walk = OfferWalk(offers)
         before: ZoneAttempt | None = None
@@ -94,23 +93,23 @@ class Launch:
                     raise AccountError(spell_fault(fault)) from fault
                 way, is_clean = way_on(fault), is_clean and fault.code != _UNENDED
                 why = await self._why(fault, way, now)
-                # A call that nobody answers is answered nowhere else.
+                # A call without an answer has none elsewhere.
                 walk.refuse(NextStep.STOP if way is NextStep.AGAIN else way, why)
                 continue
             self._step(f"{len(found)} × {now}", done=True)
-            for each in steps:  # where there is none in the end, the error tells them all
+            for each in steps:  # a LaunchError has them all
                 self._tell(Remark(each))
             self.chosen = now
             return found
         tried = [(str(each), why) for each, why in walk.refused]
-        # Nothing else is of use where a person has to do something first.
+        # Other options help only if no person has to do something first.
         more = "" if way in (NextStep.STOP, NextStep.AGAIN) else _other_ways(self._spec)
         raise LaunchError(self._spec.name, tried, more, is_clean=is_clean)
 
     async def _have(self, now: ZoneAttempt, way_here: str) -> tuple[RunningInstance, ...]:
-        """The machines of one try, which run; raises `AWSError`, with none of them left.
+        """The running machines of one attempt; raises `AWSError`, with none of them left.
 
-        `way_here` says how it differs from the one before.
+        `way_here` says how it differs from the attempt before.
         """
         self._step(f"asking for {self._spec.nodes} × {now}{way_here}, {self._costs(now)}")
         if self._spec.max_cost is not None and self._spent >= self._spec.max_cost:
@@ -137,24 +136,24 @@ class Launch:
                 raise
             region, since = now.offer.region, self._before
             if await termination.end_machines(self._cloud, self._entry, region, since=since):
-                # What it has launched must be gone before others are paid for.
+                # Its machines must be gone before others are paid for.
                 why = f"{spell_fault(fault)}, and not all of {now} is known to end"
                 raise AWSError(_UNENDED, why, "Launch") from fault
             raise
 
     def _costs(self, now: ZoneAttempt) -> str:
-        """What the machines of a try cost an hour, in words."""
+        """The price of an attempt's machines for an hour, in words."""
         rate = now.offer.hourly(self._spec.nodes)
         return "at a price that is not known" if rate is None else f"{spell_dollars(rate)} / h"
 
     def _cost(self, now: ZoneAttempt, attempt: LaunchAttempt) -> float:
-        """Dollars, at the most, that a try has cost that came to nothing."""
+        """The most dollars that a failed attempt has cost."""
         launched = {each.token: len(each.instances) for each in self._entry.record.attempts}
         rate = now.offer.hourly(launched[attempt.token])
         return (rate or 0.0) * max(time.time() - attempt.at, LEAST) / 3600
 
     async def _send(self, attempt: LaunchAttempt, arguments: dict[str, Any]) -> None:
-        """Ask for machines until that is answered; the same token makes it one call. Raises `AWSError`."""
+        """Ask for machines until EC2 answers; the token makes repetitions one call. Raises `AWSError`."""
         pause, may_be = _PAUSE, False
         for left in reversed(range(_AGAINS)):
             try:
@@ -169,7 +168,7 @@ class Launch:
             except AWSError as fault:
                 may_be |= fault.is_unknown
                 is_last = not left or way_on(fault) is not NextStep.AGAIN
-                # Where an answer was lost, the token brings it again, but not to whoever may not ask.
+                # If an answer was lost, and no later one says otherwise, its machines may run.
                 if is_last and not (may_be and (not left or fault.code in OF_ACCOUNT)):
                     with rental_records.as_far_as_it_can():
                         self._entry.attempt(replace(attempt, over=True))
@@ -183,7 +182,7 @@ class Launch:
             pause = min(2 * pause, _MOST_PAUSE)
 
     def _heard(self, attempt: LaunchAttempt, said: Answer) -> None:
-        """Note what was launched, at once: also where nobody waits for the answer any more."""
+        """Note the launched machines at once, even if the launch was cancelled."""
         names = tuple(str(each["InstanceId"]) for each in said["Instances"])
         with rental_records.as_far_as_it_can():
             self._entry.attempt(replace(attempt, instances=names))
@@ -191,7 +190,7 @@ class Launch:
     async def _running(self, now: ZoneAttempt, way_here: str) -> tuple[RunningInstance, ...]:
         """Wait until all machines run and have addresses.
 
-        Raises `AWSError` where one ends, and `StartError` where it has ended itself.
+        Raises `AWSError` if one ends, and `StartError` if it has ended itself.
         """
         region, pool_id = now.offer.region, self._entry.record.pool_id
         (names,) = [each.instances for each in self._entry.record.attempts[-1:]]
@@ -206,7 +205,7 @@ class Launch:
                 if termination.is_alive(str(each["State"]["Name"])):
                     continue
                 if each.get("StateReason", {}).get("Code") == POWERED_OFF:
-                    # It has run, and others would do as it did.
+                    # It has run, and others would end likewise.
                     name, machine = self._spec.name, str(each["InstanceId"])
                     raise await boot_failed(self._cloud, name, region, machine, self.request.user)
                 raise _ended(each)
@@ -225,7 +224,7 @@ class Launch:
     # ── what is said ────────────────────────────────────────────────────────────────────
 
     async def _why(self, fault: AWSError, way: NextStep, now: ZoneAttempt) -> str:
-        """Why a try came to nothing, in words; of a quota, which, and what it is now."""
+        """Why an attempt failed, in words; for a quota, its name and value."""
         kind, region = now.offer.type, now.offer.region
         if way is not NextStep.QUOTA:
             return spell_fault(fault)
@@ -242,7 +241,7 @@ class Launch:
                 )
                 limit = float(said["Quota"]["Value"])
             except AWSError:
-                limit = None  # who may not ask is told the code, at least
+                limit = None  # without the permission, only the quota's code is shown
         return spell_quota(quota, region, limit, kind.cpus * self._spec.nodes)
 
     def _step(self, text: str, *, done: bool = False) -> None:
@@ -250,7 +249,7 @@ class Launch:
 
 
 def _other_ways(spec: PoolSpec) -> str:
-    """What may be had where this was not."""
+    """Options that may succeed instead."""
     assert spec.aws is not None
     ways = ["another accelerator= or instance_type=", "fewer nodes="]
     if not spec.aws.regions:
@@ -263,7 +262,7 @@ def _other_ways(spec: PoolSpec) -> str:
 
 
 def _ended(instance: dict[str, Any]) -> AWSError:
-    """Why a machine ended before it could be used, as the refusal that this comes to."""
+    """Why a machine ended before it could be used, as a refusal."""
     reason = instance.get("StateReason", {})
     code = str(reason.get("Code", "Ended")).rpartition(".")[2]
     message = f"{instance['InstanceId']} ended: {reason.get('Message', 'nobody says why')}"

@@ -1,6 +1,6 @@
-"""The arguments of RunInstances for the machines of one pool; what they name is made first.
+"""The arguments of RunInstances for the machines of one pool, and the resources that they name.
 
-What belongs to a region, and not to one zone, is looked up once.
+Subnets, groups and images of a region are looked up once.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from skyward_nb.providers.aws import network
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.images import MachineImage, image_for
-from skyward_nb.providers.aws.key_pairs import KeyPair
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
-from skyward_nb.providers.aws.rental_records import RentalFolder
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstance
 from skyward_nb.providers.aws.tags import tagged
 from skyward_nb.providers.aws.user_data import BOOT, lease_for, script_for
+from skyward_nb.providers.ssh.private_keys import KeyPair
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
@@ -34,7 +33,7 @@ _SPOT = {
 
 
 class LaunchRequest:
-    """What one pool asks EC2 for: `pair` logs in, `host` is the host key until the first login.
+    """The request of one pool: `pair` is for logins, `host` is the host key until the first login.
 
     `others` are machines of the pool that the new ones join.
     """
@@ -61,7 +60,7 @@ class LaunchRequest:
         self._images: dict[tuple[str, str, bool], MachineImage] = {}
         self._callers: tuple[str, ...] | None = None
         self.user: str = ""
-        """Who logs in to the image that was asked for last."""
+        """The user of the image of the last request."""
 
     async def arguments(self, now: ZoneAttempt, spent: float) -> dict[str, Any]:
         """The arguments for one zone, after `spent` dollars for machines that ended. Raises `AWSError`."""
@@ -75,7 +74,7 @@ class LaunchRequest:
             if self._access.subnet:
                 why = f"subnet={self._access.subnet} is in {', '.join(subnets.by_zone)}"
             raise AWSError("InvalidAvailabilityZone", why, "DescribeSubnets")
-        # Both are awaited, also when one fails: what the other makes is in the record then.
+        # Both are awaited even if one fails, so that the record has the other's resources.
         image, group = await asyncio.gather(
             self._image(now), self._group(region, subnets), return_exceptions=True
         )
@@ -94,7 +93,7 @@ class LaunchRequest:
             "MetadataOptions": _METADATA,
             "BlockDeviceMappings": [
                 _disk(image.root, max(self._access.disk, image.size), VolumeType="gp3"),
-                # An image may say that a disk of its own stays.
+                # By itself, an image may keep its disks after the end.
                 *(_disk(name, size) for name, size in image.others),
             ],
             "NetworkInterfaces": network.cards_for(
@@ -120,12 +119,12 @@ class LaunchRequest:
         return arguments
 
     def address(self, instance: dict[str, Any], region: str) -> str | None:
-        """The address at which a machine is reached, once it has one."""
+        """The address of a machine for this side, once it has one."""
         is_public = self._subnets[region].is_public
         return instance.get("PublicIpAddress" if is_public else "PrivateIpAddress")
 
     def running(self, instance: dict[str, Any], now: ZoneAttempt) -> RunningInstance:
-        """A machine that was launched by this request, as EC2 describes it."""
+        """A machine of this request, from EC2's description."""
         price = now.offer.price
         return RunningInstance(
             instance=str(instance["InstanceId"]),
@@ -172,6 +171,6 @@ class LaunchRequest:
 
 
 def _disk(name: str, size: int, **more: str) -> dict[str, Any]:
-    """An encrypted disk of so many GB that goes with its machine."""
+    """An encrypted disk of so many GB that is removed with its machine."""
     disk = {"VolumeSize": size, "Encrypted": True, "DeleteOnTermination": True, **more}
     return {"DeviceName": name, "Ebs": disk}

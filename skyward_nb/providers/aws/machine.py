@@ -1,4 +1,4 @@
-"""One machine of a pool that was rented: reached like any host, and ended instead of let go."""
+"""A rented machine of a pool: reached like any host, and terminated at the pool's end."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.base import AgentGone, MachineEnded
+from skyward_nb.providers.ssh.host_setup import folder_of
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.machine import Opening, SSHMachine
 from skyward_nb.words.errors import MissingDependency
@@ -34,7 +35,7 @@ _OFF = (
 
 
 class Rental:
-    """All that a pool has rented; it is given back as one."""
+    """All machines that a pool has rented; they are ended together."""
 
     def __init__(self, cloud: AWSClient, pool_id: str) -> None:
         self._cloud = cloud
@@ -49,30 +50,30 @@ class Rental:
         self._ends: dict[str, str] = {}
 
     def has(self, line: HostLine) -> None:
-        """A line by which one of the machines is reached."""
+        """Add the line to a machine."""
         self._lines.append(line)
 
     def lacks(self, line: HostLine) -> None:
-        """Its machine is none of the pool's any more."""
+        """Remove the line to a machine that left the pool."""
         self._lines.remove(line)
 
     async def end_of(self, instance: str, *, anew: bool = False) -> str:
-        """Why a machine is gone, as EC2 says now and then, or `anew`; empty where it does not say that it is."""
+        """Why a machine is gone, by EC2's last answer, or a new one with `anew`; "" if it is not gone."""
         now = time.monotonic()
         is_asked = self._asking is not None and not self._asking.done()
         if self._asking is None or (not is_asked and (anew or now - self._asked > _ASK_AGAIN)):
             self._asked = now
             self._asking = asyncio.ensure_future(self._ask())
-        # Whoever asks meanwhile gets that answer, and not the one before it.
+        # Callers meanwhile get this answer, not the one before.
         is_there = await asyncio.shield(self._asking)
         return self._ends.get(instance, "") if is_there else "the pool was ended"
 
     def has_ended(self, instance: str) -> bool:
-        """Whether EC2 has said that a machine is gone; it is not asked."""
+        """Whether EC2 has said that a machine is gone, without asking again."""
         return instance in self._ends
 
     async def _ask(self) -> bool:
-        """Ask EC2 which machines have ended; whether the pool has a record still."""
+        """Ask EC2 which machines have ended; whether the pool still has a record."""
         entry = rental_records.find(self._pool_id)
         if entry is None:
             return False
@@ -82,9 +83,9 @@ class Rental:
         return True
 
     async def let_in(self) -> bool:
-        """Have the machines let in who comes from another address than before; whether that is so.
+        """Let this side in from a new address, if it has one; whether it has.
 
-        Whoever asks within some seconds gets one answer.
+        Calls within some seconds get one answer.
         """
         now = time.monotonic()
         if self._letting is None or now - self._let_at > _LET_AGAIN:
@@ -105,7 +106,7 @@ class Rental:
         return is_new
 
     async def give_back(self) -> str:
-        """End all machines, and see that they end; returns those that may run on. It is done once."""
+        """End all machines, once; returns those that may run on."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
         return await asyncio.shield(self._ending)
@@ -113,7 +114,7 @@ class Rental:
     async def _end(self) -> str:
         entry = rental_records.find(self._pool_id)
         if entry is None:
-            return ""  # another process has seen to it
+            return ""  # another process has ended it
         try:
             left = await termination.end(self._cloud, entry, wait=_GROUPS_WAIT)
         except (AWSError, MissingDependency, OSError) as error:
@@ -152,7 +153,7 @@ class AWSMachine(SSHMachine):
         rental.has(line)
 
     async def _opened(self, name: str, opening: Opening[T]) -> T:
-        """What is opened there; raises `MachineEnded` where EC2 says that the machine has ended."""
+        """Open a channel; raises `MachineEnded` if EC2 says that the machine has ended."""
         try:
             return await super()._opened(name, opening)
         except OSError:
@@ -161,29 +162,29 @@ class AWSMachine(SSHMachine):
             if not await self.rental.let_in():
                 raise
         except AgentGone:
-            # An agent that its machine ends is gone a moment before EC2 says so everywhere.
+            # If its machine ends, an agent is gone a moment before EC2 says so everywhere.
             for pause in _LOOKS:
                 await asyncio.sleep(pause)
                 if why := await self.rental.end_of(self._line.name, anew=True):
                     raise MachineEnded(why) from None
             raise
-        # This side has got another address: in another place, or from its provider.
+        # This side has a new address, which is let in now.
         return await super()._opened(name, opening)
 
     async def agent_log(self, most: int) -> str:
-        """The end of the agent's log; "" of a machine that has ended: a login would wait for nobody."""
+        """The end of the agent's log; "" if the machine has ended, where a login would wait in vain."""
         if self.rental.has_ended(self._line.name):
             return ""
         return await super().agent_log(most)
 
     async def let_go(self) -> None:
-        """Hang up on the machine, which is none of the pool's any more."""
+        """Hang up on a machine that left the pool."""
         self.rental.lacks(self._line)
         self._store.close()
         await self._line.close()
 
     async def release(self) -> str:
-        """End the machine with all others of its pool: what runs there goes with it."""
+        """End the machine with all others of its pool."""
         try:
             return await self.rental.give_back()
         finally:
@@ -201,8 +202,6 @@ def machines_of(
     spot: bool = False,
 ) -> tuple[AWSMachine, ...]:
     """Machines of these lines, for these `nodes`, or for all, head first."""
-    from skyward_nb.providers.ssh.host_setup import folder_of
-
     return tuple(
         AWSMachine(pool, folder_of(pool_id, node), node, line, rental, environment, spot=spot)
         for node, (line, environment) in zip(nodes or range(len(lines)), lines, strict=True)
@@ -210,11 +209,11 @@ def machines_of(
 
 
 async def power_off(lines: Sequence[HostLine]) -> None:
-    """Have the machines that can be reached end: powered off, one is terminated, without credentials."""
-    await asyncio.gather(*(_power_off(line) for line in lines))
+    """Power off the machines that can be reached, which terminates them, without credentials."""
 
+    async def one(line: HostLine) -> None:
+        with contextlib.suppress(ShellGone, TimeoutError):
+            async with asyncio.timeout(_REACH_LIMIT):
+                await line.run(_OFF, limit=_OFF_LIMIT)
 
-async def _power_off(line: HostLine) -> None:
-    with contextlib.suppress(ShellGone, TimeoutError):
-        async with asyncio.timeout(_REACH_LIMIT):
-            await line.run(_OFF, limit=_OFF_LIMIT)
+    await asyncio.gather(*map(one, lines))

@@ -1,13 +1,14 @@
-"""What EC2 says can be rented, where, and for how much: asked once, then kept on disk with its date."""
+"""Types, zones and prices of EC2: asked once, then kept on disk with their date."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from skyward_nb.providers.aws import responses
-from skyward_nb.providers.aws.api_errors import NOT_GIVEN, AWSError, spell_fault
+from skyward_nb.providers.aws.api_errors import BAD_CREDENTIALS, AWSError, spell_fault
 from skyward_nb.providers.aws.cache import Cache
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.offer_selection import RegionStock
@@ -19,33 +20,27 @@ T = TypeVar("T")
 _WEEK = 7 * 86400.0
 _DAY = 86400.0
 _SOON = 600.0
-"""Seconds for which types and zones, list prices, and prices as spot are taken for what they were."""
+"""Seconds for which types and zones, list prices, and spot prices are kept."""
 _WITH_GPUS = ["p*", "g*"]
 _PRICES = "us-east-1"
 """Where the price list of all regions is asked for."""
 _NO_WAY = {
-    *NOT_GIVEN,
-    "AuthFailure",
+    *BAD_CREDENTIALS,
     "Blocked",
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "InvalidClientTokenId",
     "OptInRequired",
     "PendingVerification",
-    "RequestExpired",
-    "SignatureDoesNotMatch",
     "Unreachable",
     "UnrecognizedClientException",
 }
-"""Refusals after which nothing can be rented; after others, what ships with us is gone by."""
+"""Refusals after which nothing can be rented; after others, the shipped table is used."""
 _NO_REGION = {"AuthFailure", "Unreachable", "Unreadable"}
-"""What comes of asking where there may be nobody."""
+"""Errors of regions that may not exist."""
 
 
 class Market:
-    """What one account sees; `remarks` gathers what could not be asked.
+    """The market of one account; `remarks` collects failed questions.
 
-    Each question raises `AccountError` where the account cannot be used at all.
+    Each method raises `AccountError` if the account cannot be used at all.
     """
 
     def __init__(self, cloud: AWSClient, cache: Cache) -> None:
@@ -54,7 +49,7 @@ class Market:
         self.remarks: list[str] = []
 
     async def types_with_gpus(self, region: str) -> tuple[InstanceType, ...]:
-        """All types of a region that have GPUs; none where that cannot be asked."""
+        """All types of a region that have GPUs; none if EC2 does not say."""
         filters = [{"Name": "instance-type", "Values": _WITH_GPUS}]
         return await self._types(region, Filters=filters)
 
@@ -63,7 +58,7 @@ class Market:
         return await self._types(region, Filters=[{"Name": "instance-type", "Values": [name]}])
 
     async def all_types(self, region: str) -> tuple[InstanceType, ...]:
-        """All types of a region that are not of an older generation, nor whole machines without a host."""
+        """All types of a region of the current generation, without bare metal."""
         filters = [
             {"Name": "current-generation", "Values": ["true"]},
             {"Name": "bare-metal", "Values": ["false"]},
@@ -71,15 +66,15 @@ class Market:
         return await self._types(region, Filters=filters)
 
     async def _types(self, region: str, **words: Any) -> tuple[InstanceType, ...]:
-        asked = ("types", region, words)
-        if (kept := self._cache.find(asked, tuple[InstanceType, ...], _WEEK)) is not None:
-            return kept[1]
-        said = await self._ask("DescribeInstanceTypes", region, **words)
-        if said is None:
-            return ()
-        found = responses.types_of(said.get("InstanceTypes", []))
-        self._cache.keep(asked, found)
-        return found
+        found = await self._known(
+            ("types", region, words),
+            _WEEK,
+            tuple[InstanceType, ...],
+            lambda said: responses.types_of(said.get("InstanceTypes", [])),
+            "DescribeInstanceTypes",
+            **words,
+        )
+        return found or ()
 
     async def stock(self, region: str, types: Sequence[InstanceType], *, spot: bool) -> RegionStock:
         """The zones and prices of some types in a region."""
@@ -92,48 +87,39 @@ class Market:
         return RegionStock(region=region, zones=zones, listed=listed, spot=prices)
 
     async def _zones(self, region: str, names: list[str]) -> Mapping[str, tuple[str, ...]] | None:
-        asked = ("zones", region, names)
-        if (kept := self._cache.find(asked, dict[str, tuple[str, ...]], _WEEK)) is not None:
-            return kept[1]
-        said = await self._ask(
+        return await self._known(
+            ("zones", region, names),
+            _WEEK,
+            dict[str, tuple[str, ...]],
+            lambda said: responses.zones_of(said.get("InstanceTypeOfferings", [])),
             "DescribeInstanceTypeOfferings",
-            region,
             LocationType="availability-zone",
             Filters=[{"Name": "instance-type", "Values": names}],
         )
-        if said is None:
-            return None
-        found = responses.zones_of(said.get("InstanceTypeOfferings", []))
-        self._cache.keep(asked, found)
-        return found
 
     async def _spot(self, region: str, names: list[str]) -> Mapping[str, Mapping[str, Price]]:
-        asked = ("spot", region, names)
-        if (kept := self._cache.find(asked, dict[str, dict[str, Price]], _SOON)) is not None:
-            return kept[1]
-        said = await self._ask(
+        found = await self._known(
+            ("spot", region, names),
+            _SOON,
+            dict[str, dict[str, Price]],
+            lambda said: responses.spot_prices_of(said.get("SpotPriceHistory", [])),
             "DescribeSpotPriceHistory",
-            region,
             InstanceTypes=names,
             ProductDescriptions=["Linux/UNIX"],
-            StartTime=responses.now(),
+            StartTime=datetime.now(UTC),  # EC2 gives the prices that hold then
         )
-        if said is None:
-            return {}
-        found = responses.spot_prices_of(said.get("SpotPriceHistory", []))
-        self._cache.keep(asked, found)
-        return found
+        return found or {}
 
     async def _listed(self, region: str, names: list[str]) -> Mapping[str, Price]:
-        """List prices of AWS, or those that ship with us where it does not tell."""
+        """List prices of AWS, or those of the shipped table if AWS does not say."""
         shipped = shipped_prices(region)
         of_table = {name: shipped[name] for name in names if name in shipped}
         asked = ("listed", region, names)
         if (kept := self._cache.find(asked, dict[str, Price], _DAY)) is not None:
-            return {**of_table, **kept[1]}
+            return {**of_table, **kept}
         try:
             found = await self._products(region, names)
-            if not found and len(names) > 1:  # where several at once are not understood, one by one
+            if not found and len(names) > 1:  # some servers answer about one type at a time
                 each = [self._products(region, [name]) for name in names]
                 found = {
                     name: price
@@ -147,7 +133,7 @@ class Market:
         return {**of_table, **found}
 
     async def _products(self, region: str, names: list[str]) -> dict[str, Price]:
-        """What the price list has of some types; raises `AWSError`."""
+        """Prices of some types in the price list; raises `AWSError`."""
         exact = {
             "regionCode": region,
             "operatingSystem": "Linux",
@@ -162,14 +148,30 @@ class Market:
             "GetProducts",
             _PRICES,
             service="pricing",
-            once=True,  # what is not told at once, the table has
+            once=True,  # on an error the table is used
             ServiceCode="AmazonEC2",
             Filters=filters,
         )
         return responses.list_prices_of(said.get("PriceList", []))
 
+    async def _known(
+        self,
+        asked: tuple[str, str, object],
+        within: float,
+        kind: type[T],
+        read: Callable[[dict[str, Any]], T],
+        operation: str,
+        **words: Any,
+    ) -> T | None:
+        """What is kept of (subject, region, details), or what AWS says now; None if it does not."""
+        known = self._cache.find(asked, kind, within)
+        if known is None and (said := await self._ask(operation, asked[1], **words)) is not None:
+            known = read(said)
+            self._cache.keep(asked, known)
+        return known
+
     async def _ask(self, operation: str, region: str, **words: Any) -> dict[str, Any] | None:
-        """The answer, all pages of it; None where AWS does not tell, which is remarked."""
+        """The answer, all pages of it; None and a remark if AWS does not say."""
         try:
             return await self._cloud.ask_all(operation, region, **words)
         except AWSError as fault:

@@ -1,7 +1,7 @@
-"""Where machines stand: subnets, the pool's security group, its placement group, its network cards.
+"""The network of machines: subnets, the pool's security group, its placement group, network cards.
 
-A pool has a group of its own: 22 from the caller's address, everything between its members, and
-nothing else. It goes with the pool.
+Each pool has its own security group: port 22 from the caller's address, everything between its members,
+nothing else. It is removed with the pool.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SEEN_LIMIT = 5
 
 @dataclass(frozen=True)
 class PoolSubnets:
-    """The subnets of a region that machines may stand in, by zone; `is_public` where they get addresses."""
+    """The subnets for machines in a region, by zone; in `is_public` ones, machines get public addresses."""
 
     vpc: str
     by_zone: dict[str, str]
@@ -41,7 +41,7 @@ class PoolSubnets:
 
 
 async def subnets_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSubnets:
-    """Those of the default VPC, or the one that is asked for; raises `AWSError`."""
+    """The subnets of the default VPC, or the requested one; raises `AWSError`."""
     if access.subnet:
         said = await cloud.ask("DescribeSubnets", region, SubnetIds=[access.subnet])
     else:
@@ -61,10 +61,9 @@ async def subnets_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSu
 
 
 async def caller_networks() -> tuple[str, ...]:
-    """Where this side is seen to come from: `SKYWARD_CALLER`, or what a service says.
+    """The networks of this machine as machines see it: `SKYWARD_CALLER`, or the answer of a service.
 
-    That is https://checkip.amazonaws.com unless `SKYWARD_CHECKIP_URL` names another one. Raises
-    `AWSError` where nobody says.
+    The service is https://checkip.amazonaws.com, or that of `SKYWARD_CHECKIP_URL`. Raises `AWSError`.
     """
     said = os.environ.get("SKYWARD_CALLER")
     if said is None:
@@ -77,10 +76,10 @@ async def caller_networks() -> tuple[str, ...]:
 
 
 async def _seen_from() -> str:
-    """The address that a service says, as a network; raises `AWSError` where it says anything else."""
+    """The address in a service's answer, as a network; raises `AWSError` for any other answer."""
     url = os.environ.get("SKYWARD_CHECKIP_URL", _ASK)
     try:
-        # Not a network: it might be all there are.
+        # An answer that is a network, such as 0.0.0.0/0, is refused.
         return str(ipaddress.ip_network(ipaddress.ip_address(await on_thread(lambda: _read(url)))))
     except (OSError, ValueError, HTTPException) as error:
         why = f"{url} did not tell this machine's address ({error}): set it, as in SKYWARD_CALLER=1.2.3.4"
@@ -113,8 +112,11 @@ async def group_in(
             )
             group = str(said["GroupId"])
         except AWSError as fault:
-            # A first answer was lost, and boto3 asked again.
-            group = await _made_before(cloud, region, name, fault)
+            if fault.code == "InvalidGroup.Duplicate":
+                # A first answer was lost, and boto3 asked again.
+                group = await find_group(cloud, region, name)
+            if group is None:
+                raise
     # Also what EFA asks for: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html.
     members = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     rules = [members, _login(callers)]
@@ -124,7 +126,7 @@ async def group_in(
 
 
 async def let_in(cloud: AWSClient, entry: RentalFolder, callers: tuple[str, ...]) -> bool:
-    """Have the groups of a pool let these in, too; whether they did not before. Raises `AWSError`."""
+    """Let more callers into the groups of a pool; whether any was not let in before. Raises `AWSError`."""
     is_new = False
     for made in entry.record.made:
         group = await find_group(cloud, made.region, made.name) if made.kind == "group" else None
@@ -136,7 +138,7 @@ async def let_in(cloud: AWSClient, entry: RentalFolder, callers: tuple[str, ...]
 
 
 def _login(callers: tuple[str, ...]) -> dict[str, Any]:
-    """A rule for SSH from these."""
+    """A rule that allows SSH from these networks."""
     login: dict[str, Any] = {
         "IpProtocol": "tcp",
         "FromPort": _SSH,
@@ -147,20 +149,10 @@ def _login(callers: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in login.items() if value != []}
 
 
-async def _made_before(cloud: AWSClient, region: str, name: str, fault: AWSError) -> str:
-    """The group that a call says is there already; raises `fault` where that is not what it says."""
-    group = (
-        await find_group(cloud, region, name) if fault.code == "InvalidGroup.Duplicate" else None
-    )
-    if group is None:
-        raise fault
-    return group
-
-
 async def _allow(
     cloud: AWSClient, region: str, operation: str, group: str, rules: list[dict[str, Any]]
 ) -> bool:
-    """Have a group allow something; False where it did. A group made a moment ago may not be seen yet."""
+    """Add rules to a group; False if it has them. Retries, as a new group may not be visible at once."""
     for left in reversed(range(_SEEN_LIMIT)):
         try:
             await cloud.ask(operation, region, GroupId=group, IpPermissions=rules)
@@ -186,9 +178,9 @@ async def find_group(cloud: AWSClient, region: str, name: str) -> str | None:
 
 
 def fits_side_by_side(kind: InstanceType) -> bool:
-    """Whether machines of a type are put in a cluster placement group: those with GPUs, or EFA.
+    """Whether machines of a type are put in a cluster placement group: those with GPUs or EFA.
 
-    Others could be, too, and gain little for being harder to find.
+    Others would gain little, and capacity would be harder to find.
     """
     return (
         (kind.efa or kind.gpus > 0)
@@ -200,7 +192,7 @@ def fits_side_by_side(kind: InstanceType) -> bool:
 async def placement_in(cloud: AWSClient, entry: RentalFolder, region: str, zone: str) -> str:
     """The pool's placement group in a zone, made if need be; raises `AWSError`.
 
-    One for each zone: it stays in that of its machines for as long as those have not ended for good.
+    Each zone has its own: a group stays in its machines' zone until they have ended for good.
     """
     name = f"sky-{entry.record.pool_id}-{zone}"
     entry.make(CreatedResource("placement", region, name))
@@ -213,7 +205,7 @@ async def placement_in(cloud: AWSClient, entry: RentalFolder, region: str, zone:
             TagSpecifications=tagged(["placement-group"], entry.record),
         )
     except AWSError as fault:
-        # No other pool has this name: a try before made it, or a first answer was lost.
+        # The name is the pool's own: an earlier attempt made it, or a first answer was lost.
         if fault.code != "InvalidPlacementGroup.Duplicate":
             raise
     return name
@@ -224,8 +216,8 @@ def cards_for(
 ) -> list[dict[str, Any]]:
     """The network interfaces of a machine, as RunInstances takes them.
 
-    EC2 gives a public address to machines with one interface alone, so those that need one have one
-    card. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html.
+    EC2 gives public addresses only to machines with one interface, so those that need one have one card.
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html.
     """
     first: dict[str, Any] = {
         "DeviceIndex": 0,

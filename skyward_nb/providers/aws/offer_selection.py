@@ -1,7 +1,6 @@
-"""Which machines are what is asked for, and in which order they are tried. Pure.
+"""Selects the types that fit a spec, and orders their offers. Pure.
 
-The zone, the type and the region that are tried next follow from the order of the offers; where a
-spot machine may be had, those stand before the ones on demand.
+The order of the offers decides on the next zone, type and region; spot offers are before those on demand.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from skyward_nb.words.offers import Arch, InstanceType, Need, Offer, Price
 from skyward_nb.words.spec import PoolSpec
 
 LEAST = {"cpus": Need(2, more=True), "memory": Need(4, more=True)}
-"""What a machine without accelerators has where nobody says what it needs."""
+"""The least of a machine without accelerators, if the spec states no needs."""
 
 _MOST = 12
-"""Offers of one region that are worth trying, of each kind."""
+"""The most offers of each kind in one region."""
 _DEARER = 2.0
-"""Types that cost so many times as much as the cheapest are no equivalents of it."""
+"""The most that an equivalent of the cheapest type may cost, as a multiple of its price."""
 _CONTINENT = 3
-"""Letters that regions have in common that are near one another: `eu-`."""
+"""Letters that near regions share: `eu-`."""
 _UNDRIVEN = ("g3", "g3s", "p2", "p3", "p3dn")
-"""Families whose GPUs the driver of AWS's images does not know any more: it knows those from Turing on."""
+"""Families whose GPUs are too old for the driver of AWS's images, which starts with Turing."""
 _NO_DRIVER = "AWS has no image any more whose driver supports these GPUs: name one with ami="
 _SIZE = re.compile(r"-(\d+)GB$")
 _THROTTLED = re.compile(r"t\d|[a-z0-9]+-flex\.")
-"""Types whose processors are not theirs all the time."""
+"""Types with processors that are throttled at times."""
 
 
 class RegionStock(msgspec.Struct, frozen=True, kw_only=True):
-    """What a region has of some types: the zones that offer each, its list price, its prices as spot.
+    """The stock of some types in a region: zones that offer each, list prices, spot prices.
 
-    `zones` is None where nobody could be asked; then all of the region may have it.
+    `zones` is None if AWS did not say; then every zone may have them.
     """
 
     region: str
@@ -50,7 +49,7 @@ class RegionStock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatchingTypes(msgspec.Struct, frozen=True):
-    """Types that are what is asked for, and what is to be said of that."""
+    """Types that fit, and remarks on them."""
 
     types: tuple[InstanceType, ...]
     remarks: tuple[str, ...] = ()
@@ -62,9 +61,9 @@ class MatchingTypes(msgspec.Struct, frozen=True):
 def fitting(
     spec: PoolSpec, types: Iterable[InstanceType], listed: Mapping[str, Price], arch: Arch
 ) -> MatchingTypes:
-    """The types that a node of this pool may be; `arch` is that of machines without accelerators.
+    """The types that a node of this pool may have; `arch` is for machines without accelerators.
 
-    By `listed` the cheapest is known where there are many. Raises `NothingFits`, naming what comes near.
+    The prices `listed` choose among many types. Raises `NothingFits`, with the nearest types.
     """
     known = tuple(types)
     access = spec.aws or AWSAccess()
@@ -100,11 +99,9 @@ def _named(
             f"instance_type={name} has {has}, and accelerator={wanted} is asked for: leave out one of "
             "the two"
         )
-    for field, has, need in (
-        ("cpus", found.cpus, spec.cpus),
-        ("memory", found.memory, spec.memory),
-    ):
-        if need is not None and not need.met_by(has):
+    for field, need in _needs(spec):
+        has = getattr(found, field)
+        if not need.met_by(has):
             raise NothingFits(
                 f"instance_type={name} has {field}={has:g}, and {field}={need} is asked for: leave out "
                 "one of the two"
@@ -118,7 +115,7 @@ def _with_accelerator(
     all_types: Sequence[InstanceType],
     spec: PoolSpec,
 ) -> MatchingTypes:
-    """The types that have just so many of it, or else those that have the fewest more."""
+    """The types with exactly so many accelerators, or else those with the fewest more."""
     kind = kind_of(wanted.name)
     if kind is not None and kind.maker != "NVIDIA":
         raise NothingFits(
@@ -164,13 +161,13 @@ def _with_accelerator(
 
 
 def _has_driver(each: InstanceType, spec: PoolSpec) -> bool:
-    """Whether the image that a type boots drives its GPUs, as far as is known."""
+    """Whether the image of a type has a driver for its GPUs, as far as is known."""
     is_own = spec.aws is not None and spec.aws.ami is not None
     return is_own or not each.gpus or each.name.partition(".")[0] not in _UNDRIVEN
 
 
 def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ...]:
-    """What is to be said of machines that could have more network cards than they are given."""
+    """Remarks on machines that use fewer network cards than they have."""
     access = spec.aws or AWSAccess()
     if spec.nodes == 1 or access.placement == "no" or access.subnet is not None:
         return ()
@@ -185,14 +182,14 @@ def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ..
 
 
 def _is(each: InstanceType, wanted: Accelerator) -> bool:
-    """Whether a type's accelerators are those; a memory in the name is that of the device."""
+    """Whether a type has these accelerators; a memory in the name is that of the device."""
     if each.gpu is None:
         return False
     size = _SIZE.search(wanted.name)
     name = wanted.name[: size.start()] if size else wanted.name
     if size is None or each.gpu != name:
         return each.gpu == name
-    kind = kind_of(name)  # drivers tell of a little less than makers do
+    kind = kind_of(name)  # drivers report a little less than makers
     sizes = kind.memory if kind is not None else (round(each.gpu_memory),)
     return min(sizes, key=lambda gb: abs(gb - each.gpu_memory)) == int(size[1])
 
@@ -205,31 +202,36 @@ def _of_needs(
     return [each for each in types if cpus.met_by(each.cpus) and memory.met_by(each.memory)]
 
 
+def _needs(spec: PoolSpec) -> list[tuple[str, Need]]:
+    """(field of a type, its need) of the stated needs."""
+    fields = (("cpus", spec.cpus), ("memory", spec.memory))
+    return [(field, need) for field, need in fields if need is not None]
+
+
 def _equivalents(found: list[InstanceType], listed: Mapping[str, Price]) -> list[InstanceType]:
-    """The first of them, and those that cost not much more, the cheapest first."""
+    """The first type, and those that cost little more, the cheapest first."""
     limit = _dollars(listed.get(found[0].name)) * _DEARER
     near = [each for each in found if _dollars(listed.get(each.name)) <= limit]
     return (near or found)[:_MOST]
 
 
 def _nearest(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, tuple[str, ...]]:
-    """What to say where no type is as it should be, and the names of those that come near."""
-    needs = [(need, "cpus") for need in (spec.cpus,) if need]
-    needs += [(need, "memory") for need in (spec.memory,) if need]
+    """The message that no type fits, and the names of the nearest types."""
+    needs = _needs(spec)
 
     def far(each: InstanceType) -> tuple[float, float, str]:
         parts = [
             abs(math.log(max(getattr(each, field), 0.5) / max(need.amount, 0.5)))
-            for need, field in needs
+            for field, need in needs
             if not need.met_by(getattr(each, field))
         ]
         return sum(parts), each.memory, each.name
 
     near = sorted(types, key=far)[:3]
-    asked = " ".join(f"{field}={need}" for need, field in needs)
+    asked = " ".join(f"{field}={need}" for field, need in needs)
     of = f"accelerator={spec.accelerator} " if spec.accelerator and not spec.simulate else ""
     shown = ", ".join(f"{each.name} ({each.cpus} cpus, {each.memory:g} GB)" for each in near)
-    exact = [f"{field}={need}+" for need, field in needs if not need.more]
+    exact = [f"{field}={need}+" for field, need in needs if not need.more]
     more = f"; {' '.join(exact)} also accepts larger ones" if exact else ""
     said = f"{of}{asked}: no type of EC2 is that. The nearest are {shown or 'none'}{more}"
     return said, tuple(each.name for each in near)
@@ -252,10 +254,10 @@ def offers(
     stocks: Sequence[RegionStock],
     elsewhere: Callable[[str], Sequence[str]] = lambda _: (),
 ) -> tuple[Offer, ...]:
-    """What to try, one after the other: spot before on demand, region after region, the cheapest first.
+    """The offers in their order: spot before on demand, region after region, the cheapest first.
 
-    Raises `NothingFits` where no zone that is allowed offers any of the types, and names regions that
-    do, as `elsewhere` tells by the name of a type.
+    Raises `NothingFits` if no allowed zone offers any of the types, with regions that do: `elsewhere` has
+    them by the name of a type.
     """
     zones = spec.aws.zones if spec.aws else ()
     found: list[Offer] = []
@@ -283,7 +285,7 @@ def _plain_offers(
 def _spot_offers(
     types: Iterable[InstanceType], stock: RegionStock, zones: tuple[str, ...]
 ) -> list[Offer]:
-    """An offer for each zone: their prices differ."""
+    """An offer for each zone, as their prices differ."""
     found: list[Offer] = []
     for each in types:
         there = _zones(each, stock, zones)
@@ -295,9 +297,7 @@ def _spot_offers(
             Offer(type=each, region=stock.region, zones=(zone,), spot=True, price=prices[zone])
             for zone in known
         ]
-        if (
-            not known
-        ):  # no history: nobody has rented one as spot there of late, or nobody could be asked
+        if not known:  # no recent spot rentals there, or AWS did not say
             found.append(Offer(type=each, region=stock.region, zones=there, spot=True))
     return found
 
@@ -305,7 +305,7 @@ def _spot_offers(
 def _zones(
     each: InstanceType, stock: RegionStock, zones: tuple[str, ...]
 ) -> tuple[str, ...] | None:
-    """The zones of a region where a type may be tried, None where there is none."""
+    """The zones of a region where a type may be tried; None without any."""
     of_region = tuple(zone for zone in zones if zone.startswith(stock.region))
     if zones and not of_region:
         return None
@@ -317,7 +317,7 @@ def _zones(
 
 
 def _cheapest(found: list[Offer]) -> list[Offer]:
-    """Those that cost not much more than the cheapest."""
+    """The offers that cost little more than the cheapest."""
     found.sort(key=lambda offer: (_dollars(offer.price), offer.type.memory, offer.type.name))
     limit = _dollars(found[0].price) * _DEARER if found else 0.0
     return [offer for offer in found[:_MOST] if _dollars(offer.price) <= limit]

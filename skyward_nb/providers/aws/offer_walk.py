@@ -1,4 +1,4 @@
-"""Which offer and zone is tried next, after what was refused. Pure."""
+"""The next offer and zone to try after refusals. Pure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class ZoneAttempt:
 
 
 class OfferWalk:
-    """Goes from zone to zone of an offer, then to the next one; what a refusal rules out, it leaves out."""
+    """Goes from zone to zone of an offer, then to the next offer; skips those that a refusal rules out."""
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         self._left = [ZoneAttempt(offer, zone) for offer in offers for zone in offer.zones or ("",)]
         self.refused: list[tuple[ZoneAttempt, str]] = []
-        """What was tried, and why it could not be had."""
+        """Attempts, and the reasons why they failed."""
 
     @property
     def next(self) -> ZoneAttempt | None:
-        """What to try now; None when nothing is left."""
+        """The attempt to make now; None if none is left."""
         return self._left[0] if self._left else None
 
     def refuse(self, way: NextStep, why: str) -> None:
-        """The one that was tried now could not be had."""
+        """Note that the current attempt failed."""
         tried, *left = self._left
         self.refused.append((tried, why))
         if way is NextStep.STOP:
@@ -60,7 +60,7 @@ def _is_same_quota(one: Offer, other: Offer) -> bool:
 
 
 def spell_way(before: ZoneAttempt, now: ZoneAttempt) -> str:
-    """How one try differs from the one before, in words: `next zone`."""
+    """How an attempt differs from the one before, in words: `next zone`."""
     if before.offer.spot and not now.offer.spot:
         return "on demand instead of spot"
     if before.offer.region != now.offer.region:

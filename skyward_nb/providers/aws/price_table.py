@@ -1,7 +1,6 @@
-"""The types and list prices that come with this package, from `types.json`, which says whose they are.
+"""The types and list prices that this package ships in `types.json`, with their sources.
 
-What a type is does not change; what it costs is as of the date there, and counts where AWS's own
-price list cannot be asked.
+Types do not change; prices are of the date in the file, and are used if AWS's price list cannot be asked.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ def _table() -> PriceTable:
 
 @lru_cache(maxsize=1)
 def shipped_types() -> tuple[InstanceType, ...]:
-    """The types with GPUs, and the common ones without, as far as they were known."""
+    """The types with GPUs, and the common ones without, of the table's date."""
     table = _table()
     fields = [dict(zip(table.types_fields, row, strict=True)) for row in table.types]
     return tuple(msgspec.convert(each, InstanceType) for each in fields)
 
 
 def shipped_regions(name: str) -> tuple[str, ...]:
-    """The regions that had a type with GPUs; none where that is not known."""
+    """The regions that had a type with GPUs; none for an unknown type."""
     return _table().regions.get(name.partition(".")[0], ())
 
 
 def shipped_prices(region: str) -> Mapping[str, Price]:
-    """List prices of a region by type; none of one that the table does not have."""
+    """List prices of a region by type; none for a region that the table lacks."""
     table = _table()
     source = f"list price of {table.prices_date}, shipped"
     prices = table.prices.get(region, {})
@@ -58,5 +57,5 @@ def shipped_prices(region: str) -> Mapping[str, Price]:
 
 
 def usual_prices() -> Mapping[str, Price]:
-    """List prices of where most types are: they tell which of two is the cheaper anywhere."""
+    """List prices of the region with most types: their order is taken for the same elsewhere."""
     return shipped_prices("us-east-1")

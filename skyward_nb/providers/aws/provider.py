@@ -1,4 +1,4 @@
-"""Gives machines of EC2. What speaks to AWS, and SSH, is imported when it is first used."""
+"""The provider of EC2 machines; boto3 and asyncssh are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class AWSProvider:
-    """Rents as many machines as a spec has nodes, and gives them back for certain."""
+    """Rents as many machines as a spec has nodes, and ends them for certain."""
 
     name = "aws"
     shares_files = False
 
     def check(self, spec: PoolSpec) -> None:
-        """Raise `OptionError` for an image that no machine could have."""
+        """Raise `OptionError` for an image that no machine can have."""
         from skyward_nb.bootstrap.requirements import check_minor
 
         check_minor(spec.image)
@@ -32,7 +32,7 @@ class AWSProvider:
         return await rent(spec, pool_id, await self.offers(spec), tell)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
-        """The machines of a pool that was made before; raises `AgentGone` where they were given back."""
+        """The machines of an existing pool; raises `AgentGone` if they were ended."""
         from skyward_nb.providers.aws.provisioning import find
 
         return find(spec, pool_id)
@@ -40,19 +40,19 @@ class AWSProvider:
     async def replace(
         self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
     ) -> tuple[Machine, ...]:
-        """Rent others in the place of machines that were taken back, all or none; and end those."""
+        """Replace reclaimed machines by new ones, all or none, and end the old ones."""
         from skyward_nb.providers.aws.replacement import replaced
 
         return await replaced(spec, pool_id, lack, readied, tell)
 
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
-        """What a pool costs from now on without these machines."""
+        """The bill of a pool from now on without these machines."""
         from skyward_nb.providers.aws.replacement import cheaper
 
         return cheaper(pool_id, lost, bill)
 
     async def offers(self, spec: PoolSpec) -> tuple[Offer, ...]:
-        """What was quoted for a spec, in the order in which it is tried; raises what quoting raises."""
+        """The quoted offers for a spec, in their order; raises what `quote_of` raises."""
         from skyward_nb.providers.aws.quoting import quote_of
 
         return (await quote_of(spec)).offers

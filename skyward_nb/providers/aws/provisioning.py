@@ -1,4 +1,4 @@
-"""From a spec to machines of a pool that were rented for it: all that `AWSProvider` does when it is used."""
+"""Rents the machines of a pool for a spec, and finds those of an existing pool."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from skyward_nb.providers.aws.user_data import SHORTEST
 from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.ssh.host_setup import made_ready
+from skyward_nb.providers.ssh.private_keys import new_pair
 from skyward_nb.words.errors import AccountError, StartError
 from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec
@@ -28,7 +29,7 @@ from skyward_nb.words.spec import PoolSpec
 async def rent(
     spec: PoolSpec, pool_id: str, offers: Sequence[Offer], tell: Tell
 ) -> tuple[AWSMachine, ...]:
-    """The machines of a new pool, head first, or none; what was begun for them is ended again.
+    """The machines of a new pool, head first, or none: after a failure, all are ended again.
 
     Raises `LaunchError`, `StartError`, `AccountError`.
     """
@@ -62,7 +63,7 @@ async def rent(
         raise
     entry.note(state="up")
     if (error := sweeping.exception()) is not None:
-        # What others have left is no reason to give up what was just rented.
+        # A failed search for leftovers does not end the new machines.
         tell(Remark(f"the search for earlier leftovers failed: {error!r}"))
     return machines
 
@@ -70,7 +71,7 @@ async def rent(
 async def _rented(
     spec: PoolSpec, cloud: AWSClient, entry: RentalFolder, offers: Sequence[Offer], tell: Tell
 ) -> tuple[AWSMachine, ...]:
-    pair, host = key_pairs.new_pair("skyward_nb"), key_pairs.new_pair("")
+    pair, host = new_pair("skyward_nb"), new_pair("")
     key_pairs.keep(entry.folder, pair)
     launch = Launch(LaunchRequest(spec, cloud, entry, pair, host), tell)
     try:
@@ -93,7 +94,7 @@ async def _rented(
 
 
 def affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """The offers that a budget can be kept with; raises `StartError` where there are none."""
+    """The offers that keep within the budget; raises `StartError` if there are none."""
     if spec.max_cost is None:
         return offers
     seconds = [(offer, offer.lasts(spec.max_cost, spec.nodes)) for offer in offers]
@@ -114,7 +115,7 @@ def affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
 
 
 def _bill(spec: PoolSpec, entry: RentalFolder, chosen: ZoneAttempt, before: float) -> Bill:
-    """What the machines cost since they were asked for, and others cost `before`."""
+    """The bill of machines since their launch; `before` is the cost of failed ones."""
     price = chosen.offer.price
     return Bill(
         dollars=chosen.offer.hourly(spec.nodes),
@@ -127,7 +128,7 @@ def _bill(spec: PoolSpec, entry: RentalFolder, chosen: ZoneAttempt, before: floa
 
 
 def _bill_of_nothing(spec: PoolSpec, entry: RentalFolder, cost: float) -> Bill:
-    """What machines have cost that ended before all of them ran."""
+    """The bill of machines that ended before all of them ran."""
     return Bill(
         dollars=0.0,
         began=time.time(),
@@ -139,7 +140,7 @@ def _bill_of_nothing(spec: PoolSpec, entry: RentalFolder, cost: float) -> Bill:
 
 
 def find(spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
-    """The machines of a pool that is up, as its record has them; raises `AgentGone` without one."""
+    """The machines of a pool that is up, by its record; raises `AgentGone` without one."""
     entry = rental_records.find(pool_id)
     if entry is None or entry.record.state != "up":
         raise AgentGone
@@ -149,7 +150,7 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
 
 
 async def _account(cloud: AWSClient, region: str) -> str:
-    """Whose credentials these are; raises `AccountError` where they are nobody's."""
+    """The account of these credentials; raises `AccountError` if they are not valid."""
     try:
         return await cloud.account(region)
     except AWSError as fault:
@@ -157,7 +158,7 @@ async def _account(cloud: AWSClient, region: str) -> str:
 
 
 async def _undone(cloud: AWSClient, entry: RentalFolder, tell: Tell) -> None:
-    """End what was begun; what cannot be ended now, its record keeps for the next sweep."""
+    """End all that was begun; the record keeps the rest for the next sweep."""
     launched = [name for each in entry.record.attempts for name in each.instances]
     left = await termination.end(cloud, entry, lambda text: tell(Phase(text)))
     tell(Phase(""))
@@ -172,7 +173,7 @@ async def _undone(cloud: AWSClient, entry: RentalFolder, tell: Tell) -> None:
 
 
 async def _swept(tell: Tell) -> None:
-    """Look for what was left by others before, beside the launch."""
+    """Look for earlier leftovers during the launch."""
     found = await sweep()
     if found or found.left:
         tell(Remark(str(found)))

@@ -1,4 +1,4 @@
-"""What a pool can be had as, and for how much: a spec made a `Quote`. What was quoted is what is launched."""
+"""Turns a spec into a `Quote`: machines that fit, and their prices. A launch takes its offers from it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from skyward_nb.words.offers import Arch, InstanceType, Quote
 from skyward_nb.words.spec import PoolSpec
 
 _HOLDS = 900.0
-"""Seconds for which a quote holds: who agreed to it is not surprised by another."""
+"""Seconds for which a quote holds, so that a launch has the price that was agreed to."""
 _quotes: dict[bytes, tuple[float, Quote]] = {}
 
 
 async def quote_of(spec: PoolSpec) -> Quote:
-    """What the nodes of this pool can be rented as, in the order in which that is tried.
+    """The offers for the nodes of this pool, in the order in which they are tried.
 
-    Raises `AccountError` where AWS cannot be asked, `NothingFits` where there is no such machine.
+    Raises `AccountError` if AWS cannot be asked, `NothingFits` if there is no such machine.
     """
     key = _key(spec)
     at, quote = _quotes.get(key, (0.0, None))
@@ -44,7 +44,7 @@ async def quote_of(spec: PoolSpec) -> Quote:
 
 
 def hold(spec: PoolSpec, quote: Quote) -> None:
-    """This is what a pool can be had as, from now on for as long as a quote holds."""
+    """Keep a quote for this pool, from now on."""
     _quotes[_key(spec)] = time.monotonic(), quote
 
 
@@ -55,7 +55,7 @@ def _key(spec: PoolSpec) -> bytes:
 
 
 def offline_quote(spec: PoolSpec, region: str) -> Quote:
-    """The same by what ships with this package alone: no zones, and list prices of its date."""
+    """A quote by the shipped table alone: without zones, with its list prices."""
     fit = fitting(spec, shipped_types(), usual_prices(), _arch())
     regions = _regions(spec.aws or AWSAccess(), region)
     stocks = [RegionStock(region=r, zones=None, listed=shipped_prices(r), spot={}) for r in regions]
@@ -63,15 +63,18 @@ def offline_quote(spec: PoolSpec, region: str) -> Quote:
 
 
 def forget() -> None:
-    """What was quoted holds no longer."""
+    """Forget all quotes."""
     _quotes.clear()
 
 
 def region_of(access: AWSAccess) -> str:
-    """The region that is asked for, or else that of AWS's own configuration; raises `AccountError`."""
+    """The requested region, or else that of AWS's own configuration; raises `AccountError`."""
     if access.region is not None:
         return access.region
-    found = _configured(AWSClient.of(access))
+    try:
+        found = AWSClient.of(access).region()
+    except AWSError as fault:
+        raise AccountError(spell_fault(fault)) from fault
     if found is None:
         raise AccountError("no region is set: write region=us-east-1, or run `aws configure`")
     return found
@@ -102,7 +105,7 @@ async def _asked(spec: PoolSpec) -> Quote:
 
 
 async def _types(spec: PoolSpec, market: Market, region: str) -> tuple[InstanceType, ...]:
-    """The types that may matter: those that ship with us, and those that are newer."""
+    """The types to choose from: those of the shipped table, and newer ones if need be."""
     known = shipped_types()
     name = spec.aws.instance_type if spec.aws else None
     if name is not None:
@@ -124,12 +127,5 @@ def _regions(access: AWSAccess, region: str) -> tuple[str, ...]:
 
 
 def _arch() -> Arch:
-    """This machine's: what is installed here is then what can be installed there."""
+    """This machine's architecture, so that the same packages can be installed there."""
     return "arm64" if platform.machine().lower() in ("arm64", "aarch64") else "x86_64"
-
-
-def _configured(cloud: AWSClient) -> str | None:
-    try:
-        return cloud.region()
-    except AWSError as fault:
-        raise AccountError(spell_fault(fault)) from fault

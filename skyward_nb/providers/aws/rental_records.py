@@ -1,7 +1,7 @@
-"""What this person has rented, on disk: written, and safely there, before a call that makes something.
+"""Records of rented resources on disk, each written before the call that makes the resource.
 
-Each pool has a folder with its `record.json` and its keys. It goes when all that the record names is
-known to be gone; a record that stays behind says what may be left, and where.
+Each pool has a folder with its `record.json` and its keys, which is removed when all that the record names
+is known to be gone; a remaining record says what may be left, and where.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import socket
-import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +23,6 @@ import platformdirs
 import psutil
 from msgspec.structs import replace
 
-from skyward_nb.providers.aws.running_instance import RunningInstance
 from skyward_nb.system import processes
 
 _RECORD = "record.json"
@@ -39,7 +37,7 @@ Kind = Literal["group", "placement"]
 
 
 class MakerProcess(msgspec.Struct, frozen=True):
-    """The process that brings a pool up; `since` by no clock that may be set, where there is such a one."""
+    """The process that makes a pool; `since` is its start, if possible by a clock that nobody sets."""
 
     pid: int
     since: float
@@ -55,12 +53,12 @@ class MakerProcess(msgspec.Struct, frozen=True):
 
     @property
     def is_here(self) -> bool:
-        """Whether it is, or was, a process of this computer; a copy of one may have its name."""
+        """Whether it is or was a process of this computer, not of another one with the same name."""
         return self.host == socket.gethostname() and self.machine in ("", machine_mark())
 
     @property
     def may_live(self) -> bool:
-        """Whether it is there, as far as can be told from here."""
+        """Whether it may live; True for processes of other computers."""
         if not self.is_here:
             return True
         if _BOOT.exists():
@@ -72,16 +70,15 @@ class MakerProcess(msgspec.Struct, frozen=True):
 
 
 def _started(pid: int) -> float:
-    """When a process was started: since the boot where the system tells that, else since 1970."""
+    """The start of a process: since the boot if the system knows that, else since 1970."""
     known = processes.known(pid)
     return psutil.Process(pid).create_time() if known is None else float(known.started)
 
 
 class LaunchAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that may have launched machines: `token` makes it the same call however often it is sent.
+    """One call that may have launched machines; with its `token`, a repetition is the same call.
 
-    `count` is how many it asks for, `instances` are those that it is known to have launched; `over` when
-    it is known that none runs.
+    It asks for `count` machines; `instances` are those known to be launched; `over`: known that none runs.
     """
 
     token: str
@@ -96,18 +93,40 @@ class LaunchAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreatedResource(msgspec.Struct, frozen=True):
-    """Something beside machines that a pool has in a region, found by its name."""
+    """A resource of a pool other than a machine, found by its name."""
 
     kind: Kind
     region: str
     name: str
 
 
-class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a pool has, or may have, with AWS; times in seconds since 1970.
+class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance that runs; `price` in dollars an hour, `host_key` as a line of OpenSSH.
 
-    `deadline` is when its machines end by themselves at the latest, where there is such a time; `listing`
-    the file that is there while somebody may attach to it, wherever who looks keeps such files.
+    This side reaches it at `public`, or else at `private`; other machines at `private`.
+    """
+
+    instance: str
+    region: str
+    zone: str
+    type: str
+    spot: bool = False
+    price: float | None = None
+    public: str | None = None
+    private: str
+    host_key: str
+
+    @property
+    def address(self) -> str:
+        """The address for logins."""
+        return self.public or self.private
+
+
+class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """All resources that a pool has, or may have, with AWS; times in seconds since 1970.
+
+    `deadline` is the latest end of its machines by themselves, if there is one; `listing` is the file that
+    exists while somebody may attach to the pool.
     """
 
     pool_id: str
@@ -128,13 +147,13 @@ class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Where something of it may be."""
+        """The regions that may have resources of it."""
         places = [*(each.region for each in self.attempts), *(each.region for each in self.made)]
         return tuple(dict.fromkeys(places))
 
 
 class UsedRegion(msgspec.Struct, frozen=True):
-    """A region in which something was made once, and by which credentials."""
+    """A region with resources at some time, and the credentials that made them."""
 
     region: str
     profile: str | None
@@ -142,7 +161,7 @@ class UsedRegion(msgspec.Struct, frozen=True):
 
 
 class RentalFolder:
-    """The folder of one pool, and its record; what is noted is on disk when `note` returns."""
+    """The folder of one pool, and its record, which is on disk when `note` returns."""
 
     def __init__(self, folder: Path, record: RentalRecord) -> None:
         self.folder: Path = folder
@@ -163,7 +182,7 @@ class RentalFolder:
         write(self.folder / _RECORD, msgspec.json.format(msgspec.json.encode(self.record)))
 
     def attempt(self, attempt: LaunchAttempt) -> None:
-        """Note an attempt before its call is sent, or what became of it."""
+        """Note an attempt before its call is sent, or its result."""
         attempts = {each.token: each for each in self.record.attempts}
         if attempt.token not in attempts:
             note_used(UsedRegion(attempt.region, self.record.profile, self.record.endpoint))
@@ -171,18 +190,18 @@ class RentalFolder:
         self.note(attempts=tuple(attempts.values()))
 
     def make(self, made: CreatedResource) -> None:
-        """Note what is about to be made."""
+        """Note a resource before it is made."""
         if made not in self.record.made:
             note_used(UsedRegion(made.region, self.record.profile, self.record.endpoint))
             self.note(made=(*self.record.made, made))
 
     def gone(self, made: CreatedResource) -> None:
-        """Note that something is no more."""
+        """Note that a resource is gone."""
         self.note(made=tuple(each for each in self.record.made if each != made))
 
     def forget(self) -> None:
-        """All of it is gone, and its keys open nothing any more."""
-        # The record last: as long as it is there, somebody looks after the pool.
+        """Remove the folder of a pool whose resources are gone."""
+        # The record last: while it exists, sweeps look after the pool.
         for path in self.folder.glob("*"):
             if path.name != _RECORD:
                 path.unlink(missing_ok=True)
@@ -191,25 +210,25 @@ class RentalFolder:
 
 @contextlib.contextmanager
 def as_far_as_it_can() -> Generator[None]:
-    """For notes that must keep nobody from ending machines: a disk that is full is no reason to let them run.
+    """For notes whose failure must not stop the end of machines: on a full disk, they are ended as well.
 
-    A record that is gone is: raises FileNotFoundError.
+    If the record is gone, raises FileNotFoundError.
     """
     try:
         yield
     except FileNotFoundError:
         raise
     except OSError:
-        """What was to be noted is known to this process, and found out by the next."""
+        """This process knows what was to be noted, and the next one finds it out."""
 
 
 def pool_ids() -> set[str]:
-    """The pools that have a record, even one that this version cannot read."""
+    """The ids of pools with a record, even one that this version cannot read."""
     return {path.parent.name for path in _place().glob(f"*/{_RECORD}")}
 
 
 def token_of(pool_id: str, number: int) -> str:
-    """The token of a pool's attempt of this number; at most 64 signs of ASCII."""
+    """The token of a pool's attempt of this number; at most 64 characters of ASCII."""
     token = f"sky-{pool_id}-{number}"
     if len(token) > _TOKEN_LIMIT or not token.isascii():
         token = f"sky-{pool_id.encode().hex()[-48:]}-{number}"
@@ -217,7 +236,7 @@ def token_of(pool_id: str, number: int) -> str:
 
 
 def entries() -> list[RentalFolder]:
-    """What there are records of."""
+    """All readable records."""
     found = (_read(path) for path in sorted(_place().glob(f"*/{_RECORD}")))
     return [each for each in found if each is not None]
 
@@ -228,10 +247,10 @@ def find(pool_id: str) -> RentalFolder | None:
 
 
 def owner() -> str:
-    """Who rents, as tags say it: the person, the machine, and a mark of this state folder on this computer.
+    """The owner for tags: the user, the computer, and a mark of this state folder on this computer.
 
-    A home that is copied, or that several computers share, has a mark for each: none takes machines that
-    another one rents for its own.
+    Computers that share a home, or have copies of it, have different marks: none takes another one's
+    machines for its own.
     """
     path = _root() / "-".join(filter(None, (_OWNER, machine_mark())))
     with contextlib.suppress(FileNotFoundError):
@@ -239,7 +258,7 @@ def owner() -> str:
     text = f"{getpass.getuser()}@{socket.gethostname()} {secrets.token_hex(6)}"
     new = path.with_name(f"{path.name}.{os.getpid()}")
     write(new, text.encode())
-    # Of two that begin at once, one is the owner.
+    # Of two processes that begin at once, one sets the owner.
     with contextlib.suppress(FileExistsError):
         path.hardlink_to(new)
     new.unlink()
@@ -247,19 +266,19 @@ def owner() -> str:
 
 
 def machine_mark() -> str:
-    """What this computer has and a copy of its disk is given anew; "" where no system says so.
+    """A mark of this computer, which a copy of its disk does not keep; "" if the system has none.
 
-    Not the id itself, which is nobody else's to know. Source: machine-id(5).
+    It is a hash of the machine id, which is confidential. Source: machine-id(5).
     """
     with contextlib.suppress(OSError):
         said = _MACHINE.read_bytes().strip()
-        if len(said) == _ID:  # before the first boot there is another word, or nothing
+        if len(said) == _ID:  # before the first boot it is another word, or nothing
             return hashlib.blake2b(said, digest_size=6, person=b"skyward_nb").hexdigest()
     return ""
 
 
 def used() -> list[UsedRegion]:
-    """Where something was made, ever: that is where to look for what nobody knows of."""
+    """All regions that ever had resources: sweeps look there for machines without a record."""
     found: dict[UsedRegion, None] = {}
     with contextlib.suppress(FileNotFoundError):
         for line in (_place() / _USED).read_bytes().splitlines():
@@ -269,7 +288,7 @@ def used() -> list[UsedRegion]:
 
 
 def note_used(place: UsedRegion) -> None:
-    """Keep in mind that something is about to be made there."""
+    """Note a region before the first resource is made there."""
     if place in used():
         return
     handle = os.open(_root() / _USED, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -281,7 +300,7 @@ def note_used(place: UsedRegion) -> None:
 
 
 def write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file all or nothing, and have it on disk."""
+    """Write a file all or nothing, and sync it to disk."""
     new = path.with_name(f"{path.name}.new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(handle, "wb") as file:
@@ -296,20 +315,15 @@ def write(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.close(folder)
 
 
-def age_of(record: RentalRecord) -> float:
-    """Seconds since a pool was begun, by this machine's clock."""
-    return time.time() - record.created
-
-
 def _read(path: Path) -> RentalFolder | None:
-    # One that another version wrote is nobody's to change.
+    # A record of another version is left alone.
     with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
         return RentalFolder(path.parent, msgspec.json.decode(path.read_bytes(), type=RentalRecord))
     return None
 
 
 def _place() -> Path:
-    """Where records lie, `SKYWARD_STATE_DIR` or the user's own, whether there are any or not."""
+    """The folder of records, in `SKYWARD_STATE_DIR` or the user's state folder; it may not exist yet."""
     asked = os.environ.get("SKYWARD_STATE_DIR")
     own = (
         Path(asked).expanduser().absolute() if asked else platformdirs.user_state_path("skyward_nb")

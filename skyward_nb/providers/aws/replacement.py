@@ -1,7 +1,7 @@
-"""Other machines for a pool in the place of those that EC2 took back: rented, readied, and then its own.
+"""Replaces machines that EC2 reclaimed: new ones are rented, readied, and then taken into the pool.
 
-Until they are, the pool's record has the old ones; so whoever is killed in between has lost nothing,
-and what was launched is found by the tokens of its attempts.
+Until then, the pool's record has the old ones. If this process is killed meanwhile, sweeps find the new
+machines by the tokens of their attempts.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.machine import AWSMachine, machines_of
-from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord, RunningInstance
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
 from skyward_nb.providers.aws.user_data import BOOT, SHORTEST
 from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told
 from skyward_nb.providers.ssh.host_setup import made_ready
+from skyward_nb.providers.ssh.private_keys import new_pair
 from skyward_nb.words.errors import LaunchError, PoolError, StartError
 from skyward_nb.words.node_log_entry import NodeLogEntry
 from skyward_nb.words.offers import Bill, Offer
@@ -36,9 +36,9 @@ from skyward_nb.words.spec import PoolSpec
 async def replaced(
     spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
 ) -> tuple[AWSMachine, ...]:
-    """Machines in the place of those that are lost, all or none; see `base.Replaces`.
+    """Machines in place of the lost ones, all or none; see `base.Replaces`.
 
-    Raises `AgentGone` where somebody has ended the pool.
+    Raises `AgentGone` if another process has ended the pool.
     """
     entry = rental_records.find(pool_id)
     if entry is None or entry.record.state != "up":
@@ -52,7 +52,7 @@ async def replaced(
         await _see_whose(spec, cloud, before)
         wish = await _wish(spec, before, lack, nodes)
         told = _numbered(tell, nodes)
-        pair, host = key_pairs.kept(entry.folder), key_pairs.new_pair("")
+        pair, host = key_pairs.kept(entry.folder), new_pair("")
         launch = Launch(LaunchRequest(wish.spec, cloud, entry, pair, host, wish.others), told)
         launched, machines = await _rented(launch, wish, cloud, entry, gone, told, nodes)
         await readied(machines)
@@ -64,7 +64,7 @@ async def replaced(
             raise StartError(spec.name, spell_fault(error)) from error
         raise
     new = dict(zip(nodes, launched, strict=True))
-    entry.note(machines=_with(before, new))
+    entry.note(machines=tuple(new.get(node, each) for node, each in enumerate(before.machines)))
     key_pairs.access_to(entry.folder, entry.record.user, entry.record.machines)
     if lack.bill is not None:
         now = time.time()
@@ -75,7 +75,7 @@ async def replaced(
 
 
 async def _see_whose(spec: PoolSpec, cloud: AWSClient, record: RentalRecord) -> None:
-    """Raise `StartError` where these are not credentials of the account that the pool was rented in."""
+    """Raise `StartError` if these credentials are not of the account that rented the pool."""
     if account := await termination.other_account(cloud, record):
         why = (
             f"the credentials here belong to account {account}, and the pool to account "
@@ -85,7 +85,7 @@ async def _see_whose(spec: PoolSpec, cloud: AWSClient, record: RentalRecord) -> 
 
 
 def cheaper(pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
-    """What a pool costs from now on without these machines."""
+    """The bill of a pool from now on without these machines."""
     entry = rental_records.find(pool_id)
     if entry is None:
         return bill
@@ -96,7 +96,7 @@ def cheaper(pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
 
 @dataclass(frozen=True)
 class _Wish:
-    """New machines by their `spec`, of these `offers`; `others` of the pool stay, and `refused` is what may not be."""
+    """The `spec` and `offers` of new machines; `others` of the pool stay, `refused` are offers left out."""
 
     spec: PoolSpec
     offers: Sequence[Offer]
@@ -107,7 +107,7 @@ class _Wish:
 async def _wish(
     spec: PoolSpec, record: RentalRecord, lack: ReplacementRequest, nodes: Sequence[int]
 ) -> _Wish:
-    """What may be rented in the place of what is lost; raises `LaunchError` where that is nothing."""
+    """What may be rented instead of the lost machines; raises `LaunchError` if nothing may."""
     lost = [record.machines[node] for node in nodes]
     others = [each for node, each in enumerate(record.machines) if node not in nodes]
     quote = await quoting.quote_of(spec)
@@ -140,7 +140,7 @@ async def _rented(
         launched = await launch.run(wish.offers)
     except LaunchError as error:
         raise LaunchError(name, [*error.tried, *wish.refused]) from error
-    # The old ones are logged in to as well, as long as they are there.
+    # Logins to the old machines go on working while they live.
     lines, launched = await boot.log_in(cloud, entry, launched, tell, record.machines)
     async with boot.kept(entry, launched):
         readied = await made_ready(wish.spec, lines, tell)
@@ -155,7 +155,7 @@ def _share(
     others: Sequence[RunningInstance],
     lack: ReplacementRequest,
 ) -> float | None:
-    """What the new machines may cost; raises `PoolError` where that is nothing."""
+    """The budget of the new machines, in dollars; raises `PoolError` if nothing is left."""
     if lack.bill is None or spec.max_cost is None:
         return None
     ends = None if record.deadline is None else record.deadline - BOOT
@@ -166,14 +166,10 @@ def _share(
     return share
 
 
-def _with(record: RentalRecord, new: dict[int, RunningInstance]) -> tuple[RunningInstance, ...]:
-    return tuple(new.get(node, each) for node, each in enumerate(record.machines))
-
-
 async def _ended(
     cloud: AWSClient, entry: RentalFolder, gone: Sequence[AWSMachine], tell: Tell
 ) -> None:
-    """See that the old machines end, and hang up on them; what EC2 does not say is told."""
+    """End the old machines and hang up on them; a remark says what EC2 did not confirm."""
     names = [machine.name for machine in gone]
     nodes = tuple(node for machine in gone for node in machine.nodes)
     region = entry.record.machines[0].region
@@ -193,9 +189,9 @@ async def _ended(
 async def _undone(
     cloud: AWSClient, entry: RentalFolder, before: RentalRecord, since: int, tell: Tell
 ) -> None:
-    """End what was launched in vain, and nothing else; what cannot be ended now, goes with the pool."""
+    """End the machines that were launched in vain; those that cannot be ended now end with the pool."""
     left: list[str] = []
-    # Another process may have come to the end of the pool, and forgotten it.
+    # Another process may have ended the pool and removed its record.
     with contextlib.suppress(FileNotFoundError):
         for region in {each.region for each in entry.record.attempts[since:]}:
             try:
@@ -209,7 +205,7 @@ async def _undone(
 
 
 def _numbered(tell: Tell, nodes: Sequence[int]) -> Tell:
-    """Has what is told of the first, second, ... of new machines be told of these nodes."""
+    """Reports about the first, second, ... new machine as reports about these nodes."""
 
     def told(word: Told) -> None:
         if isinstance(word, Step | NodeLogEntry):

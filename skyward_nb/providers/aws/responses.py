@@ -1,4 +1,4 @@
-"""What EC2 and the price list answer, as our words: types, zones, prices. Pure.
+"""Answers of EC2 and the price list as types, zones and prices. Pure.
 
 Answers are those of https://docs.aws.amazon.com/AWSEC2/latest/APIReference (DescribeInstanceTypes,
 DescribeInstanceTypeOfferings, DescribeSpotPriceHistory), and of GetProducts in
@@ -19,13 +19,8 @@ from skyward_nb.words.offers import InstanceType, Price
 _MIB = 1024
 
 
-def now() -> datetime:
-    """From when on prices of spot are asked for: EC2 gives those that hold then."""
-    return datetime.now(UTC)
-
-
 def types_of(answers: Iterable[Mapping[str, Any]]) -> tuple[InstanceType, ...]:
-    """Types as described; those with a part of a GPU, or with several kinds, are left out."""
+    """Types as described, without those that have parts of a GPU or several kinds of GPUs."""
     found = (_type_of(each) for each in answers)
     return tuple(each for each in found if each is not None)
 
@@ -61,7 +56,7 @@ def _gpu_name(said: str) -> str:
         return kind.name
     try:
         return canonical(name)
-    except OptionError:  # nearly one that is known, and yet EC2's own name
+    except OptionError:  # EC2's own name, which only resembles a known one
         return name.replace(" ", "-")
 
 
@@ -74,7 +69,7 @@ def zones_of(answers: Iterable[Mapping[str, str]]) -> dict[str, tuple[str, ...]]
 
 
 def spot_prices_of(answers: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Price]]:
-    """By type and zone, the latest price as spot."""
+    """By type and zone, the latest spot price."""
     latest: dict[tuple[str, str], tuple[datetime, float]] = {}
     for each in answers:
         key, at = (each["InstanceType"], each["AvailabilityZone"]), each["Timestamp"]
@@ -88,7 +83,7 @@ def spot_prices_of(answers: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, 
 
 
 def list_prices_of(answers: Iterable[str]) -> dict[str, Price]:
-    """By type, what an hour on demand costs, of products as GetProducts gives them; free ones are none."""
+    """By type, the price of an hour on demand, from products of GetProducts; free ones are left out."""
     found: dict[str, Price] = {}
     for text in answers:
         product = json.loads(text)

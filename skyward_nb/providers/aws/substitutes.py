@@ -1,4 +1,4 @@
-"""What may stand in for machines of a pool that were taken back, and what that costs. Pure."""
+"""Offers and budgets for the replacement of reclaimed machines. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import RunningInstance
 from skyward_nb.words.offers import Bill, InstanceType, Offer, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 
@@ -18,23 +18,23 @@ def offers_alike(
     lost: Sequence[RunningInstance],
     others: Sequence[RunningInstance],
 ) -> tuple[list[Offer], list[tuple[str, str]]]:
-    """Offers of machines like those that were lost, in the order in which they are tried; and those left out, and why.
+    """(offers of machines like the lost ones, in their order; offers left out, with the reasons).
 
-    They are where the `others` are, in the same zone first; of the same type first, and of another one
-    only where a rank finds the same accelerators there.
+    They are in the region of the `others`, in the same zone first; of the same type first, and of another one
+    only if it has the same accelerators.
     """
     first = lost[0]
     there = [offer for offer in offers if offer.region == first.region]
     known = {offer.type.name: offer.type for offer in there}
     fitting = [offer for offer in there if _is_alike(offer.type, known.get(first.type), first.type)]
-    fitting.sort(key=lambda offer: offer.type.name != first.type)  # else as they were
+    fitting.sort(key=lambda offer: offer.type.name != first.type)  # otherwise in their order
     best = list(dict.fromkeys(each.zone for each in (*others, *lost)))
     found: list[Offer] = []
     refused: list[tuple[str, str]] = []
     for offer in fitting:
         zones = sorted(offer.zones, key=lambda zone: _rank(best, zone))
         if others and offer.type.efa and spec.aws is not None and spec.aws.placement != "no":
-            # EFA does not go from zone to zone.
+            # EFA does not reach other zones.
             zones = [zone for zone in zones if zone == others[0].zone]
             if not zones:
                 continue
@@ -48,7 +48,7 @@ def offers_alike(
 def lasting(
     offers: Sequence[Offer], nodes: int, share: float, least: float
 ) -> tuple[list[Offer], list[tuple[str, str]]]:
-    """Offers of which so many machines cost the `share` of a budget in `least` seconds or more; and others, and why."""
+    """(offers that a `share` of the budget pays for `least` seconds; offers left out, with the reasons)."""
     found: list[Offer] = []
     refused: list[tuple[str, str]] = []
     for offer in offers:
@@ -72,7 +72,7 @@ def _rank(best: list[str], zone: str) -> int:
 
 
 def _is_alike(kind: InstanceType, lost: InstanceType | None, name: str) -> bool:
-    """Whether a type has the same accelerators as the one that was lost, which is called `name`."""
+    """Whether a type has the same accelerators as the lost one, which is called `name`."""
     if lost is None:
         return kind.name == name
     return (kind.arch, kind.gpu, kind.gpus) == (lost.arch, lost.gpu, lost.gpus)
@@ -81,9 +81,9 @@ def _is_alike(kind: InstanceType, lost: InstanceType | None, name: str) -> bool:
 def _not_agreed(
     spec: PoolSpec, offer: Offer, lost: Sequence[RunningInstance], others: Sequence[RunningInstance]
 ) -> str:
-    """Why nobody has agreed to what the pool would cost an hour, in words; empty where it is agreed to.
+    """Why the user has not agreed to the pool's new price for an hour; "" if that was agreed to.
 
-    That is what it costs so far, or `confirm_above`; `max_cost` is an agreement to any price.
+    Agreed are the price so far and `confirm_above`; `max_cost` is an agreement to any price.
     """
     if spec.confirm_above is None:
         return ""
@@ -91,7 +91,7 @@ def _not_agreed(
         return "" if offer.price is not None else "its price is not known, and max_cost= needs it"
     before, rest = rate_of([*lost, *others]), rate_of(others)
     if before is None:
-        return ""  # that was agreed to without a price
+        return ""  # the user agreed without a price
     if offer.price is None or rest is None:
         return "its price is not known"
     now = rest + offer.price.dollars * len(lost)
@@ -104,14 +104,14 @@ def _not_agreed(
 
 
 def rate_of(machines: Collection[RunningInstance]) -> float | None:
-    """Dollars an hour of machines; None where one's price is not known."""
+    """Dollars an hour of machines; None if one price is not known."""
     prices = [each.price for each in machines]
     known = [price for price in prices if price is not None]
     return sum(known) if len(known) == len(prices) else None
 
 
 def bill_of(machines: Sequence[RunningInstance], before: Bill, now: float) -> Bill:
-    """What a pool costs from now on, with these machines."""
+    """The bill of a pool from now on, with these machines."""
     kinds = Counter(f"{'spot ' * each.spot}{each.type} in {each.zone}" for each in machines)
     what = ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
     spent = before.spent(now)
@@ -128,7 +128,7 @@ def bill_of(machines: Sequence[RunningInstance], before: Bill, now: float) -> Bi
 def share_of(
     bill: Bill, others: Collection[RunningInstance], others_end: float | None, now: float
 ) -> float | None:
-    """Dollars of `max_cost` that new machines may cost: what the others do not, which go on until `others_end`.
+    """Dollars of `max_cost` for new machines: the rest after the others' cost until `others_end`.
 
     None without a budget.
     """

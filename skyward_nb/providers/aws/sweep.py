@@ -1,6 +1,6 @@
-"""Looks for what was left: records whose maker is gone, machines and groups that no record has.
+"""Finds leftovers: records of processes that are gone, machines and groups without a record.
 
-Only what this state folder has made is ended; what others have made is told of. Machines of a pool that
+Only resources of this state folder are ended; those of other owners are reported. Machines of a pool that
 somebody may still attach to are left to their own timers.
 """
 
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from skyward_nb.providers.aws import rental_records, tags, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
@@ -26,18 +25,18 @@ from skyward_nb.providers.aws.rental_records import (
 from skyward_nb.providers.folders import far_root
 
 _LATE = 300.0
-"""Seconds that a machine may live beyond its deadline before somebody else ends it."""
+"""Seconds after its deadline when a sweep ends a machine."""
 _ABROAD = 86400.0
-"""Seconds after which what another machine began to launch is nobody's."""
+"""Seconds after which an unfinished launch of another computer counts as abandoned."""
 _UNSEEN = 3600.0
-"""Seconds in which EC2 tells of machines that have ended."""
+"""Seconds for which EC2 still lists machines that have ended."""
 
 Clouds = dict[tuple[str | None, str | None], AWSClient]
 
 
 @dataclass
 class SweepReport:
-    """What a sweep found and ended, and what it left: in words, with why."""
+    """What a sweep ended and what it left, in words, with the reasons."""
 
     machines: list[str] = field(default_factory=list[str])
     others: list[str] = field(default_factory=list[str])
@@ -68,11 +67,11 @@ class SweepReport:
 
 
 async def sweep(told: Callable[[str], None] = lambda _: None) -> SweepReport:
-    """Look in all regions where something was ever made, and end what nobody has; never raises a fault."""
+    """Look in all regions that were ever used, and end leftovers; reports errors of AWS instead of raising."""
     found = SweepReport()
     clouds: Clouds = {}
     for entry in rental_records.entries():
-        cloud = _cloud(clouds, *_view(entry))
+        cloud = _cloud(clouds, entry.record)
         told(f"checking pool {entry.record.pool_id}")
         try:
             await _look_after(cloud, entry, found)
@@ -80,23 +79,22 @@ async def sweep(told: Callable[[str], None] = lambda _: None) -> SweepReport:
             found.left.append(f"pool {entry.record.pool_id} ({spell_fault(fault)})")
     places = rental_records.used()
     told("looking for machines that no record has")
-    await asyncio.gather(
-        *(_look_in(_cloud(clouds, each.profile, each.endpoint), each, found) for each in places)
-    )
+    await asyncio.gather(*(_look_in(_cloud(clouds, each), each, found) for each in places))
     return found
 
 
-def _cloud(clouds: Clouds, profile: str | None, endpoint: str | None) -> AWSClient:
-    """That of these credentials; which there are, a launch beside may have noted just now."""
-    return clouds.setdefault((profile, endpoint), AWSClient(profile, endpoint))
+def _cloud(clouds: Clouds, place: RentalRecord | UsedRegion) -> AWSClient:
+    """The client with the credentials of a place."""
+    key = place.profile, place.endpoint
+    return clouds.setdefault(key, AWSClient(*key))
 
 
 async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport) -> None:
-    """End what a record has, where it was to end, or nobody brings it up any more. Raises `AWSError`."""
+    """End a record's resources if they were to end, or their launch was abandoned. Raises `AWSError`."""
     record = entry.record
     if record.state == "launching" and record.maker.may_live and not _is_forgotten(entry):
         return
-    # Another account sees none of its machines, which is no sign that they have ended.
+    # Another account sees none of its machines, though they may run.
     is_elsewhere = bool(await termination.other_account(cloud, record))
     states: dict[str, str] = {}
     for region in record.regions:
@@ -106,7 +104,7 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
         unseen = {each.instance for each in record.machines} - states.keys()
         may_be_used = record.maker.may_live or _is_listed(record)
         if ((alive or is_elsewhere) and may_be_used) or (
-            unseen and rental_records.age_of(record) < _UNSEEN
+            unseen and time.time() - record.created < _UNSEEN
         ):
             return
     left = await termination.end(cloud, entry)
@@ -118,31 +116,27 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
 
 
 def _is_listed(record: RentalRecord) -> bool:
-    """Whether somebody may attach to a pool: it is listed as long as its agents are there."""
+    """Whether somebody may attach to a pool: it is listed while its agents live."""
     return Path(record.listing or far_root() / f"{record.pool_id}.json").exists()
 
 
 def _is_forgotten(entry: RentalFolder) -> bool:
-    """Whether another machine began it, so long ago that it will not go on."""
-    return not entry.record.maker.is_here and rental_records.age_of(entry.record) > _ABROAD
+    """Whether another computer began it so long ago that it will not go on."""
+    return not entry.record.maker.is_here and time.time() - entry.record.created > _ABROAD
 
 
 def _is_late(entry: RentalFolder) -> bool:
-    """Whether its machines should have ended; a clock that was set is not to end what is in use."""
+    """Whether its machines should have ended; while its maker lives, a wrong clock ends nothing."""
     deadline = entry.record.deadline
     is_over = deadline is not None and time.time() > deadline + _LATE
     return is_over and not entry.record.maker.may_live
-
-
-def _view(entry: RentalFolder) -> tuple[str | None, str | None]:
-    return entry.record.profile, entry.record.endpoint
 
 
 # ── what no record has ──────────────────────────────────────────────────────────────────
 
 
 async def _look_in(cloud: AWSClient, place: UsedRegion, found: SweepReport) -> None:
-    """End what is marked as ours in a region, and has no record."""
+    """End this owner's resources in a region that have no record."""
     try:
         await _end_machines(cloud, place.region, found)
         await _end_groups(cloud, place.region, found)
@@ -151,13 +145,13 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, found: SweepReport) -> N
 
 
 async def _end_machines(cloud: AWSClient, region: str, found: SweepReport) -> None:
-    """End machines of ours that no record has. Raises `AWSError`."""
+    """End this owner's machines that have no record. Raises `AWSError`."""
     only = [
         tags.of_anybody(),
         {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
     ]
     said = await cloud.ask_all("DescribeInstances", region, Filters=only)
-    # Read after that: a record is there before its machines are.
+    # Read after that: a record exists before its machines.
     mine, known = rental_records.owner(), rental_records.pool_ids()
     lost: list[str] = []
     for each in termination.instances_in(said):
@@ -173,24 +167,23 @@ async def _end_machines(cloud: AWSClient, region: str, found: SweepReport) -> No
 
 
 async def _end_groups(cloud: AWSClient, region: str, found: SweepReport) -> None:
-    """Remove groups of ours that no record has. Raises `AWSError`."""
+    """Remove this owner's groups that have no record. Raises `AWSError`."""
     only = [{"Name": f"tag:{tags.OWNER}", "Values": [rental_records.owner()]}]
     groups = await cloud.ask("DescribeSecurityGroups", region, Filters=only)
-    there = [("group", each) for each in groups["SecurityGroups"]]
-    with contextlib.suppress(AWSError):  # who may not use them has none
+    there = [
+        (CreatedResource("group", region, str(each["GroupName"])), each)
+        for each in groups["SecurityGroups"]
+    ]
+    with contextlib.suppress(AWSError):  # without the permission, there are none
         placed = await cloud.ask("DescribePlacementGroups", region, Filters=only)
-        there += [("placement", each) for each in placed["PlacementGroups"]]
+        there += [
+            (CreatedResource("placement", region, str(each["GroupName"])), each)
+            for each in placed["PlacementGroups"]
+        ]
     known = rental_records.pool_ids()
-    for kind, each in there:
-        if tags.tags_in(each).get(tags.POOL) not in known:
-            made = _made(kind, region, each)
+    for made, said in there:
+        if tags.tags_in(said).get(tags.POOL) not in known:
             if await termination.remove(cloud, made):
                 found.others.append(made.name)
             else:
                 found.left.append(f"{made.kind} {made.name} ({region})")
-
-
-def _made(kind: str, region: str, said: dict[str, Any]) -> CreatedResource:
-    return CreatedResource(
-        "placement" if kind == "placement" else "group", region, str(said["GroupName"])
-    )

@@ -1,4 +1,4 @@
-"""The marks on all that we make with AWS, by which it is found again. Pure."""
+"""The tags of all resources at AWS, by which they are found. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 256
 
 
 def tags_of(record: RentalRecord) -> list[dict[str, str]]:
-    """The tags of what belongs to a pool, as EC2 takes them."""
+    """The tags of a pool's resources, in EC2's form."""
     expires = spell_time(record.deadline) if record.deadline else "when nobody needs it"
     words = {
         "Name": f"sky-{record.name}",
@@ -35,21 +35,21 @@ def tagged(kinds: Sequence[str], record: RentalRecord) -> list[dict[str, Any]]:
 
 
 def tags_in(resource: Mapping[str, Any]) -> dict[str, str]:
-    """The tags that a resource has."""
+    """The tags of a resource."""
     return {str(each["Key"]): str(each.get("Value", "")) for each in resource.get("Tags", [])}
 
 
 def of_pool(pool_id: str) -> dict[str, Any]:
-    """A filter for what belongs to a pool."""
+    """A filter for a pool's resources."""
     return {"Name": f"tag:{POOL}", "Values": [pool_id]}
 
 
 def of_anybody() -> dict[str, Any]:
-    """A filter for what belongs to any pool of ours or of others."""
+    """A filter for the resources of all pools, whoever owns them."""
     return {"Name": "tag-key", "Values": [POOL]}
 
 
 def spell_time(seconds: float) -> str:
-    """A time of day in UTC, as tags say it."""
+    """A time in UTC, in the form of tags."""
     moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,6 +1,6 @@
-"""What a pool has with AWS comes to an end here: machines first, and it is seen that they end.
+"""Ends all resources of a pool at AWS: machines first, until AWS says that they end.
 
-It may be done any number of times, by any process that has the pool's record.
+Every process that has the pool's record may do this, any number of times.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from skyward_nb.providers.aws.rental_records import (
 from skyward_nb.providers.aws.tags import of_pool
 
 _SEEN_LATE = 120.0
-"""Seconds within which EC2 may not yet tell of a machine that it has launched."""
+"""Seconds within which EC2 may not yet list a new machine."""
 _LOOKS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds between looks whether machines end."""
+"""Seconds between checks whether machines end."""
 _PAUSE = 1.0
 _MOST_PAUSE = 8.0
 _ENDING = ("shutting-down", "terminated")
@@ -38,7 +38,7 @@ _ALIVE = ("pending", "running", "stopping", "stopped")
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What is not known to be gone, in words; `machines` are those that cost."""
+    """Resources that are not known to be gone, in words; `machines` cost money."""
 
     machines: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
@@ -59,11 +59,11 @@ async def end(
     *,
     wait: float = 0.0,
 ) -> Leftovers:
-    """End all that a pool has, and forget its record when nothing is left.
+    """End all resources of a pool, and forget its record when nothing is left.
 
-    Groups cannot go before their machines have ended for good: that is waited for `wait` seconds, and
-    is a later call's to do. What AWS refuses, is in what is left; all is, where it was rented in another
-    account than that of these credentials, which sees nothing of it.
+    Groups can only be removed after their machines: this waits `wait` seconds, and a later call removes the
+    rest. Leftovers include all that AWS refuses to end, and everything if the pool was rented in another
+    account than that of these credentials.
     """
     why = ""
     try:
@@ -74,11 +74,11 @@ async def end(
     try:
         return await _end(cloud, entry, told, wait, why)
     except FileNotFoundError:
-        return Leftovers()  # another process has come to the end of it, and forgotten it
+        return Leftovers()  # another process has ended it and removed its record
 
 
 async def other_account(cloud: AWSClient, record: RentalRecord) -> str:
-    """Whose credentials these are, where it is not who made the record; else "". Raises `AWSError`."""
+    """The account of these credentials if it is not that of the record; else "". Raises `AWSError`."""
     if not record.account or not record.regions:
         return ""
     account = await cloud.account(record.regions[0])
@@ -86,7 +86,7 @@ async def other_account(cloud: AWSClient, record: RentalRecord) -> str:
 
 
 def _unseen(record: RentalRecord, account: str) -> Leftovers:
-    """All that a record names, and may be there: these credentials are of another account."""
+    """All that a record names, as these credentials are of another account."""
     machines = [name for region in record.regions for name in _known(record, region)]
     others = tuple(f"{each.kind} {each.name} ({each.region})" for each in record.made)
     profile = f", with aws_profile={record.profile}" if record.profile else ""
@@ -100,7 +100,7 @@ def _unseen(record: RentalRecord, account: str) -> Leftovers:
 async def _end(
     cloud: AWSClient, entry: RentalFolder, told: Callable[[str], None], wait: float, unsure: str
 ) -> Leftovers:
-    """End it; `unsure` is why it is not known whose credentials these are: the record stays then."""
+    """End it; `unsure` is why the account of these credentials is unknown: then the record stays."""
     if entry.record.state != "ending":
         with as_far_as_it_can():
             entry.note(state="ending")
@@ -136,10 +136,10 @@ async def _end(
 async def end_machines(
     cloud: AWSClient, entry: RentalFolder, region: str, *, since: int = 0
 ) -> list[str]:
-    """End a pool's machines in a region; returns those that may still come to run. Raises `AWSError`.
+    """End a pool's machines in a region; returns those that may still run. Raises `AWSError`.
 
-    When it returns, all others are shutting down, or gone. With `since`, only those of attempts from
-    this number on are meant.
+    All others are shutting down, or gone, when it returns. With `since`, only the machines of attempts from
+    this number on are ended.
     """
     record = replace(entry.record, attempts=entry.record.attempts[since:])
     tokens = {each.token for each in record.attempts}
@@ -174,7 +174,7 @@ async def end_some(
 ) -> list[str]:
     """End these machines of a pool and no others; returns those that do not end yet. Raises `AWSError`.
 
-    Of those that do, the record says nothing any more.
+    The others are removed from the record.
     """
     alive: list[str] = []
     for pause in (*_LOOKS, 0.0):
@@ -191,7 +191,7 @@ async def end_some(
 
 
 async def ends_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:
-    """The machines of a pool that have ended, or do so, and why, as EC2 says; raises `AWSError`."""
+    """The machines of a pool that have ended or are ending, and why; raises `AWSError`."""
     return {
         str(each["InstanceId"]): _why_ended(each)
         for each in await _asked(cloud, region, pool_id)
@@ -206,7 +206,7 @@ def _why_ended(instance: dict[str, Any]) -> str:
 
 
 async def states_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:
-    """The machines of a pool that EC2 tells of, and how they are; raises `AWSError`."""
+    """The machines of a pool that EC2 lists, and their states; raises `AWSError`."""
     return _states(await _asked(cloud, region, pool_id))
 
 
@@ -226,18 +226,18 @@ def instances_in(said: dict[str, Any]) -> Iterable[dict[str, Any]]:
 
 
 def is_alive(state: str) -> bool:
-    """Whether a machine in this state costs, or will."""
+    """Whether a machine in this state costs money, or will."""
     return state in _ALIVE
 
 
 def _known(record: RentalRecord, region: str) -> list[str]:
-    """The machines that were launched there, as far as an answer told of them."""
+    """The machines that are known to be launched there."""
     attempts = [each for each in record.attempts if each.region == region and not each.over]
     return [name for each in attempts for name in each.instances]
 
 
 def _unended(record: RentalRecord, region: str) -> list[LaunchAttempt]:
-    """Attempts whose answer nobody has heard, and so lately that machines of theirs may come."""
+    """Attempts without an answer that are so recent that their machines may still appear."""
     return [
         each
         for each in record.attempts
@@ -250,7 +250,7 @@ def _may_appear(record: RentalRecord, region: str) -> bool:
 
 
 def _is_late(attempt: LaunchAttempt) -> bool:
-    # A clock that was set back makes it young for longer, which does no harm.
+    # If the clock was set back, it counts as recent for longer, which is harmless.
     return time.time() - attempt.at < _SEEN_LATE
 
 

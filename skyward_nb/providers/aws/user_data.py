@@ -1,7 +1,7 @@
-"""What a machine is told to do at its first boot: a script for /bin/sh, run as root. Pure.
+"""The script of a machine's first boot: for /bin/sh, run as root. Pure.
 
-The dead-man is armed before all else. What the script says any process of the machine may read, so
-nothing in it is secret for longer than until the first login: that changes the host key.
+It starts the dead-man first. Every process of the machine may read the script, so its only secret, the host
+key, is changed at the first login.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from skyward_nb.words.spec import PoolSpec
 
 STATE = "/var/lib/skyward"
 LEASE = f"{STATE}/lease"
-"""What the agent touches while somebody needs the machine."""
+"""The agent touches this file while the machine is needed."""
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 MOST = 16_384
-"""Bytes that EC2 takes. Source: Amazon EC2 User Guide, "Run commands when you launch an EC2 instance"."""
+"""The most bytes that EC2 takes. Source: Amazon EC2 User Guide, "Run commands when you launch an EC2 instance"."""
 BOOT = 1800.0
-"""Seconds that a machine may take until an agent on it renews its lease for the first time."""
+"""Seconds from boot to the first renewal of the lease."""
 SLACK = 60.0
-"""Seconds beyond `idle` in which an agent ends in order before its machine does."""
+"""Seconds beyond `idle` that an agent has to end in order before its machine."""
 _UNARMED = 60.0
-"""Seconds that a machine may be paid for before it counts the time until its end."""
+"""Seconds that a machine may be paid for before its own timer starts."""
 LEAST = 60.0
-"""Seconds that are paid for in any case. Source: https://aws.amazon.com/ec2/pricing/on-demand/."""
+"""The least seconds that are paid for. Source: https://aws.amazon.com/ec2/pricing/on-demand/."""
 SHORTEST = _UNARMED + LEAST
-"""Seconds that a budget has to last for machines: they may cost as much whatever is said."""
+"""The least seconds that a budget must last: machines may cost that much in any case."""
 
 _DEADMAN = Path(__file__).with_name("deadman.sh")
 _SCRIPT = """\
@@ -93,8 +93,8 @@ systemctl restart ssh 2> /dev/null || systemctl restart sshd
 class LeaseTerms:
     """When a machine ends by itself, in seconds.
 
-    `boot` for the first renewal, `idle` since the last one, `deadline` of its whole life (0: none),
-    looked at `every` so often.
+    `boot` is the limit of the first renewal, `idle` that since the last one, `deadline` that of its whole life
+    (0: none); the dead-man checks them `every` so many seconds.
     """
 
     boot: float
@@ -110,7 +110,7 @@ class LeaseTerms:
 
 
 def lease_for(spec: PoolSpec, price: float | None, spent: float = 0.0) -> LeaseTerms:
-    """When the machines of a pool that costs `price` dollars an hour, and has cost `spent`, end by themselves."""
+    """The terms of a pool's machines that cost `price` dollars an hour, after `spent` dollars."""
     ends = [spec.ttl] if spec.ttl else []
     if spec.max_cost is not None and price:
         lasts = (spec.max_cost - spent) / price * 3600
@@ -119,7 +119,7 @@ def lease_for(spec: PoolSpec, price: float | None, spent: float = 0.0) -> LeaseT
 
 
 def script_for(user: str, lease: LeaseTerms, *, authorized: str, private: str, public: str) -> str:
-    """The script; keys are as OpenSSH writes them."""
+    """The script; keys are in OpenSSH's form."""
     return _SCRIPT.format(
         user=shlex.quote(user),
         state=STATE,
@@ -134,6 +134,6 @@ def script_for(user: str, lease: LeaseTerms, *, authorized: str, private: str, p
 
 
 def _spare(script: str) -> str:
-    """A script without its comments: there is little room."""
+    """A script without its comments, as EC2 takes few bytes."""
     first, *lines = script.strip().splitlines()
     return "\n".join([first, *(line for line in lines if not line.lstrip().startswith("#"))])

@@ -1,4 +1,4 @@
-"""Logs in to hosts: by OpenSSH's config, over hosts on the way, a few at a time, each key checked."""
+"""Logs in to hosts by OpenSSH's config and over its jump hosts, a few at a time; checks host keys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from skyward_nb.providers.ssh.login_errors import Unreachable
 from skyward_nb.providers.ssh.private_keys import keys_for
 from skyward_nb.providers.ssh.proxy_command import ProxyCommand, open_proxy
 from skyward_nb.providers.ssh.settings import HostSettings, settings_for
-from skyward_nb.words.hosts import Host
-from skyward_nb.words.ssh_access import SSHAccess
+from skyward_nb.words.hosts import Host, SSHAccess
 
 _AT_ONCE = 16
 LOGIN_LIMIT = 20.0
@@ -36,11 +35,11 @@ _CIPHERS = (
     "aes128-ctr",
     "aes256-ctr",
 )
-"""The fastest first, measured; those without GCM are for hosts that have nothing else."""
+"""The fastest first, as measured; those without GCM are for hosts that have no others."""
 
 
 class Dialer:
-    """Connections to the hosts of one pool. Those on the way to several of them are made once."""
+    """Connections to the hosts of one pool, which share connections to jump hosts."""
 
     def __init__(self, access: SSHAccess) -> None:
         self._access = access
@@ -50,11 +49,11 @@ class Dialer:
         self._ending: set[asyncio.Task[None]] = set()
 
     def used_by(self, user: object) -> None:
-        """Connections on the way are kept for `user`, until it lets go."""
+        """Keep connections to jump hosts for `user`, until it lets go."""
         self._users.add(user)
 
     async def let_go(self, user: object) -> None:
-        """`user` needs none any more; the last one hangs up."""
+        """`user` needs no connection any more; after the last user, all are closed."""
         self._users.discard(user)
         if not self._users:
             await self._close()
@@ -66,8 +65,7 @@ class Dialer:
 
         A host that drops a login before it has begun (OpenSSH's MaxStartups) is tried again.
         """
-        loop = asyncio.get_running_loop()
-        settings = await loop.run_in_executor(None, settings_for, self._access, host)
+        settings = await asyncio.to_thread(settings_for, self._access, host)
         pause = _PAUSE
         while True:
             tries -= 1
@@ -81,7 +79,7 @@ class Dialer:
             pause *= 2
 
     async def _close(self) -> None:
-        """Hang up on the hosts on the way, and see the commands end that opened ways."""
+        """Hang up on jump hosts, and wait for the end of proxy commands."""
         jumps, self._jumps = list(self._jumps.values()), {}
         for jump in jumps:
             jump.cancel()
@@ -96,7 +94,7 @@ class Dialer:
     async def _through(
         self, jumps: tuple[Host, ...], host: Host, limit: float
     ) -> asyncssh.SSHClientConnection | None:
-        """The connection to the last host on the way."""
+        """The connection to the last jump host."""
         tunnel, way = None, ""
         for jump in jumps:
             way += f" {jump.address}"
@@ -117,7 +115,7 @@ class Dialer:
             work = self._login_on_the_way(jump, tunnel, limit, depth)
             known = self._jumps[way] = asyncio.get_running_loop().create_task(work)
         try:
-            # Several hosts wait for it; one that is given up is not to take it from the others.
+            # Several hosts wait for it, and one of them may be cancelled.
             return await asyncio.shield(known)
         except Unreachable as fault:
             why = f"the host on the way to it, {jump}, cannot be logged in to: {fault.why}"
@@ -130,10 +128,7 @@ class Dialer:
         limit: float,
         depth: int,
     ) -> asyncssh.SSHClientConnection:
-        loop = asyncio.get_running_loop()
-        settings = await loop.run_in_executor(
-            None, lambda: settings_for(self._access, jump, is_jump=True)
-        )
+        settings = await asyncio.to_thread(settings_for, self._access, jump, is_jump=True)
         if tunnel is None and settings.jumps:
             if depth > _MOST_JUMPS:
                 raise Unreachable(str(jump), "its ProxyJump leads in a circle")
@@ -145,7 +140,7 @@ class Dialer:
     async def _login_in_turn(
         self, settings: HostSettings, tunnel: asyncssh.SSHClientConnection | None, limit: float
     ) -> asyncssh.SSHClientConnection:
-        """Log in; one that takes long holds up no others."""
+        """Log in, in turn; a slow login makes room for the next one."""
         async with self._turn:
             login = asyncio.get_running_loop().create_task(self._login(settings, tunnel, limit))
             try:
@@ -184,10 +179,9 @@ class Dialer:
     async def _logged_in(
         self, settings: HostSettings, way: dict[str, Any], limit: float
     ) -> asyncssh.SSHClientConnection:
-        loop = asyncio.get_running_loop()
         trust = self._access.trust
         files = [*settings.known, *([pin_file()] if trust == "first" else [])]
-        known = await loop.run_in_executor(None, read_known, files)
+        known = await asyncio.to_thread(read_known, files)
         judge = HostKeys(settings.place, known, trust)
         options: dict[str, Any] = {
             **settings.named,
@@ -211,24 +205,18 @@ class Dialer:
         try:
             async with keys_for(settings) as keys:
                 connection = await asyncssh.connect(settings.host.name, **{**options, **keys})
-        except (
-            asyncssh.Error,
-            asyncssh.KeyImportError,
-            OSError,
-            TimeoutError,
-            ValueError,
-        ) as error:
+        except (asyncssh.Error, OSError, ValueError) as error:
             raise judge.fault or await fault_of(settings, error, limit) from error
         wire = connection.get_extra_info("socket")
         if isinstance(wire, socket.socket) or hasattr(wire, "setsockopt"):
             with contextlib.suppress(OSError):
-                # What the system holds unsent cannot be overtaken by what is urgent.
+                # Urgent bytes cannot overtake bytes that the system holds unsent.
                 wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         return connection
 
 
 async def _closed(proxy: ProxyCommand, connection: asyncssh.SSHClientConnection) -> None:
-    """Once a connection is over, nobody needs the command that opened its way."""
+    """Close the proxy command of a connection that has ended."""
     await connection.wait_closed()
     await proxy.close()
 

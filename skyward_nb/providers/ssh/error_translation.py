@@ -1,4 +1,4 @@
-"""What errors of asyncssh and of the system mean to who wanted to log in, and what helps."""
+"""Errors of asyncssh and of the system, as reasons why a login failed and what helps."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ _PLAIN_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk
 
 
 async def fault_of(settings: HostSettings, error: Exception, limit: float) -> Unreachable:
-    """The fault behind an error that a login within `limit` seconds ended with."""
+    """The error of a login that had `limit` seconds, as one that says what to do."""
     host = str(settings.host)
     if isinstance(error, asyncssh.PermissionDenied):
         agent = await _agent_keys(settings.agent)
-        loop = asyncio.get_running_loop()
-        return LoginRefused(host, await loop.run_in_executor(None, _refused, settings, agent))
+        return LoginRefused(host, await asyncio.to_thread(_refused, settings, agent))
     if isinstance(error, asyncssh.ConnectionLost | ConnectionResetError | BrokenPipeError):
         why = f"{_where(settings)} hung up before the login was over: {error}"
         return Unreachable(host, why, passing=True)
-    said = _of_ssh(settings, error) if isinstance(error, asyncssh.Error) else ""
-    return Unreachable(host, said or _of_system(settings, error, limit))
+    return Unreachable(host, _spell(settings, error, limit))
 
 
 def _where(settings: HostSettings) -> str:
     return f"{settings.place.name} port {settings.place.port}"
 
 
-def _of_ssh(settings: HostSettings, error: asyncssh.Error) -> str:
+def _spell(settings: HostSettings, error: Exception, limit: float) -> str:
     where = _where(settings)
     match error:
         case asyncssh.HostKeyNotVerifiable():
@@ -42,13 +40,8 @@ def _of_ssh(settings: HostSettings, error: asyncssh.Error) -> str:
             return f"the host on the way cannot reach {where}: {error.reason}"
         case asyncssh.KeyExchangeFailed() | asyncssh.ProtocolError():
             return f"{where} and this side have no way of speaking in common: {error.reason}"
-        case _:
+        case asyncssh.Error():
             return f"the login failed: {error.reason or type(error).__name__}"
-
-
-def _of_system(settings: HostSettings, error: Exception, limit: float) -> str:
-    where = _where(settings)
-    match error:
         case socket.gaierror():
             return f"the name {settings.place.name} is not found: is it spelt right?"
         case ConnectionRefusedError():
@@ -64,7 +57,7 @@ def _of_system(settings: HostSettings, error: Exception, limit: float) -> str:
 
 
 def _refused(settings: HostSettings, agent: int) -> str:
-    """What was tried in vain, and what would help."""
+    """The keys that were tried in vain, and what helps."""
     tried, locked = _keys(settings)
     tried += [f"{agent} of ssh-agent"] if agent else []
     missing = [path for path in settings.identities if not Path(path).is_file()]
@@ -83,7 +76,7 @@ def _refused(settings: HostSettings, agent: int) -> str:
 
 
 def _keys(settings: HostSettings) -> tuple[list[str], list[str]]:
-    """Keys that could be tried, with their fingerprints, and those that are locked by a passphrase."""
+    """(keys that were tried, with their fingerprints; keys that a passphrase locks)."""
     folder = Path("~/.ssh").expanduser()
     names = settings.identities or tuple(str(folder / name) for name in _PLAIN_KEYS)
     tried: list[str] = []
@@ -100,7 +93,7 @@ def _keys(settings: HostSettings) -> tuple[list[str], list[str]]:
 
 
 async def _agent_keys(path: str) -> int:
-    """How many keys the person's agent has."""
+    """The number of keys in the user's ssh-agent."""
     if not path:
         return 0
     try:

@@ -1,7 +1,7 @@
-"""More connections to a host, for values only, where one alone does not fill a long way.
+"""More connections to a far host, for values only, if one alone is too slow.
 
-How much one TCP connection carries is bounded by what its ends hold unacknowledged, over the time
-that an answer takes: of 4 MB, Linux's own most (net.ipv4.tcp_wmem), half at 60 ms is 35 MB/s.
+The speed of a TCP connection is bounded by its unacknowledged bytes over the round-trip time: with Linux's
+most, 4 MB (net.ipv4.tcp_wmem), half of which count, 60 ms allow 35 MB/s.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from skyward_nb.providers.ssh.login_errors import Unreachable
 from skyward_nb.providers.ssh.stream import BulkGate
 
 _SEATS = 4
-"""Ways that share a connection before there is another one."""
+"""Channels that share a connection before another one is made."""
 _MOST = 4
-"""Connections to a host, the first among them."""
+"""The most connections to a host, the first one included."""
 _FAR = 0.02
-"""Seconds that an answer of a host takes at least to which one connection may not be enough."""
+"""The round trip, in seconds, from which on a host gets several connections."""
 _PATIENCE = 3.0
-"""Seconds that a way waits for a connection of its own, before it goes over the first one."""
+"""Seconds that a channel waits for another connection before it uses the first one."""
 
 
 class ConnectionSlot:
-    """A place for one way, from which follows the connection that it goes over."""
+    """The place of one channel, which decides on its connection."""
 
     def __init__(self, taken: set[int]) -> None:
         self.number: int = next(at for at in range(len(taken) + 1) if at not in taken)
@@ -31,16 +31,16 @@ class ConnectionSlot:
         taken.add(self.number)
 
     def leave(self) -> None:
-        """The way is no more; again, without harm."""
+        """The channel has ended; may be called again."""
         self._taken.discard(self.number)
         self._taken = set()
 
 
 class ExtraConnections:
-    """The connections beside the `first`; each is made by `dial` when it is first wanted.
+    """The connections beside the `first` one; `dial` makes each of them on demand.
 
-    `dial` gets the path that is wanted, and raises `Unreachable`, also where it would lead elsewhere.
-    One that cannot be had is not tried again: what was to go over it goes over the first one.
+    `dial` gets the path of the channel, and raises `Unreachable`, also if it reaches another machine. A
+    connection that failed is not tried again: its channels use the first one.
     """
 
     def __init__(self, first: BulkGate, dial: Callable[[str], Awaitable[BulkGate]] | None) -> None:
@@ -51,24 +51,26 @@ class ExtraConnections:
         self._delay = float("inf")
 
     def answered(self, seconds: float) -> None:
-        """So long an answer of the host took."""
+        """Note the seconds that an answer of the host took."""
         self._delay = min(self._delay, seconds)
 
     def take(self) -> ConnectionSlot:
-        """A seat for one way."""
+        """A slot for one channel."""
         return ConnectionSlot(self._taken)
 
     async def gate(self, seat: ConnectionSlot, path: str) -> BulkGate:
-        """The gate of the connection on which this seat is, of a way to this path."""
+        """The gate of the connection of this slot, for a channel to this path."""
         number = seat.number // _SEATS % _MOST
         if number == 0 or self._dial is None or self._delay < _FAR:
             return self.first
         known = self._others.get(number)
-        if known is None or _is_over(known):
-            work = asyncio.get_running_loop().create_task(_opened(self._dial, path))
+        gate = known and _opened(known)
+        if known is None or (gate and gate.connection.is_closed()):
+            work = asyncio.get_running_loop().create_task(_open(self._dial, path))
             known = self._others[number] = work
         await asyncio.wait([known], timeout=_PATIENCE)
-        return _found(known) or self.first
+        gate = _opened(known)
+        return self.first if gate is None or gate.connection.is_closed() else gate
 
     async def close(self) -> None:
         """Hang up on all but the first."""
@@ -76,27 +78,19 @@ class ExtraConnections:
         for other in others:
             other.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        for gate in filter(None, map(_found, others)):
+        for gate in filter(None, map(_opened, others)):
             gate.connection.abort()
             await gate.connection.wait_closed()
 
 
-async def _opened(dial: Callable[[str], Awaitable[BulkGate]], path: str) -> BulkGate | None:
+async def _open(dial: Callable[[str], Awaitable[BulkGate]], path: str) -> BulkGate | None:
     try:
         return await dial(path)
     except Unreachable:
         return None
 
 
-def _found(task: asyncio.Task[BulkGate | None]) -> BulkGate | None:
-    """The gate that was opened, if one was, and its connection is there."""
-    if not task.done() or task.cancelled() or task.exception() is not None:
-        return None
-    gate = task.result()
-    return None if gate is None or gate.connection.is_closed() else gate
-
-
-def _is_over(task: asyncio.Task[BulkGate | None]) -> bool:
-    """Whether that connection was there, and is no more."""
+def _opened(task: asyncio.Task[BulkGate | None]) -> BulkGate | None:
+    """The gate that was opened, if there is one; its connection may have ended."""
     is_done = task.done() and not task.cancelled() and task.exception() is None
-    return is_done and task.result() is not None and _found(task) is None
+    return task.result() if is_done else None

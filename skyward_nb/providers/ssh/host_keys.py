@@ -1,7 +1,7 @@
-"""Which host keys are taken: those of OpenSSH's known_hosts, or the first one shown, pinned by us.
+"""The host keys that are accepted: those of OpenSSH's known_hosts, or a host's first one, which is pinned.
 
-The files of the person are read and never written. Pins lie in a file of our own, in the same form,
-and count only where `trust=first` is asked for.
+The user's files are read and never written. Pins lie in a file of this package, in the same form, and count
+only with `trust=first`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import platformdirs
 
 from skyward_nb.compat.asyncssh_private import certificate_algorithms, key_algorithms
 from skyward_nb.providers.ssh.login_errors import ChangedKey, UnknownKey, Unreachable
-from skyward_nb.words.ssh_access import Trust
+from skyward_nb.words.hosts import Trust
 
 _GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _USER = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
@@ -27,14 +27,14 @@ _STANDARD_PORT = 22
 
 
 def pin_file() -> Path:
-    """Where host keys are pinned."""
+    """The file of pinned host keys."""
     return platformdirs.user_config_path("skyward_nb") / "known_hosts"
 
 
 def known_files(user: object, everybody: object) -> list[Path]:
-    """Files of known hosts as OpenSSH's config names them, or those it has without a word.
+    """The files of known hosts that OpenSSH's config names, or else its defaults.
 
-    `UserKnownHostsFile none` means that there are none, and never that keys are not checked.
+    With `UserKnownHostsFile none` no key is known; keys are checked nevertheless.
     """
     files: list[Path] = []
     for asked, plain in ((user, _USER), (everybody, _GLOBAL)):
@@ -45,7 +45,7 @@ def known_files(user: object, everybody: object) -> list[Path]:
 
 
 class NamedKeys(asyncssh.SSHKnownHosts):
-    """Entries of known hosts that count for the name in them, and not for whatever has its address."""
+    """Entries of known hosts, which are found by name and never by address."""
 
     def match(self, host: str, addr: str, port: int | None) -> Any:
         """The keys of a host, those of certifiers, and revoked ones."""
@@ -54,7 +54,7 @@ class NamedKeys(asyncssh.SSHKnownHosts):
 
 
 def read_known(files: Iterable[Path]) -> NamedKeys:
-    """The entries of these files that can be read, as OpenSSH does: a broken line is nobody's."""
+    """The entries of these files; like OpenSSH, it skips broken lines."""
     texts: list[str] = []
     for path in files:
         with contextlib.suppress(OSError):
@@ -72,9 +72,9 @@ def _entries(text: str) -> NamedKeys:
 
 @dataclass(frozen=True)
 class HostKeyAddress:
-    """Where a host key is looked for: a `name` (or the alias of one) and a `port`.
+    """The `name` (or its alias) and `port` that a host key belongs to.
 
-    `host` is how the person wrote it, `login` the words of an `ssh` that goes there.
+    `host` is what the user wrote, `login` the `ssh` command that logs in there.
     """
 
     host: str
@@ -84,14 +84,14 @@ class HostKeyAddress:
 
     @property
     def entry(self) -> str:
-        """How a known_hosts file names it."""
+        """The name in a known_hosts file."""
         return self.name if self.port == _STANDARD_PORT else f"[{self.name}]:{self.port}"
 
 
 class HostKeys(asyncssh.SSHClient):
-    """Judges the key that one host shows on one connection; `fault` is the error to raise if any.
+    """Judges the key that a host shows on one connection; `fault` is the error to raise, if any.
 
-    What is among `known` keys asyncssh takes by itself; it asks here for what is left.
+    asyncssh accepts `known` keys by itself, and asks here about others.
     """
 
     def __init__(self, place: HostKeyAddress, known: asyncssh.SSHKnownHosts, trust: Trust) -> None:
@@ -103,7 +103,7 @@ class HostKeys(asyncssh.SSHClient):
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        """Whether to take a key that is not known: the first one of a host, where that is asked for."""
+        """Whether to accept an unknown key: with `trust=first`, the first one of a host."""
         del host, addr, port
         place, fingerprint = self._place, key.get_fingerprint()
         known = keys_of(self._known, place)
@@ -118,7 +118,7 @@ class HostKeys(asyncssh.SSHClient):
         return False
 
     def validate_host_ca_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
-        """Whether to take a certificate of somebody who is not known: never."""
+        """Whether to accept a certificate of an unknown authority: never."""
         del host, addr, port
         place = self._place
         why = (
@@ -130,16 +130,16 @@ class HostKeys(asyncssh.SSHClient):
 
 
 def keys_of(known: asyncssh.SSHKnownHosts, place: HostKeyAddress) -> list[asyncssh.SSHKey]:
-    """The keys that are known of just this name and port."""
-    # With a port of its own, `match` would fall back to keys of the name, whose sshd is another one.
+    """The known keys of exactly this name and port."""
+    # Given a port, `match` falls back to keys of the name alone, which are of another sshd.
     return list(known.match(place.entry, "", None)[0])
 
 
 def algorithms(known: asyncssh.SSHKnownHosts, place: HostKeyAddress) -> list[str]:
-    """Names of host key algorithms to ask for, those of known keys first, as OpenSSH does.
+    """Names of host key algorithms to ask for, those of known keys first, like OpenSSH.
 
-    A host whose RSA key is known is not to show its Ed25519 key, which is not; nor a certificate,
-    where nobody is known who certifies.
+    A host whose RSA key is known must not show its unknown Ed25519 key, nor a certificate if no authority
+    is known.
     """
     port = None if place.port == _STANDARD_PORT else place.port
     keys, authorities, *_ = known.match(place.name, "", port)
@@ -150,7 +150,7 @@ def algorithms(known: asyncssh.SSHKnownHosts, place: HostKeyAddress) -> list[str
 
 
 def pin(place: HostKeyAddress, key: asyncssh.SSHKey) -> list[asyncssh.SSHKey]:
-    """Pin the first key of a host; the keys that are pinned already where this is none of them."""
+    """Pin the first key of a host; returns its pinned keys if they are others."""
     path = pin_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -165,26 +165,19 @@ def pin(place: HostKeyAddress, key: asyncssh.SSHKey) -> list[asyncssh.SSHKey]:
     return pinned
 
 
-def _kind(key: asyncssh.SSHKey) -> str:
-    return key.get_algorithm().removeprefix("ssh-").partition("-")[0].upper()
-
-
 def _spell(key: asyncssh.SSHKey) -> str:
-    return f"{_kind(key)} {key.get_fingerprint()}"
+    kind = key.get_algorithm().removeprefix("ssh-").partition("-")[0].upper()
+    return f"{kind} {key.get_fingerprint()}"
 
 
 def _unknown(place: HostKeyAddress, key: asyncssh.SSHKey) -> str:
+    asking = place.login.replace("ssh", "ssh -o StrictHostKeyChecking=ask", 1)
     return (
         f"its host key is not known here: {_spell(key)}. Compare it with what "
         "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says there, or ask who keeps the host. "
-        f"To accept it: `{_asking(place.login)} true`, which asks. Or trust=first takes the first key that a "
+        f"To accept it: `{asking} true`, which asks. Or trust=first takes the first key that a "
         "host shows, and pins it."
     )
-
-
-def _asking(login: str) -> str:
-    """The words of an `ssh` that asks whether a host key is to be taken, whatever config says."""
-    return login.replace("ssh", "ssh -o StrictHostKeyChecking=ask", 1)
 
 
 def _changed(place: HostKeyAddress, key: asyncssh.SSHKey, known: list[asyncssh.SSHKey]) -> str:

@@ -1,6 +1,6 @@
-"""Which hosts a pool lives on: those that can be logged in to and have what is asked for, found early.
+"""Chooses the hosts of a pool: those that accept the login and have what is asked for.
 
-All are tried at once. As soon as there are enough, those that have not answered get a moment more.
+All are tried at once. As soon as there are enough, the others get one more second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SLOW = 2.0
 
 @dataclass(frozen=True)
 class HealthyHost:
-    """A host that was logged in to, and what it said of itself."""
+    """A host after its login, and its facts."""
 
     line: HostLine
     facts: MachineFacts
@@ -35,7 +35,7 @@ class HealthyHost:
 async def choose(
     spec: PoolSpec, lines: list[HostLine], tell: Tell
 ) -> tuple[list[HealthyHost], dict[str, str]]:
-    """Healthy hosts, at least `nodes` of them, in the order they were written, and what hinders others.
+    """Healthy hosts, at least `nodes` of them, in the order they were written; and the faults of others.
 
     Raises `HostError` as soon as too few are left.
     """
@@ -57,7 +57,7 @@ async def choose(
             for task in done:
                 _take(task, asking[task], found, faults)
             if len(faults) > spare:
-                # Others may have answered in the same moment, and one error names all.
+                # Others may fail at the same moment, and one error names all of them.
                 _, waiting = (
                     await asyncio.wait(waiting, timeout=_GRACE) if waiting else ((), waiting)
                 )
@@ -78,7 +78,7 @@ async def choose(
 
 
 async def _gone(tasks: set[asyncio.Task[MachineFacts]]) -> None:
-    """Wait for tasks that were cancelled, if not for long; how they ended does not matter."""
+    """Wait a moment for the end of cancelled tasks, whatever their results."""
     if tasks:
         await asyncio.wait(tasks, timeout=_GRACE)
     for task in tasks:
@@ -102,7 +102,7 @@ def _take(
 
 
 async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> MachineFacts:
-    """Log in to a host and see that it has what is asked for."""
+    """Log in to a host and check that it has what is asked for."""
     began = time.monotonic()
     try:
         await line.connect()
@@ -124,13 +124,13 @@ async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> MachineFacts:
 
 
 def note(tell: Tell, line: HostLine, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
-    """Tell words on a host, to be kept: a line of them each, as of now."""
+    """Report each line of a text as a log entry of a host."""
     for word in node_log_entries(line.name, part, text, time.time(), nodes):
         tell(word)
 
 
 def _lack(spec: PoolSpec, facts: MachineFacts) -> str:
-    """Which accelerators a host lacks; "" when none."""
+    """Why a host has too few accelerators; "" if it has enough."""
     asked = spec.accelerator
     if asked is None or spec.simulate:
         return ""

@@ -1,4 +1,4 @@
-"""From hosts to machines of a pool: chosen, made ready side by side, all or none."""
+"""Turns hosts into machines of a pool: chooses them and makes them ready side by side, all or none."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine,
 async def made_ready(
     spec: PoolSpec, lines: list[HostLine], tell: Tell
 ) -> list[tuple[HostLine, Environment]]:
-    """Those of these hosts that a pool lives on, ready for its agents; the other lines are closed.
+    """The lines of the chosen hosts, ready for agents, with their environments; closes the other lines.
 
     Raises `HostError` or `HostNotReady`.
     """
-    kept: list[HostLine] = []
+    readied: list[tuple[HostLine, Environment]] = []
     try:
         healthy, faults = await choose(spec, lines, tell)
-        chosen = await _readied(spec, healthy, faults, len(lines), tell)
-        kept = [each.line for each, _ in chosen]
+        readied = await _readied(spec, healthy, faults, len(lines), tell)
     finally:
+        kept = [line for line, _ in readied]
         await asyncio.gather(*(line.close() for line in lines if line not in kept))
-    return [(each.line, environment) for each, environment in chosen]
+    return readied
 
 
 def find(spec: PoolSpec, pool_id: str) -> tuple[SSHMachine, ...]:
-    """The machines of a pool that is up, as far as is known: they are asked when they are reached."""
+    """The machines of a pool that is up by the spec; whether they live, `connect` finds out."""
     assert spec.ssh is not None
     dialer = Dialer(spec.ssh)
     hosts = spec.ssh.hosts[: spec.nodes]
@@ -67,14 +67,14 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[SSHMachine, ...]:
 
 
 def folder_of(pool_id: str, node: int) -> str:
-    """What a node's folders are called on its host; several nodes may turn out to be one machine."""
+    """The name of a node's folders on its host, as several nodes may be on one machine."""
     return f"{pool_id}.{node}"
 
 
 async def _readied(
     spec: PoolSpec, healthy: list[HealthyHost], faults: dict[str, str], of: int, tell: Tell
-) -> list[tuple[HealthyHost, Environment]]:
-    """As many hosts as there are nodes, made ready side by side; for one that cannot be, another comes."""
+) -> list[tuple[HostLine, Environment]]:
+    """As many hosts as nodes, made ready side by side; a spare host replaces one that fails."""
     chosen, spare = healthy[: spec.nodes], healthy[spec.nodes :]
     tell(_told(chosen, faults))
     image, ours = image_of(spec), Package()
@@ -110,13 +110,13 @@ async def _readied(
         for task in going:
             task.cancel()
         await asyncio.gather(*going, return_exceptions=True)
-    return [(chosen[node], done[node]) for node in range(spec.nodes)]
+    return [(chosen[node].line, done[node]) for node in range(spec.nodes)]
 
 
 async def _ready(
     healthy: HealthyHost, node: int, image: Image, ours: Package, tell: Tell
 ) -> Environment:
-    """Make one host ready; what goes on is told, and noted."""
+    """Make one host ready, and report and note each phase."""
     line = healthy.line
     began: dict[str, float] = {}
     noted = partial(note, tell, line, nodes=(node,))
@@ -151,13 +151,13 @@ async def _ready(
             except Unreachable as fault:
                 why = f"the line to it was lost as it was readied: {fault.why}"
                 raise HostNotReady(line.name, why) from gone
-            # What was begun there has its lock, and is waited for.
+            # A script that still runs there holds its lock, and the next one waits for it.
             noted("login", f"{line.place}, again")
             tell(Phase(""))
 
 
 async def _back(line: HostLine) -> None:
-    """Log in again to a host whose line was lost; raises `Unreachable` where that does not do for long."""
+    """Log in again to a host whose line was lost; after a minute, raises `Unreachable`."""
     until = time.monotonic() + _PATIENCE
     while True:
         try:

@@ -1,6 +1,6 @@
-"""The line to one host: one SSH connection, made anew when it is lost, and what goes over it.
+"""The line to one host: one SSH connection, made anew when it is lost, with its scripts and streams.
 
-Scripts run in sessions, one at a time, as sshd may allow no more (MaxSessions); streams are none.
+Scripts run in sessions, one at a time, as sshd may allow no more (MaxSessions); streams need no session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from skyward_nb.bootstrap.remote_shell import (
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
 from skyward_nb.providers.ssh.extra_connections import ExtraConnections
 from skyward_nb.providers.ssh.login_errors import LoginRefused, UnknownKey, Unreachable
-from skyward_nb.providers.ssh.remote_forward import offered_at
+from skyward_nb.providers.ssh.remote_forward import served_port
 from skyward_nb.providers.ssh.script_session import (
     UPLOAD_END,
     ScriptSession,
@@ -65,14 +65,14 @@ class HostLine:
         self._refused_for = _REFUSED
         self._refused_until = 0.0
         self._again = _AGAIN
-        """Seconds that a login is given when the line was lost."""
+        """Time limit of a login when the line was lost, in seconds."""
         self.number: int = 0
-        """How many connections there were, the one that there is among them."""
+        """The number of connections so far, the current one included."""
         dialer.used_by(self)
 
     @property
     def place(self) -> str:
-        """Who was logged in as, and where: `ann@10.0.0.11 port 22`; "" before that."""
+        """The user and the address of the login: `ann@10.0.0.11 port 22`; "" before it."""
         if self._connection is None:
             return ""
         address, port, *_ = self._connection.get_extra_info("peername") or ("", "")
@@ -85,7 +85,7 @@ class HostLine:
         await self._connected()
 
     async def _connected(self, *, again: bool = False) -> asyncssh.SSHClientConnection:
-        """The connection that there is, or a new one; `again`, it is tried once and briefly at first."""
+        """The current connection, or a new one; with `again`, one short attempt first."""
         async with self._dialing:
             known = self._connection
             if known is not None and not known.is_closed():
@@ -95,8 +95,8 @@ class HostLine:
             self._connection, took = await self._dialed(again=again)
             self.number += 1
             self._gate = BulkGate(self._connection)
-            # Where the way leads over another host it is as long and as wide as that one's. A login
-            # that takes long may want a person: a touch, say.
+            # A connection over a jump host is no faster than that host's. A slow login may need a
+            # person, who touches a key, for example.
             is_alone = took > _QUICK or self._gate.is_tunnelled
             before = self._lanes
             self._lanes = ExtraConnections(self._gate, None if is_alone else self._dialed_beside)
@@ -105,9 +105,9 @@ class HostLine:
             return self._connection
 
     async def _dialed_beside(self, path: str) -> BulkGate:
-        """One more connection, if it leads to the folder of that path; raises `Unreachable`.
+        """One more connection, if the folder of that path is there; raises `Unreachable`.
 
-        Behind one name may be several machines.
+        One name may stand for several machines.
         """
         connection = await self._dialer.dial(self.host, self._again, 1)
         try:
@@ -119,7 +119,7 @@ class HostLine:
                 return BulkGate(connection)
             why = "another machine answers there now and then"
         except (asyncssh.Error, OSError, ShellGone, AttributeError) as error:
-            # OSError, as of a time that is over; without the attribute it has hung up at once.
+            # OSError includes TimeoutError; AttributeError: the connection ended at once.
             why = f"one more connection was lost at once: {error}"
         except BaseException:
             connection.abort()
@@ -132,7 +132,7 @@ class HostLine:
         return await session.run(script, (), unheard, untold)
 
     async def _dialed(self, *, again: bool) -> tuple[asyncssh.SSHClientConnection, float]:
-        """A new connection, and the seconds that took; a login to a host that takes long over it is given longer each time."""
+        """A new connection, and the seconds that the login took; slow hosts get more time at each attempt."""
         began = time.monotonic()
         if again and self._refusal is not None and began < self._refused_until:
             raise self._refusal.with_traceback(None)
@@ -142,7 +142,7 @@ class HostLine:
             else:
                 connection = await self._dialer.dial(self.host)
         except (LoginRefused, UnknownKey) as refusal:
-            # A host may shut out whoever asks again and again.
+            # A host may block clients that try again and again.
             self._refusal = refusal
             self._refused_until = time.monotonic() + self._refused_for
             self._refused_for = min(2 * self._refused_for, _MOST_REFUSED)
@@ -156,7 +156,7 @@ class HostLine:
         return connection, took
 
     def drop(self) -> None:
-        """Give a connection up that does not answer: the next use makes a new one."""
+        """Abort a connection that does not answer: the next use makes a new one."""
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
@@ -177,7 +177,7 @@ class HostLine:
     # ── streams ─────────────────────────────────────────────────────────────────────────
 
     async def reached(self) -> int:
-        """The number of the connection, made anew if it was lost; raises OSError if it cannot be now."""
+        """The number of the connection, which is made anew if it was lost; raises OSError."""
         await self._reached()
         return self.number
 
@@ -187,19 +187,19 @@ class HostLine:
         except Unreachable as fault:
             raise OSError(errno.EHOSTUNREACH, fault.why) from fault
 
-    async def stream(self, path: str, *, over: int | None = None) -> socket.socket:
-        """A stream of frames to a unix socket there; opens a connection that is lost anew.
+    async def stream(self, path: str, over: int | None = None) -> socket.socket:
+        """A stream of frames to a unix socket there, over the connection numbered `over` or a new one.
 
-        Unless it is to go `over` that one. Raises `ConnectionRefusedError` when the host says that
-        nobody takes it there, and OSError when the host cannot be reached now.
+        Raises `ConnectionRefusedError` if nothing listens there, and OSError if the host, or that
+        connection, cannot be used now.
         """
         lanes = await self._there(over)
         return await self._opened(lanes.first, lambda gate: forward(gate, path))
 
-    async def way(self, path: str, *, over: int | None = None) -> ValueChannel:
-        """A way for values to a unix socket there; otherwise as `stream`.
+    async def way(self, path: str, over: int | None = None) -> ValueChannel:
+        """A channel for values to a unix socket there; arguments and errors are those of `stream`.
 
-        Where the host is far, several ways go over connections of their own.
+        To a far host, several channels use several connections.
         """
         lanes = await self._there(over)
         seat = lanes.take()
@@ -214,7 +214,7 @@ class HostLine:
         return way
 
     async def _there(self, over: int | None) -> ExtraConnections:
-        """The connections that there are, made anew if the first was lost; raises OSError."""
+        """The connections, made anew if the first was lost; raises OSError."""
         await self._reached()
         if over is not None and over != self.number:
             raise OSError(errno.ECONNRESET, "the connection was lost meanwhile")
@@ -241,25 +241,20 @@ class HostLine:
 
     @contextlib.asynccontextmanager
     async def offer(self, serve: Serve) -> AsyncGenerator[int]:
-        """While inside, connections to a port of the host's loopback are served here, as bulk; the port.
-
-        Raises `NotOffered` where its sshd forbids that, and `ShellGone` when the line is lost.
-        """
+        """See `Shell.offer`; the connections are bulk."""
         connection = await self._ready()
         assert self._gate is not None
-        try:
-            offered = await offered_at(connection, self._gate, serve)
-        except asyncssh.ChannelListenError:
-            raise NotOffered(
-                "its sshd forwards no port of its own to this side (AllowTcpForwarding, "
-                "DisableForwarding or PermitListen in sshd_config, or the key's options)"
-            ) from None
-        except (asyncssh.Error, OSError) as error:
-            raise ShellGone(f"{self.name}: the line was lost: {error}") from error
-        try:
-            yield offered.port
-        finally:
-            await offered.close()
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                port = await stack.enter_async_context(served_port(connection, self._gate, serve))
+            except asyncssh.ChannelListenError:
+                raise NotOffered(
+                    "its sshd forwards no port of its own to this side (AllowTcpForwarding, "
+                    "DisableForwarding or PermitListen in sshd_config, or the key's options)"
+                ) from None
+            except (asyncssh.Error, OSError) as error:
+                raise ShellGone(f"{self.name}: the line was lost: {error}") from error
+            yield port
 
     # ── scripts ─────────────────────────────────────────────────────────────────────────
 
@@ -271,11 +266,7 @@ class HostLine:
         limit: float = 60.0,
         heard: Callable[[str], None] = unheard,
     ) -> ScriptResult:
-        """Run a script of /bin/sh under umask 077, with `data` as its stdin.
-
-        `heard` gets each line of stderr as it comes, without its end. Raises `ShellGone` when the
-        line is lost, and `TimeoutError` after `limit` seconds.
-        """
+        """See `Shell.run`."""
         return await self._run(script, [data] if data else [], limit, heard, untold)
 
     async def send(
@@ -286,11 +277,7 @@ class HostLine:
         mode: int = 0o600,
         told: Callable[[int], None] = untold,
     ) -> None:
-        """Write a file there, all or nothing; its folder exists.
-
-        `told` gets the number of bytes sent so far. Raises `OSError` where it cannot be written
-        (ENOSPC where the disk is full), and `ShellGone` when the line is lost.
-        """
+        """See `Shell.send`."""
         parts = chain(parts, [UPLOAD_END])
         ran = await self._run(upload_script(path, mode), parts, None, unheard, told)
         if ran.code:
@@ -307,7 +294,7 @@ class HostLine:
         connection = await self._ready()
         async with asyncio.timeout(limit), self._session:
             if connection is not self._connection:
-                # The script before this one had it given up.
+                # The script before this one aborted it.
                 connection = await self._ready()
             session = await ScriptSession.open(self.name, connection)
             try:
@@ -326,6 +313,6 @@ class HostLine:
 
 
 def _mark(path: str) -> str:
-    """A script that prints what no other machine, and no other folder, has."""
+    """A script that prints a mark of this machine and of the folder of `path`."""
     folder = shlex.quote(posixpath.dirname(path))
     return f"cat /proc/sys/kernel/random/boot_id 2>/dev/null; ls -di {folder}"

@@ -1,12 +1,12 @@
-"""What can hinder a login, each as one kind of error with the host it is about."""
+"""Errors of logins, each with its host."""
 
 from __future__ import annotations
 
 
 class Unreachable(Exception):
-    """A host cannot be logged in to; the text says why and what to do, `host` how it was written.
+    """The login to `host` failed; the text says why and what to do.
 
-    With `passing`, another try may well do: nothing was refused.
+    With `passing`, nothing was refused, and another try may succeed.
     """
 
     def __init__(self, host: str, why: str, *, passing: bool = False) -> None:
@@ -17,7 +17,7 @@ class Unreachable(Exception):
 
 
 class UnknownKey(Unreachable):
-    """The host key is not known here; `fingerprint` is the one that was shown."""
+    """The host key, which has this `fingerprint`, is not known here."""
 
     def __init__(self, host: str, why: str, fingerprint: str) -> None:
         super().__init__(host, why)
@@ -25,8 +25,8 @@ class UnknownKey(Unreachable):
 
 
 class ChangedKey(UnknownKey):
-    """Another host key is known here than the one that was shown."""
+    """The known host key is another one."""
 
 
 class LoginRefused(Unreachable):
-    """The host takes none of the keys that were tried."""
+    """The host accepts none of the keys that were tried."""

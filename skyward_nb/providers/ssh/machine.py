@@ -1,4 +1,4 @@
-"""One host as a machine of a pool: its agent is reached over the line to it."""
+"""One host as a machine of a pool: its agent is reached over the line to the host."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import random
 import shlex
 import socket
 import warnings
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,7 +25,6 @@ from skyward_nb.system import login_environment
 from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 _START_LIMIT = 60.0
 _END_LIMIT = 60.0
 _LOOK_LIMIT = 20.0
@@ -35,7 +34,7 @@ _FIRST_PAUSE = 0.25
 _MOST_PAUSE = 5.0
 _LAST_WORDS = 2000
 
-# Where `folders.runtime_root` has pools on a host: whoever may write there must be the same user.
+# Looks where `folders.runtime_root` puts pools on a host; only the same user may write there.
 _FIND = """
 is_ours() {{
   [ -d "$1" ] && [ ! -h "$1" ] && [ -O "$1" ] || return
@@ -63,19 +62,14 @@ exit {strange}
 _STRANGE = 4
 
 
-class Opening(Protocol[T_co]):
-    """Opens something to a socket at a path there, over that connection or none."""
-
-    async def __call__(self, path: str, *, over: int | None) -> T_co:
-        """What was opened."""
-        ...
+Opening = Callable[[str, int], Coroutine[Any, Any, T]]
+"""Opens a channel to the socket at a path there, over the connection of this number."""
 
 
 class SSHMachine:
-    """A host of a pool, as its node number `node`; what it has of the pool lies below `folder_id` there.
+    """A host of a pool, as its node number `node`, with the pool's folders below `folder_id` there.
 
-    Without an `environment` it is one where the pool's agent runs already; `variables` are for what
-    is run there.
+    Without an `environment`, the pool's agent runs there already; `variables` are for programs run there.
     """
 
     variables: Mapping[str, str] = MappingProxyType({})
@@ -133,15 +127,15 @@ class SSHMachine:
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.
 
-        Raises `AgentGone` where the host says so, `HostNotReady` where it never will, and OSError,
-        after a while, where it cannot now.
+        Raises `AgentGone` if the agent has ended, `HostNotReady` if sshd forbids such streams, and, after
+        a while, OSError if there is no stream now.
         """
         self._loop = asyncio.get_running_loop()
         if self._pause:
             await asyncio.sleep(self._pause * (0.5 + random.random() / 2))  # noqa: S311 - spreads them
         self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _MOST_PAUSE)
         if self._is_reached:
-            # The agent may have ended since, and its folder been swept.
+            # The agent may have ended since, and its folder may be gone.
             self._found_over = 0
         stream = await self._opened("agent.sock", self._line.stream)
         self._pause = 0.0
@@ -151,7 +145,7 @@ class SSHMachine:
     async def _opened(self, name: str, opening: Opening[T]) -> T:
         over = await self._found()
         try:
-            return await opening(f"{self._runtime}/{name}", over=over)
+            return await opening(f"{self._runtime}/{name}", over)
         except ConnectionRefusedError:
             code = await self._look()
             if code == GONE:
@@ -167,7 +161,7 @@ class SSHMachine:
             raise
 
     async def _look(self) -> int | None:
-        """0 where the agent lives, GONE where it does not; None where the host did not say."""
+        """0 if the agent lives, GONE if it does not; None if the host did not answer."""
         try:
             return (await self._host(["look", self._folder_id], _LOOK_LIMIT)).code
         except (ShellGone, TimeoutError):
@@ -176,8 +170,8 @@ class SSHMachine:
     async def _found(self) -> int:
         """The number of the connection over which the pool's folder was found, as it is on each new one.
 
-        Nobody can put another folder in its place while it is there; who could in between might
-        answer in the agent's name. Raises what `_find` raises.
+        The folder cannot be replaced while it exists; between two connections, another user could put one
+        in its place and answer as the agent. Raises what `_find` raises.
         """
         async with self._finding:
             over = await self._line.reached()
@@ -187,7 +181,7 @@ class SSHMachine:
             return over
 
     async def _find(self) -> None:
-        """Find the pool's folder there, and how to go on with it; raises `AgentGone`, or OSError."""
+        """Find the pool's folder and environment there; raises `AgentGone`, or OSError."""
         script = _FIND.format(name=self._folder_id, note=NOTE, gone=GONE, strange=_STRANGE)
         try:
             ran = await self._line.run(script, limit=_LOOK_LIMIT)
@@ -209,9 +203,9 @@ class SSHMachine:
         self._runtime = folder.decode()
 
     def values(self) -> ValueChannel:
-        """A way to the agent's service of values; from any thread but the loop's.
+        """A channel to the agent's service of values; from any thread but the loop's.
 
-        Raises `AgentGone`, and OSError where the host cannot be reached now.
+        Raises `AgentGone`, and OSError if the host cannot be reached now.
         """
         assert self._loop is not None
         opening = self._opened("values.sock", self._line.way)
@@ -219,13 +213,13 @@ class SSHMachine:
         try:
             return coming.result()
         except BaseException:
-            # Whoever was to have it is interrupted; what is cancelled on its way is closed.
+            # The caller was interrupted; a cancelled opening closes its channel.
             if not coming.cancel() and coming.exception() is None:
                 coming.result().close()
             raise
 
     def store(self) -> RemoteStore:
-        """The values that lie there."""
+        """The store of the values there."""
         return self._store
 
     def last_words(self) -> str:
@@ -247,7 +241,7 @@ class SSHMachine:
         """Let the agent live on, and hang up."""
         self._store.close()
         if self._loop is not None:
-            # One that takes its time goes on with that by itself.
+            # A slow close goes on by itself.
             with contextlib.suppress(TimeoutError):
                 self._soon(self._line.close(), _LEAVE_LIMIT)
 
@@ -256,7 +250,7 @@ class SSHMachine:
         try:
             if self._environment is None:
                 await self._find()
-            # One that nobody has reached could not be told to stop.
+            # An agent that was never reached was not told to stop.
             words = ["end", self._folder_id, *([] if self._is_reached else ["now"])]
             ran = await self._host(words, _END_LIMIT)
         except AgentGone:
@@ -278,14 +272,13 @@ class SSHMachine:
         )
 
     async def _host(self, words: list[str], limit: float) -> ScriptResult:
-        """Have the host's Python do something."""
+        """Run `providers.host` with these words in the host's Python."""
         assert self._environment is not None
-        # Of the folder that one logs in to, in which ranks are, nothing is imported.
         command = [self._environment.python, "-P", "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
         login = f'{login_environment.FOLDER}="$HOME" {login_environment.UMASK}="$login_umask"'
         own = "".join(f"{key}={shlex.quote(value)} " for key, value in self.variables.items())
-        # In a folder of which nothing is imported.
+        # Nothing is imported from the folder `/`; the login's own folder may have modules.
         script = f"cd /; {own}{login} PYTHONPATH={path} exec {shlex.join(command)}"
         return await self._line.run(script, limit=limit)
 
@@ -299,9 +292,9 @@ def _why(error: Exception) -> str:
 
 
 def _said(ran: ScriptResult) -> tuple[bytes, bytes]:
-    """The line of JSON in what a host said, and the one before.
+    """The line of JSON in a host's output, and the line before it.
 
-    Files of its login shell may say something before, and what these started, after that.
+    Files of the login shell, and programs that they started, may print other lines around it.
     """
     lines = [b"", *ran.out.splitlines()]
     number = max((at for at, line in enumerate(lines) if line.startswith(b"{")), default=0)

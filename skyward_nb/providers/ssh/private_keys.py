@@ -1,10 +1,11 @@
-"""Which private keys of the person a login tries, and in which order."""
+"""Private keys: new ones, and those that a login tries, in their order."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Any
 
 import asyncssh
@@ -12,11 +13,34 @@ import asyncssh
 from skyward_nb.providers.ssh.settings import HostSettings
 
 
+@dataclass(frozen=True)
+class KeyPair:
+    """Both halves, as OpenSSH writes them."""
+
+    private: str
+    public: str
+
+
+def new_pair(comment: str) -> KeyPair:
+    """A new Ed25519 pair."""
+    return _pair_of(asyncssh.generate_private_key("ssh-ed25519"), comment)
+
+
+def read_pair(private: bytes, comment: str) -> KeyPair:
+    """The pair of a private key without a passphrase."""
+    return _pair_of(asyncssh.import_private_key(private), comment)
+
+
+def _pair_of(key: asyncssh.SSHKey, comment: str) -> KeyPair:
+    key.set_comment(comment)
+    return KeyPair(key.export_private_key().decode(), key.export_public_key().decode().strip())
+
+
 @contextlib.asynccontextmanager
 async def keys_for(settings: HostSettings) -> AsyncGenerator[dict[str, Any]]:
-    """Arguments of asyncssh that have keys that are named tried before others that ssh-agent has.
+    """Arguments of asyncssh with which named keys are tried before other keys of ssh-agent.
 
-    A host lets only so many be tried (MaxAuthTries), and an agent may have more.
+    A host limits the number of tries (MaxAuthTries), and an agent may have more keys.
     """
     if not settings.identities or not settings.agent or settings.is_named_only:
         yield {}
@@ -27,8 +51,8 @@ async def keys_for(settings: HostSettings) -> AsyncGenerator[dict[str, Any]]:
             held = list(await agent.get_keys())
         except (OSError, ValueError, asyncssh.Error):
             held = []
-        loop = asyncio.get_running_loop()
-        named = await loop.run_in_executor(None, _named, settings.identities)
+        public = await asyncio.to_thread(lambda: list(map(_public, settings.identities)))
+        named = dict(zip(settings.identities, public, strict=True))
         first = [key for data in named.values() for key in held if key.public_data == data]
         files = [
             path
@@ -40,12 +64,8 @@ async def keys_for(settings: HostSettings) -> AsyncGenerator[dict[str, Any]]:
         yield {"client_keys": keys, "agent_path": None} if held else {}
 
 
-def _named(paths: tuple[str, ...]) -> dict[str, bytes | None]:
-    """The public halves of keys in files, None where that cannot be told."""
-    return {path: _public(path) for path in paths}
-
-
 def _public(path: str) -> bytes | None:
+    """The public half of the key in a file; None if it cannot be read."""
     for name in (path, f"{path}.pub"):
         with contextlib.suppress(OSError, asyncssh.KeyImportError):
             return asyncssh.read_public_key(name).public_data

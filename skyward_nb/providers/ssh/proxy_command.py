@@ -1,4 +1,4 @@
-"""The way to a host that a command opens: ProxyCommand of OpenSSH's config, run as OpenSSH does."""
+"""ProxyCommand of OpenSSH's config: a command that connects to a host, run as OpenSSH does."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LAST = 1.0
 
 
 class ProxyCommand:
-    """A command that runs, and the socket whose bytes it takes to the host and brings back.
+    """A running command, and the socket whose bytes it exchanges with the host.
 
-    What it says on stderr is no part of that; asyncssh's own way takes it for the host's words.
+    Its stderr is kept apart; asyncssh's own implementation would take it for bytes of the host.
     """
 
     def __init__(self, command: str, process: Process, end: socket.socket) -> None:
@@ -34,7 +34,7 @@ class ProxyCommand:
             self._said = (self._said + said)[-_MOST:]
 
     async def failure(self) -> str:
-        """How the command failed, in words; "" where it runs, or has ended well."""
+        """How the command failed, in words; "" if it runs or has ended well."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST):
                 await self._process.wait()
@@ -46,7 +46,7 @@ class ProxyCommand:
         return f"{how}: {said}" if said else how
 
     async def close(self) -> None:
-        """End the command, and what it started."""
+        """End the command and its child processes."""
         self.end.close()
         for number in (signal.SIGHUP, signal.SIGKILL):
             if self._process.returncode is not None:
@@ -65,7 +65,7 @@ async def open_proxy(command: str) -> ProxyCommand:
     """Run a command by /bin/sh, with a socket as its stdin and stdout; raises OSError."""
     ours, theirs = socket.socketpair()
     try:
-        # Out of reach of the interrupts of a terminal, which are for what runs on the host.
+        # A new session: a terminal's interrupt is for the run, not for this command.
         process = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", f"exec {command}",
             stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=PIPE, start_new_session=True,

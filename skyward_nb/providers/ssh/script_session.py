@@ -38,7 +38,7 @@ class ScriptSession:
                 )
                 return cls(name, await whole(opening, asyncssh.SSHClientProcess.close))
             except asyncssh.ChannelOpenError as error:
-                # Where sshd allows one session, the one before may count for a moment more.
+                # If sshd allows one session, the one before may count for a moment more.
                 if connection.is_closed() or pause > _MOST_PAUSE:
                     why = f"sshd opens no session there: {error.reason}"
                     raise ShellGone(f"{name}: {why}") from error
@@ -58,7 +58,7 @@ class ScriptSession:
     ) -> ScriptResult:
         """Run a script with `parts` as its stdin; see `remote_shell.Shell`.
 
-        Raises `ShellGone`, `asyncssh.Error` and ConnectionError where the connection is lost.
+        Raises `ShellGone`, `asyncssh.Error` and ConnectionError if the connection is lost.
         """
         process = self._process
         lines: list[str] = []
@@ -96,10 +96,10 @@ class ScriptSession:
             stdin.write_eof()
 
     async def close(self) -> bool:
-        """End what runs, and wait for that, if not for long; whether it has ended."""
+        """End the script, and wait a moment; whether it has ended."""
         process = self._process
         if process.exit_status is None:
-            # Where sshd passes signals on; it may answer the close only when all of it has ended.
+            # Some versions of sshd pass signals on, and answer the close only after the script's end.
             with contextlib.suppress(OSError):
                 process.terminate()
         process.close()
@@ -114,7 +114,7 @@ class ScriptSession:
 
 
 UPLOAD_END = b"end"
-"""What comes behind a file: the end of a line that is cut looks like the end of the file."""
+"""Follows the file's bytes: without it, a cut line would look like the end of the file."""
 _MEANS = {
     "No space left": errno.ENOSPC,
     "quota exceeded": errno.EDQUOT,
@@ -126,7 +126,7 @@ _MEANS = {
 
 
 def upload_script(path: str, mode: int) -> str:
-    """A script that writes its stdin, less `UPLOAD_END`, to a file there, all or nothing."""
+    """A script that writes its stdin, without `UPLOAD_END`, to a file there, all or nothing."""
     target = shlex.quote(path)
     new = shlex.quote(f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.new")
     return (
@@ -140,7 +140,7 @@ def upload_script(path: str, mode: int) -> str:
 
 
 def upload_error(path: str, said: str) -> OSError:
-    """The OSError that the shell's words mean."""
+    """The shell's error message as an OSError."""
     text = said.strip().rpartition("\n")[2]
     for words, number in _MEANS.items():
         if words in said:

@@ -1,4 +1,4 @@
-"""What OpenSSH's config says of a host, beside what a pool's spec says of all."""
+"""The settings of a login: OpenSSH's config for a host, and a pool's spec for all hosts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from skyward_nb.compat.asyncssh_private import Config, read_config
 from skyward_nb.providers.ssh.host_keys import HostKeyAddress, known_files
 from skyward_nb.providers.ssh.login_errors import Unreachable
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.hosts import Host, parse_host
-from skyward_nb.words.ssh_access import SSHAccess
+from skyward_nb.words.hosts import Host, SSHAccess, parse_host
 
 _USER_CONFIG = "~/.ssh/config"
 _GLOBAL_CONFIG = "/etc/ssh/ssh_config"
@@ -25,10 +24,10 @@ _STANDARD_PORT = 22
 
 @dataclass(frozen=True)
 class HostSettings:
-    """How one host is logged in to; `jumps` are the hosts on the way, the first one first.
+    """How to log in to one host; `jumps` are the hosts on the way, the first one first.
 
-    `files` are those of config that say so, `identities` the private keys that are named;
-    `agent` is the socket of ssh-agent, if any, `proxy` the command that opens the way there.
+    `files` are the config files, `identities` the named private keys; `agent` is the socket of ssh-agent,
+    if any, `proxy` the command that opens the connection.
     """
 
     host: Host
@@ -41,17 +40,17 @@ class HostSettings:
     agent: str = ""
     proxy: str = ""
     is_named_only: bool = False
-    """Whether config says that no other keys are tried (IdentitiesOnly)."""
+    """Whether only `identities` are tried (IdentitiesOnly)."""
     named: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Arguments of asyncssh that the spec, or the host as it is written, says."""
+    """Arguments of asyncssh from the spec and from the host as written."""
     says: frozenset[str] = frozenset()
     """Words of config that have a value."""
 
 
 def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> HostSettings:
-    """Read what there is to know of a host; raises `Unreachable` for config that cannot be read.
+    """The settings of a host; raises `Unreachable` for config that cannot be read.
 
-    What the spec says counts for its hosts, and not for those on the way there.
+    The spec's settings hold for its hosts, and not for jump hosts.
     """
     user = host.user or (None if is_jump else access.user)
     port = host.port or (None if is_jump else access.port)
@@ -60,7 +59,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Hos
     own = _own_name(host)
     try:
         config = read_config(files, own, user, host.name, port)
-        jumps = () if _is_same(config, host) else _jumps(config, host)
+        jumps = _jumps(config, host)
     except (ConfigParseError, OSError, UnicodeError) as error:
         raise Unreachable(str(host), f"OpenSSH's config cannot be read: {error}") from error
     named: dict[str, Any] = {}
@@ -92,7 +91,7 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Hos
 
 
 def _own_name(host: Host) -> str:
-    """Who we are here, as OpenSSH's config has it."""
+    """The local user's name, for OpenSSH's config."""
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:
@@ -129,20 +128,15 @@ def _place(
     )
 
 
-def _is_same(config: Config, host: Host) -> bool:
-    """Whether a host is on the way to itself, as `Host *` with a ProxyJump has it."""
-    jumps = _jumps(config, host)
-    if not jumps:
-        return False
-    names = (host.name, config.get("Hostname"))
-    port = config.get("Port", _STANDARD_PORT)
-    return jumps[0].name in names and (jumps[0].port or _STANDARD_PORT) == port
-
-
 def _jumps(config: Config, host: Host) -> tuple[Host, ...]:
+    """The hosts on the way; none for the first of them itself, if `Host *` has a ProxyJump."""
     jump = str(config.get("ProxyJump") or "")
     try:
-        return tuple(parse_host(text) for text in jump.split(",")) if jump else ()
+        jumps = tuple(parse_host(text) for text in jump.split(",")) if jump else ()
     except OptionError as error:
         why = f"`ProxyJump {jump}` in OpenSSH's config names no hosts: write [user@]host[:port]"
         raise Unreachable(str(host), why) from error
+    port = config.get("Port", _STANDARD_PORT)
+    own = [(host.name, port), (config.get("Hostname"), port)]
+    is_first = bool(jumps) and (jumps[0].name, jumps[0].port or _STANDARD_PORT) in own
+    return () if is_first else jumps

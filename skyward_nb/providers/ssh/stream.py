@@ -1,17 +1,18 @@
 """Streams to sockets on a host, over one SSH connection; here each is one end of a pair of sockets.
 
-What is urgent does not wait behind what is large: bulk is taken in only while little of it waits to
-be sent. Neither side is read faster than the other takes it in, and an end goes to the other side.
+Urgent bytes do not wait behind bulk, which is read only while little of it waits to be sent. Each side is
+read as fast as the other one takes bytes, and the end of a stream is passed on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import select
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import asyncssh
 
@@ -34,31 +35,19 @@ _WINDOW = 512 << 10
 _BUFFER = 1 << 20
 _LATE = 5.0
 _MOST_LATE = 60.0
-"""Seconds after which there is no answer, also where something else comes."""
+"""Time limit of an answer in seconds, even if other bytes arrive."""
 _HEAD = 4
-"""Bytes of a frame's length, which comes before it."""
+"""Bytes of the length in front of a frame."""
 _BEAT = 5.0
 _SOON = 0.5
 _MISSED = 4
 _BEAT_FRAME = frame(Heartbeat(_MISSED * _BEAT))
 
 
-def _left(_opened: object) -> None:
-    """Leave what was opened to itself."""
-
-
-class GateWaiter(Protocol):
-    """What waits for a gate to be open."""
-
-    def go_on(self) -> None:
-        """Go on, if nothing else hinders."""
-        ...
-
-
 class BulkGate:
-    """Whether a connection takes bulk in now: shut while more than a little waits to be sent.
+    """Whether a connection takes bulk now: shut while many bytes wait to be sent.
 
-    `heard` is when something last came over it, by the loop's clock.
+    `heard` is the time of the last bytes that arrived, by the loop's clock.
     """
 
     def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
@@ -66,18 +55,18 @@ class BulkGate:
         self.is_open: bool = True
         self._clock = asyncio.get_running_loop().time
         self.heard: float = self._clock()
-        self._waiting: deque[GateWaiter] = deque()
+        self._waiting: deque[Callable[[], None]] = deque()
         self._take = heed_transport(connection, full=self._shut, room=self._reopen, came=self._hear)
         transport_of(connection).set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
         self.is_tunnelled: bool = is_tunnelled(connection)
         self.sealer: GcmSealer | None = gcm_sealer(connection)
 
-    def wait(self, stream: GateWaiter) -> None:
-        """Have a stream go on when there is room again."""
-        self._waiting.append(stream)
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on` once the gate is open again."""
+        self._waiting.append(go_on)
 
     async def patiently(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for an answer as long as something comes; raises TimeoutError where nothing does."""
+        """Wait for an answer while bytes arrive; raises TimeoutError if none do."""
         doing = asyncio.ensure_future(work)
         latest = self._clock() + _MOST_LATE
         try:
@@ -99,15 +88,15 @@ class BulkGate:
 
     def _reopen(self) -> None:
         self.is_open = True
-        # Each in its turn: whoever shuts it again waits behind the others.
+        # In turn: a stream that shuts the gate again goes to the end of the queue.
         for _ in range(len(self._waiting)):
             if not self.is_open:
                 break
-            self._waiting.popleft().go_on()
+            self._waiting.popleft()()
 
 
 class ChannelSession(asyncssh.SSHUNIXSession[bytes]):
-    """A session that seals what it sends by itself, where it has a sealer and knows its channel."""
+    """A session that encrypts its own packets if it has a sealer for its channel."""
 
     def __init__(self, sealer: GcmSealer | None) -> None:
         self._sealer = sealer
@@ -120,14 +109,14 @@ class ChannelSession(asyncssh.SSHUNIXSession[bytes]):
             self._sealer = None
 
     def _sealed(self, view: memoryview) -> int:
-        """Send what goes of this; how many bytes, 0: asyncssh has to."""
+        """Send as many bytes as fit; returns their number, 0 if asyncssh has to send them."""
         if self._sealer is None or self._channel is None:
             return 0
         return self._sealer.send(self._channel, view)
 
 
 class ChannelRelay(ChannelSession):
-    """Moves bytes between a channel of an SSH connection and `end`; what is `bulk` waits at the gate."""
+    """Moves bytes between a channel of an SSH connection and `end`; `bulk` waits at the gate."""
 
     def __init__(self, end: socket.socket, gate: BulkGate, *, bulk: bool = True) -> None:
         super().__init__(gate.sealer)
@@ -139,9 +128,9 @@ class ChannelRelay(ChannelSession):
         self._is_reading = False
         self._is_writing = False
         self._has_said_all = False
-        """Nothing more will come from this side."""
+        """This side sends no more."""
         self._has_heard_all = False
-        """Nothing more will come from the host."""
+        """The host sends no more."""
         self._is_over = False
 
     def session_started(self) -> None:
@@ -151,11 +140,11 @@ class ChannelRelay(ChannelSession):
     # ── there ───────────────────────────────────────────────────────────────────────────
 
     def go_on(self) -> None:
-        """Read this side again, if nothing hinders."""
+        """Read this side again, if the gate and the host allow it."""
         if self._is_reading or self._is_full or self._has_said_all or self._is_over:
             return
         if self._gate is not None and not self._gate.is_open:
-            self._gate.wait(self)
+            self._gate.wait(self.go_on)
             return
         self._is_reading = True
         self._loop.add_reader(self._end, self._read)
@@ -169,7 +158,7 @@ class ChannelRelay(ChannelSession):
         assert self._channel is not None
         if self._gate is not None and not self._gate.is_open:
             self._stop_reading()
-            self._gate.wait(self)
+            self._gate.wait(self.go_on)
             return
         try:
             data = self._end.recv(_CHUNK)
@@ -188,31 +177,31 @@ class ChannelRelay(ChannelSession):
             self._channel.write_eof()
 
     def pass_on(self, data: bytes) -> None:
-        """Say something to the host."""
+        """Send bytes to the host."""
         assert self._channel is not None
         if (sent := self._sealed(memoryview(data))) < len(data):
             self._channel.write(data[sent:])
 
     def _is_let_go(self) -> bool:
-        """Whether this side is closed, and not only has said all."""
+        """Whether this side is closed, not only shut for writing."""
         poll = select.poll()
         poll.register(self._end, 0)
         return bool(poll.poll(0))
 
     def pause_writing(self) -> None:
-        """The host does not take more in for now."""
+        """The host takes no more for now."""
         self._is_full = True
         self._stop_reading()
 
     def resume_writing(self) -> None:
-        """The host takes more in."""
+        """The host takes more."""
         self._is_full = False
         self.go_on()
 
     # ── back ────────────────────────────────────────────────────────────────────────────
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        """Give what came to this side, as far as it takes it."""
+        """Pass received bytes to this side, as many as it takes."""
         del datatype
         view = memoryview(data)
         if not self._unread:
@@ -222,20 +211,20 @@ class ChannelRelay(ChannelSession):
             self._wait_for_room()
 
     def eof_received(self) -> bool:
-        """The host has said all; this side may go on."""
+        """The host sends no more; this side may go on."""
         self._has_heard_all = True
         if not self._unread:
             self._say_end()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over; what came before that still goes to this side."""
+        """The channel has ended; bytes that arrived before still go to this side."""
         del exc
         self._stop_reading()
         self._has_heard_all = True
         self._is_over = True
         if not self._unread:
-            self._finish()
+            self._end.close()
 
     def _send(self, view: memoryview) -> int:
         try:
@@ -243,7 +232,7 @@ class ChannelRelay(ChannelSession):
         except BlockingIOError:
             return 0
         except OSError:
-            # Nobody reads it any more.
+            # This side reads no more.
             self._unread.clear()
             if self._channel is not None and not self._is_over:
                 self._channel.close()
@@ -269,7 +258,7 @@ class ChannelRelay(ChannelSession):
         self._is_writing = False
         self._loop.remove_writer(self._end)
         if self._is_over:
-            self._finish()
+            self._end.close()
             return
         if self._has_heard_all:
             self._say_end()
@@ -277,33 +266,28 @@ class ChannelRelay(ChannelSession):
             self._channel.resume_reading()
 
     def _say_end(self) -> None:
-        try:
+        with contextlib.suppress(OSError):
             self._end.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
-
-    def _finish(self) -> None:
-        self._end.close()
 
 
 class HeartbeatRelay(ChannelRelay):
-    """A stream of frames on which the host's end hears a beat now and then, between two of them.
+    """A stream of frames with a heartbeat between them, for the host's end.
 
-    So it knows when this end cannot be reached any more, which sshd would find out after hours.
+    Without it, the agent would notice a lost client only with sshd, after hours.
     """
 
     def __init__(self, end: socket.socket, gate: BulkGate) -> None:
         super().__init__(end, gate, bulk=False)
         self._head = b""
         self._rest = 0
-        """Bytes to come of the frame that is on its way."""
+        """Bytes that the current frame still lacks."""
         self._timer: asyncio.TimerHandle | None = None
 
     def pass_on(self, data: bytes) -> None:
-        """Say something to the host; the first of it begins the beats."""
+        """Send bytes to the host; the first ones start the heartbeat."""
         super().pass_on(data)
         if self._timer is None:
-            # At once: whoever is cut off before the first one would be waited for.
+            # At once: the agent would wait for a client that is cut off before the first beat.
             self._timer = self._loop.call_later(0, self._beat)
         at = 0
         while at < len(data):
@@ -330,10 +314,10 @@ class HeartbeatRelay(ChannelRelay):
         super().connection_lost(exc)
 
 
-async def whole(opening: Awaitable[T], undo: Callable[[T], object] = _left) -> T:
-    """What opening a channel comes to; one that is cancelled meanwhile is opened, and then undone.
+async def whole(opening: Awaitable[T], undo: Callable[[T], object] = lambda _: None) -> T:
+    """The opened channel; if this is cancelled, the channel is opened nevertheless, and then undone.
 
-    Left in the middle it would be there, and count for sshd, until the connection ends.
+    A half-opened channel would count for sshd until the connection ends.
     """
     task = asyncio.ensure_future(opening)
     try:
@@ -348,7 +332,7 @@ async def whole(opening: Awaitable[T], undo: Callable[[T], object] = _left) -> T
 async def forward(gate: BulkGate, path: str) -> socket.socket:
     """A stream of frames to the unix socket at `path` on the host.
 
-    Raises `asyncssh.ChannelOpenError` where nobody takes it there.
+    Raises `asyncssh.ChannelOpenError` if nothing listens there.
     """
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
@@ -366,7 +350,7 @@ async def forward(gate: BulkGate, path: str) -> socket.socket:
             raise
 
     try:
-        # Where nobody waits for it any more, it closes as it finds this side closed.
+        # If this is cancelled, the stream finds this side closed, and closes.
         await whole(opened())
     except BaseException:
         ours.close()

@@ -1,7 +1,7 @@
-"""A channel of an SSH connection on which values come and go, used from a thread that is not the loop's.
+"""A channel of an SSH connection for values, used from other threads than the loop's.
 
-No pair of sockets lies between: what goes is sealed where it lies in memory (how much quicker that is says
-`compat.asyncssh_private`), and what comes is put where it belongs by the loop, as it comes.
+There is no pair of sockets between: outgoing bytes are encrypted in place (`compat.asyncssh_private` has the
+speed), and the loop writes received bytes directly to their destination.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from skyward_nb.store.value_stream import StreamLost
 
 _WINDOW = 32 << 20
 _PACKET = 64 << 10
-"""Measured: of 256 kB, each byte that comes takes twice the time where asyncssh opens them."""
+"""Measured: with 256 kB, asyncssh takes twice the time to decrypt a byte."""
 _PIECE = 32 << 10
-"""Bytes that asyncssh is given where it has to wait for the host: what OpenSSH takes in one packet."""
+"""Bytes given to asyncssh if it has to wait for the host: those of one packet of OpenSSH."""
 _MOST_GOING = 4 << 20
 _MOST_CAME = 1 << 20
 _TURN = 512 << 10
-"""Bytes that are sent in a row before others have their turn."""
+"""Bytes that are sent in a row before other channels have their turn."""
 _STEP = 1 << 20
 
 
 class _Pour:
-    """What is handed over as it comes: `left` bytes of it are to come, `fresh` ones nobody has heard of."""
+    """Bytes handed over as they arrive: `left` are still to come, `fresh` are not reported yet."""
 
     def __init__(self, length: int, into: Callable[[memoryview], None]) -> None:
         self.left = length
@@ -39,7 +39,7 @@ class _Pour:
 
 
 class ValueChannel(ChannelSession):
-    """A `Way` and a `Pouring`, both ends of which are in use by one thread at a time."""
+    """A `Way` and a `Pouring`; one thread at a time may use each direction."""
 
     def __init__(self, gate: BulkGate, gone: Callable[[], None]) -> None:
         super().__init__(gate.sealer)
@@ -50,7 +50,7 @@ class ValueChannel(ChannelSession):
         self._going: deque[memoryview] = deque()
         self._going_size = 0
         self._is_soon = False
-        """The loop is told, or waits for the gate."""
+        """The loop is scheduled, or waits for the gate."""
         self._is_full = False
         self._came: deque[memoryview] = deque()
         self._came_size = 0
@@ -58,32 +58,32 @@ class ValueChannel(ChannelSession):
         self._pour: _Pour | None = None
         self._has_heard_all = False
         self._is_over = False
-        """Nothing goes any more, and nothing comes."""
+        """The channel has ended in both directions."""
 
     # ── on the loop ─────────────────────────────────────────────────────────────────────
 
     def connection_made(self, chan: asyncssh.SSHUNIXChannel[bytes]) -> None:
         """The channel is there."""
         super().connection_made(chan)
-        # What asyncssh takes it is to tell of as soon as it is sent: the rest is sealed here again.
+        # asyncssh reports sent bytes at once, so that the next ones are encrypted here again.
         chan.set_write_buffer_limits(0, 0)
 
     def pause_writing(self) -> None:
-        """The host does not take more in for now."""
+        """The host takes no more for now."""
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """The host takes more in."""
+        """The host takes more."""
         self._is_full = False
         if not self._is_soon:
             self.go_on()
 
     def go_on(self) -> None:
-        """Send what is to go, if nothing hinders."""
+        """Send waiting bytes, if the gate and the host allow it."""
         try:
             self._go_on()
         except BaseException:
-            # Nobody would wait for anything else any more.
+            # Otherwise the waiting threads would wait for ever.
             self._end()
             raise
 
@@ -97,7 +97,7 @@ class ValueChannel(ChannelSession):
                 view = self._going[0]
             self._is_soon = True
             if not self._gate.is_open:
-                self._gate.wait(self)
+                self._gate.wait(self.go_on)
                 return
             sent = self._send_some(view[:turn])
             turn -= sent
@@ -123,7 +123,7 @@ class ValueChannel(ChannelSession):
         return len(data)
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        """Hand over what came, or keep it until it is asked for."""
+        """Hand over received bytes, or keep them until they are asked for."""
         del datatype
         view = memoryview(data)
         with self._changed:
@@ -150,14 +150,14 @@ class ValueChannel(ChannelSession):
                     self._channel.pause_reading()
 
     def eof_received(self) -> bool:
-        """The host has said all; this side may go on."""
+        """The host sends no more; this side may go on."""
         with self._changed:
             self._has_heard_all = True
             self._changed.notify_all()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over; what came before that can still be taken."""
+        """The channel has ended; bytes that arrived before can still be taken."""
         del exc
         self._end()
         self._gone()
@@ -186,7 +186,7 @@ class ValueChannel(ChannelSession):
             raise StreamLost("the line was closed") from error
 
     def send(self, view: memoryview) -> int:
-        """Take some bytes, which stay as they are until they are answered."""
+        """Take some bytes, which must not change until they are answered."""
         with self._changed:
             if self._is_over:
                 raise StreamLost("the other end has hung up")
@@ -200,7 +200,7 @@ class ValueChannel(ChannelSession):
             return len(taken)
 
     def wait_to_send(self, milliseconds: float | None) -> bool:
-        """Wait until it takes something."""
+        """Wait until it takes bytes."""
         return self._wait(lambda: self._is_over or self._going_size < _MOST_GOING, milliseconds)
 
     def receive(self, view: memoryview) -> int | None:
@@ -213,7 +213,7 @@ class ValueChannel(ChannelSession):
             return filled or (0 if self._has_heard_all else None)
 
     def _taken(self, most: int) -> Iterator[memoryview]:
-        """What has come and nobody has taken, up to so many bytes."""
+        """Take received bytes, at most so many."""
         while self._came and most:
             first = self._came.popleft()
             part, rest = first[:most], first[most:]
@@ -227,15 +227,15 @@ class ValueChannel(ChannelSession):
             self._soon(self._resume)
 
     def wait_to_receive(self, milliseconds: float | None) -> bool:
-        """Wait until something has come."""
+        """Wait until bytes have arrived."""
         return self._wait(self.has_more, milliseconds)
 
     def has_more(self) -> bool:
-        """Whether something has come that was not taken, or the other end has hung up."""
+        """Whether received bytes wait, or the other end has hung up."""
         return bool(self._came) or self._has_heard_all
 
     def pour(self, length: int, into: Callable[[memoryview], None]) -> None:
-        """Have the next bytes handed over; what came before that, at once."""
+        """Hand over the next bytes as they arrive; those that wait, at once."""
         with self._changed:
             pour = self._pour = _Pour(length, into)
             for part in self._taken(length):
@@ -256,7 +256,7 @@ class ValueChannel(ChannelSession):
             return came_on or not pour.left
 
     def has_poured(self) -> bool:
-        """Whether all of it has been."""
+        """Whether all bytes have been handed over."""
         with self._changed:
             pour = self._pour
             assert pour is not None
@@ -287,14 +287,14 @@ class ValueChannel(ChannelSession):
 
 
 async def direct(gate: BulkGate, path: str, gone: Callable[[], None]) -> ValueChannel:
-    """A way to the unix socket at `path` on the host, for values; `gone` is called at its end.
+    """A channel for values to the unix socket at `path` on the host; `gone` is called at its end.
 
-    Raises `asyncssh.ChannelOpenError` where nobody takes it there.
+    Raises `asyncssh.ChannelOpenError` if nothing listens there.
     """
     way = ValueChannel(gate, gone)
     opening = gate.connection.create_unix_connection(
         lambda: way, path, window=_WINDOW, max_pktsize=_PACKET
     )
-    # Where nobody waits for it any more it is closed when it is there.
+    # If this is cancelled, the channel is closed once it is open.
     await whole(opening, lambda _: way.close())
     return way

@@ -10,8 +10,8 @@ import pytest
 from waiting import until
 
 from skyward_nb.providers.aws import user_data
-from skyward_nb.providers.aws.key_pairs import new_pair
 from skyward_nb.providers.aws.user_data import LeaseTerms, script_for
+from skyward_nb.providers.ssh.private_keys import new_pair
 
 SCRIPT = Path(user_data.__file__).with_name("deadman.sh")
 

@@ -62,7 +62,7 @@ def test_a_price_list_that_takes_one_type_at_a_time_is_asked_so(tmp_path):
 def test_what_is_kept_is_kept_for_a_time_and_by_who_asked(tmp_path):
     cache = Cache("mine", tmp_path)
     cache.keep(("prices", 1), {"a": 2.0})
-    assert cache.find(("prices", 1), dict[str, float], 60)[1] == {"a": 2.0}
+    assert cache.find(("prices", 1), dict[str, float], 60) == {"a": 2.0}
     assert cache.find(("prices", 1), dict[str, float], -1) is None
     assert cache.find(("prices", 2), dict[str, float], 60) is None
     assert cache.find(("prices", 1), list[int], 60) is None

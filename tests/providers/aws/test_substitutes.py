@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skyward_nb.providers.aws.running_instance import RunningInstance
+from skyward_nb.providers.aws.rental_records import RunningInstance
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import Bill, InstanceType, Offer, Price

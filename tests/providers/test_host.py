@@ -2,7 +2,7 @@
 
 import pytest
 
-from skyward_nb.providers.logind import ends_what_is_left
+from skyward_nb.providers.host import ends_what_is_left
 
 SESSION = "0::/user.slice/user-1000.slice/session-3.scope\n"
 LINGERING = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope\n"

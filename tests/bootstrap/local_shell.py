@@ -1,4 +1,4 @@
-"""This machine's own /bin/sh as the seam asks for it, with a home of its own: for tests."""
+"""This machine's /bin/sh as a `Shell`, with its own home folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from skyward_nb.bootstrap.remote_shell import (
 
 
 class LocalShell:
-    """Runs scripts here, with `home` as the home folder and `env` beside what this process has."""
+    """Runs scripts here, with `home` as the home folder and `env` added to the environment."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LocalShell:
         limit: float = 60.0,
         heard: Callable[[str], None] = unheard,
     ) -> ScriptResult:
-        """Run a script, which comes by its own stdin as over a line."""
+        """Run a script, which is read from stdin as over a line."""
         self.rounds += 1
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
@@ -76,12 +76,12 @@ class LocalShell:
         mode: int = 0o600,
         told: Callable[[int], None] = untold,
     ) -> None:
-        """Write a file by way of another name beside it."""
+        """Write a new file and rename it."""
         _write(Path(path), parts, mode, told)
 
     @contextlib.asynccontextmanager
     async def offer(self, serve: Serve) -> AsyncGenerator[int]:
-        """Serve a port of the loopback, where that was allowed."""
+        """Serve a port of the loopback, if `offers` allows it."""
         if not self._offers:
             raise NotOffered("it is this machine")
 
@@ -94,7 +94,7 @@ class LocalShell:
         served: set[asyncio.Task[None]] = set()
 
         def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            # Of a stream that waits nobody but its task knows.
+            # Only its task refers to a stream that waits.
             task = asyncio.ensure_future(talk(reader, writer))
             served.add(task)
             task.add_done_callback(served.discard)
