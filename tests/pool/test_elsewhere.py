@@ -470,10 +470,10 @@ def a_port_that_nobody_is_given():
 
 
 def test_the_port_of_the_rendezvous_is_the_usual_one_where_it_is_free(fake, monkeypatch):
-    assert generations._PORT == 29500
+    assert generations._RENDEZVOUS_PORT == 29500
     usual = a_port_that_nobody_is_given()
     # Other pools of this machine come and go, and have the usual one.
-    monkeypatch.setattr(generations, "_PORT", usual)
+    monkeypatch.setattr(generations, "_RENDEZVOUS_PORT", usual)
     first = fake(nodes=1)
     assert values(first, PORT) == [usual]
     second = fake(nodes=1, name="second")
