@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -139,12 +139,14 @@ def died(
     words: Mapping[int, str],
     run_notes: str,
     places: Mapping[int, str] = MappingProxyType({}),
+    then: Collection[int] = (),
 ) -> RankDied:
     """The error for ranks whose processes ended; `words` is what each last wrote.
 
-    `places` is where those were in the user's code of which that is known.
+    `places` is where those were in the user's code of which that is known; the others' deaths are the
+    cause of those of `then`.
     """
-    lines = how_died(lost, places)
+    lines = how_died(lost, places, then)
     lines += [
         f"last words of rank {rank}:\n    " + bounded(words[rank]).replace("\n", "\n    ")
         for rank in sorted(lost)
@@ -154,10 +156,13 @@ def died(
     return RankDied({rank: loss.how for rank, loss in lost.items()}, "\n".join(lines))
 
 
-def how_died(lost: Mapping[int, RankLost], places: Mapping[int, str]) -> list[str]:
-    """How ranks ended, in a line, and where they were in the user's code as far as is known."""
-    by_how = ranks_by({rank: loss.how for rank, loss in lost.items()})
-    said = "; ".join(f"{count_ranks(ranks)} {how}" for how, ranks in by_how.items())
+def how_died(
+    lost: Mapping[int, RankLost], places: Mapping[int, str], then: Collection[int] = ()
+) -> list[str]:
+    """How ranks ended, in a line, the cause first, and where they were in the user's code if known."""
+    by_how = ranks_by({rank: (rank in then, loss.how) for rank, loss in lost.items()})
+    told = sorted(by_how.items(), key=lambda each: each[0][0])
+    said = "; ".join(f"{count_ranks(ranks)} {how}" for (_, how), ranks in told)
     return [said, *_crashed(places)] if said else []
 
 

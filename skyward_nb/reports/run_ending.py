@@ -33,6 +33,7 @@ from skyward_nb.reports.rank_failures import (
 from skyward_nb.reports.rejections import rejection_of
 from skyward_nb.reports.results import RankResults
 from skyward_nb.reports.run_notes import (
+    crashed_waiting,
     deaths,
     halt_of,
     of_a_collective_timeout,
@@ -281,7 +282,8 @@ class RunEnding:
     def _died(self, notes: tuple[str, ...]) -> BaseException:
         lost = deaths(self._outcome)
         words = {rank: self._display.last_words(rank) for rank in lost}
-        error = died(lost, words, "\n".join(notes), self._places())
+        then = crashed_waiting(self._outcome)
+        error = died(lost, words, "\n".join(notes), self._places(), then)
         headline, *places = self._deaths()
         self._display.end("failed", headline, notes=(*places, *notes))
         error.results = self._finished()
@@ -289,7 +291,7 @@ class RunEnding:
 
     def _deaths(self) -> list[str]:
         """How ranks ended of themselves and where, for what is not raised for that."""
-        return how_died(deaths(self._outcome), self._places())
+        return how_died(deaths(self._outcome), self._places(), crashed_waiting(self._outcome))
 
     def _places(self) -> dict[int, str]:
         """Where ranks were in the user's code when they crashed, of those of which it is known."""

@@ -92,6 +92,17 @@ def deaths(outcome: RunOutcome) -> dict[int, RankLost]:
     return {rank: loss for rank, loss in outcome.lost.items() if rank not in outcome.killed}
 
 
+def crashed_waiting(outcome: RunOutcome) -> dict[int, str]:
+    """Ranks that crashed in a collective beside ones that died elsewhere, by rank the collective.
+
+    These are not the cause: native code of a collective may crash when a peer is gone.
+    """
+    lost = deaths(outcome)
+    found = {rank: whereabouts(loss.stack, lambda *_: None).waits_in for rank, loss in lost.items()}
+    waited = {rank: name for rank, name in found.items() if name}
+    return waited if len(waited) < len(lost) else {}
+
+
 def whereabouts_of(outcome: RunOutcome, source: Source) -> dict[int, RankLocation]:
     """Where ranks were before they were stopped."""
     return {
@@ -127,8 +138,10 @@ def _stalled(
 def _stopped(outcome: RunOutcome) -> list[str]:
     """Ranks that another one's trouble stopped, or kept waiting."""
     notes: list[str] = []
-    died = deaths(outcome).keys()
-    for name, ranks in _waiting(outcome, outcome.waited_in.keys() - died).items():
+    crashed = crashed_waiting(outcome)
+    died = deaths(outcome).keys() - crashed.keys()
+    stopped = {r: name for r, name in outcome.waited_in.items() if r not in died} | crashed
+    for name, ranks in _waiting(outcome, stopped).items():
         if died:
             notes.append(f"{count_ranks(ranks)} waited in {name} for {count_ranks(died)}")
         elif not outcome.was_reformed and not outcome.timed_out:
@@ -142,10 +155,10 @@ def _stopped(outcome: RunOutcome) -> list[str]:
     return notes
 
 
-def _waiting(outcome: RunOutcome, ranks: Iterable[int]) -> dict[str, list[int]]:
+def _waiting(outcome: RunOutcome, waited_in: Mapping[int, str]) -> dict[str, list[int]]:
     """Of these ranks, those that were stopped in collectives, by these; what failed itself is told."""
     told = {end.rank for end in outcome.failed} | outcome.killed
-    return ranks_by({rank: outcome.waited_in[rank] for rank in set(ranks) - told})
+    return ranks_by({rank: name for rank, name in waited_in.items() if rank not in told})
 
 
 def _killed(killed: frozenset[int], where: Mapping[int, RankLocation]) -> list[str]:

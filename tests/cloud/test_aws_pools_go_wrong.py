@@ -62,7 +62,7 @@ def test_credentials_that_are_over_are_no_end_of_a_boot_and_end_machines_all_the
     offered, monkeypatch
 ):
     """Who can log in needs nothing of AWS: it is looked again whether they run."""
-    monkeypatch.setattr(boot, "_LOOK", 0.05)
+    monkeypatch.setattr(boot, "_LOOK", 0.0)
     log_in = boot.log_in
 
     async def refused(*args):

@@ -158,6 +158,12 @@ def test_ranks_of_which_nobody_saw_the_end_are_told_in_one_line():
     assert how_died({1: lost[1]}, {}) == ["rank 1 ended earlier"]
 
 
+def test_deaths_that_followed_others_are_told_after_their_cause():
+    lost = {0: RankLost(1, 0, "crashed: SIGSEGV"), 2: RankLost(1, 2, "exited with code 3")}
+    assert how_died(lost, {}, then=[0]) == ["rank 2 exited with code 3; rank 0 crashed: SIGSEGV"]
+    assert str(died(lost, {}, "", then=[0])).startswith("rank 2 exited with code 3; rank 0")
+
+
 def test_last_words_of_the_dead_are_bounded():
     error = died({1: RankLost(1, 1, "killed by SIGKILL")}, {1: "w" * 500_000}, "")
     assert len(str(error)) < 2 * MESSAGE

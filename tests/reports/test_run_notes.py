@@ -48,6 +48,19 @@ def lost(rank, how="killed by SIGKILL"):
     return RankLost(2, rank, how)
 
 
+IN_A_COLLECTIVE = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f0000000001 (most recent call first):
+  File "/lib/site-packages/torch/distributed/distributed_c10d.py", line 3077 in all_reduce
+  File "/lib/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper
+  File "<cell 3>", line 2 in <module>
+"""
+
+
+def crashed(rank):
+    return RankLost(2, rank, "crashed: SIGSEGV", stack=IN_A_COLLECTIVE)
+
+
 def outcome(*ends, dead=(), killed=(), **more):
     done = {end.rank: end for end in ends}
     gone = {each.rank: each for each in dead}
@@ -108,6 +121,14 @@ def outcome(*ends, dead=(), killed=(), **more):
                 waited_in={0: "barrier", 2: "barrier"}, names_lost=["model"],
             ),
             ("rank 0 waited in barrier for rank 2", ANEW, "lost with the ranks: model"),
+        ),
+        (
+            outcome(stopped(1), dead=[crashed(0), lost(2)], waited_in={1: "all_reduce"}),
+            ("ranks 0-1 waited in all_reduce for rank 2", ANEW),
+        ),
+        (
+            outcome(stopped(1), dead=[crashed(0)], waited_in={1: "all_reduce"}),
+            ("rank 1 waited in all_reduce for rank 0", ANEW),
         ),
         (
             outcome(
