@@ -186,12 +186,12 @@ def test_a_line_is_cut_and_mended(hosts):
 
 def test_a_line_has_a_delay(hosts):
     town = hosts(2)
-    town[0].netem(delay=0.1)
-    assert greeted(town[0]) >= 0.2
+    town[0].netem(delay=0.5)
+    assert greeted(town[0]) >= 1.0
     # The other one is as it was; so is this one when it is told.
-    assert min(greeted(town[1]) for _ in range(5)) < 0.2
+    assert min(greeted(town[1]) for _ in range(5)) < 1.0
     town[0].netem()
-    assert min(greeted(town[0]) for _ in range(5)) < 0.2
+    assert min(greeted(town[0]) for _ in range(5)) < 1.0
     assert town.ssh("gpu1", "hostname").stdout == "gpu1\n"
 
 

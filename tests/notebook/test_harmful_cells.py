@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
@@ -35,14 +36,16 @@ def next_is_right(notebook):
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        ("os.closerange(3, 4000)", "ranks 0-1 closed the connection to its agent (os.closerange, "),
-        pytest.param("os.setuid(65534)", "ranks 0-1 gave up the user of the pool", marks=as_root),
+        ("os.closerange(3, 4000)", "closed the connection to its agent (os.closerange, "),
+        pytest.param("os.setuid(65534)", "gave up the user of the pool", marks=as_root),
     ],
 )
 def test_a_rank_that_is_of_no_use_any_more_is_begun_anew(ranks, cell, words):
     ran = sky(ranks, f"import os\n{cell}")
     assert ran.error[0] == "RankDied"
-    assert ran.error[1].startswith(words)
+    # One that is late may be interrupted before it does so: by what befell the other.
+    assert re.match(f"ranks? [01-]+ {re.escape(words)}", ran.error[1]), ran.error[1]
+    assert "killed" not in ran.error[1].partition("\n")[0], ran.error[1]
     assert "lost with the ranks: kept" in ran.error[1]
     assert next_is_right(ranks)
 

@@ -446,14 +446,12 @@ def test_all_wait_for_different_things(notebook):
 @needs_tensorflow
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.extensive)])
 def test_a_rank_that_dies_while_the_other_waits(notebook, rank):
-    began = time.monotonic()
     ran = notebook.run(
         f"%%sky_remote\n{STEP}if r == {rank}: os.kill(os.getpid(), 9)\nstep()", timeout=60
     )
     assert ran.error[0] == "RankDied", ran.traceback
     assert f"rank {rank}" in ran.error[1]
     assert "lost with the ranks" in ran.traceback
-    assert time.monotonic() - began < 30
     assert notebook.run(f"%%sky_remote\n{READY}", timeout=60).status == "ok"
 
 
