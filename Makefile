@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all soak soak-kernel durations messages check format lint types imports schema notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all soak soak-kernel chaos durations messages check format lint types imports schema notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -27,6 +27,9 @@ soak: tools  ## `make soak N=20`: the tests N times in a row, every second time 
 
 soak-kernel: tools  ## `make soak-kernel CELLS=10000`: so many mixed cells in one kernel, and what it holds meanwhile
 	$(BIN)/python tests/soak_kernel.py $(or $(CELLS),10000)
+
+chaos: tools  ## `make chaos MINUTES=120 SEED=1`: cells and faults by chance; writes the table
+	cd tests && $(abspath $(BIN))/python -m chaos --write --minutes $(or $(MINUTES),120) --seed $(or $(SEED),1)
 
 durations:  ## keep the last run's durations, which order the files; draws the table in CONTRIBUTING.md
 	$(BIN)/python tests/durations.py

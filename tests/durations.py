@@ -46,6 +46,7 @@ BLOCK = 50
 
 STARTS = {
     "bootstrap": "`uv`, an index of packages on loopback",
+    "chaos": "kernels, and pools whose parts are killed by chance",
     "cli": "`skyward-nb` as a process, pools",
     "cloud": "an API server of EC2, machines that boot",
     "cluster": "hosts: namespaces with an sshd each",

@@ -1,0 +1,76 @@
+"""Play sequences by seed for some minutes: `make chaos MINUTES=120 SEED=1`, which writes the table."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from chaos import table
+from chaos.player import Played, play
+from chaos.shrink import shortest
+from chaos.steps import Sequence, draw
+
+_PAGE = Path(__file__).with_name("README.md")
+
+
+def _asked() -> argparse.Namespace:
+    words = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    words.add_argument("--minutes", type=float, default=10, help="begin no sequence after these")
+    words.add_argument("--seed", type=int, default=1, help="of the first sequence")
+    words.add_argument(
+        "--sequences", type=int, default=0, help="how many at most; 0: as many as fit"
+    )
+    words.add_argument("--shrink", type=int, default=30, help="plays to find the shortest failure")
+    words.add_argument("--steps", action="store_true", help="print each step and each cell")
+    words.add_argument("--write", action="store_true", help="write the table")
+    return words.parse_args()
+
+
+def _in_own_mounts() -> None:
+    """As root, begin again in a namespace of mounts, where small disks can be made and filled."""
+    if os.getuid() == 0 and "CHAOS_MOUNTS" not in os.environ and (tool := shutil.which("unshare")):
+        os.environ["CHAOS_MOUNTS"] = "0"
+        words = [tool, "--mount", "--propagation", "private", sys.executable, "-m", "chaos"]
+        os.execv(tool, [*words, *sys.argv[1:]])
+
+
+def _tell(seed: int, played: Played) -> None:
+    words = played.defect.partition("\n")[0][:300] or "well"
+    print(f"{seed:6} {played.steps:3} steps {sum(played.faults.values()):3} faults {played.seconds:5.0f} s  {words}", flush=True)  # fmt: skip
+
+
+def _shrunk(sequence: Sequence, plays: int) -> Sequence:
+    return shortest(sequence, lambda part: bool(play(part).defect), plays)
+
+
+def main() -> int:
+    """Print a line for each sequence; returns how many had a defect."""
+    asked = _asked()
+    _in_own_mounts()
+    began, found = time.monotonic(), list[tuple[int, Played]]()
+    log = print if asked.steps else lambda _: None
+    while time.monotonic() - began < asked.minutes * 60:
+        if asked.sequences and len(found) == asked.sequences:
+            break
+        seed = asked.seed + len(found)
+        sequence = draw(seed)
+        played = play(sequence, log)
+        found.append((seed, played))
+        _tell(seed, played)
+        if played.defect:
+            print(played.defect, flush=True)
+            tried = sequence.of(sequence.steps[: played.at + 1])
+            steps = _shrunk(tried, asked.shrink).steps
+            print("\n".join(["the shortest part that fails:", *map(repr, steps)]), flush=True)
+    if asked.write:
+        _PAGE.write_text(table.written(found))
+    print(table.summary(found))
+    return sum(bool(played.defect) for _, played in found)
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main()))
