@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 from skyward_nb.notebook.session import Session
 from skyward_nb.pool.pool import Pool
-from skyward_nb.reports.found_pools import choose, forget, forgotten, notebook_of
+from skyward_nb.reports.found_pools import FoundPool, choose, forget, forgotten, notebook_of
 from skyward_nb.words.errors import PoolError
 
 
@@ -64,6 +64,12 @@ def adopted(session: Session, name: str) -> str:
         if left is not None:
             name = session.pools.adopt(left, session.display(quiet=True)).spec.name
     return live_pool(session, name).spec.name
+
+
+def earlier_kernels_pools(session: Session) -> list[FoundPool]:
+    """The pools that earlier kernels of this notebook have left; none where the front end does not tell its name."""
+    notebook = notebook_of(session.shell.user_ns)
+    return [left for left in session.pools.others() if notebook and left.entry.notebook == notebook]
 
 
 @contextlib.contextmanager

@@ -7,7 +7,14 @@ import time
 from collections.abc import Callable
 
 from skyward_nb.notebook.name_verbs import list_vars, pull, push
-from skyward_nb.notebook.named_pools import adopted, forgot, is_gone, live_pool, warnings_printed
+from skyward_nb.notebook.named_pools import (
+    adopted,
+    earlier_kernels_pools,
+    forgot,
+    is_gone,
+    live_pool,
+    warnings_printed,
+)
 from skyward_nb.notebook.report_verbs import check, cost, logs, status
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import VERBS, help_text
@@ -16,8 +23,8 @@ from skyward_nb.options.option_table import unknown_option
 from skyward_nb.picture.wording import clock
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.reports.cost_approval import dry_lines
-from skyward_nb.reports.found_pools import unanswered
-from skyward_nb.words.errors import OptionError, SkyError
+from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
+from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.units import near_words
 
@@ -87,14 +94,25 @@ def down(session: Session, line: str) -> None:
         names = [adopted(session, name)]
     for each in lost:
         print(f"pool {each} is gone, and is not started again")
-    if not names and not lost:
-        print("no pool is up")
     for each in names:
-        paid = len(pools.paid)
-        with warnings_printed():
-            ended = pools.take_down(each)
-            costs = "".join(f"; it has cost {bill.spent}" for bill in pools.paid[paid:])
-            print(f"pool {each} is down: {ended}{costs}")
+        _end(session, each)
+    earlier = earlier_kernels_pools(session) if asked.rest else []
+    for left in earlier:
+        try:
+            _end(session, pools.adopt(left, session.display(quiet=True)).spec.name)
+        except PoolError as error:
+            print(error.message)
+    if not names and not lost and not earlier:
+        others = announcement(notebook_of(session.shell.user_ns))
+        print(f"no pool of this kernel is up\n{others}" if others else "no pool is up")
+
+
+def _end(session: Session, name: str) -> None:
+    paid = len(session.pools.paid)
+    with warnings_printed():
+        ended = session.pools.take_down(name)
+        costs = "".join(f"; it has cost {bill.spent}" for bill in session.pools.paid[paid:])
+        print(f"pool {name} is down: {ended}{costs}")
 
 
 def restart(session: Session, line: str) -> None:

@@ -10,7 +10,7 @@ from skyward_nb.words.errors import OptionError
 # fmt: off
 VERBS = {
     "up": ("[pool option ...]", "start a pool before a cell needs it; dry_run: show what it costs"),
-    "down": ("[pool=NAME] [all]", "take a pool down: its ranks, values and files are removed"),
+    "down": ("[pool=NAME] [all]", "take a pool down; all: those of earlier kernels, too"),
     "status": ("[pool=NAME]", "pools of this notebook with their ranks, and other pools"),
     "vars": ("[ranks=]", "the names on the ranks: type, size, and where they were bound"),
     "cost": ("[pool=NAME]", "cost of pools: an hour, so far, and of pools that ended"),

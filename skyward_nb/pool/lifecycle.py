@@ -173,8 +173,9 @@ class Lifecycle:
             context.spec = replace(context.spec, ssh=access)
         for machine in machines:
             watch(Step(machine.nodes, "agent"))
-        context.lines.wait_for(self._renewal.start_agents(machines), watch)
+        # Before the agents start: if this process is killed meanwhile, others find them, and end them.
         context.enter_in_registry()
+        context.lines.wait_for(self._renewal.start_agents(machines), watch)
         self._greet(watch)
         for machine in machines:
             watch(Step(machine.nodes, "agent", done=True))

@@ -65,7 +65,7 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def enter(entry: PoolEntry) -> None:
-    """List a pool whose agents have started; raises OSError if the entry cannot be written."""
+    """List a pool whose agents start; raises OSError if the entry cannot be written."""
     _answers(entry)
     path = _path(entry)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

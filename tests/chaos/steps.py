@@ -96,7 +96,7 @@ MISUSES = {
 }
 """Cells that misbehave; what they give is not compared."""
 
-ENDLESS = ("loops", "loops on", "sleeps on", "no collective")
+ENDLESS = ("loops", "loops on", "sleeps on", "no collective", "half a collective")
 HARMLESS = ("raises", "prints much", "prints bytes", "too large", "cannot travel", "recurses", "cancels", "forks and waits")  # fmt: skip
 """Misuses after which the next cell finds its rank as it was, or a new one."""
 

@@ -109,7 +109,8 @@ def test_a_short_sequence_is_played(no_leaks):
     played = play(Sequence(steps))
     assert not played.defect
     assert played.steps == len(steps)
-    assert played.faults["interrupt"] + played.faults["rank: SIGKILL"] + played.faults["agent: SIGKILL"] == 4  # fmt: skip
+    # Others are not played where a cell ends before them.
+    assert played.faults >= Counter({"misuse: forks four times": 1, "agent: SIGKILL": 1})
 
 
 @pytest.mark.extensive

@@ -204,3 +204,18 @@ def test_down_ends_this_notebooks_own_pool_and_not_anothers_of_the_same_name(not
     assert "of other.ipynb" in left
     assert "has been running for" in left
     other.run("%sky down pool=default")
+
+
+def test_down_all_ends_what_earlier_kernels_of_this_notebook_left_and_of_no_other(notebook, other):
+    other.run("%sky up pool=theirs nodes=1")
+    for kill in range(2):
+        notebook.run(f"%sky up pool=p{kill} nodes=1")
+        notebook.restart(by_kill=True)
+    plain = notebook.run("%sky down").stdout
+    assert plain.startswith("no pool of this kernel is up\n")
+    assert "%sky down pool=p0 ends it" in plain
+    words = notebook.run("%sky down all").stdout.splitlines()
+    assert sorted(words) == [
+        f"pool p{n} is down: 1 rank ended, nothing left running" for n in (0, 1)
+    ]
+    assert [entry.spec.name for entry in registry.entries()] == ["theirs"]

@@ -15,6 +15,7 @@ import pytest
 from pools import values
 from waiting import until
 
+from skyward_nb.pool import registry
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers import folders
 from skyward_nb.providers.local import LocalMachine, LocalProvider
@@ -181,6 +182,30 @@ def test_an_agent_whose_client_is_killed_while_it_starts_leaves_nothing(no_leaks
         agent = subprocess.Popen([*command, "600", "0"], stdout=write, stderr=log)
     os.close(write)
     assert agent.wait(30) == 0
+
+
+KILLED = """
+import os
+from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.local import LocalMachine, LocalProvider
+from skyward_nb.words.spec import PoolSpec
+start = LocalMachine.start_agent
+async def killed(self, *arguments):
+    await start(self, *arguments)
+    os.kill(os.getpid(), 9)
+LocalMachine.start_agent = killed
+Pool(PoolSpec(nodes=2), LocalProvider(), lambda _: None).start(lambda _: None)
+"""
+
+
+def test_an_agent_whose_client_was_killed_as_it_was_ready_is_found_and_ended(no_leaks):
+    """It has had no client, and waits for one."""
+    client = subprocess.run([sys.executable, "-c", KILLED])
+    assert client.returncode == -signal.SIGKILL
+    assert len(registry.entries()) == 1
+    ended = subprocess.run([sys.executable, "-m", "skyward_nb", "down", "all"])
+    assert ended.returncode == 0
+    assert registry.entries() == []
 
 
 def test_sweeping_leaves_the_living_alone(lend):
