@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from skyward_nb.notebook.name_verbs import list_vars, pull, push
 from skyward_nb.notebook.named_pools import (
@@ -77,29 +77,36 @@ def up(session: Session, line: str) -> None:
 def down(session: Session, line: str) -> None:
     """Take pools down."""
     asked = parse_verb("down", line, words=1)
-    pools, name = session.pools, asked.pool.name
     if asked.rest and asked.rest != ("all",):
         raise OptionError(asked.rest[0], f"%sky down {asked.rest[0]}: write pool=NAME, or all")
-    lost: list[str] = []
-    if asked.rest or name is None:
-        names = [*(each for each in pools if pools.live(each)), *pools.cut_off()]
-        lost = pools.forget()
-    elif cut_off := pools.cut_off(name):
-        names = cut_off
-    elif forgot(session, name):
-        return
-    elif is_gone(session, name):
-        names, lost = [], pools.forget(name)
+    if asked.rest or asked.pool.name is None:
+        _end_all(session, also_earlier=bool(asked.rest))
     else:
-        names = [adopted(session, name)]
-    for each in lost:
-        print(f"pool {each} is gone, and is not started again")
-    for each in names:
-        _end(session, each)
-    earlier = earlier_kernels_pools(session) if asked.rest else []
+        _end_named(session, asked.pool.name)
+
+
+def _end_named(session: Session, name: str) -> None:
+    pools = session.pools
+    if cut_off := pools.cut_off(name):
+        _end(session, cut_off)
+    elif forgot(session, name):
+        """It is said already."""
+    elif is_gone(session, name):
+        _say_forgotten(pools.forget(name))
+    else:
+        _end(session, [adopted(session, name)])
+
+
+def _end_all(session: Session, *, also_earlier: bool) -> None:
+    pools = session.pools
+    names = [*(each for each in pools if pools.live(each)), *pools.cut_off()]
+    lost = pools.forget()
+    _say_forgotten(lost)
+    _end(session, names)
+    earlier = earlier_kernels_pools(session) if also_earlier else []
     for left in earlier:
         try:
-            _end(session, pools.adopt(left, session.display(quiet=True)).spec.name)
+            _end(session, [pools.adopt(left, session.display(quiet=True)).spec.name])
         except PoolError as error:
             print(error.message)
     if not names and not lost and not earlier:
@@ -107,12 +114,18 @@ def down(session: Session, line: str) -> None:
         print(f"no pool of this kernel is up\n{others}" if others else "no pool is up")
 
 
-def _end(session: Session, name: str) -> None:
-    paid = len(session.pools.paid)
-    with warnings_printed():
-        ended = session.pools.take_down(name)
-        costs = "".join(f"; it has cost {bill.spent}" for bill in session.pools.paid[paid:])
-        print(f"pool {name} is down: {ended}{costs}")
+def _say_forgotten(names: Iterable[str]) -> None:
+    for name in names:
+        print(f"pool {name} is gone, and is not started again")
+
+
+def _end(session: Session, names: Iterable[str]) -> None:
+    for name in names:
+        paid = len(session.pools.paid)
+        with warnings_printed():
+            ended = session.pools.take_down(name)
+            costs = "".join(f"; it has cost {bill.spent}" for bill in session.pools.paid[paid:])
+            print(f"pool {name} is down: {ended}{costs}")
 
 
 def restart(session: Session, line: str) -> None:
