@@ -28,8 +28,8 @@ soak: tools  ## `make soak N=20`: the tests N times in a row, every second time 
 soak-kernel: tools  ## `make soak-kernel CELLS=10000`: so many mixed cells in one kernel, and what it holds meanwhile
 	$(BIN)/python tests/soak_kernel.py $(or $(CELLS),10000)
 
-chaos: tools  ## `make chaos MINUTES=120 SEED=1`: cells and faults by chance; writes the table
-	cd tests && $(abspath $(BIN))/python -m chaos --write --minutes $(or $(MINUTES),120) --seed $(or $(SEED),1)
+chaos: tools  ## `make chaos MINUTES=60 JOBS=2 SEED=1`: cells and faults by chance; writes the table
+	cd tests && $(abspath $(BIN))/python -m chaos --write --minutes $(or $(MINUTES),60) --jobs $(or $(JOBS),2) --seed $(or $(SEED),1)
 
 durations:  ## keep the last run's durations, which order the files; draws the table in CONTRIBUTING.md
 	$(BIN)/python tests/durations.py

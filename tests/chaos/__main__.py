@@ -1,4 +1,4 @@
-"""Play sequences by seed for some minutes: `make chaos MINUTES=120 SEED=1`, which writes the table."""
+"""Play sequences by seed for some minutes: `make chaos MINUTES=60 JOBS=2 SEED=1`, which writes the table."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import argparse
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 from chaos import table
-from chaos.player import Played, play
-from chaos.shrink import shortest
-from chaos.steps import Sequence, draw
+from chaos.jobs import play_all
+from chaos.player import Played
 
 _PAGE = Path(__file__).with_name("README.md")
 
@@ -20,6 +18,7 @@ _PAGE = Path(__file__).with_name("README.md")
 def _asked() -> argparse.Namespace:
     words = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     words.add_argument("--minutes", type=float, default=10, help="begin no sequence after these")
+    words.add_argument("--jobs", type=int, default=1, help="sequences played side by side")
     words.add_argument("--seed", type=int, default=1, help="of the first sequence")
     words.add_argument(
         "--sequences", type=int, default=0, help="how many at most; 0: as many as fit"
@@ -38,34 +37,23 @@ def _in_own_mounts() -> None:
         os.execv(tool, [*words, *sys.argv[1:]])
 
 
-def _tell(seed: int, played: Played) -> None:
+def _tell(seed: int, played: Played, part: str) -> None:
     words = played.defect.partition("\n")[0][:300] or "well"
     print(f"{seed:6} {played.steps:3} steps {sum(played.faults.values()):3} faults {played.seconds:5.0f} s  {words}", flush=True)  # fmt: skip
-
-
-def _shrunk(sequence: Sequence, plays: int) -> Sequence:
-    return shortest(sequence, lambda part: bool(play(part).defect), plays)
+    if played.defect:
+        print(played.defect, part, sep="\n", flush=True)
 
 
 def main() -> int:
     """Print a line for each sequence; returns how many had a defect."""
     asked = _asked()
     _in_own_mounts()
-    began, found = time.monotonic(), list[tuple[int, Played]]()
-    log = print if asked.steps else lambda _: None
-    while time.monotonic() - began < asked.minutes * 60:
-        if asked.sequences and len(found) == asked.sequences:
-            break
-        seed = asked.seed + len(found)
-        sequence = draw(seed)
-        played = play(sequence, log)
+    log = print if asked.steps else None
+    found = list[tuple[int, Played]]()
+    for seed, played, part in play_all(asked.seed, asked.minutes, asked.sequences, asked.jobs, asked.shrink, log):  # fmt: skip
         found.append((seed, played))
-        _tell(seed, played)
-        if played.defect:
-            print(played.defect, flush=True)
-            tried = sequence.of(sequence.steps[: played.at + 1])
-            steps = _shrunk(tried, asked.shrink).steps
-            print("\n".join(["the shortest part that fails:", *map(repr, steps)]), flush=True)
+        _tell(seed, played, part)
+    found.sort(key=lambda one: one[0])
     if asked.write:
         _PAGE.write_text(table.written(found))
     print(table.summary(found))

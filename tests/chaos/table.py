@@ -8,7 +8,8 @@ from chaos.player import Played
 
 _HEAD = """# Cells and faults by chance
 
-Written by `make chaos`, which plays sequences of cells and faults for two hours; `make test-all` plays ten minutes.
+Written by `make chaos`, which plays sequences of cells and faults for two hours (two side by side for one); `make test-all` plays
+ten minutes.
 
 A seed gives a sequence of ten steps: cells on two pools of three and two ranks, and what goes wrong while
 they run, or between them. After each step the pool has to work, or to say why not and then to work, with the
