@@ -212,6 +212,9 @@ class RunState:
 
     def died(self, event: RankLost, now: float) -> list[Command]:
         """Handle a rank's death."""
+        if event.asked and event.rank in self.done:
+            # It came to its end; the beginning of the next generation ended its process.
+            return []
         # The first report has the cause; later ones do not.
         self.lost.setdefault(event.rank, event)
         self.cutting.discard(event.rank)

@@ -331,6 +331,14 @@ def test_the_first_word_on_a_death_says_how():
     assert run.lost[0].how == "killed by SIGKILL"
 
 
+def test_a_rank_that_the_next_generation_ended_is_no_loss_of_a_run_that_it_had_ended():
+    run = RunState(1, (0, 1), 2)
+    run.died(RankLost(1, 0, "closed its connection"), 0.0)
+    run.finished(done(1, interrupted=True), 0.3)
+    run.died(RankLost(1, 1, "killed by SIGKILL", asked=True), 0.3)
+    assert set(run.lost) == {0}
+
+
 def test_a_rank_that_ends_while_it_is_killed_is_waited_for():
     run = RunState(1, (0, 1), 2)
     run.interrupt(0)
