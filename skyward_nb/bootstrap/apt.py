@@ -1,7 +1,5 @@
 """Debian packages on a machine: those that an image names are installed, if the user may do that."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Sequence
 

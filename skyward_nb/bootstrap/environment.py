@@ -3,8 +3,6 @@
 Its folder is named by the digest of all that it depends on, and is complete or does not exist.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -141,10 +139,7 @@ async def _ready(
     seen = await shell.run(script, data=data, limit=_LIMIT)
     if image.apt:
         await install_packages(
-            shell,
-            image.apt,
-            seen.out,
-            lambda text: tell("packages", masked_address(text), False),
+            shell, image.apt, seen.out, lambda text: tell("packages", masked_address(text), False)
         )
         tell("packages", "", True)
     if wanted is None:

@@ -1,9 +1,7 @@
 """`skyward-nb`: this user's pools at a terminal, and scripts on them.
 
-It reads words, calls what `reports` offers and prints what that returns: nothing is worked out here.
+It parses arguments, calls functions of `reports` and prints their results: nothing is decided here.
 """
-
-from __future__ import annotations
 
 import contextlib
 import os

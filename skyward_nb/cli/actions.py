@@ -16,14 +16,7 @@ from msgspec.structs import replace
 
 from skyward_nb.cli.phrases import at_terminal
 from skyward_nb.options.option_line import LogOptions, ParsedOptions
-from skyward_nb.reports.found_pools import (
-    FoundPool,
-    choose,
-    forget,
-    forgotten,
-    others,
-    unanswered,
-)
+from skyward_nb.reports.found_pools import FoundPool, choose, forget, forgotten, others, unanswered
 from skyward_nb.words.errors import OptionError, PoolError, spell_size
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.ranks import parse_ranks

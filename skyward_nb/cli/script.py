@@ -1,7 +1,5 @@
 """A script on every rank of a pool, and how it ended there."""
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -32,7 +30,7 @@ INTERRUPTED = 130
 
 
 class RankEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a script ended on a rank, and what it logged last; null for what is not finite."""
+    """The end of a script on a rank, and its last metrics; null for those that are not finite."""
 
     rank: int
     node: int

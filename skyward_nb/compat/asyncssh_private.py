@@ -20,8 +20,6 @@ section 7 (AES-GCM: the length is not encrypted; 16 bytes of tag come last).
 Seen with asyncssh 2.24.0 and 2.24.1.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Callable, Sequence
@@ -184,7 +182,7 @@ def heed_transport(
 # ── OpenSSH's config, and host keys ─────────────────────────────────────────────────────
 
 Config = SSHConfig
-"""What `read_config` gives: `get(word, default)` is what OpenSSH's config says."""
+"""The result of `read_config`: `get(word, default)` is the value in OpenSSH's config."""
 
 
 def read_config(

@@ -1,11 +1,9 @@
-"""ipywidgets' private name: how a front end is told of a widget.
+"""ipywidgets' private name: how a front end displays a widget.
 
 Where it is missing, AttributeError: nothing is shown live.
 
 Seen with ipywidgets 8.1.0 and 8.1.9.
 """
-
-from __future__ import annotations
 
 from typing import Any
 

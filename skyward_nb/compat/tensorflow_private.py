@@ -7,8 +7,6 @@ autograph its files stay where it puts them.
 Seen with tensorflow 2.20.0.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc
@@ -61,7 +59,7 @@ def see_own_devices(task: int) -> None:
 
 
 def begin_anew(server: Any) -> None:
-    """Have collectives work again that were aborted, on the servers that there are."""
+    """Enable collectives again that were aborted, on the same servers."""
     from tensorflow.python import pywrap_tfe
 
     here = context()
@@ -138,7 +136,7 @@ def begin_keys_at(key: int) -> None:
 
 
 def number_collectives_from(more: int) -> None:
-    """Have strategies that there are number their next collectives from so many above the first."""
+    """Let existing strategies number their next collectives from this many above the first."""
     from tensorflow.python.distribute import cross_device_utils
 
     first = cross_device_utils.INSTANCE_KEY_START_NUMBER + more

@@ -1,13 +1,11 @@
 """torch's private names: its process groups, what FSDP keeps, how tensors are rebuilt, its profiler.
 
-torch itself is imported by whoever calls. What asks for process groups finds none where they are not
+The caller imports torch. What asks for process groups finds none where they are not
 imported; `making_groups` changes nothing where torch makes them in another way. Else, where a name is
 missing, AttributeError says which: the group is not formed, the value not packed.
 
 Seen with torch 2.13.0.
 """
-
-from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
@@ -16,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 MODULE_TABLES = ("_modules", "_parameters", "_buffers")
-"""Where a module keeps what it shows as its attributes."""
+"""The dictionaries of a module's parameters, buffers and submodules."""
 COMPILER = "torch._dynamo"
 """The module that a first step of training would import."""
 REDISTRIBUTION = "torch.distributed.tensor._redistribute"
@@ -56,7 +54,7 @@ def collectives_begun(group: Any) -> int:
 
 
 def timeout_of(backend: str) -> timedelta:
-    """How long collectives of this backend may take where nobody says it."""
+    """The default time limit of collectives of this backend."""
     return group_module()._get_default_timeout(backend)
 
 

@@ -1,4 +1,4 @@
-"""Where what a pool's functions show goes: under the cell in a notebook, else as lines of text.
+"""Displays of a pool's functions: under the cell in a notebook, else as lines of text.
 
 In a notebook only its main thread draws. What runs in other threads there is drawn by the main
 thread when it waits for a future, or by the kernel's own loop between cells.

@@ -1,7 +1,5 @@
 """Calls that go on side by side, for one thread: those that have ended wait until they are asked for."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import deque
 

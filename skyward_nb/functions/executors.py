@@ -106,7 +106,7 @@ def _backend() -> type:
             return future
 
         def retrieve_result_callback(self, future: Future[Any]) -> Any:
-            """What a batch returned; raises what a job raised."""
+            """The values of a batch; raises the error of a job."""
             return future.result()
 
         def abort_everything(self, ensure_ready: bool = True) -> None:

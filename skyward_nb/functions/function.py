@@ -11,14 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterator,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from types import ModuleType
 from typing import (
@@ -151,9 +144,7 @@ def _look_up(module: ModuleType, name: str) -> Any:
 
 
 @overload
-def function(
-    raw: Callable[P, AsyncGenerator[T, S]],
-) -> Function[P, Generator[T, S, None]]: ...
+def function(raw: Callable[P, AsyncGenerator[T, S]]) -> Function[P, Generator[T, S, None]]: ...
 @overload
 def function(raw: Callable[P, Coroutine[Any, Any, R]]) -> Function[P, R]: ...
 @overload

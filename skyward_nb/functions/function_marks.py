@@ -1,11 +1,9 @@
 """What decorators of a function say: plugins that it uses, output that is shown.
 
 They stand above or below `@sky.function`, or without it on functions that cells call. Plugins change nothing
-of the function itself: `marks_of` tells of them, and of the output, to whoever calls it on a pool. Where it is
+of the function itself: `marks_of` tells of them, and of the output, to its caller on a pool. Where it is
 called in a cell, the function hides its own output.
 """
-
-from __future__ import annotations
 
 import functools
 import operator

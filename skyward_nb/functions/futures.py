@@ -1,7 +1,5 @@
 """Calls in the background: a `Future` for each, and the threads that wait for them."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading
@@ -144,7 +142,7 @@ def _fulfil(
 ) -> None:
     try:
         value = work(future.stops_by)
-    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+    except BaseException as error:  # noqa: BLE001 - the future's `result` raises it
         interrupted = isinstance(error, KeyboardInterrupt)
         future.set_exception(CancelledError() if interrupted else error)
     else:

@@ -1,6 +1,4 @@
-"""Which ranks of a pool are free, and who is next: first come, first served."""
-
-from __future__ import annotations
+"""Which ranks of a pool are free, and which thread is next: first come, first served."""
 
 import threading
 from collections import deque
@@ -9,7 +7,7 @@ from contextlib import contextmanager
 
 
 class SlotDeadlock(Exception):
-    """Who would wait holds what it would wait for; `ranks` are those."""
+    """A thread would wait for `ranks` that it holds itself."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
         self.ranks: frozenset[int] = frozenset(ranks)
@@ -28,7 +26,7 @@ class RankSlots:
         self._busy: dict[int, int | None] = {}
         """Ranks that are taken, and the thread that alone can set them free, if it is one."""
         self._resting: set[int] = set()
-        """Ranks that are taken by who waits until nothing runs."""
+        """Ranks claimed by a thread that waits until nothing runs."""
         self._is_alone = False
         self._is_closed = False
         self._queue: deque[object] = deque()
@@ -69,7 +67,7 @@ class RankSlots:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Send away who waits for ranks, and who comes for them from now on."""
+        """Refuse ranks to the threads that wait for them, and to all later ones."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -82,7 +80,7 @@ class RankSlots:
 
     @contextmanager
     def alone(self, mine: Collection[int], is_needed: Callable[[], bool]) -> Generator[None]:
-        """While inside, nothing runs: whoever else has ranks waits for the same.
+        """While inside, nothing runs: other threads that have ranks wait for the same.
 
         Waits for that as long as it `is_needed`. Raises what `claim` does.
         """

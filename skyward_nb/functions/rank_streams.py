@@ -1,7 +1,5 @@
 """Generators over the line: a rank's values as a generator here, and ours as one there."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import itertools
@@ -126,9 +124,9 @@ class StreamRun:
         return self._is_over
 
     def _end_if_over(self) -> None:
-        """Set its ranks free once all generators are at their end, whoever still takes their values."""
+        """Set its ranks free once all generators are at their end, even if values are still to be taken."""
         if self._run.is_over and not self._is_over:
-            with contextlib.suppress(BaseException):  # whoever comes to the end gets it
+            with contextlib.suppress(BaseException):  # the one that reads to the end gets it
                 self.end()
 
     def _ended_well(self, rank: int) -> bool:
@@ -162,7 +160,7 @@ class StreamRun:
         return _stowed(self._pool, what, rank)
 
     def end(self) -> Mapping[int, Any]:
-        """What the generators returned, once all are over; raises what the run raised."""
+        """The return values of the generators, once all are over; raises the run's error."""
         if self._error is not None:
             raise self._error
         if self._ended is None:

@@ -1,7 +1,5 @@
 """How calls go through a pool: packed when they are made, run on ranks that are free, ended as cells are."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools
@@ -226,7 +224,7 @@ class Runner:
         try:
             lost = self.pool.become(spec, display.watch)
         except BaseException as error:
-            display.end("failed", str(error).partition("\n")[0] or "Interrupted")
+            display.fail(error)
             raise
         notes = (note,) if note else ()
         notes += (f"lost with the earlier ranks: {', '.join(lost)}",) if lost else ()

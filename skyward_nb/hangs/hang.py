@@ -4,8 +4,6 @@ Ranks that wait in a collective wait for the ranks that do not; the sentence nam
 places. `rank_locations` knows where a single rank is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,7 +38,7 @@ class StalledRun:
 
 
 def sentence(halt: StalledRun) -> str:
-    """Who waits where and for whom, in one sentence; "" when no rank runs."""
+    """Which rank waits where and for which, in one sentence; "" when no rank runs."""
     waiting = _waiting(halt.running)
     others = {rank: at for rank, at in halt.running.items() if at.waits_in not in waiting}
     if not halt.running:

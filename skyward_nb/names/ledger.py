@@ -1,11 +1,9 @@
-"""What the ranks of a pool have of the notebook's names, and what must be sent for a cell.
+"""Which of the notebook's names the ranks of a pool have, and which must be sent for a cell.
 
 The rule: a name is sent when its content in the notebook has changed since it was last sent to a rank;
 otherwise the rank keeps its own. A cell that assigns a name on a rank makes the rank's value the newer
 one until the notebook's content changes again.
 """
-
-from __future__ import annotations
 
 import builtins
 import functools

@@ -1,7 +1,5 @@
 """What a run sends to ranks, and its manifest: the names and definitions that it needs, their state and size."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

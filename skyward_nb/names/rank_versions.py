@@ -1,7 +1,5 @@
 """What each rank was given, by name and version: texts of cells, imports, modules."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 

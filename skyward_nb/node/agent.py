@@ -5,8 +5,6 @@ run; clients do. It outlives its client by `idle` seconds. Its parts: `Clients` 
 `Outbox` (what the client is told), `LocalRanks`, `RankSpawner`, `ForgeConnection`, `RunRecord`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -107,7 +105,7 @@ class Agent:
         try:
             os.write(1, b"ready\n")
         except OSError:
-            self._leave("whoever started it is gone")
+            self._leave("the process that started it is gone")
         os.dup2(2, 1)
 
     def obey(self, command: commands.Command, data: bytes) -> None:  # noqa: C901 - one row per command

@@ -4,8 +4,6 @@ During the search each machine listens on all of them; peers know a random word.
 be ambiguous, as those of container bridges: so they are tried.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Iterable
@@ -42,7 +40,7 @@ class Endpoints:
 
 
 def probe(endpoints: Iterable[Endpoint], word: bytes) -> list[ReachResult]:
-    """Connect to the endpoints of other machines, all at once; what came of each."""
+    """Connect to the endpoints of other machines, all at once; the result for each."""
     return reach(
         [(endpoint.number, endpoint.address, endpoint.port) for endpoint in endpoints],
         word,

@@ -1,7 +1,5 @@
 """The end of a run on a rank: an error, an interrupt, or a cut collective; and exceptions packed for the notebook."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 
@@ -21,12 +19,7 @@ class ErrorInterpreter:
     """Interprets the errors of one run; `waited_in` is the collective in which the run was stopped, or ""."""
 
     def __init__(
-        self,
-        run: int,
-        shell: RankShell,
-        mailbox: Mailbox,
-        control: ControlThread,
-        store: BlobStore,
+        self, run: int, shell: RankShell, mailbox: Mailbox, control: ControlThread, store: BlobStore
     ) -> None:
         self._run = run
         self._shell = shell

@@ -4,8 +4,6 @@ A crash has a signal of its own. For a SIGKILL, the kernel's counters of out-of-
 control group and on the machine, are compared with those while the rank lived.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
@@ -142,7 +140,7 @@ class ExitCauses:
                     self._last.counts[path] = _count(path)
 
     def _evidence(self, life: _Life) -> str:
-        """What speaks for memory having run out, and what the rank held."""
+        """Evidence that memory ran out, and how much the rank held."""
         before = self._last.counts | self._earlier.counts
         rose = {path: _count(path) - before.get(path, 0) for path in (*life.groups, _MACHINE)}
         held = "" if life.held is None else f"; it held {spell_size(life.held)}"

@@ -4,8 +4,6 @@ One thread, no device, no state of a run. It alone signals and reaps ranks, so n
 mistaken. It ends with its agent, after all processes of its ranks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno
@@ -103,7 +101,7 @@ def hang_together() -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whoever of this process's descendants loses its own (Linux)."""
+    """Become the parent of descendants that lose theirs (Linux)."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1)
 

@@ -15,15 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from skyward_nb.protocol.events import (
-    Clear,
-    Display,
-    Metric,
-    Metrics,
-    Output,
-    Progress,
-    RankPhase,
-)
+from skyward_nb.protocol.events import Clear, Display, Metric, Metrics, Output, Progress, RankPhase
 
 _HEAD = 4
 _length = struct.Struct(">I").unpack_from

@@ -1,6 +1,4 @@
-"""What a rank's process needs to be stopped and looked at, and put back where a cell has changed it."""
-
-from __future__ import annotations
+"""Signal handlers and hooks by which a rank is stopped and inspected; put back if a cell has changed them."""
 
 import faulthandler
 import os

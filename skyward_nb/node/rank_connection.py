@@ -202,7 +202,7 @@ class RankConnection(asyncio.BufferedProtocol):
     # ── the pipes ───────────────────────────────────────────────────────────────────────
 
     def _on_pipe(self, name: str) -> None:
-        """Read what there is, then pause: many small writes become few events."""
+        """Empty the pipe, then pause: many small writes become few events."""
         for _ in range(_PIPE_SIZE // _CHUNK):
             text, more = self._read(name)
             self._ranks.heard(text)

@@ -3,8 +3,6 @@
 It is made once, in the forge. It prints nothing by itself: values, exceptions and displays are sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
@@ -171,7 +169,7 @@ class RankShell(InteractiveShell):
         return any(cell_number(self, file) for file in files)
 
     def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
-        """The traceback from the cell's own first line on, without frames of ours."""
+        """The traceback from the cell's own first line on, without frames of this package."""
         own = trace
         while own is not None and not self._is_users(own.tb_frame.f_code.co_filename):
             own = own.tb_next

@@ -1,7 +1,5 @@
 """How an agent begins a generation: modules imported, GPUs cut, ranks forked in their environments."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -5,8 +5,6 @@ Whoever writes only appends to it, without a lock; sending takes one. An interru
 frame: while one is being written, `interrupted` remembers it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -134,7 +132,7 @@ class Uplink:
                 raise KeyboardInterrupt
 
     def _flush(self) -> None:
-        # First of all: whoever appends after this wakes the thread that flushes late.
+        # First: a thread that appends after this wakes the thread that flushes late.
         self._flush_is_due = False
         queue = self._queue
         many = len(queue)

@@ -48,7 +48,7 @@ SOCKET = "values.sock"
 _STEP = 1 << 20
 _TICK = 0.1
 _SILENT = 300.0
-"""Seconds without a word after which whoever it was is taken for gone: nobody may tell."""
+"""Seconds of silence after which the other end counts as gone: its end may go unreported."""
 _numbers = itertools.count(1)
 _ABANDONED = 600.0
 """Seconds after which what has come of a value is given up, if nothing of it came any more."""
@@ -68,7 +68,7 @@ class ValueService:
         self._neighbours = PeerAgents(folder, serve)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take whoever comes from now on."""
+        """Accept connections from now on."""
         self._listener = listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self._path))
         listener.listen(64)
@@ -99,9 +99,7 @@ class ValueService:
     # ── one stream ──────────────────────────────────────────────────────────────────────
 
     def _serve(
-        self,
-        connection: socket.socket,
-        answer: Callable[[ValueStream[Ask], Ask, memoryview], None],
+        self, connection: socket.socket, answer: Callable[[ValueStream[Ask], Ask, memoryview], None]
     ) -> None:
         self._streams.add(connection)
         stream = ValueStream(connection, ASKS)
@@ -159,7 +157,7 @@ class ValueService:
             return _refused(error)
 
     def _spread(self, stream: ValueStream[Ask], ask: SpreadValue) -> Answer:
-        """Give a value on, until all have it or whoever asked hangs up."""
+        """Pass a value on, until all machines have it or the asker hangs up."""
 
         def tick() -> None:
             if stream.has_more():

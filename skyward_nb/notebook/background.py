@@ -4,8 +4,6 @@ What ranks say waits in a queue for the main thread, which takes it between cell
 run's handle is asked: nothing is drawn or bound from another thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading
@@ -31,7 +29,7 @@ _SLOWLY = 0.5
 class Background:
     """Waits for a run in a thread; everything else here is for the main thread.
 
-    `conclude` takes what came of the run, and returns its value, or raises. `closed` hears in words why
+    `conclude` takes the outcome of the run, and returns its value, or raises. `closed` hears in words why
     there is nothing to conclude.
     """
 
@@ -99,7 +97,7 @@ class Background:
     # ── the main thread's ───────────────────────────────────────────────────────────────
 
     def look(self) -> None:
-        """Show what has come; when the run has ended, bind what came of it."""
+        """Show the events so far; when the run has ended, bind its value."""
         if self.is_over:
             if self._ended_between:
                 self._ended_between = False
@@ -163,7 +161,7 @@ class Background:
             assert self._outcome is not None
             with calm():
                 self.value = self._conclude(self._outcome)
-        except (SkyError, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - whoever asks gets it
+        except (SkyError, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the handle raises it
             self.error = error
 
 

@@ -1,7 +1,5 @@
 """The cells of a notebook as IPython knows them: the one that runs, compiled; the text of others."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import linecache

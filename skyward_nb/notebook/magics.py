@@ -1,4 +1,4 @@
-"""The magics: parse the line, delegate to the session, say what came of it. Nothing else."""
+"""The magics: parse the line, delegate to the session, return the result. Nothing else."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class SkyMagics(Magics):
 
         But only where there are any: IPython copies the whole namespace for it.
         """
-        # The frame of whoever wrote the line: above us the magic, IPython's call of it, and that.
+        # The user's frame: above this one the magic, IPython's call of it, and that.
         return self.shell.var_expand(line, 3) if "{" in line or "$" in line else line
 
 

@@ -1,7 +1,5 @@
 """The pools of one notebook: those it made, those it went on with, and how they end with it."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools
@@ -39,7 +37,7 @@ class LostPool:
     spec: PoolSpec
     how: str
     over: tuple[float, float] | None = None
-    """Where it is gone for that: `max_cost`, and what was spent."""
+    """If it ended for its cost: `max_cost`, and the amount spent."""
 
     cut_off: Pool | None = None
     """The pool, where it was left as a machine could not be reached: it may be alive."""
@@ -189,7 +187,7 @@ class Pools:
         return found
 
     def take_down(self, name: str) -> str:
-        """End a pool that is up, once what its ranks said last is shown; what became of it, in words.
+        """End a pool that is up, once the last output of its ranks is shown; how it ended, in words.
 
         Of one that was left as a machine could not be reached, what can be.
         """
@@ -249,7 +247,7 @@ class Pools:
         return others(self._mine())
 
     def silent(self, there: Collection[FoundPool]) -> list[PoolEntry]:
-        """Pools elsewhere whose machines did not answer when asked who is `there`."""
+        """Pools elsewhere whose machines did not answer when pools `there` were listed."""
         return silent(there, self._mine())
 
     def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:

@@ -1,7 +1,5 @@
 """The verbs of `%sky`: their table, and those that start and end pools or set defaults."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Iterable
@@ -64,7 +62,7 @@ def up(session: Session, line: str) -> None:
             session.pools.become(pool, spec, display)
     except SkyError as error:
         if display.drawn:
-            display.end("failed", error.message.partition("\n")[0])
+            display.fail(error)
         raise
     except KeyboardInterrupt:
         display.end("interrupted", "Interrupted; nothing was started")
@@ -143,7 +141,7 @@ def restart(session: Session, line: str) -> None:
     try:
         pool.restart(functools.partial(displays.give_aside, display))
     except (SkyError, KeyboardInterrupt) as error:
-        display.end("failed", str(error).partition("\n")[0] or "Interrupted; no rank is ready")
+        display.fail(error, silent="Interrupted; no rank is ready")
         raise
     pool.clean()
     displays.renew()

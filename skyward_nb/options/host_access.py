@@ -3,8 +3,6 @@
 Paths of hostfiles and keys become absolute, so that a pool can be found from another folder.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from msgspec import UNSET

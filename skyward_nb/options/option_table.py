@@ -3,8 +3,6 @@
 The option line, help and completion come from this table.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal

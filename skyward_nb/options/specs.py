@@ -1,7 +1,5 @@
 """The spec of a pool from options, and whether an existing pool meets them. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,8 +63,7 @@ def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if spec.mesh and not frameworks & {"torch", "jax"}:
         has = f": framework={','.join(spec.framework)} has no meshes" if spec.framework else ""
         raise OptionError(
-            "mesh",
-            f"mesh={spell_mesh(spec.mesh)} needs framework=torch, or jax, or keras:jax{has}",
+            "mesh", f"mesh={spell_mesh(spec.mesh)} needs framework=torch, or jax, or keras:jax{has}"
         )
     return spec
 

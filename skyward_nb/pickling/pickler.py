@@ -122,7 +122,7 @@ class Pickler(_Pickler):
         return cloudpickle_private.take_function_apart(self, func)
 
     def _refer_to(self, module: str) -> None:
-        """Note the module that something is in; one of ours is wherever there is a rank."""
+        """Note the module of an object; modules of this package are on all ranks."""
         if not str(module).startswith("skyward_nb."):
             self.modules.add(module)
 

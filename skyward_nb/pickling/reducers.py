@@ -4,8 +4,6 @@ A way takes an object and gives what `__reduce_ex__` would. Packages are never i
 kind is known by the name of its module, and what rebuilds it imports the package on arrival.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -23,7 +21,7 @@ Way = Callable[[Any], Any]
 running: frozenset[int] = frozenset()
 """On a rank: the ranks that run the present cell."""
 gathered: dict[int, Any] = {}
-"""What was gathered of the present cell's values, by the id of what was spread over ranks."""
+"""Gathered values of the present cell, by the id of the value that was spread over ranks."""
 why_not_gathered = ""
 _listing: list[Any] | None = None
 
@@ -195,7 +193,7 @@ def _is_jax(value: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """What a value that is spread over ranks is, in words that are equal where it is the same."""
+    """A description of a value that is spread over ranks; equal for equal values."""
     shape = "×".join(map(str, value.shape)) or "a scalar"
     return f"{type(value).__name__} {shape} {value.dtype}"
 

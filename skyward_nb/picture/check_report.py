@@ -1,7 +1,5 @@
 """What `%sky check` found, in sentences and plain tables. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from skyward_nb.picture.wording import EACH_RANK, columns
@@ -25,7 +23,7 @@ Ways = Mapping[int, Sequence[ReachResult]]
 
 
 def lines(found: Findings, before: Findings | None = None) -> Iterator[str]:
-    """What was found, but for what was known before."""
+    """The findings, without those of an earlier check."""
     if before is None:
         yield from device_lines(found.ranks)
         yield from version_lines(found.ranks)

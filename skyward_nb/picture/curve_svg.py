@@ -3,8 +3,6 @@
 Everything is counted in units of half a pixel, so that whole numbers are fine enough.
 """
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +34,7 @@ class Paper:
         )
 
     def empty(self, remark: str) -> str:
-        """What is drawn where there is nothing to draw."""
+        """The drawing without any points."""
         across, middle = 2 * self.width, self.height
         return (
             f'<path d="M8 {2 * self.height - _FOOT}H{across - 8}" stroke="{TEXT}" opacity=".5"/>'

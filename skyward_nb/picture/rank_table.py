@@ -1,7 +1,5 @@
 """The table of ranks: their loops and figures, as HTML. Pure."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -121,7 +119,7 @@ def _bar(bar: BarRow, row: RankSummary) -> str:
 def gauge(part: float, colour: str = TONES["running"], height: int = 8) -> str:
     """A bar that is filled so far, from 0 to 1."""
     percent = int(part * 100)
-    # Hidden from who listens: the words beside it say the same. Styled in place: so it is a bar
+    # Hidden from screen readers: the words beside it say the same. Styled in place: so it is a bar
     # also where a notebook is not trusted.
     return (
         '<div class="t" aria-hidden="true" '

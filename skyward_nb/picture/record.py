@@ -5,8 +5,6 @@ Binary parts of what ranks displayed are not in it: they stand in the `text/html
 bundle, in the element with the `anchor` as its id.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import sys
@@ -225,7 +223,7 @@ def group(view: RunView) -> str:
 
 
 def _most_points(view: RunView) -> int:
-    """Points of each curve, so that there are not too many in all; 0 for none at all."""
+    """The number of points per curve that keeps their sum within bounds; 0 for no curves."""
     curves = sum(len(now.series) for now in view.ranks.values())
     most = _MOST_POINTS // max(1, curves)
     return most if most >= _FEWEST_POINTS else 0

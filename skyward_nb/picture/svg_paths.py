@@ -1,7 +1,5 @@
 """Lines of a picture as SVG paths in whole units, without the points that nobody would see. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 # Half a unit is a quarter of a pixel: what is farther than that from the line is kept.

@@ -1,7 +1,5 @@
 """A view in words and rows, for whatever draws it: clocks, loops, figures of ranks. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -37,7 +35,7 @@ class BarRow:
 
 @dataclass(frozen=True)
 class RankSummary:
-    """What is told of a rank, or of several that tell the same."""
+    """The words on a rank, or on several with the same words."""
 
     ranks: tuple[int, ...]
     node: str
@@ -326,6 +324,6 @@ def columns(table: Iterable[Sequence[str]]) -> list[str]:
 
 
 def cut_words(view: RunView) -> str:
-    """What to say where lines were left out."""
+    """The words in place of omitted lines."""
     how = f": {view.logs}" if view.logs else ""
     return f"… {view.cut:,} lines not shown{how} …"

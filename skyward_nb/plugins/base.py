@@ -1,6 +1,4 @@
-"""What a plugin is, and what it may know of the rank that it prepares."""
-
-from __future__ import annotations
+"""The protocol of a plugin, and its view of the rank that it prepares."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Frameworks keep their sockets in native code, so they are found in `/proc/self/f
 there are none). What user code connected itself is another's, and is left alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -55,7 +53,7 @@ class FrameworkSockets:
         return result
 
     def cut(self) -> bool:
-        """Shut the connections down, so that whoever waits on one is told; whether there were any.
+        """Shut the connections down, which wakes their waiting threads; whether there were any.
 
         A socket that listens is left as it is: frameworks abort the process when theirs fails.
         """
@@ -78,7 +76,7 @@ class FrameworkSockets:
 
 
 def listening_at(port: int) -> list[socket.socket]:
-    """Sockets of this process that listen at a port, whoever opened them; duplicates, to be closed."""
+    """Listening sockets of this process at a port, from any library; duplicates, to be closed."""
     found: list[socket.socket] = []
     for inode, descriptor in _sockets().items():
         with contextlib.suppress(OSError):
@@ -96,7 +94,7 @@ def _listens(each: socket.socket) -> bool:
 
 
 def _duplicate(inode: int, descriptor: int) -> socket.socket:
-    """A socket through a descriptor of ours; OSError if that one is another's, or a file's, by now.
+    """A socket through a duplicate descriptor; OSError if that one is another's, or a file's, by now.
 
     Native threads close theirs at any time, and the next that is opened takes the number.
     """

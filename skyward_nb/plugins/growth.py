@@ -4,8 +4,6 @@ How much a recorder holds it does not tell. But it only grows, and no faster tha
 is recorded: the rest of what the process holds more than at its least is the user's.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -41,7 +39,7 @@ class Growth:
 class Guard:
     """Looks after a recorder, from `begin` to `end`; `full` is called once when it has `most` bytes.
 
-    That is on the main thread, between two instructions of whatever it does. Both of ours are
+    That is on the main thread, between two instructions of the user's code. Both functions here are
     called there, too. Where the system does not tell what a process holds, there is no guard.
     """
 

@@ -1,7 +1,5 @@
 """The table of plugins, and which of them a pool has."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 

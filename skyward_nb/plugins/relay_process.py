@@ -3,8 +3,6 @@
 It imports the standard library only, and starts in 20 ms.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 An interrupt is one of the events, so it raises nowhere inside our code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import selectors
 import signal

@@ -199,7 +199,7 @@ class RunLeft(KeyboardInterrupt):
 def plan_of(
     request: RunRequest, ledger: Ledger, tell: Callable[[str], None] = lambda _: None
 ) -> Plan:
-    """What a run must send, by the ledger; raises `PayloadError`.
+    """The plan of what a run sends, by the ledger; raises `PayloadError`.
 
     `tell` gets the names of values that take a moment to pack.
     """

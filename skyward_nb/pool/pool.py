@@ -3,8 +3,6 @@
 `PoolState` decides, `Driver` listens and carries that out; each other part does one thing.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 from skyward_nb.names.ledger import Ledger, SourceFinder
@@ -156,10 +154,7 @@ class Pool:
         )
 
     def begin(
-        self,
-        request: RunRequest,
-        watch: RunObserver,
-        calm: contextlib.ExitStack | None = None,
+        self, request: RunRequest, watch: RunObserver, calm: contextlib.ExitStack | None = None
     ) -> ActiveRun:
         """Send a run to its ranks; `finish` must be called, from any thread.
 

@@ -13,8 +13,6 @@ BROKEN      ranks are lost, or their group         the group is formed again: RE
 ENDED       closed, or left                        nothing
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,12 +21,7 @@ from msgspec.structs import replace
 
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.commands import Command
-from skyward_nb.protocol.events import (
-    CommunicationCut,
-    Event,
-    Phase,
-    RankLost,
-)
+from skyward_nb.protocol.events import CommunicationCut, Event, Phase, RankLost
 from skyward_nb.words.ranks import count_ranks
 
 

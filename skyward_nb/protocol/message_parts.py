@@ -3,8 +3,6 @@
 A user's values travel inside `Packed`, as bytes that only the client and the ranks unpickle.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -4,8 +4,6 @@ Each node has its own agent in its own folders, which is reached by its two sock
 be slow, cut and mended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
@@ -215,7 +213,7 @@ class _FakeLine:
         data = b"x"
         while data:
             with changed:
-                # The news that there is room again takes its time, too.
+                # The news of free room takes a moment, too.
                 while size >= _WINDOW:
                     changed.wait()
             try:

@@ -1,4 +1,4 @@
-"""What pools that are gone have left, here and where machines were rented: found, and removed."""
+"""Leftovers of pools that are gone, here and with AWS: found, and removed."""
 
 from __future__ import annotations
 

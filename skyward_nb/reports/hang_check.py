@@ -52,7 +52,7 @@ class RankPlace(msgspec.Struct, frozen=True):
 class RunStanding(msgspec.Struct, frozen=True, kw_only=True):
     """How the run of a pool stands: `what` runs for so many seconds, and where its ranks are.
 
-    `whose` says what made the pool, if that was not this notebook. `sentence` says who waits for
+    `whose` names the maker of the pool, if that was not this notebook. `sentence` says which rank waits for
     whom, `stacks` has each distinct stack once. A pool that runs nothing, or that does not answer,
     has none of these.
     """

@@ -1,7 +1,5 @@
 """Failures of ranks as one exception to raise: the user's own, with notes of where and on whom."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -159,7 +157,7 @@ def died(
 def how_died(
     lost: Mapping[int, RankLost], places: Mapping[int, str], then: Collection[int] = ()
 ) -> list[str]:
-    """How ranks ended, in a line, the cause first, and where they were in the user's code if known."""
+    """A line on how ranks ended, the cause first, then their places in the user's code if known."""
     by_how = ranks_by({rank: (rank in then, loss.how) for rank, loss in lost.items()})
     told = sorted(by_how.items(), key=lambda each: each[0][0])
     said = "; ".join(f"{count_ranks(ranks)} {how}" for (_, how), ranks in told)
@@ -196,7 +194,7 @@ def why_stopped(timeout: float, halt: StalledRun) -> str:
 
 def show(error: BaseException, lines: list[str]) -> None:
     """Let IPython render `error` by these lines: frames of this package say nothing to a user."""
-    render: Callable[[], list[str]] = lambda: lines  # noqa: E731 - an attribute, not a function of ours
+    render: Callable[[], list[str]] = lambda: lines  # noqa: E731 - an attribute
     try:
         error._render_traceback_ = render  # type: ignore[attr-defined]
     except AttributeError:

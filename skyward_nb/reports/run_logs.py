@@ -1,7 +1,5 @@
 """All of what ranks printed in a run, which its picture shows in part: read, printed, saved."""
 
-from __future__ import annotations
-
 import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Set

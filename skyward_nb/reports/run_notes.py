@@ -1,9 +1,7 @@
-"""What else there is to say of a run that is over: who was stopped, what was begun anew, what is lost.
+"""Notes on a run that is over: who was stopped, what was begun anew, what is lost.
 
 Pure: of the outcome, one sentence for each thing that a person has to know before going on.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
@@ -31,7 +29,7 @@ def run_notes(
     *,
     goes_on: bool = True,
 ) -> tuple[str, ...]:
-    """What was lost before the cell or in it, who was stopped, what was begun anew, in words.
+    """Names lost before the cell or in it, ranks stopped, generations begun anew, in words.
 
     `generation` is the one there is now, `where` tells where ranks were before they were stopped.
     What matters only to code that goes on there is left out unless some `goes_on`.
@@ -72,7 +70,7 @@ def of_an_old_group(
 def of_a_collective_timeout(
     outcome: RunOutcome, failed: Iterable[RankDone], everyone: tuple[int, ...]
 ) -> tuple[str, ...]:
-    """Who waited where and for whom when a collective took longer than it may, as after `timeout=`."""
+    """Which rank waited where and for which, when a collective exceeded its limit, as after `timeout=`."""
     found = {end.rank: end for end in failed if end.failure and end.waited_in}
     spans = [_TIMED_OUT.search(end.failure.message) for end in found.values() if end.failure]
     span = next((float(each[1] or each[2]) / 1000 for each in spans if each), None)
@@ -162,7 +160,7 @@ def _waiting(outcome: RunOutcome, waited_in: Mapping[int, str]) -> dict[str, lis
 
 
 def _killed(killed: frozenset[int], where: Mapping[int, RankLocation]) -> list[str]:
-    # What one is doing is the same for ranks that are told of together.
+    # Ranks in one group do the same.
     places = {rank: doing(where[rank], (0,)) if rank in where else "" for rank in killed}
     notes: list[str] = []
     for place, ranks in ranks_by(places).items():
@@ -173,7 +171,7 @@ def _killed(killed: frozenset[int], where: Mapping[int, RankLocation]) -> list[s
 
 
 def _anew(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> list[str]:
-    """What there is instead of what was cut or lost."""
+    """The replacements of cut groups and lost ranks."""
     if outcome.was_reformed:
         return [_reformed(outcome, generation, framework)]
     if not (outcome.began_anew or outcome.lost_before):

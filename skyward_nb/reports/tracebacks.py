@@ -1,6 +1,4 @@
-"""Tracebacks as a person wants them: their own frames, also those on a rank, and few of ours."""
-
-from __future__ import annotations
+"""Tracebacks as a person wants them: their own frames, also those on a rank, and few of this package."""
 
 import functools
 from collections.abc import Callable, Sequence

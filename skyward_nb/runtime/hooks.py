@@ -5,8 +5,6 @@ that is done and undone; which methods of which package is said by the modules i
 imported no earlier than the package. A package that is not as we know it stays as it is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os
@@ -62,7 +60,7 @@ def installed() -> Generator[None]:
                 _patch(name, module, changes)
         yield
     finally:
-        with contextlib.suppress(ValueError):  # whoever took it away did our work
+        with contextlib.suppress(ValueError):  # it is removed already
             sys.meta_path.remove(finder)
         settle(closing=True)
         changes.undo()
@@ -90,7 +88,7 @@ def is_console(stream: object) -> bool:
 
 @contextlib.contextmanager
 def careful(package: str) -> Generator[None]:
-    """Let no error of ours reach the user's code, which runs as if we were not there; say it once."""
+    """Report an error of this package once; the user's code runs as if there were no hook."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a package of another version may be anything

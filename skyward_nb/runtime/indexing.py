@@ -3,8 +3,6 @@
 No library is imported for it: a value can only be of one that is imported already.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -62,7 +60,7 @@ Taker = Callable[[Any, Positions], Any]
 
 
 def taker_of(value: Any) -> Taker | None:
-    """What takes items of a value like this; None where there is nothing that could."""
+    """The function that takes items of a value of this type; None if there is none."""
     for module, names, take in _KINDS:
         if is_of(value, module, *names):
             return take

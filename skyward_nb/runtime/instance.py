@@ -1,7 +1,5 @@
 """Where this process stands in a pool."""
 
-from __future__ import annotations
-
 import os
 
 import msgspec

@@ -1,11 +1,9 @@
 """Keras 3 and tf_keras: `fit`, `evaluate` and `predict` as bars, an epoch's logs as metrics at that epoch.
 
-Keras's own callback that draws is patched, so that whoever turned it off (`verbose=0`) is heeded.
+Keras's own callback that draws is patched, so that `verbose=0` turns bars off.
 With `verbose=2` Keras's line per epoch stays, and the bar counts epochs alone. Its `Progbar`, which
 people use in loops of their own, is a bar, too.
 """
-
-from __future__ import annotations
 
 import threading
 import weakref

@@ -5,8 +5,6 @@ minute at most. Who connects first says a word that was drawn for this check; no
 could be anything but a count of bytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hmac
@@ -130,7 +128,7 @@ class _Try:
         self.socket.setblocking(False)
 
     def begin(self) -> ReachResult | None:
-        """Connect; what came of it, if it is known at once."""
+        """Connect; the result, if it is known at once."""
         code = self.socket.connect_ex((self._host, self._port))
         return None if code in (0, errno.EINPROGRESS) else self.failed(os.strerror(code))
 
@@ -173,7 +171,7 @@ def reach_others(everyone: Iterable[Address], word: bytes) -> list[ReachResult]:
 
 
 def reach(others: Iterable[Address], word: bytes, patience: float = _PATIENCE) -> list[ReachResult]:
-    """Connect to each of `others` at the same time; what came of each, in their order."""
+    """Connect to each of `others` at the same time; the result for each, in their order."""
     tries = [_Try(address, word) for address in others]
     found: dict[int, ReachResult] = {}
     try:

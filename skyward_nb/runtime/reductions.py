@@ -4,8 +4,6 @@ How often it is called must be the same on all ranks, so it follows from the tim
 of them took, which an all-reduce of its own tells all of them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -60,7 +58,7 @@ def timed(reducer: Reducer, sizes: Iterable[int], seconds: float) -> list[Reduce
 
 
 def calls_for(once: float) -> int:
-    """How often to call what takes so many seconds."""
+    """How often to call a function that takes so many seconds."""
     return max(1, min(_MOST_CALLS, int(_EACH / max(once, 1e-9))))
 
 

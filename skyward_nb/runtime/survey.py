@@ -1,9 +1,7 @@
-"""What a rank says of itself for `%sky check`: its device, and versions of what it runs on.
+"""A rank's report for `%sky check`: its device, and versions of what it runs on.
 
 No CUDA context is made for it: NVML tells of GPUs, or the framework that has started them already.
 """
-
-from __future__ import annotations
 
 import contextlib
 import importlib

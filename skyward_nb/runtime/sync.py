@@ -1,7 +1,5 @@
 """What all ranks do together: `sky.barrier`, and the mesh of `sky.mesh`."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -5,8 +5,6 @@ is wiped before lines are printed. What cannot be written, as to a pipe that nob
 no run ends for want of a reader.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -60,7 +58,7 @@ class Console:
                 _write(sys.stderr, wipe + below)
 
     def _line_below(self) -> str:
-        """What goes on, as wide as the terminal is; nothing where there is none."""
+        """The line on what goes on, as wide as the terminal; "" without a terminal."""
         if not self._going or not self.is_live:
             return ""
         count = f"{len(self._going)} runs: " if len(self._going) > 1 else ""

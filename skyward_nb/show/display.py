@@ -4,8 +4,6 @@ Nothing is drawn more often than ten times a second, and what comes between two 
 folded at once.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -202,12 +200,7 @@ class RunDisplay:
         return event.hidden or (shown is not None and event.rank not in shown)
 
     def end(
-        self,
-        state: RunState,
-        words: str,
-        *,
-        notes: tuple[str, ...] = (),
-        is_dry: bool = False,
+        self, state: RunState, words: str, *, notes: tuple[str, ...] = (), is_dry: bool = False
     ) -> None:
         """Draw the final state, which the notebook keeps.
 
@@ -230,6 +223,12 @@ class RunDisplay:
         self._view = trimmed(self._view)
         if told or not (self._quiet or spared):
             self._draw(now)
+
+    def fail(
+        self, error: BaseException, *, silent: str = "Interrupted", notes: tuple[str, ...] = ()
+    ) -> None:
+        """Draw the final state with the first line of an error, or `silent` if it has no text."""
+        self.end("failed", str(error).partition("\n")[0] or silent, notes=notes)
 
     def last_words(self, rank: int, lines: int = 5) -> str:
         """The last lines a rank wrote."""

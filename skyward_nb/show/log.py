@@ -1,10 +1,8 @@
 """A run as lines in a terminal, a file or the log of a CI: for scripts, the command line, IPython.
 
-What ranks print goes to the same stream here, as `[rank 0] text`; what there is to say of the run
+What ranks print goes to the same stream here, as `[rank 0] text`; words on the run
 goes to stderr: steps on the way up, one line that tells how far ranks are, and how it ended.
 """
-
-from __future__ import annotations
 
 import re
 import sys
@@ -90,7 +88,7 @@ class LogCanvas:
         return True
 
     def _way_up(self, view: RunView, *, is_live: bool) -> Iterator[str]:
-        """What is started, what takes a moment, the steps that nodes have taken: each told once."""
+        """Tell the start, the steps of nodes and what takes a moment: each once."""
         if view.state == "starting" and view.title and self._once(("title", view.title)):
             yield view.title
         # Of what counts seconds only the first is told.

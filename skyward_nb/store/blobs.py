@@ -1,11 +1,9 @@
 """The content store of one machine: values as files, named by their digest.
 
 Kernel and ranks of the same machine open the same store, so a value is written once and
-mapped copy-on-write by whoever needs it. Values lie in memory (tmpfs) while there is room,
+mapped copy-on-write by its readers. Values lie in memory (tmpfs) while there is room,
 and on disk beyond that. It knows nothing of pickles.
 """
-
-from __future__ import annotations
 
 import contextlib
 import errno
@@ -90,7 +88,7 @@ class BlobStore:
 
         `tick` is called now and then, as writing may take seconds.
         Raises OSError (ENOSPC) when neither memory nor disk has room; nothing is left of an
-        attempt that fails. Whether the bytes have the digest, who reads them verifies.
+        attempt that fails. Readers verify that the bytes have the digest.
         """
         size = sum(memoryview(part).nbytes for part in parts)
         if self.touch(digest, size):

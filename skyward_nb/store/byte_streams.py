@@ -1,6 +1,4 @@
-"""What carries the bytes of a value stream: a socket, or whatever else does the same."""
-
-from __future__ import annotations
+"""Carriers of a value stream's bytes: a socket, or an object with the same methods."""
 
 import select
 import socket

@@ -1,7 +1,5 @@
 """What a pool does with the content store of a machine, wherever that is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -13,7 +11,7 @@ class AgentGone(Exception):
 
 
 def no_tick() -> None:
-    """For who has nothing to do meanwhile."""
+    """Do nothing meanwhile."""
 
 
 class ContentStore(Protocol):

@@ -4,8 +4,6 @@ Each pool has its own, made by its client, told to agents over the line to each,
 memory: with the pool it is gone. Whoever has it may be given values, and give some.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import socket
@@ -21,7 +19,7 @@ _AGE = datetime.timedelta(days=3650)
 
 
 def new_key() -> PoolKey:
-    """A new key, and a certificate that it signed itself: who holds the one trusts the other alone.
+    """A new key, and a certificate that it signed itself: a holder of the key trusts that certificate alone.
 
     Source: RFC 5280, sections 4.2.1.2, 4.2.1.3 and 4.2.1.9, for what a strict reader asks for.
     """

@@ -1,7 +1,5 @@
 """Bytes of this process alone: in memory, or where that is full in a file without a name."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -16,7 +14,7 @@ _RESERVE = 64 << 20
 
 
 class PrivateMemory:
-    """Room for `size` bytes, written once and mapped by whoever reads them; from any thread.
+    """Room for `size` bytes, written once and mapped by their readers; from any thread.
 
     Raises OSError (ENOSPC) where neither memory nor the folder for temporary files has room.
     """

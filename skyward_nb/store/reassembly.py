@@ -1,7 +1,5 @@
 """A value whose bytes come in any order: which of them are missing, and the digest of them all."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 
@@ -47,7 +45,7 @@ class Reassembly:
             self.changed.notify_all()
         if is_ours and until - self._hashed > _BEHIND and self._hashing.acquire(blocking=False):
             try:
-                # Not all at once: whoever calls has more to do.
+                # Not all at once: the caller has more to do.
                 self._catch_up(min(until, self._hashed + _AT_ONCE))
             finally:
                 self._hashing.release()

@@ -1,10 +1,8 @@
-"""How much is asked for on a line before it comes: what keeps the line busy, and hardly more.
+"""The number of bytes requested ahead on a line: enough to keep it busy, and hardly more.
 
 What is asked for ahead waits on its way where words wait, too: on a slow line they are to be behind
 a moment's worth of bytes, not behind megabytes. Rate and delay are known by what comes.
 """
-
-from __future__ import annotations
 
 import threading
 import time

@@ -5,8 +5,6 @@ far away. A stream that is lost is opened again, and what has arrived stays. A f
 verified once, and kept here until it is dropped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import socket
@@ -69,7 +67,7 @@ class RemoteStore:
         """Bytes of large values that were sent or fetched, ever."""
         self._streams = StreamPool(connect)
         self.window: ReceiveWindow = ReceiveWindow()
-        """How much may be asked for at a time, by what is known of the line."""
+        """How many bytes to request at a time on this line."""
         self._lock = threading.Lock()
         self._on_disk: dict[str, bool] = {}
         self._fetched: dict[str, PrivateMemory] = {}

@@ -1,7 +1,5 @@
 """The content stores of several machines as one: what is put is on all of them, what is mapped on one."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 

@@ -1,7 +1,5 @@
 """One stream on which values come and go: messages and bytes, waited for without being deaf to the rest."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time
@@ -209,7 +207,7 @@ class ValueStream(Generic[M]):
                 raise StreamLost(f"nothing came or went for {self.patience:g} s")
 
     def _slice(self) -> float | None:
-        """How many milliseconds to wait at once: for good where nothing is to be done meanwhile."""
+        """Milliseconds to wait at a time: without end if nothing is to be done meanwhile."""
         if self.tick is not no_tick:
             return _TICK
         return None if self.patience is None else 1000 * self.patience

@@ -5,8 +5,6 @@ who opened the socket. A user cannot take the address and port of another user's
 Source: the kernel's Documentation/networking/proc_net_tcp.rst.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket
@@ -52,7 +50,7 @@ def other_users(
 
 
 def count_listeners(like: socket.socket) -> int:
-    """How many sockets listen where this one does."""
+    """The number of sockets that listen at this one's address."""
     own = _place(like.getsockname())
     return sum(_plain(local) == own and state == _LISTENS for local, _, state, _, _ in _rows())
 

@@ -1,7 +1,5 @@
 """Tracebacks without some of their frames. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import CodeType, TracebackType
 

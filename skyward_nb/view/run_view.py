@@ -2,10 +2,8 @@
 
 Text, HTML, widgets and the record for front ends draw this one view; `view/folding` makes the next
 one of it and of events. It is bounded however much is printed or displayed: head and tail are kept,
-the rest is counted. Its clock is `now`, which whoever folds sets before.
+the rest is counted. Its clock is `now`, which is set before folding.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Literal

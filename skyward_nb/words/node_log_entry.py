@@ -1,7 +1,5 @@
 """Log lines of a pool's machines, from their setup on: `NodeLogEntry`. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

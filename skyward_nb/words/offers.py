@@ -1,7 +1,5 @@
 """Needs, offers and bills: requirements of machines, machines for rent, and costs. Pure."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Literal

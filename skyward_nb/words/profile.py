@@ -1,7 +1,5 @@
 """The communication of a run, recorded by one rank. Plain data."""
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -1,7 +1,5 @@
 """The spec of a pool: the one value that options become and providers read."""
 
-from __future__ import annotations
-
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator

@@ -1,7 +1,5 @@
 """Times and sizes as people write them, and suggestions for misspelt words. Pure."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable

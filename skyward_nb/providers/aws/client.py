@@ -29,11 +29,7 @@ _KINDS = {
     "NoCredentials": {"NoCredentialsError"},
     "NoMFA": {"RefreshWithMFAUnsupportedError"},
     "NoProfile": {"ProfileNotFound"},
-    "BadConfiguration": {
-        "ConfigParseError",
-        "InvalidConfigError",
-        "PartialCredentialsError",
-    },
+    "BadConfiguration": {"ConfigParseError", "InvalidConfigError", "PartialCredentialsError"},
     "NotGiven": {"CredentialRetrievalError"},
     "Unreachable": {
         "EndpointConnectionError",

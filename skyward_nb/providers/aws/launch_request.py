@@ -3,8 +3,6 @@
 Subnets, groups and images of a region are looked up once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence
@@ -25,10 +23,7 @@ from skyward_nb.words.spec import PoolSpec
 _METADATA = {"HttpEndpoint": "enabled", "HttpTokens": "required", "HttpPutResponseHopLimit": 1}
 _SPOT = {
     "MarketType": "spot",
-    "SpotOptions": {
-        "SpotInstanceType": "one-time",
-        "InstanceInterruptionBehavior": "terminate",
-    },
+    "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
 }
 
 

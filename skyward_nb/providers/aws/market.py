@@ -1,7 +1,5 @@
 """Types, zones and prices of EC2: asked once, then kept on disk with their date."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -163,7 +161,7 @@ class Market:
         operation: str,
         **words: Any,
     ) -> T | None:
-        """What is kept of (subject, region, details), or what AWS says now; None if it does not."""
+        """The kept answer about (subject, region, details), or AWS's answer now; None if there is none."""
         known = self._cache.find(asked, kind, within)
         if known is None and (said := await self._ask(operation, asked[1], **words)) is not None:
             known = read(said)

@@ -4,8 +4,6 @@ Each pool has its own security group: port 22 from the caller's address, everyth
 nothing else. It is removed with the pool.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import os
@@ -106,7 +104,7 @@ async def group_in(
                 "CreateSecurityGroup",
                 region,
                 GroupName=name,
-                Description="skyward_nb: SSH from who made it, everything between its members",
+                Description="skyward_nb: SSH from its maker, everything between its members",
                 VpcId=vpc,
                 TagSpecifications=tagged(["security-group"], entry.record),
             )

@@ -1,7 +1,5 @@
 """Turns a spec into a `Quote`: machines that fit, and their prices. A launch takes its offers from it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import platform

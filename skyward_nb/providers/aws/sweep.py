@@ -4,8 +4,6 @@ Only resources of this state folder are ended; those of other owners are reporte
 somebody may still attach to are left to their own timers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time
@@ -36,7 +34,7 @@ Clouds = dict[tuple[str | None, str | None], AWSClient]
 
 @dataclass
 class SweepReport:
-    """What a sweep ended and what it left, in words, with the reasons."""
+    """Resources that a sweep ended, and those it left, in words, with the reasons."""
 
     machines: list[str] = field(default_factory=list[str])
     others: list[str] = field(default_factory=list[str])

@@ -1,7 +1,5 @@
 """The tags of all resources at AWS, by which they are found. Pure."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -45,7 +43,7 @@ def of_pool(pool_id: str) -> dict[str, Any]:
 
 
 def of_anybody() -> dict[str, Any]:
-    """A filter for the resources of all pools, whoever owns them."""
+    """A filter for the resources of all pools, of any owner."""
     return {"Name": "tag-key", "Values": [POOL]}
 
 

@@ -1,7 +1,5 @@
 """Logs in to hosts by OpenSSH's config and over its jump hosts, a few at a time; checks host keys."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random
@@ -122,11 +120,7 @@ class Dialer:
             raise Unreachable(str(host), why, passing=fault.passing) from fault
 
     async def _login_on_the_way(
-        self,
-        jump: Host,
-        tunnel: asyncssh.SSHClientConnection | None,
-        limit: float,
-        depth: int,
+        self, jump: Host, tunnel: asyncssh.SSHClientConnection | None, limit: float, depth: int
     ) -> asyncssh.SSHClientConnection:
         settings = await asyncio.to_thread(settings_for, self._access, jump, is_jump=True)
         if tunnel is None and settings.jumps:

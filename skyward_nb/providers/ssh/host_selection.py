@@ -3,8 +3,6 @@
 All are tried at once. As soon as there are enough, the others get one more second.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass
@@ -50,9 +48,7 @@ async def choose(
             enough = len(found) >= spec.nodes
             tell(Phase(_progress(found, faults, [asking[task] for task in waiting], spec)))
             done, waiting = await asyncio.wait(
-                waiting,
-                timeout=_GRACE if enough else _SLOW,
-                return_when=asyncio.FIRST_COMPLETED,
+                waiting, timeout=_GRACE if enough else _SLOW, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 _take(task, asking[task], found, faults)

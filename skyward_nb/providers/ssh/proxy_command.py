@@ -1,7 +1,5 @@
 """ProxyCommand of OpenSSH's config: a command that connects to a host, run as OpenSSH does."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
