@@ -71,7 +71,7 @@ def _do(command: str, options: list[str], rest: list[str], as_json: bool) -> int
 
 
 def _document(error: BaseException, said: str, *, as_json: bool) -> None:
-    """Print what takes the place of the document that was asked for, if one was."""
+    """Print the error in place of the requested document, if one was requested."""
     if as_json:
         from skyward_nb.cli.documents import Trouble, Troubled, show
 

@@ -91,7 +91,7 @@ def _backend() -> type:
             self._executor = RankExecutor(ranks)
 
         def effective_n_jobs(self, n_jobs: int | None) -> int:
-            """As many jobs at once as are asked for, at most one for each rank."""
+            """The number of jobs at once: as requested, at most one for each rank."""
             most = len(self._ranks.ranks)
             if n_jobs == 0:
                 raise ValueError("n_jobs == 0 in Parallel has no meaning")

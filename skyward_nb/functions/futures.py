@@ -77,7 +77,7 @@ class PoolFuture(Future[R]):
 
 
 class Workers:
-    """Threads that do what is given to them, in order, as many at once as there are; made when needed."""
+    """Threads that do their work in order; made when needed."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -92,7 +92,7 @@ class Workers:
     def submit(
         self, future: PoolFuture[Any], work: Callable[[Callable[[Callable[[], None]], None]], Any]
     ) -> None:
-        """Have `work` done for a future; it is given what takes how to stop it."""
+        """Have `work` done for a future; it gets a function that registers how to stop it."""
 
         def do() -> None:
             with self._lock:

@@ -30,7 +30,7 @@ class Feeds:
         self.error: BaseException | None = None
         """What one of them raised."""
         self._given: dict[tuple[int, int], str] = {}
-        """By rank and generator, what of it lies in the store: until the next one is asked for."""
+        """By rank and generator, its value in the store: until the next one is requested."""
 
     def stand_in(self, value: object) -> object:
         """What to send in the place of an argument."""

@@ -17,6 +17,7 @@ _HERE = str(Path(__file__).parent.parent)
 _OURS = re.compile(
     rf"^{re.escape(_HERE)}[\\/]|-packages[\\/](skyward_nb|IPython|ipykernel)[\\/]|[\\/]importlib[\\/]|^<(%sky|frozen .*)>"
 )
+_LIBRARIES = re.compile(r"(?:site|dist)-packages[\\/]|[\\/]lib[\\/]python3[^\\/]*[\\/]")
 _INNERMOST = 3
 _MOST_FRAMES = 16
 _MOST_THREADS = 3
@@ -144,13 +145,10 @@ def _spot(frame: stacks.StackFrame, source: Source) -> SourceLocation:
         where, text = known
         return SourceLocation(where, frame.line, frame.function, _cut(text.strip()), is_users=True)
     if is_library(frame.file):
-        return SourceLocation(_in_short(frame.file), frame.line, frame.function)
+        # Without the folders that all libraries are in.
+        short = _LIBRARIES.split(frame.file)[-1]
+        return SourceLocation(short, frame.line, frame.function)
     return SourceLocation(PurePath(frame.file).name, frame.line, frame.function, is_users=True)
-
-
-def _in_short(file: str) -> str:
-    """A library's file without the folders that all libraries are in."""
-    return re.split(r"(?:site|dist)-packages[\\/]|[\\/]lib[\\/]python3[^\\/]*[\\/]", file)[-1]
 
 
 def _our_work(frames: Iterable[stacks.StackFrame]) -> str:

@@ -169,7 +169,7 @@ class Ledger:
         return marks[0] if len({mark.parcel for mark in marks}) == 1 else ContentMark(content)
 
     def to_let_go(self, ranks: Collection[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """(parcels without a use, definitions that are gone) for these ranks; each rank is told once."""
+        """(parcels without a use, definitions that are gone) for these ranks, each of them once."""
         definitions = ((label, entry.definition) for label, entry in self._entries.items())
         dead = [label for label, alive in definitions if alive is not None and alive() is None]
         for label in dead:

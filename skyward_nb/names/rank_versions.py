@@ -1,4 +1,4 @@
-"""What each rank was given, by name and version: texts of cells, imports, modules."""
+"""What each rank has got, by name and version: texts of cells, imports, modules."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
@@ -24,7 +24,7 @@ class RankVersions(Generic[V]):
         ]
 
     def is_new_to(self, ranks: Iterable[int]) -> bool:
-        """Whether one of these ranks was given nothing so far."""
+        """Whether one of these ranks has got nothing so far."""
         return any(rank not in self._of for rank in ranks)
 
     def note(self, given: Mapping[str, V], ranks: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""What a machine is told to run: `python -m skyward_nb.node FOLDER STORE SPILL IDLE TTL [MODULE ...]`.
+"""The command of an agent: `python -m skyward_nb.node FOLDER STORE SPILL IDLE TTL [MODULE ...]`.
 
 Starts the forge before anything else, so that it imports frameworks while the agent starts.
 """

@@ -133,7 +133,7 @@ class LocalRanks:
         asyncio.get_running_loop().call_later(wait, self._lost, connection)
 
     def heard(self, frames: bytes) -> None:
-        """Pass on what a rank says."""
+        """Pass on the frames of a rank."""
         if frames:
             self._outbox.append(frames)
             self._runs.heard(frames)

@@ -36,7 +36,11 @@ class ProcessState:
         Other signals, and handlers that are functions, stay as the cell has set them.
         """
         blocked = _STOPPING & signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
-        changed = {number for number in _STOPPING if _is_default(signal.getsignal(number))}
+        changed = {
+            number
+            for number in _STOPPING
+            if signal.getsignal(number) in (signal.SIG_IGN, signal.SIG_DFL)
+        }
         if signal.getsignal(STACK_SIGNAL) is not _is_not_called:
             self._listen()
         if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
@@ -56,10 +60,6 @@ class ProcessState:
         except PermissionError:
             return True
         return False
-
-
-def _is_default(handler: object) -> bool:
-    return handler in (signal.SIG_IGN, signal.SIG_DFL)
 
 
 def _is_not_called(_number: int, _frame: FrameType | None) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0
 """Seconds for the rendezvous socket of a new generation to come, and for the agent to end a rank."""
 _TOLD_FROM = 1_000_000
-"""Bytes of a call's arguments from which on taking them in is told."""
+"""Bytes of a call's arguments from which on a phase reports that they are read."""
 
 
 class Rank:
@@ -108,7 +108,7 @@ class Rank:
             os._exit(0)
 
     def _enter(self) -> bool:
-        """Enter the frameworks at this rank's place; whether that went well, which is told."""
+        """Enter the frameworks at this rank's place, and report the result; whether it succeeded."""
         try:
             self._frameworks.enter(self._place)
         except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
@@ -148,7 +148,7 @@ class Rank:
     # ── one run ─────────────────────────────────────────────────────────────────────────
 
     def _ended(self, command: Run) -> RankDone:
-        """Execute a run; the rank lives on whatever goes wrong, which is told."""
+        """Execute a run; the rank survives any error, and reports it."""
         self._control.begin(command.run)
         errors = ErrorInterpreter(
             command.run, self._shell, self._mailbox, self._control, self._store

@@ -89,7 +89,7 @@ class _Displays(DisplayPublisher):
             self.emit(Display(self.rank, bundle, name, bool(update), event_sink.run()))
 
     def clear_output(self, wait: bool = False) -> None:
-        """Tell that the rank's output so far is to go."""
+        """Send that the rank's output so far is to be removed."""
         if self.emit is not None:
             self.emit(Clear(self.rank, bool(wait), event_sink.run()))
 

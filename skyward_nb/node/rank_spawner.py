@@ -36,7 +36,7 @@ class RankSpawner:
         self._one_at_a_time = asyncio.Lock()
 
     async def spawn(self, order: Fork) -> None:
-        """End the ranks there are and fork these; what prevents that is told as `RankRefused`."""
+        """End the present ranks and fork these; a failure is sent as `RankRefused`."""
         try:
             async with self._one_at_a_time:
                 await self._spawn(order)

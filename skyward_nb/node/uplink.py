@@ -74,7 +74,7 @@ class Uplink:
         self._flush_if_due(now=is_much or rested)
 
     def emit(self, event: Event) -> None:
-        """Send an event after all that was said before it; what many may follow, a little later."""
+        """Send an event after all earlier ones; one that many may follow is sent a little later."""
         if not self._alive:
             return
         self._queue.append(event)
@@ -101,7 +101,7 @@ class Uplink:
                 self._write_to_pipe(stream, "", whole_lines=False)
 
     def hang_up(self) -> None:
-        """Say the last of what was said, and close the connection for both ends."""
+        """Send the last events, and close the connection for both ends."""
         self.flush()
         self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -51,7 +51,7 @@ _SILENT = 300.0
 """Seconds of silence after which the other end counts as gone: its end may go unreported."""
 _numbers = itertools.count(1)
 _ABANDONED = 600.0
-"""Seconds after which what has come of a value is given up, if nothing of it came any more."""
+"""Seconds without further bytes after which an unfinished value is dropped."""
 
 
 class ValueService:
@@ -87,7 +87,7 @@ class ValueService:
             ).start()
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hang up on all, and take nobody any more."""
+        """Close all connections, and accept no more."""
         if self._listener is not None:
             loop.remove_reader(self._listener)
             self._listener.close()
@@ -109,7 +109,7 @@ class ValueService:
             while True:
                 answer(stream, stream.hear(), room)
         except OSError:
-            """Whoever it was is gone."""
+            """The other end is gone."""
         finally:
             self._streams.discard(connection)
             stream.close()
@@ -134,7 +134,7 @@ class ValueService:
                 self._answer_neighbour(stream, ask, room)
 
     def _answer_neighbour(self, stream: ValueStream[Ask], ask: Ask, room: memoryview) -> None:
-        """What another machine of the pool may say: it gives values, and takes none."""
+        """Answer another machine of the pool, which may give values, but not fetch any."""
         match ask:
             case StoreBytes():
                 stream.say(self._keep(stream, ask, room))
@@ -177,7 +177,7 @@ class ValueService:
 
     @contextlib.contextmanager
     def _passing(self, digest: str, size: int) -> Generator[ValueRelay]:
-        """A value as it is to be given on, whether it is there or comes just now."""
+        """A value to pass on, whole or still arriving."""
         arrival = self._arrival(digest, size)
         if arrival is not None:
             handle, wait = arrival.opened(), arrival.wait
@@ -212,7 +212,7 @@ class ValueService:
             return MissingRanges(tuple(arrival.arriving.missing))
 
     def _keep(self, stream: ValueStream[Ask], ask: StoreBytes, room: memoryview) -> Answer:
-        """Take what follows, wherever it goes; what to answer."""
+        """Receive the bytes that follow; returns the answer."""
         trouble: OSError | None = None
         arrival: IncomingValue | None = None
         try:
@@ -235,7 +235,7 @@ class ValueService:
     # ── what arrives ────────────────────────────────────────────────────────────────────
 
     def _arrival(self, digest: str, size: int) -> IncomingValue | None:
-        """The value of which some bytes are to come; None where all of it is there. Raises OSError."""
+        """The value with bytes still to come; None if it is whole. Raises OSError."""
         _checked(digest)
         with self._lock:
             if self._store.touch(digest, size):
@@ -322,7 +322,7 @@ class IncomingValue:
 
     @contextlib.contextmanager
     def _using(self) -> Generator[None]:
-        """Nobody closes the file meanwhile, whose number could be another's then."""
+        """Keep the file open meanwhile: a closed descriptor's number could be reused."""
         with self.lock:
             if self._is_removed:
                 raise OSError(errno.ESTALE, "the unfinished value was dropped")
@@ -351,7 +351,7 @@ class IncomingValue:
             tick()
 
     def remove(self) -> None:
-        """Nothing more comes; again, without harm."""
+        """Drop the value; safe to call twice."""
         with self.lock:
             if not self._is_removed:
                 self._is_removed = True
@@ -368,7 +368,7 @@ def _is_there(start: int, stop: int, tick: Callable[[], None]) -> None:
 
 
 def _checked(digest: str) -> str:
-    """A digest that is one, and no way into another folder; raises OSError."""
+    """The digest, if it is one and no path into another folder; else raises OSError."""
     if not is_digest(digest):
         raise OSError(errno.EINVAL, "this is no digest")
     return digest

@@ -29,7 +29,7 @@ _SLOWLY = 0.5
 class Background:
     """Waits for a run in a thread; everything else here is for the main thread.
 
-    `conclude` takes the outcome of the run, and returns its value, or raises. `closed` hears in words why
+    `conclude` takes the outcome of the run, and returns its value, or raises. `closed` gets in words why
     there is nothing to conclude.
     """
 
@@ -139,7 +139,7 @@ class Background:
             self.pool.interrupt()
 
     def abandon(self, why: str, *, is_shown: bool = False) -> None:
-        """The pool is closed, or left: let the thread end; `why` is told in the picture if asked."""
+        """Let the thread end, as the pool is closed or left; the display shows `why` if it is drawn."""
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()

@@ -70,7 +70,7 @@ class SkyMagics(Magics):
         identifier="skyward_nb", priority=100
     )
     def completions(self, context: CompletionContext) -> SimpleMatcherResult:
-        """Options, their values and verbs, for Tab; where there are any, nothing else is asked.
+        """Options, their values and verbs, for Tab; if there are any, other completers are skipped.
 
         Jedi takes a magic's line for Python, and seconds to find that it knows nothing of it.
         """

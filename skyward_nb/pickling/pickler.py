@@ -92,7 +92,7 @@ class Pickler(_Pickler):
         return NotImplemented if way is None else way(obj)
 
     def _tensor(self, tensor: Any) -> Any:
-        """A tensor; without the memory around what it shows, where it is told to be so."""
+        """A tensor; if asked, without the memory around the part that it shows."""
         memory, is_part = reducers.torch_view(tensor)
         if memory in self.compact:
             tensor = reducers.torch_copy(tensor)

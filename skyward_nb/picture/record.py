@@ -218,7 +218,7 @@ def anchor(view: RunView, index: int) -> str:
 
 
 def group(view: RunView) -> str:
-    """A name for what belongs to this run in a page."""
+    """A prefix for ids of this run's elements in a page."""
     return f"sky-{view.run.replace('/', '-') or 'run'}"
 
 

@@ -17,7 +17,7 @@ _STOP_LIMIT = 2.0
 
 
 class Closing:
-    """Ends a pool; what is asked of it afterwards raises `closed_error`."""
+    """Ends a pool; any use of it afterwards raises `closed_error`."""
 
     def __init__(self, context: PoolContext) -> None:
         self._context = context

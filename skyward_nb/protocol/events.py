@@ -19,7 +19,7 @@ from skyward_nb.words.offers import Bill
 
 
 class RunBegan(msgspec.Struct, frozen=True, tag=True):
-    """These ranks were given a run: the journal's first entry for it."""
+    """These ranks got a run: the journal's first entry for it."""
 
     run: int
     generation: int

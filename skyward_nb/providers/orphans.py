@@ -1,4 +1,4 @@
-"""Orphans of dead pools: their processes and values, and the result of a sweep, `Swept`."""
+"""Orphans of dead pools, their processes and values; and the result of a sweep, `Swept`."""
 
 import os
 import stat

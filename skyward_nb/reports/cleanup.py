@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CleanupReport:
-    """What was found: on this machine, and with AWS where anything was ever rented there."""
+    """Leftovers on this machine, and with AWS if anything was ever rented there."""
 
     here: Swept
     rented: SweepReport | None = None

@@ -64,7 +64,7 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
 
 
 def agreed(spec: PoolSpec, quoted: Callable[[], Quote], ask: Ask) -> Quote:
-    """The quote that is agreed to; who takes so long to answer that it costs more is asked again.
+    """The quote that the person agreed to; asked again if the price rose before the answer.
 
     Raises `NotAgreed`, and what `quoted` raises.
     """

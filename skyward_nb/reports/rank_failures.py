@@ -21,7 +21,7 @@ _OF_ONE_PROCESS = re.compile(r"\[[0-9a-fA-F.:]+\]:\d+|0x[0-9a-f]+")
 """What differs from rank to rank in words that are the same: an address with its port, an object's."""
 _MOST_NOTES = 16
 _MOST_OTHERS = 3
-"""Most failures that are told with the headline of another one."""
+"""The most failures that are listed with the headline of another one."""
 _MOST_TOLD = 120
 """Most characters of a message, or of a line of code, beside a headline."""
 _MOST_OF_OTHERS = 2000

@@ -205,7 +205,7 @@ class RunEnding:
             return RankResults({}, {})
 
     def _not_returned(self) -> SkyError | None:
-        """What was asked for and did not come back; everything else is bound."""
+        """The error for a requested value that did not come back; everything else is bound."""
         lacking: dict[str, list[int]] = {}
         for rank, end in sorted(self._outcome.done.items()):
             for bad in end.unsendable:

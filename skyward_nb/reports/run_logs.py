@@ -48,7 +48,7 @@ def find_run(run: str, pool: str | None = None) -> StoredRun:
 
 
 def log_lines(kept: StoredRun, ranks: Collection[int] | None) -> Iterator[LogLine]:
-    """The lines of a run as a terminal leaves them; what is said of it as a whole is of no rank."""
+    """The lines of a run as a terminal leaves them; words on the whole run have no rank."""
     from skyward_nb.view.terminal import Screen, feed, seen
 
     for line in read(kept.pool_id, kept.run, ranks):

@@ -154,7 +154,7 @@ def _stopped(outcome: RunOutcome) -> list[str]:
 
 
 def _waiting(outcome: RunOutcome, waited_in: Mapping[int, str]) -> dict[str, list[int]]:
-    """Of these ranks, those that were stopped in collectives, by these; what failed itself is told."""
+    """Of these ranks, those that were stopped in collectives, by these; other notes name ranks that failed themselves."""
     told = {end.rank for end in outcome.failed} | outcome.killed
     return ranks_by({rank: name for rank, name in waited_in.items() if rank not in told})
 

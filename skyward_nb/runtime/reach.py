@@ -33,7 +33,7 @@ Address = tuple[int, str, int]
 
 
 class ProbeListener:
-    """Answers those who know the word, each on a thread of its own: none waits for another."""
+    """Answers clients that know the word, each on a thread of its own."""
 
     def __init__(self, rank: int, host: str, word: bytes) -> None:
         self._rank = rank
@@ -115,7 +115,7 @@ def close() -> None:
 
 
 class _Try:
-    """One connection on its way: it says the word, hears who answers, and goes there and back."""
+    """One connection on its way: it sends the word, reads the answering rank, and measures a round trip."""
 
     def __init__(self, address: Address, word: bytes) -> None:
         self.rank, self._host, self._port = address
@@ -201,7 +201,7 @@ def _go_on(
 ) -> None:
     try:
         known = each.connected() if is_connected else each.heard()
-    except OSError as error:  # who answered has hung up since
+    except OSError as error:  # the other end has hung up since
         known = each.failed(error.strerror or str(error))
     if known is not None:
         found[each.rank] = known

@@ -46,7 +46,7 @@ def run(path: str, arguments: Sequence[str], folder: str) -> None:
 
 
 def _code_of(ending: SystemExit) -> int:
-    """The exit code that a `sys.exit(...)` means; what is no number is said."""
+    """The exit code of a `sys.exit(...)`; an argument that is no number is printed."""
     if ending.code is None or isinstance(ending.code, int):
         return ending.code or 0
     print(ending.code, file=sys.stderr)

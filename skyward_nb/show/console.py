@@ -13,6 +13,7 @@ import unicodedata
 import weakref
 from collections.abc import Iterable
 from itertools import groupby
+from operator import itemgetter
 from typing import TextIO
 
 from skyward_nb.view.sgr import plain
@@ -44,7 +45,9 @@ class Console:
                 self._going[log] = going
             else:
                 self._going.pop(log, None)
-            groups = [(name, [text for _, text in each]) for name, each in groupby(lines, _stream)]
+            groups = [
+                (name, [text for _, text in each]) for name, each in groupby(lines, itemgetter(0))
+            ]
             below = self._line_below()
             if not groups and below == self._below:
                 return
@@ -98,10 +101,6 @@ def _width(letter: str) -> int:
     if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-
-
-def _stream(line: tuple[str, str]) -> str:
-    return line[0]
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -56,15 +56,15 @@ class RunDisplay:
         )
         self.drawn: bool = False
         self.keep: Callable[[Output | Display], None] = lambda _: None
-        """Hears all that ranks print and display."""
+        """Called with all output and displays of ranks."""
         self.is_aside = False
-        """Whether its run is none of a cell."""
+        """Whether its run belongs to no cell."""
         self.first_run: int = 0
-        """The number of its run, once the cell runs: what comes for earlier ones is not its own."""
+        """The number of its run, once the cell runs: events of earlier runs are not its own."""
 
     @property
     def view(self) -> RunView:
-        """What there is to see so far."""
+        """The view so far."""
         self._fold()
         return self._view
 
@@ -73,7 +73,7 @@ class RunDisplay:
         self._view = replace(self.view, **changes)
 
     def loop(self, done: int, total: int, seconds: float, unit: str = "item") -> None:
-        """Show how far the whole of it is, after so many seconds."""
+        """Show the progress of the whole, after so many seconds."""
         bar = Progress(-1, 0, done, total, seconds=seconds, unit=unit)
         self._view = replace(self._view, bar=bar)
         self._still_due = 0.0
@@ -128,7 +128,7 @@ class RunDisplay:
         if event is not None:
             self._take(event)
         now = time.monotonic()
-        # What takes a moment is told before it begins: nothing can be drawn meanwhile.
+        # A phase is shown before it begins: nothing can be drawn meanwhile.
         told = isinstance(event, Phase) and bool(event.text) and self._view.state == "running"
         has_more = self._waiting or self._canvas.waits
         due = now >= self._due and (has_more or now >= self._still_due)
@@ -140,7 +140,7 @@ class RunDisplay:
             self._still_due = after + _STILL
 
     def show(self) -> None:
-        """Draw now: what follows is drawn from elsewhere."""
+        """Draw now: later changes are drawn from elsewhere."""
         if not self._quiet:
             self._draw(time.monotonic())
 
@@ -150,7 +150,7 @@ class RunDisplay:
         self.change(began=began, ran_from=began)
 
     def late(self, event: Event) -> None:
-        """Something of its run came after its end; `renew` draws it."""
+        """Take an event of its run that came after its end; `renew` draws it."""
         self._take(event)
 
     def update(self, event: Display) -> None:
@@ -204,7 +204,7 @@ class RunDisplay:
     ) -> None:
         """Draw the final state, which the notebook keeps.
 
-        With `is_dry`, its manifest is what was asked for, and tells what would be.
+        With `is_dry`, its manifest is open, and tells what would be sent.
         """
         now = time.monotonic()
         told = state == "failed" or bool(self._view.notes or notes)

@@ -199,7 +199,7 @@ def _labelled(entries: Iterable[Entry]) -> Iterator[tuple[str, str]]:
 
 
 def _own(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """What is said here, and by no rank, as lines with their stream."""
+    """Words of this side, not of ranks, as lines with their stream."""
     return (("stderr", printable(row)) for text in texts for row in text.splitlines())
 
 

@@ -17,12 +17,12 @@ _MOMENT = 0.05
 _FADES = 0.6
 _DELAYS = 2
 _TIMED_AGAIN = 10.0
-"""Seconds after which nothing is asked for until all has come, so that the delay can be told again."""
+"""Seconds after which requests pause until all bytes have come, so that the delay can be measured again."""
 _TICK = 0.1
 
 
 class RequestedBytes:
-    """Bytes that are to come: `left` of so many, and how it was when they were asked for."""
+    """Bytes that are to come: `left` of so many, and the state of the line when they were requested."""
 
     def __init__(
         self, size: int, at: float, came: int, *, tells_delay: bool, is_full: bool

@@ -148,7 +148,8 @@ class _Folding:
         others = [bar for bar in rank.bars if bar.bar != event.bar]
         if event.over and event.level == 0:
             others = [bar for bar in others if not bar.level]
-        bars = [bar for bar in others if not (bar.over and _alike(bar, event))]
+        turn = event.level, event.text  # a later turn of a loop takes the place of one before it
+        bars = [bar for bar in others if not (bar.over and (bar.level, bar.text) == turn)]
         if event.keeping or not event.over:
             bars.append(event)
         bars.sort(key=lambda bar: (bar.level, bar.bar))
@@ -175,8 +176,3 @@ class _Folding:
                 metrics[name] = values[-1][1]
                 series[name] = extended(series.get(name, Series()), values)
             self._set(rank, metrics=metrics, series=series, logs_more=more)
-
-
-def _alike(a: Progress, b: Progress) -> bool:
-    """Whether a loop is another turn of one before it."""
-    return (a.level, a.text) == (b.level, b.text)

@@ -17,7 +17,7 @@ from skyward_nb.view.terminal import Screen, seen
 from skyward_nb.words.offers import Bill
 
 MOST_TEXT = 256_000
-"""Bytes of text that are kept of a run unless it is told otherwise."""
+"""Bytes of text that are kept of a run by default."""
 MOST_RICH = 16_000_000
 """Bytes of figures and other rich output that are kept of a run."""
 MOST_SHOWN = 500

@@ -80,7 +80,7 @@ class Market:
         zones, listed, prices = await asyncio.gather(
             self._zones(region, names),
             self._listed(region, names),
-            self._spot(region, names) if spot else _nothing(),
+            self._spot(region, names if spot else []),
         )
         return RegionStock(region=region, zones=zones, listed=listed, spot=prices)
 
@@ -96,6 +96,8 @@ class Market:
         )
 
     async def _spot(self, region: str, names: list[str]) -> Mapping[str, Mapping[str, Price]]:
+        if not names:
+            return {}
         found = await self._known(
             ("spot", region, names),
             _SOON,
@@ -178,7 +180,3 @@ class Market:
                 raise AccountError(unknown or spell_fault(fault)) from fault
             self.remarks.append(f"AWS answered only in part about {region}: {spell_fault(fault)}")
             return None
-
-
-async def _nothing() -> Mapping[str, Mapping[str, Price]]:
-    return {}

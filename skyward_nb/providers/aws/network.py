@@ -55,7 +55,7 @@ async def subnets_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSu
     )
 
 
-# ── who may come in ─────────────────────────────────────────────────────────────────────
+# ── the security group ──────────────────────────────────────────────────────────────────
 
 
 async def caller_networks() -> tuple[str, ...]:
