@@ -51,7 +51,7 @@ def check_minor(image: Image) -> None:
 
 
 def image_of(spec: PoolSpec) -> Image:
-    """The image of a pool, with what its frameworks need; packages asked for by name stay as asked."""
+    """The image of a pool, with packages that its frameworks need; packages named by the user stay as named."""
     asked = {name for text in spec.image.pip if (name := _name(text))}
     needed = [text for use in uses_of(spec) for text in find_plugin(use.name).image]
     return spec.image.having(pip=[text for text in needed if _name(text) not in asked])

@@ -61,7 +61,7 @@ class NameState:
 
 
 def join(states: Iterable[NameState]) -> NameState:
-    """The state in which branches meet; branches that never end there do not count, unless none does."""
+    """The state in which branches meet; dead ones do not count, unless all are dead."""
     states = list(states)
     alive = [state for state in states if not state.dead] or states[:1]
     first, *others = alive

@@ -13,7 +13,7 @@ POOL = tuple(option.name for option in OPTIONS if option.scope == "pool" and opt
 
 @dataclass(frozen=True)
 class Command:
-    """How a command is written, what it does, its options, and how many bare words it takes.
+    """A command: its syntax, its purpose, its options, and the number of bare words it takes.
 
     If it has `words`, the bare words are among these.
     """

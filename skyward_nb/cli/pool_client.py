@@ -44,7 +44,7 @@ class PoolClient:
 
     def run(self, request: RunRequest, display: RunDisplay, title: str = "") -> object:
         """Run under a display and return the value; raises the error that ended the run."""
-        # What it imports is not needed to bring a pool up.
+        # Its imports are not needed to start a pool.
         from skyward_nb.reports.run_ending import conclude
 
         world = self.pool.spec.world_size

@@ -86,7 +86,7 @@ class Script:
             ) from None
 
     def frameworks(self) -> FrameworkChoice:
-        """What it imports, for `framework=auto`."""
+        """Its imports, for `framework=auto`."""
         path = self.path / "__main__.py" if self.path.is_dir() else self.path
         text = path.read_text(errors="replace") if path.suffix == ".py" else ""
         folder = path.parent
@@ -188,7 +188,7 @@ def _exit_code(state: str, error: BaseException | None) -> int:
 
 
 def _shown(error: BaseException) -> Iterator[str]:
-    """How an exception reads: as its rank showed it; nothing more of a `sys.exit`."""
+    """The lines of an exception as its rank showed it; none for a `sys.exit`."""
     if isinstance(error, SystemExit):
         return
     render = getattr(error, "_render_traceback_", None)

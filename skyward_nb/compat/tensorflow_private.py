@@ -41,7 +41,7 @@ def be_patient(workers: int, *, join: float, silence: float) -> None:
 
 
 def server() -> Any:
-    """What this worker's server was started with: its `cluster`, and its `task_index` there."""
+    """The arguments of this worker's server: its `cluster`, and its `task_index` there."""
     return context()._collective_ops_server_def
 
 
@@ -77,7 +77,7 @@ def abort_collectives(why: str) -> None:
 
 
 def cancellable() -> Any:
-    """What cancels, by `start_cancel()`, every function that is called until another takes its place."""
+    """A manager whose `start_cancel()` cancels every function called until another manager replaces it."""
     from tensorflow.python.eager import cancellation
 
     manager = cancellation.CancellationManager()
@@ -154,5 +154,5 @@ def all_reduce() -> Callable[[Any, int, int, int], Any]:
 
 
 def processes_of(strategy: Any) -> int:
-    """How many processes a strategy joins."""
+    """The number of processes in a strategy."""
     return int(getattr(strategy.extended, "_num_workers", 1))

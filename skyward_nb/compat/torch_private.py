@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 MODULE_TABLES = ("_modules", "_parameters", "_buffers")
-"""The dictionaries of a module's parameters, buffers and submodules."""
+"""The dictionaries of a module's submodules, parameters and buffers."""
 COMPILER = "torch._dynamo"
 """The module that a first step of training would import."""
 REDISTRIBUTION = "torch.distributed.tensor._redistribute"
@@ -49,7 +49,7 @@ def abort_group(group: Any) -> None:
 
 
 def collectives_begun(group: Any) -> int:
-    """How many collectives were begun on a group; raises RuntimeError for backends that do not count."""
+    """The number of collectives begun on a group; raises RuntimeError for backends that do not count."""
     return group._get_sequence_number_for_group()
 
 
@@ -59,7 +59,7 @@ def timeout_of(backend: str) -> timedelta:
 
 
 def ways_to_meet() -> dict[str, Callable[..., Any]]:
-    """What has ranks meet, by the scheme of the URL that says where; to be changed in place."""
+    """The rendezvous functions by the scheme of their URL; to be changed in place."""
     return sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
 
 
@@ -110,7 +110,7 @@ def is_of_a_new_type(make: Callable[..., Any]) -> bool:
 
 
 def rebuild_of_a_new_type(untyped: Any, *rest: Any) -> Any:
-    """What torch rebuilds of such a tensor's memory and the rest of its parts."""
+    """The tensor that torch rebuilds from its memory and its other parts."""
     import torch
 
     rebuild: Any = torch._utils._rebuild_tensor_v3  # pyright: ignore[reportAttributeAccessIssue]

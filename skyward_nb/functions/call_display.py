@@ -25,7 +25,7 @@ from skyward_nb.view.run_view import RunView
 
 
 class LaterCanvas:
-    """Draws on another canvas, from the main thread alone, and only the last view of those that came."""
+    """Draws on another canvas, from the main thread alone, and only the latest view."""
 
     waits = False
 
@@ -83,7 +83,7 @@ class CallDisplay:
         return self._displays
 
     def display(self, title: str) -> RunDisplay:
-        """A display for what begins now in this thread."""
+        """A display for the call that begins now in this thread."""
         canvas = canvas_of(self._shell)
         if self._loop is not None and not _is_main():
             canvas = LaterCanvas(canvas, self._draw_soon)
@@ -130,7 +130,7 @@ class CallDisplay:
                 self._later.popleft().draw_now()
 
     def close(self) -> None:
-        """Nothing is shown any more."""
+        """Stop showing."""
         self.draw_later()
 
 

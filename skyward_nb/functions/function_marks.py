@@ -156,7 +156,7 @@ def _checked(only: Any) -> Only:
 
 
 def _rank(rank: Any, only: Any) -> int:
-    """A rank's number, of what was written."""
+    """The number of a rank that `only` names."""
     if not isinstance(rank, bool):
         try:
             number = operator.index(rank)

@@ -77,7 +77,7 @@ class PoolFuture(Future[R]):
 
 
 class Workers:
-    """Threads that do their work in order; made when needed."""
+    """At most so many threads, made when needed, that take work in order."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most

@@ -15,7 +15,7 @@ class SlotDeadlock(Exception):
 
 
 class SlotsClosed(Exception):
-    """Nobody gets a rank any more."""
+    """No thread gets a rank any more: the pool is closed."""
 
 
 class RankSlots:
@@ -53,7 +53,7 @@ class RankSlots:
                 self._changed.notify_all()
 
     def try_claim(self, ranks: Collection[int]) -> tuple[int, ...]:
-        """Take one of these ranks if one is free and nobody waits before; none else."""
+        """Take one of these ranks if one is free and no thread waits for it; else none."""
         with self._changed:
             found = () if self._queue else self._choose(ranks, False)
             self._busy.update(dict.fromkeys(found))
@@ -73,7 +73,7 @@ class RankSlots:
             self._changed.notify_all()
 
     def held_by_this_thread(self, ranks: Iterable[int]) -> None:
-        """Only this thread will set these ranks free, by what it does next."""
+        """Note that only this thread will release these ranks."""
         with self._changed:
             self._busy.update(dict.fromkeys(ranks, threading.get_ident()))
             self._changed.notify_all()

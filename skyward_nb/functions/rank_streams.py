@@ -100,7 +100,7 @@ class StreamRun:
         execution.handlers[Yielded] = self._take
 
     def next_of(self, rank: int) -> Any:
-        """The next value of a rank; StopIteration with what its generator returned, or what the run raised."""
+        """The next value of a rank; raises StopIteration with its generator's return value, or the run's error."""
         queue = self.waiting[rank]
         if not queue and not self._is_over:
             self._owned()
@@ -116,7 +116,7 @@ class StreamRun:
         raise StopIteration(self.end().get(rank))
 
     def settle(self, seconds: float) -> bool:
-        """Whether its ranks are free, or get free within so many seconds, without anybody taking values."""
+        """Whether its ranks are free within so many seconds, if no further values are taken."""
         if not self._is_over:
             until = time.monotonic() + seconds
             self._pool.runs.await_any((self._run,), self._hear, lambda: time.monotonic() > until)

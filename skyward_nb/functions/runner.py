@@ -196,7 +196,7 @@ class Runner:
     def ready(
         self, uses: tuple[PluginChoice, ...], functions: Sequence[Callable[..., Any]]
     ) -> None:
-        """Have the ranks readied for what functions use, if they are not: a new generation then.
+        """Prepare the ranks for the frameworks that functions use, if they are not: by a new generation.
 
         That are the plugins that their decorators name; of a pool that was made without any, also the
         frameworks that they import. Raises `OptionError` where that contradicts what the pool is made with.

@@ -74,7 +74,7 @@ def report(halt: StalledRun) -> str:
 
 
 def doing(at: RankLocation, ranks: Sequence[int]) -> str:
-    """What ranks did that had to be killed: `was in Cell In[4], line 7: time.sleep(60)`."""
+    """The work of ranks that had to be killed: `was in Cell In[4], line 7: time.sleep(60)`."""
     halt = StalledRun({})
     if at.waits_in:
         return f"waited in {at.waits_in}" + (f", {at.place}" if at.place else "")

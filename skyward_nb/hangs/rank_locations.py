@@ -1,4 +1,4 @@
-"""Where a rank is in the user's code, by the stacks of its threads. Pure.
+"""The place of a rank in the user's code, by the stacks of its threads. Pure.
 
 Decides which frames are shown; `hang` speaks of several ranks together.
 """
@@ -61,7 +61,7 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class RankLocation:
-    """Where a rank is: the collective it `waits_in`, or "", and its frames, innermost first.
+    """The place of a rank: the collective it `waits_in`, or "", and its frames, innermost first.
 
     `more` outer frames are left out. `busy` is its work where no code of the user is on its stack.
     `threads` are the other threads that run the user's code. All are empty if the rank did not answer.
@@ -80,7 +80,7 @@ class RankLocation:
 
     @property
     def place(self) -> str:
-        """Where in the user's code it is, in short: `Cell In[4], line 7: time.sleep(60)`."""
+        """Its place in the user's code, in short: `Cell In[4], line 7: time.sleep(60)`."""
         own = next((spot for spot in self.spots if spot.is_users), None)
         if own is not None:
             place = f"{own.where}, line {own.line}"
@@ -89,7 +89,7 @@ class RankLocation:
 
 
 def whereabouts(text: str, source: Source, told: str = "") -> RankLocation:
-    """Where a rank is, by its stacks in the format of `faulthandler`.
+    """The place of a rank, by its stacks in the format of `faulthandler`.
 
     `told` is the collective that the rank itself reported: a stack does not contain the name of native
     code that the user calls.

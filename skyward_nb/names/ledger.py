@@ -38,7 +38,7 @@ class _Entry:
     """The state of one label: a name's or a definition's."""
 
     marks: dict[int, ContentMark] = field(default_factory=dict[int, ContentMark])
-    """What each rank has."""
+    """The mark of each rank."""
     digest: str = ""
     """The digest of the bytes sent last."""
     is_assigned: bool = False
@@ -51,7 +51,7 @@ class _Entry:
 
 
 class Ledger:
-    """What each rank has under each label (a name's or a definition's).
+    """The contents of each rank under each label (a name's or a definition's).
 
     `sources` finds the text of a notebook cell by the file name of its code objects; `includes`
     are modules that ranks always get, as `located` finds them.

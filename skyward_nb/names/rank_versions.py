@@ -1,4 +1,4 @@
-"""What each rank has got, by name and version: texts of cells, imports, modules."""
+"""The versions of things that ranks have, by name: texts of cells, imports, modules."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar

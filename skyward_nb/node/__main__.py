@@ -28,7 +28,7 @@ def main() -> None:
     os.environ["SKYWARD_POOL"] = folder  # wire.processes.MARK; nothing is imported before the forge
     pid, control = start_forge([folder, store, spill, *modules])
 
-    # What is imported stays: looking for garbage in it takes a tenth of an agent's start.
+    # Imported objects stay: looking for garbage in them takes a tenth of an agent's start.
     gc.disable()
     from skyward_nb.node.agent import AgentLimits, run
 

@@ -207,7 +207,7 @@ def run(
             wait_for_forge(forge_pid)
             journal.close()
             mig_partition.undo(own)
-            # Where GPUs could not be put together, the next sweep tries, and needs the note.
+            # If slices of GPUs could not be removed, the next sweep tries, and needs the note.
             for path in values if mig_partition.is_noted(own) else (*values, own):
                 shutil.rmtree(path, ignore_errors=True)
             for path in values:

@@ -33,11 +33,11 @@ _BETWEEN_LOOKS = 0.01
 _MOST_FRAMES = 100
 _MOST_OF_THREADS = 7 << 15
 _FROM_ANYONE = {"work.wait", "store.get", "block_until_ready", "a computation of JAX"}
-"""What is known by a method's name alone, and so might be something else that is quick."""
+"""Calls known by a method's name alone, which might be another, quick method."""
 _STILL = 0.06
 _BUSY = 0.2
 _LISTENING = {"sleep", "acquire", "wait", "join", "select", "poll", "recv", "read", "waitpid"}
-"""What Python itself waits in, and an interrupt ends."""
+"""Functions of Python that wait, and that an interrupt ends."""
 
 
 class ControlThread:
@@ -130,7 +130,7 @@ class ControlThread:
                 self._arrived.notify_all()
 
     def _other_threads(self) -> bytes:
-        """Where the threads beside the main one are, in the words of `faulthandler`."""
+        """The stacks of all threads but the main one, in the format of `faulthandler`."""
         frames = sys._current_frames()
         blocks = [
             _stack(ident, frame)

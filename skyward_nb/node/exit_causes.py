@@ -48,7 +48,7 @@ Counts = dict[Path, int]
 
 @dataclass
 class _Life:
-    """What is remembered of a rank that lives: its control groups' counters, innermost first."""
+    """The record of a living rank: the counters of its control groups, innermost first."""
 
     pid: int
     groups: tuple[Path, ...] = ()
@@ -59,7 +59,7 @@ class _Life:
 
 @dataclass
 class _Look:
-    """What the counters said at a time."""
+    """The values of the counters at a time."""
 
     at: float
     counts: Counts = field(default_factory=dict[Path, int])
@@ -113,7 +113,7 @@ class ExitCauses:
         return self._told[rank]
 
     def told(self, rank: int) -> str:
-        """How a rank ended that is asked for when it is gone already."""
+        """How a rank ended that was already gone when it was needed."""
         return self._told.get(rank, ENDED)
 
     def _how(self, life: _Life, code: int, *, asked: bool) -> str:
@@ -228,7 +228,7 @@ def _below(root: str, path: str) -> str:
 
 @functools.cache
 def _hierarchies() -> list[tuple[Path, str, str, str]]:
-    """Where control groups of memory are mounted, from which root, their file, their controller."""
+    """Mount points of memory control groups, with their roots, files and controllers."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:

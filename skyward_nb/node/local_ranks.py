@@ -65,7 +65,7 @@ class LocalRanks:
         }
 
     def _here(self, ranks: Iterable[int]) -> list[int]:
-        """Those of these ranks that are not another machine's."""
+        """The ranks among these that are not on another machine."""
         return [rank for rank in ranks if rank not in self._elsewhere]
 
     def _connections(self, ranks: Iterable[int]) -> list[RankConnection]:

@@ -317,7 +317,7 @@ def _has_group(error: BaseException | None) -> bool:
 
 
 def _called(call: Callable[[], object]) -> object:
-    """What a call returns: of a coroutine function once it is done, of a generator once all has gone home."""
+    """The value of a call; a coroutine is awaited first, a generator's values are sent home first."""
     value = call()
     if inspect.iscoroutine(value):
         return _run_to_its_end(value)

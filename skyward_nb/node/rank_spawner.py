@@ -1,4 +1,4 @@
-"""How an agent begins a generation: modules imported, GPUs cut, ranks forked in their environments."""
+"""The begin of a generation by an agent: modules imported, GPUs cut, ranks forked in their environments."""
 
 import asyncio
 import os

@@ -116,7 +116,7 @@ class StackPipe:
         self._timer = self._loop.call_later(seconds, self._is_silent)
 
     def _is_silent(self) -> None:
-        # Where the agent was stopped, both the time is over and there is something to read.
+        # If the agent was stopped, the time is over although there is text to read.
         if not self._on_text():
             self._over()
 

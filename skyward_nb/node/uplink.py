@@ -225,7 +225,7 @@ class Uplink:
 
 
 def _metrics(single: list[Metric]) -> Iterable[Event]:
-    """What was logged, as one event for all that names the same metrics."""
+    """The logged values, as one event for each set of metrics."""
     alike: dict[tuple[int, tuple[str, ...]], list[Metric]] = {}
     for each in single:
         alike.setdefault((each.run, tuple(each.values)), []).append(each)

@@ -32,7 +32,7 @@ _LOOKS = 10
 
 @dataclass(frozen=True)
 class LostPool:
-    """A pool that was lost: what it was, and `how`, in words, if nobody has been told."""
+    """A lost pool: its spec, and `how` it was lost, in words, until that was shown."""
 
     spec: PoolSpec
     how: str
@@ -126,7 +126,7 @@ class Pools:
         atexit.unregister(self.close)
 
     def _end_left(self) -> None:
-        """End what an earlier kernel of this notebook has left, and nobody went on with."""
+        """End pools that an earlier kernel of this notebook left, and no client took over."""
         notebook = notebook_of(self._shell.user_ns)
 
         def is_ours(entry: PoolEntry) -> bool:
@@ -140,7 +140,7 @@ class Pools:
                     pool.close()
 
     def _abandon(self, name: str, why: str, *, is_shown: bool = False) -> None:
-        """The pool is closed, or left: nothing of what runs on it in the background comes any more."""
+        """End background work of a pool that is closed or left: no more events come."""
         if (work := self.background.pop(name, None)) is not None:
             work.abandon(why, is_shown=is_shown)
 
@@ -179,7 +179,7 @@ class Pools:
         ]
 
     def forget(self, name: str | None = None) -> list[str]:
-        """Of pools that were lost and are no more, or that of this name: they come again no more; which ones."""
+        """Forget lost pools, or the one of this name, so that they are not started again; returns their names."""
         cut_off = self.cut_off()
         found = [each for each in self._lost if name in (None, each) and each not in cut_off]
         for each in found:
@@ -210,7 +210,7 @@ class Pools:
         return self._displays[pool.spec.name]
 
     def look(self, pool: Pool) -> Mapping[int, RankLost]:
-        """Take notice of what came between cells; the ranks that are gone.
+        """Handle events between cells; returns the lost ranks.
 
         Raises `PoolError` when the pool is.
         """
@@ -251,7 +251,7 @@ class Pools:
         return silent(there, self._mine())
 
     def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
-        """Bring a pool up under `display`; raises `NotAgreed` where nobody agrees to what it costs."""
+        """Start a pool under `display`; raises `NotAgreed` if the person does not agree to its cost."""
         make_sure(spec, display)
         display.change(title=f"Starting {spec}", awaited=spec.world_size)
         pool = Pool(

@@ -153,7 +153,7 @@ TAKES: dict[str, tuple[str, ...]] = {
 
 
 def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
-    """What to say about an option that is not in these `scopes`."""
+    """The message about an option that is not in these `scopes`."""
     if key in BY_NAME and BY_NAME[key].scope == "verb":
         verb = next(verb for verb, taken in TAKES.items() if key in taken)
         return f"{key} belongs to %sky {verb}"

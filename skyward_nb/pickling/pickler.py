@@ -70,7 +70,7 @@ class Pickler(_Pickler):
         self.compact: Collection[int] = ()
 
     def reducer_override(self, obj: Any) -> Any:
-        """How one object is taken apart; NotImplemented for pickle's own way."""
+        """The parts of an object; NotImplemented for pickle's own way."""
         kind = type(obj)
         if kind is types.FunctionType:
             return self._function(obj)
@@ -294,7 +294,7 @@ _MAGIC_CALLS = {"run_line_magic", "run_cell_magic", "system", "getoutput"}
 
 
 def code_names(code: types.CodeType) -> CodeNames:
-    """What code mentions and imports, functions within it included."""
+    """Names that code mentions and imports, including functions within it."""
     known = _code_names.get(code)
     if known is None:
         inner = [code_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]

@@ -1,4 +1,4 @@
-"""How objects of the standard library and of array packages travel.
+"""Reducers for objects of the standard library and of array packages.
 
 A way takes an object and gives what `__reduce_ex__` would. Packages are never imported here: a
 kind is known by the name of its module, and what rebuilds it imports the package on arrival.
@@ -223,7 +223,7 @@ def all_take_part(value: Any) -> bool:
 
 
 def _spread(value: Any) -> Any:
-    """What is spread over ranks, as a whole: every rank that has a part of it takes part in that."""
+    """The whole of a value that is spread over ranks; every rank with a part of it takes part in gathering it."""
     if _listing is not None:
         _listing.append(value)
         return _itself, (None,)

@@ -16,7 +16,7 @@ from skyward_nb.words.ranks import spell_ranks
 from skyward_nb.words.units import clock
 
 EACH_RANK = 16
-"""So many ranks have a row each while they run; of more, those that do alike share one."""
+"""Up to so many running ranks have a row each; of more, ranks with the same words share one."""
 MOST_ROWS = 100
 _MOST_NAMES = 6
 _RESTS = 3.0
@@ -58,7 +58,7 @@ def headline(view: RunView) -> str:
 
 
 def _stages(view: RunView) -> str:
-    """What ranks are busy with beside the cell, when that holds for all that still run."""
+    """The work of ranks before the cell, if it is the same for all running ranks."""
     going = [now for now in view.ranks.values() if now.state == "running"]
     stages = {now.stage for now in going}
     return stages.pop() if len(stages) == 1 else ""
@@ -89,7 +89,7 @@ def label(ranks: tuple[int, ...]) -> str:
 
 
 def rank_rows(view: RunView) -> list[RankSummary]:
-    """A row for each rank with something to tell; those that tell the same share one.
+    """A row for each rank with something to show; ranks with the same words share one.
 
     While few ranks run each has its own.
     """

@@ -22,7 +22,7 @@ Backend = Literal["auto", "gloo", "nccl"]
 KerasBackend = Literal["jax", "torch", "tensorflow"]
 
 OF_JOBS = ("joblib", "sklearn")
-"""Words of what hands jobs to ranks, and prepares nothing there."""
+"""Names of choices that hand jobs to ranks, and prepare nothing there."""
 _BACKENDS = ("auto", "gloo", "nccl")
 _TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
 _ARGUMENTS = {"collective_timeout": "timeout", "mig": "profile"}

@@ -239,7 +239,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def lost_its_peers(error: BaseException) -> bool:
-    """Whether a collective raised this for its peers or the line to them, not for what it was given."""
+    """Whether a collective raised this for its peers or the line to them, not for its arguments."""
     if type(error).__module__.startswith("tensorflow."):
         return _ABORTED.search(_text_of(error)) is not None
     if isinstance(error, ValueError):
@@ -248,7 +248,7 @@ def lost_its_peers(error: BaseException) -> bool:
 
 
 def called_at(code: CodeType, at: int) -> str:
-    """The name of what the instruction at this offset calls; "" if it calls nothing that has one.
+    """The name of the function that the instruction at this offset calls; "" if there is none.
 
     The function of a call begins in the source where the call does: of the names loaded from
     there before it, the one that reaches farthest.

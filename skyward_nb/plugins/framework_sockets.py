@@ -142,7 +142,7 @@ def past_proxies(peers: Iterable[str]) -> None:
 
 
 def await_listener(address: str, port: int, seconds: float) -> None:
-    """Wait until somebody listens there: frameworks, when refused, rest for up to a second."""
+    """Wait until a socket listens there: frameworks, when refused, pause for up to a second."""
     until = time.monotonic() + seconds
     pause = 0.001
     while time.monotonic() < until:

@@ -123,7 +123,7 @@ class Reserved(msgspec.Struct, frozen=True, tag=True):
 
 
 class Phase(msgspec.Struct, frozen=True, tag=True):
-    """What the client is busy with; empty when that is over."""
+    """The client's present work in words; "" when it is over."""
 
     text: str
 
@@ -150,7 +150,7 @@ class CostChanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankPhase(msgspec.Struct, frozen=True, tag=True):
-    """What a rank is busy with other than its cell; empty when it runs the cell."""
+    """A rank's work before its cell, in words; "" when it runs the cell."""
 
     rank: int
     text: str = ""

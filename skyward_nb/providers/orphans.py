@@ -17,7 +17,7 @@ _ABANDONED = 24 * 3600.0
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep removed of dead pools: `values` in bytes."""
+    """Leftovers of dead pools that a sweep removed; `values` in bytes."""
 
     folders: int = 0
     values: int = 0

@@ -41,7 +41,7 @@ def quote_for(spec: PoolSpec) -> Quote | None:
 
 
 def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
-    """Have it agreed to what a pool costs that is about to be brought up, and the display tell it.
+    """Ask for agreement to the cost of a pool about to start, and show it in the display.
 
     Raises `NotAgreed` where nobody does, and what `quote_for` raises, before anything is rented.
     """

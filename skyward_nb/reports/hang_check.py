@@ -132,7 +132,7 @@ def _of_run(
 
 
 def standing_lines(found: Iterable[RunStanding]) -> Iterator[str]:
-    """Lines that tell of each pool's run where it is; of those that run nothing, that they do not."""
+    """Lines on the place of each pool's run; or that a pool runs nothing."""
     idle: list[str] = []
     silent: list[str] = []
     is_any = False

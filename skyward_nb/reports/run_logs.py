@@ -1,4 +1,4 @@
-"""All of what ranks printed in a run, which its picture shows in part: read, printed, saved."""
+"""The whole output of a run, of which its picture shows a part: read, printed, saved."""
 
 import sys
 from collections import deque

@@ -51,7 +51,7 @@ def run_notes(
 def of_an_old_group(
     failed: Iterable[RankDone], generation: int, *, was_cut: bool = False
 ) -> tuple[str, ...]:
-    """A word on failures of what was made for a process group that was cut before `generation`.
+    """A note on failures of objects made for a process group that was cut before `generation`.
 
     `was_cut` tells that the run's own group was cut, too.
     """
@@ -171,7 +171,7 @@ def _killed(killed: frozenset[int], where: Mapping[int, RankLocation]) -> list[s
 
 
 def _anew(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> list[str]:
-    """The replacements of cut groups and lost ranks."""
+    """Notes on new groups and ranks in place of those cut or lost."""
     if outcome.was_reformed:
         return [_reformed(outcome, generation, framework)]
     if not (outcome.began_anew or outcome.lost_before):

@@ -23,7 +23,7 @@ _LEVEL = 2
 _MOST_LINES = 8
 _MOST_KINDS = 4
 _AS_GOOD_AS_ALL = 0.01
-"""Seconds of a run that nobody misses in a profile."""
+"""Seconds of a run that a profile may omit."""
 
 
 def profiles_of(done: Mapping[int, RankDone], store: ContentStore) -> dict[int, CommProfile]:

@@ -1,4 +1,4 @@
-"""How each kind of array, table and data set gives the items at some positions, in its own type.
+"""Selection of items at some positions of each kind of array, table and data set, in its own type.
 
 No library is imported for it: a value can only be of one that is imported already.
 """

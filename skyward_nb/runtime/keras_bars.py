@@ -113,7 +113,7 @@ class _Loops:
         self._lock = threading.Lock()
 
     def end(self) -> None:
-        """Whatever goes on does so no more."""
+        """End all bars that are still open."""
         for loop in (self._inner, self._outer):
             if loop is not None:
                 loop.end()

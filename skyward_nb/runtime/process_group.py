@@ -1,4 +1,4 @@
-"""What the frameworks that a rank has been readied with can do for all ranks at once.
+"""Operations over all ranks of the frameworks that a rank was prepared for.
 
 Plugins enter theirs; `sky.barrier`, `sky.mesh` and others find them here. A rank knows no plugins.
 """

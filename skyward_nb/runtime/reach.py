@@ -165,7 +165,7 @@ class _Try:
 
 
 def reach_others(everyone: Iterable[Address], word: bytes) -> list[ReachResult]:
-    """How this rank reaches all others of a pool."""
+    """The report on this rank's connections to all others of a pool."""
     own = instance_info().pool_rank
     return reach([each for each in everyone if each[0] != own], word)
 
@@ -215,7 +215,7 @@ def _go_on(
 
 
 def link(other: Address, word: bytes, seconds: float = 0.4) -> PathSpeed:
-    """What one connection to another rank carries, measured for so many seconds.
+    """The throughput of one connection to another rank, measured for so many seconds.
 
     Raises OSError where it fails.
     """

@@ -21,7 +21,7 @@ class Reducer(Protocol):
     places: int
 
     def prepare(self, count: int) -> Callable[[], object]:
-        """What all-reduces so many 32-bit numbers, and returns when that is done."""
+        """A function that all-reduces so many 32-bit numbers, and returns when that is done."""
         ...
 
     def most(self, value: float) -> float:

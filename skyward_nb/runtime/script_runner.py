@@ -81,7 +81,7 @@ def _as_a_process(path: str, arguments: Sequence[str], folder: str) -> Generator
 
 @contextmanager
 def _endings() -> Generator[Callable[[], None]]:
-    """What is registered with `atexit` while inside is done when that is called, the last first."""
+    """Functions registered with `atexit` while inside run when the yielded function is called, the last first."""
     calls: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
     register, unregister = atexit.register, atexit.unregister
     is_over = False

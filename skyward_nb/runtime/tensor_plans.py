@@ -19,7 +19,7 @@ Plan = dict[str, Any]
 """A word, or torch's own `ParallelStyle`, by a layer's full name."""
 
 WORDS = ("colwise", "rowwise", "gather", "replicate")
-"""What a person may write."""
+"""The words that a person may write."""
 
 _THEIRS = {
     "colwise": "colwise",
@@ -54,7 +54,7 @@ _LAYERS = frozenset((
     "Hardswish", "Hardtanh", "Hardsigmoid", "ReLU6", "Softplus", "Softsign", "LogSigmoid",
     "Tanhshrink", "Softshrink", "Hardshrink", "Identity", "Dropout",
 ))  # fmt: skip
-"""What gives for each number another one, and looks at no other number."""
+"""Elementwise functions: each number is computed from one number."""
 
 
 def make_plan(model: Any, wanted: Mapping[str, Any] | None, size: int) -> Plan:
@@ -180,7 +180,7 @@ def _from_model(model: Any, theirs: Mapping[str, str], size: int) -> Plan | None
 
 
 def _parameters(pattern: str, modules: Mapping[str, Any]) -> list[str]:
-    """What a pattern names that names no layer: parameters of modules."""
+    """The parameters of modules that a pattern names, if it names no layer."""
     parent, _, last = pattern.rpartition(".")
     return [f"{name}.{last}" for name in _matches(parent, modules)]
 

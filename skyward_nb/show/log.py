@@ -152,7 +152,7 @@ class _Said:
         self._events.append(event)
 
     def settled(self, ranks: Mapping[int, RankView], *, is_over: bool) -> tuple[Entry, ...]:
-        """What no rank is waited for any more: all that still run have said it, or it has waited once.
+        """Lines that wait for no more ranks: all running ranks printed them, or they have waited once.
 
         Ranks that have ended end their lines.
         """

@@ -31,7 +31,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class CorruptValue(Exception):
-    """Bytes that came are not those that were packed: what was packed changed meanwhile, or they did."""
+    """The received bytes are not the packed ones: the value changed meanwhile, or the bytes did."""
 
 
 def digest_of(parts: Sequence[Buffer]) -> str:
@@ -116,7 +116,7 @@ class BlobStore:
         return False
 
     def folder_for(self, size: int, coming: int = 0, *, on_disk: bool = False) -> Path:
-        """Where there is room for so many bytes, in memory or on disk, beside those that are `coming`.
+        """The folder with room for so many bytes, in memory or on disk, besides the `coming` ones.
 
         Raises OSError (ENOSPC).
         """

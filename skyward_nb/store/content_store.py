@@ -32,7 +32,7 @@ class ContentStore(Protocol):
         ...
 
     def fetch(self, digests: Collection[str], tick: Callable[[], None] = no_tick) -> None:
-        """Bring values so near that to `map` them takes no line; those that cannot be are left out."""
+        """Fetch values so that `map` needs no line; values that cannot be fetched are left out."""
         ...
 
     def map(self, digest: str) -> memoryview:

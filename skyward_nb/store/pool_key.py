@@ -55,11 +55,11 @@ class MutualTLS:
         self._outer = _context(ssl.PROTOCOL_TLS_CLIENT, key, folder)
 
     def welcome(self, connection: socket.socket) -> ssl.SSLSocket:
-        """A stream to who came; raises OSError for one without the key."""
+        """The server's end of an encrypted stream; raises OSError if the other end lacks the key."""
         return self._inner.wrap_socket(connection, server_side=True)
 
     def enter(self, connection: socket.socket) -> ssl.SSLSocket:
-        """A stream to where one went; raises OSError where nobody has the key."""
+        """The client's end of an encrypted stream; raises OSError if the other end lacks the key."""
         return self._outer.wrap_socket(connection, server_hostname=_NAME)
 
 

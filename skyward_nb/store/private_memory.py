@@ -35,7 +35,7 @@ class PrivateMemory:
         return os.pread(self._handle, stop - start, start)
 
     def map(self) -> memoryview:
-        """A copy of it: writing changes nobody else's; what is large is copied only where it is written."""
+        """A private copy, of which only written pages are copied."""
         if self.size < MAPPED_FROM:
             return memoryview(bytearray(self.read(0, self.size)))
         return map_privately(self._handle, self.size)

@@ -50,7 +50,7 @@ class ReceiveWindow:
 
     @property
     def delay(self) -> float:
-        """Seconds that an answer takes on a line with nothing else on it; 0: nobody knows yet."""
+        """Seconds that an answer takes on an idle line; 0: not yet known."""
         return min(self._delays, default=0.0)
 
     @property
@@ -61,7 +61,7 @@ class ReceiveWindow:
         return max(_LEAST, int(self._rate * (2 * self.delay + _MOMENT)))
 
     def ask(self, wanted: int, parts: int) -> RequestedBytes | None:
-        """Ask for so many bytes at most, in `parts` of what may be on its way; None: not now."""
+        """Request at most so many bytes, in `parts` of the window; None: not now."""
         with self._changed:
             now, most = self._clock(), self.most
             size = min(wanted, max(_LEAST_PIECE, most // parts))

@@ -34,7 +34,7 @@ _RECORDS = 1 << 18
 
 
 class StreamLost(OSError):
-    """The other end has hung up, or says what is no message."""
+    """The other end has hung up, or sent bytes that are no message."""
 
 
 class StoreRefused(Exception):
@@ -230,7 +230,7 @@ def request(
 
 
 def answer(stream: ValueStream[Answer], kind: type[A]) -> A:
-    """The next answer; raises `StoreRefused`, and `StreamLost` where it is of another kind."""
+    """The next answer; raises `StoreRefused`, and `StreamLost` if it has another type."""
     found = stream.hear()
     if isinstance(found, ValueRefused):
         raise StoreRefused(found)

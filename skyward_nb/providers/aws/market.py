@@ -21,7 +21,7 @@ _SOON = 600.0
 """Seconds for which types and zones, list prices, and spot prices are kept."""
 _WITH_GPUS = ["p*", "g*"]
 _PRICES = "us-east-1"
-"""Where the price list of all regions is asked for."""
+"""The region of the service with the price list of all regions."""
 _NO_WAY = {
     *BAD_CREDENTIALS,
     "Blocked",
