@@ -93,6 +93,6 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
             )
     if access.user is not None and access.ami is None:
         raise OptionError(
-            "user", "user= is the login name of an image of your own: name that image, ami=ami-…"
+            "user", "user= is the login name of your own image: name it, ami=ami-…"
         )
     return access
