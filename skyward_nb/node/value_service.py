@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from skyward_nb.node.peer_agents import PeerAgents, ValueRelay
+from skyward_nb.node.peer_agents import PeerAgents, ValueRelay, serve_next
 from skyward_nb.store.blobs import BlobStore, CorruptValue
 from skyward_nb.store.reassembly import Reassembly
 from skyward_nb.store.value_messages import (
@@ -73,18 +73,9 @@ class ValueService:
         listener.bind(str(self._path))
         listener.listen(64)
         listener.setblocking(False)
-        loop.add_reader(listener, self._accept, listener)
+        serve = functools.partial(self._serve, answer=self._answer)
+        loop.add_reader(listener, serve_next, listener, serve)
         self._neighbours.begin(loop)
-
-    def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = listener.accept()
-            threading.Thread(
-                target=self._serve,
-                args=(connection, self._answer),
-                name="skyward-values",
-                daemon=True,
-            ).start()
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close all connections, and accept no more."""

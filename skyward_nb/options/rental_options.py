@@ -92,7 +92,5 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
                 "zones", f"zones={zone}: that is no zone of region={','.join(filter(None, known))}"
             )
     if access.user is not None and access.ami is None:
-        raise OptionError(
-            "user", "user= is the login name of your own image: name it, ami=ami-…"
-        )
+        raise OptionError("user", "user= is the login name of your own image: name it, ami=ami-…")
     return access

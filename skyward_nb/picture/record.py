@@ -24,6 +24,7 @@ from skyward_nb.view.run_view import (
 )
 from skyward_nb.view.series import Series, thinned
 from skyward_nb.view.stragglers import behind
+from skyward_nb.words.offers import Bill
 
 MIME = "application/vnd.skyward.run+json"
 _MOST_TEXT = 10_000
@@ -161,7 +162,7 @@ def record_of(view: RunView) -> Record:
         about=view.about,
         seconds=round(view.took, 3),
         over=view.ended is not None,
-        cost=_cost(view),
+        cost=view.bill and cost_of(view.bill, _wall_time(view)),
         steps=tuple(
             StepRecord(
                 nodes,
@@ -185,10 +186,13 @@ def record_of(view: RunView) -> Record:
     )
 
 
-def _cost(view: RunView) -> Cost | None:
-    if (bill := view.bill) is None:
-        return None
-    spent = bill.spent(view.wall + (view.now if view.ended is None else view.ended))
+def _wall_time(view: RunView) -> float:
+    return view.wall + (view.now if view.ended is None else view.ended)
+
+
+def cost_of(bill: Bill, now: float) -> Cost:
+    """The cost of a pool until `now`, in seconds since 1970."""
+    spent = bill.spent(now)
     return Cost(
         hourly=bill.dollars,
         so_far=None if spent is None else round(spent, 4),
