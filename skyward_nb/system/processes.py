@@ -8,8 +8,8 @@ it, nothing is found and nothing is ended.
 import contextlib
 import os
 import signal
-import threading
 import socket
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
