@@ -247,9 +247,7 @@ def test_a_rank_that_ends_after_another_was_cut_leaves_its_group_too():
     run.tick(CUT_AFTER)
     assert run.cut(CommunicationCut(1, 1, "all_reduce", cut=True)) == []
     assert run.cut(CommunicationCut(1, 0)) == []
-    assert run.finished(done(0, interrupted=True), 1) == [
-        CutCommunication(1, (0,), also_idle=True)
-    ]
+    assert run.finished(done(0, interrupted=True), 1) == [CutCommunication(1, (0,), also_idle=True)]
     assert run.finished(done(1, failed=True), 1) == [], "it was cut"
 
 
