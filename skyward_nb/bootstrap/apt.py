@@ -1,5 +1,7 @@
 """Debian packages on a machine: an image's packages are installed, if the user may do that."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Callable, Sequence
 

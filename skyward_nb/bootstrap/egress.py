@@ -4,6 +4,8 @@ The proxy connects to public addresses and to the named sources of packages, and
 machine's network. Clients need its password: the machine may have other users.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ipaddress

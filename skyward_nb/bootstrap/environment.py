@@ -3,6 +3,8 @@
 Its folder is named by the digest of all that it depends on, and is complete or does not exist.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json

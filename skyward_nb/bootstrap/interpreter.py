@@ -1,5 +1,7 @@
 """An existing environment of a machine: whether ranks can run in it, and what it lacks."""
 
+from __future__ import annotations
+
 import json
 import shlex
 from typing import Any

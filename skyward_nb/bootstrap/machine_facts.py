@@ -3,6 +3,8 @@
 The script changes nothing there, except that it makes the folder for environments.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

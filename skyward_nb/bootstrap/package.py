@@ -1,5 +1,7 @@
 """This package as it runs here, editable or not: each version of its files is sent to a machine once."""
 
+from __future__ import annotations
+
 import gzip
 import hashlib
 import io

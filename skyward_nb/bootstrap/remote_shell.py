@@ -3,6 +3,8 @@
 How the machine is reached, and what the scripts are for, is known elsewhere.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager

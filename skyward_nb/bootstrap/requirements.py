@@ -4,6 +4,8 @@ Packages that are installed here, too, are pinned to the version here if it fits
 same on both ends.
 """
 
+from __future__ import annotations
+
 import sys
 from importlib import metadata
 

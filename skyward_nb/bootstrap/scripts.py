@@ -1,5 +1,7 @@
 """The beginning of scripts that make a folder: a lock, and a new folder that is renamed into place."""
 
+from __future__ import annotations
+
 LOCK = r"""
 folder=$(dirname "$final")
 name=$(basename "$final")

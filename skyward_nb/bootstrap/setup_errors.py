@@ -1,5 +1,7 @@
 """Errors of machines that could not be prepared, from their last output, with what to do next."""
 
+from __future__ import annotations
+
 import re
 import shlex
 

@@ -1,5 +1,7 @@
 """The installer `uv` on a machine: its own, a copy of this machine's, or a release that it fetches."""
 
+from __future__ import annotations
+
 import os
 import platform
 import shlex

@@ -3,6 +3,8 @@
 Resolved versions are kept on this machine, under the digest of what was asked for.
 """
 
+from __future__ import annotations
+
 import os
 from contextlib import suppress
 from pathlib import Path

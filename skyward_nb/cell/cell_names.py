@@ -9,6 +9,8 @@ Blind spots, by nature: `eval`, `exec`, `globals()[...]`, what a star-import bri
 are not known. They are told as such; what such code binds, a rank finds out by looking.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass

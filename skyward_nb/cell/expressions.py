@@ -4,6 +4,8 @@ Plain nodes are followed by a loop, not by recursion, so that long chains of ope
 need no deep stack; what may not run, or runs in a scope of its own, has a handler in the table.
 """
 
+from __future__ import annotations
+
 import ast
 import keyword
 import re

@@ -1,5 +1,7 @@
 """Events of names while code is followed: used, bound, deleted, given a body. Pure."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

@@ -4,6 +4,8 @@ Order does not matter here: whatever a function binds anywhere is its own everyw
 adds the order.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

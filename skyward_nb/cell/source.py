@@ -4,6 +4,8 @@ So it is parsed once instead of once per rank, and a syntax error costs nothing;
 version of Python.
 """
 
+from __future__ import annotations
+
 import ast
 import io
 import tokenize

@@ -4,6 +4,8 @@ Where branches join, only what all of them establish is known. A loop or a `try`
 does not surely do counts as not done.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager

@@ -3,6 +3,8 @@
 It parses arguments, calls functions of `reports` and prints their results: nothing is decided here.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal

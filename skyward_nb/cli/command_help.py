@@ -1,5 +1,7 @@
 """Help for the commands, made of the table of options and of the types of what `--json` prints."""
 
+from __future__ import annotations
+
 import inspect
 import itertools
 import textwrap

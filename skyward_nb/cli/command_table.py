@@ -1,5 +1,7 @@
 """The table of commands of `skyward-nb` and of what each takes, for reading and for help."""
 
+from __future__ import annotations
+
 import sys
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """What `--json` prints: one document each, of these types."""
 
+from __future__ import annotations
+
 import msgspec
 
 from skyward_nb.logs.log_reader import LogLine

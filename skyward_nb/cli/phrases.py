@@ -1,5 +1,7 @@
 """Words of the magics as words of a terminal."""
 
+from __future__ import annotations
+
 import re
 
 _OF_THE_MAGIC = re.compile(r"%sky (?=(?:status|logs|down|sweep|check|help)\b)")

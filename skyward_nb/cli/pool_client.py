@@ -1,5 +1,7 @@
 """The client of a pool without a notebook: of one that is up and stays, or of one made for this client."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence

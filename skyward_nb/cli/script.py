@@ -1,5 +1,7 @@
 """A script on every rank of a pool, and how it ended there."""
 
+from __future__ import annotations
+
 import math
 import os
 import time

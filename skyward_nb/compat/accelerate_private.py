@@ -5,6 +5,8 @@ Where one is missing, AttributeError: the pool's generation is not entered or le
 Seen with accelerate 1.15.0.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 

@@ -20,6 +20,8 @@ section 7 (AES-GCM: the length is not encrypted; 16 bytes of tag come last).
 Seen with asyncssh 2.24.0 and 2.24.1.
 """
 
+from __future__ import annotations
+
 import os
 import struct
 from collections.abc import Callable, Sequence

@@ -7,6 +7,8 @@ nothing can be sent: AttributeError says which.
 Seen with cloudpickle 3.1.0 and 3.1.2.
 """
 
+from __future__ import annotations
+
 import types
 from collections.abc import Callable
 from typing import Any

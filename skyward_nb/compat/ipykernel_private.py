@@ -5,6 +5,8 @@ Where it is missing, a kernel that is restarted is one that ends: its pools end 
 Seen with ipykernel 7.0.0 and 7.4.0.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 

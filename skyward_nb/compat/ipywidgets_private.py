@@ -5,6 +5,8 @@ Where it is missing, AttributeError: nothing is shown live.
 Seen with ipywidgets 8.1.0 and 8.1.9.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 

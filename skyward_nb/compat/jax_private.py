@@ -8,6 +8,8 @@ Source: `jax._src.xla_bridge.make_cpu_client`.
 Seen with jax 0.10.2.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -7,6 +7,8 @@ ImportError or AttributeError.
 Seen with keras 3.15.1 and tf_keras 2.20.1.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any

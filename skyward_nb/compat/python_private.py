@@ -5,6 +5,8 @@ Where one is missing, AttributeError: a script's executors would keep its rank w
 Seen with Python 3.11 to 3.13.
 """
 
+from __future__ import annotations
+
 import sys
 
 

@@ -7,6 +7,8 @@ autograph its files stay where it puts them.
 Seen with tensorflow 2.20.0.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import gc

@@ -7,6 +7,8 @@ missing, AttributeError says which: the group is not formed, the value not packe
 Seen with torch 2.13.0.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

@@ -5,6 +5,8 @@ Where it is missing, AttributeError or KeyError where a bar is made.
 Seen with tqdm 4.70.1.
 """
 
+from __future__ import annotations
+
 import sys
 from typing import Any
 

@@ -5,6 +5,8 @@ A model that does not say it, as one that is none of transformers', has a plan m
 Seen with transformers 5.23.0.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from typing import Any
 

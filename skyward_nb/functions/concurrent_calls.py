@@ -1,5 +1,7 @@
 """Calls that go on side by side, for one thread: calls that have ended wait to be taken."""
 
+from __future__ import annotations
+
 import contextlib
 from collections import deque
 

@@ -5,6 +5,8 @@ of the function itself: `marks_of` tells of them, and of the output, to its call
 called in a cell, the function hides its own output.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
 from collections.abc import Callable, Iterable

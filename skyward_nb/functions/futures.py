@@ -1,5 +1,7 @@
 """Calls in the background: a `Future` for each, and the threads that wait for them."""
 
+from __future__ import annotations
+
 import contextlib
 import queue
 import threading

@@ -4,6 +4,8 @@ Each stands above or below `@sky.function`, or on a function that a cell calls, 
 takes what the plugin of its name takes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar, overload

@@ -1,5 +1,7 @@
 """A map over many items: handed out in batches, few items at first, until it is known how long one takes."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence

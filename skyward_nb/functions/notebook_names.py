@@ -1,5 +1,7 @@
 """The names that code of a notebook, or of a script, may read."""
 
+from __future__ import annotations
+
 import re
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,5 +1,7 @@
 """Calls as they travel: a function with its arguments, packed as they were when the call was made."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """Which ranks of a pool are free, and which thread is next: first come, first served."""
 
+from __future__ import annotations
+
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping

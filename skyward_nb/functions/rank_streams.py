@@ -1,5 +1,7 @@
 """Generators over the line: a rank's values as a generator here, and ours as one there."""
 
+from __future__ import annotations
+
 import contextlib
 import inspect
 import itertools

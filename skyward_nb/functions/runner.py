@@ -1,5 +1,7 @@
 """How calls go through a pool: packed when they are made, run on ranks that are free, ended as cells are."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import itertools

@@ -1,5 +1,7 @@
 """The frameworks that functions import and use, looked up once for each function."""
 
+from __future__ import annotations
+
 import functools
 import os
 import sys

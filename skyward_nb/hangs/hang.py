@@ -4,6 +4,8 @@ Ranks that wait in a collective wait for the ranks that do not; the sentence nam
 places. `rank_locations` knows where a single rank is.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

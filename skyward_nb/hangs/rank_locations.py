@@ -3,6 +3,8 @@
 Decides which frames are shown; `hang` speaks of several ranks together.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ The format is that of CPython 3.11 to 3.14, source: `Python/traceback.c`. It is 
 characters are `\xe9`, `\u20ac` or `\U0001f600`.
 """
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 

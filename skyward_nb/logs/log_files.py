@@ -7,6 +7,8 @@
 A part is a header, with the amount of output that was dropped before, and frames as on the wire.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import functools

@@ -4,6 +4,8 @@ Any process may read, also while a run goes on or after a crash. Notes stand for
 no content of a file makes reading raise.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator

@@ -4,6 +4,8 @@ The logs of agents stay on their machines: only their ends are fetched. A file i
 word. An error here never breaks a pool: it is remembered in `NodeLog.trouble`.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """The modules of the user that an image includes, by name or path, located when the image is made."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Iterable

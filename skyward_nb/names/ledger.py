@@ -5,6 +5,8 @@ otherwise the rank keeps its own. A cell that assigns a name on a rank makes the
 one until the notebook's content changes again.
 """
 
+from __future__ import annotations
+
 import builtins
 import functools
 import itertools

@@ -5,6 +5,8 @@ constants, by its parts; and a name whose value is a constant, or travels as a m
 an object in a module, a definition of the notebook). The cache keeps only constants alive.
 """
 
+from __future__ import annotations
+
 import types
 import weakref
 from collections.abc import Callable, Iterable

@@ -1,5 +1,7 @@
 """The plan of a run, and its manifest: the names and definitions that it needs, their state and size."""
 
+from __future__ import annotations
+
 import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -8,6 +8,8 @@ that go before it: so they stay one object, as the ranks made it. A value that r
 again for being shared.
 """
 
+from __future__ import annotations
+
 import copy
 import time
 import types

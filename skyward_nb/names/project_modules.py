@@ -4,6 +4,8 @@ The file of a project module is neither in the standard library nor among instal
 beside the notebook, on a path that the user added, or installed as editable.
 """
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import importlib.util

@@ -1,5 +1,7 @@
 """The versions of things that ranks have, by name: texts of cells, imports, modules."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 

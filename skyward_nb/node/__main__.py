@@ -3,6 +3,8 @@
 Starts the forge before anything else, so that it imports frameworks while the agent starts.
 """
 
+from __future__ import annotations
+
 import gc
 import os
 import socket

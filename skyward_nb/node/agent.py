@@ -5,6 +5,8 @@ run; clients do. It outlives its client by `idle` seconds. Its parts: `Clients` 
 `Outbox` (what the client is told), `LocalRanks`, `RankSpawner`, `ForgeConnection`, `RunRecord`.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

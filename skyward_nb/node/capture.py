@@ -3,6 +3,8 @@
 The pipes are read by the agent; they carry what C code and child processes write.
 """
 
+from __future__ import annotations
+
 import ctypes
 import fcntl
 import io

@@ -1,5 +1,7 @@
 """The connections to the agent: its one client's and visitors', and its lifetime without a client."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import platform

@@ -4,6 +4,8 @@ It reads from its own socket, one message a packet: it examines the main thread'
 communication, and takes the socket for the rendezvous of a new generation.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import socket

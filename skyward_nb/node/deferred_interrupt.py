@@ -5,6 +5,8 @@ between the two leaves them set, and later cells are computed in a wrong context
 code is handled exactly there, after a collective. torch's `no_grad` is of the same kind.
 """
 
+from __future__ import annotations
+
 import signal
 import sys
 import threading

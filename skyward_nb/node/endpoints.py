@@ -4,6 +4,8 @@ During the search each machine listens on all of them; peers know a random word.
 be ambiguous, as those of container bridges: so they are tried.
 """
 
+from __future__ import annotations
+
 import ipaddress
 import socket
 from collections.abc import Iterable

@@ -1,5 +1,7 @@
 """The end of a run on a rank: an error, an interrupt, or a cut collective; and exceptions packed for the notebook."""
 
+from __future__ import annotations
+
 import contextlib
 from typing import Any
 

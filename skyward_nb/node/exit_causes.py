@@ -4,6 +4,8 @@ A crash has a signal of its own. For a SIGKILL, the kernel's counters of out-of-
 control group and on the machine, are compared with those while the rank lived.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import signal

@@ -4,6 +4,8 @@ Systems remove files of temporary folders that nobody has touched for days, and 
 whose lock somebody holds. Source: tmpfiles.d(5).
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import fcntl

@@ -4,6 +4,8 @@ One thread, no device, no state of a run. It alone signals and reaps ranks, so n
 mistaken. It ends with its agent, after all processes of its ranks.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import errno

@@ -1,5 +1,7 @@
 """The values between a generator on this rank and its caller, while it runs."""
 
+from __future__ import annotations
+
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling.payload import pack, unpack

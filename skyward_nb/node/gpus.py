@@ -4,6 +4,8 @@ Without the package, a driver, or a GPU's answer there are no figures; that is n
 them.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import os

@@ -1,5 +1,7 @@
 """Modules of the user's project on a rank: imported from the notebook's source, renewed in place."""
 
+from __future__ import annotations
+
 import abc
 import contextlib
 import enum

@@ -9,6 +9,8 @@ in files; frames that a client has seen are removed. When too much is kept, show
 An error of the disk never raises: it becomes `trouble`, and the journal goes on in memory.
 """
 
+from __future__ import annotations
+
 import contextlib
 from bisect import bisect_left, bisect_right
 from pathlib import Path

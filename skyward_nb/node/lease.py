@@ -3,6 +3,8 @@
 The provider that rents the machine names the file; without one there is no lease.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -1,5 +1,7 @@
 """The ranks on an agent's machine: their connections, their messages, and their ends."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal

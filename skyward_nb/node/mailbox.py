@@ -5,6 +5,8 @@ the run: an early interrupt waits, and a late one is void. SIGURG has the same m
 `system()` drops only SIGINT while it waits for a child.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import select

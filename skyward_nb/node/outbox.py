@@ -1,5 +1,7 @@
 """Events for the agent's client: they go through the journal, at the pace of the client's connection."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from skyward_nb.node.client_connection import ClientConnection

@@ -1,5 +1,7 @@
 """Signal handlers and hooks by which a rank is stopped and inspected; put back if a cell has changed them."""
 
+from __future__ import annotations
+
 import faulthandler
 import os
 import signal

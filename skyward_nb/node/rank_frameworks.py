@@ -1,5 +1,7 @@
 """The frameworks of a rank: entered at its place, left, and entered anew at another one."""
 
+from __future__ import annotations
+
 import gc
 import os
 from collections.abc import Mapping

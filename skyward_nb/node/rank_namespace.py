@@ -1,5 +1,7 @@
 """The names of a rank: a run's values are bound, all or none, and its changes are found."""
 
+from __future__ import annotations
+
 import importlib
 import sys
 import weakref

@@ -3,6 +3,8 @@
 It is made once, in the forge. It prints nothing by itself: values, exceptions and displays are sent.
 """
 
+from __future__ import annotations
+
 import asyncio
 import base64
 import contextlib

@@ -1,5 +1,7 @@
 """The begin of a generation by an agent: modules imported, GPUs cut, ranks forked in their environments."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 from pathlib import Path

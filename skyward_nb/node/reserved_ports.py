@@ -4,6 +4,8 @@ A port is bound and not listened on, so nobody else gets it; the framework that 
 sets SO_REUSEADDR and binds it, too.
 """
 
+from __future__ import annotations
+
 import socket
 
 from skyward_nb.protocol.commands import Reserve

@@ -1,5 +1,7 @@
 """The values that a rank returns at a run's end: packed, and gathered first if they are sharded over ranks."""
 
+from __future__ import annotations
+
 from msgspec.structs import replace
 
 from skyward_nb.node.mailbox import Mailbox

@@ -1,5 +1,7 @@
 """The agent's record of runs: which ranks are in one, and which run no client has seen the end of."""
 
+from __future__ import annotations
+
 from skyward_nb.node.journal import Journal
 from skyward_nb.protocol.commands import Run, RunSeen
 from skyward_nb.protocol.events import RankDone, RunBegan

@@ -4,6 +4,8 @@ An agent looks for slices whenever it forks ranks, as they may change. On reques
 have none.
 """
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

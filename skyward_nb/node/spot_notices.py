@@ -3,6 +3,8 @@
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -1,5 +1,7 @@
 """The agent's end of the pipe on which a rank's `faulthandler` writes stacks."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -5,6 +5,8 @@ Each rank leads a session, so the session of a process tells its rank; only proc
 examined closely.
 """
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable, Collection

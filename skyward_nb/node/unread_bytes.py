@@ -1,5 +1,7 @@
 """The number of sent bytes that wait to be read, as the system counts them: unix(7), tty_ioctl(4)."""
 
+from __future__ import annotations
+
 import array
 import fcntl
 import termios

@@ -5,6 +5,8 @@ Whoever writes only appends to it, without a lock; sending takes one. An interru
 frame: while one is being written, `interrupted` remembers it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal

@@ -4,6 +4,8 @@ What ranks say waits in a queue for the main thread, which takes it between cell
 run's handle is asked: nothing is drawn or bound from another thread.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import threading

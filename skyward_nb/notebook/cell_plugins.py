@@ -1,5 +1,7 @@
 """The plugins that decorators name, of functions that a cell defines or reads: `@sky.integrations.torch`."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any

@@ -1,5 +1,7 @@
 """The cells of a notebook as IPython knows them: the one that runs, compiled; the text of others."""
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import linecache

@@ -1,5 +1,7 @@
 """What a cell would send with `dry_run`: nothing is started, sent or marked as sent."""
 
+from __future__ import annotations
+
 from skyward_nb.names.ledger import Ledger, SourceFinder
 from skyward_nb.pool.outcome import RunRequest, plan_of
 from skyward_nb.pool.pool import Pool

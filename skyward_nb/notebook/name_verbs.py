@@ -1,5 +1,7 @@
 """The verbs of `%sky` about names: `push`, `pull`, `vars`."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import replace
 

@@ -1,5 +1,7 @@
 """The pool that a line of `%sky` names: up here, left by another kernel, lost, or without an answer."""
 
+from __future__ import annotations
+
 import contextlib
 import warnings
 from collections.abc import Generator

@@ -1,5 +1,7 @@
 """Which pool a line means: one that is up, one that was lost, one that an earlier kernel left, or a new one."""
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path

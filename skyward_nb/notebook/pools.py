@@ -1,5 +1,7 @@
 """The pools of one notebook: those it made, those it went on with, and how they end with it."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import functools

@@ -1,5 +1,7 @@
 """The verbs of `%sky` that report: `status`, `cost`, `logs`, `check`."""
 
+from __future__ import annotations
+
 import functools
 import time
 from pathlib import Path

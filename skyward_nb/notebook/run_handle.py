@@ -1,5 +1,7 @@
 """`RunHandle`: a run that goes on in the background, for any cell to ask."""
 
+from __future__ import annotations
+
 from typing import NoReturn, Protocol
 
 from skyward_nb.words.errors import RunGoesOn

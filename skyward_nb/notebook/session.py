@@ -3,6 +3,8 @@
 Between the magics, which only parse and delegate, and the pool, which knows nothing of IPython.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import time

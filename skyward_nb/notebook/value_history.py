@@ -3,6 +3,8 @@
 IPython keeps its last 1,000 outputs, whatever their size, and never forgets what it once hid (`user_ns_hidden`).
 """
 
+from __future__ import annotations
+
 import sys
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar, cast

@@ -1,5 +1,7 @@
 """The verbs of `%sky`: their table, and those that start and end pools or set defaults."""
 
+from __future__ import annotations
+
 import functools
 import time
 from collections.abc import Callable, Iterable

@@ -9,6 +9,8 @@
 The option line is the strongest. A pool's defaults count when it is made.
 """
 
+from __future__ import annotations
+
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

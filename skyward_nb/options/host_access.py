@@ -3,6 +3,8 @@
 Paths of hostfiles and keys become absolute, so that a pool can be found from another folder.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from msgspec import UNSET

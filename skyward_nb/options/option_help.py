@@ -1,5 +1,7 @@
 """The help of the magics and the completions of their lines, from the table of options. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from skyward_nb.options.option_table import BY_NAME, OPTIONS, TAKES, Option

@@ -1,5 +1,7 @@
 """Readers that turn the text of an option into its value; each raises `OptionError`. Pure."""
 
+from __future__ import annotations
+
 import keyword
 import re
 from collections.abc import Callable, Sequence

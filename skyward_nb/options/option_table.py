@@ -3,6 +3,8 @@
 The option line, help and completion come from this table.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal

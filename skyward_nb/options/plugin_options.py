@@ -1,5 +1,7 @@
 """The options that plugins state, and whether a pool meets them. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Turns the options about rented machines into a part of a pool's spec. Pure."""
 
+from __future__ import annotations
+
 import re
 from typing import Any
 

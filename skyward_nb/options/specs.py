@@ -1,5 +1,7 @@
 """The spec of a pool from options, and whether an existing pool meets them. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

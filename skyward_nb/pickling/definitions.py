@@ -5,6 +5,8 @@ it changes the ranks' own is changed in place: instances that are there get the 
 a value's bytes do not change because the cell of its class was run again.
 """
 
+from __future__ import annotations
+
 import operator
 import sys
 import types

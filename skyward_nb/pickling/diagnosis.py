@@ -4,6 +4,8 @@ Objects here may be hostile or just odd: nothing of theirs is called that can be
 and what they raise is passed over.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import types

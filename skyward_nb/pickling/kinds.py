@@ -3,6 +3,8 @@
 A kind of another package is known by the name of its module: nothing is imported here for that.
 """
 
+from __future__ import annotations
+
 import asyncio
 import concurrent.futures
 import datetime

@@ -4,6 +4,8 @@ A way takes an object and gives what `__reduce_ex__` would. Packages are never i
 kind is known by the name of its module, and what rebuilds it imports the package on arrival.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import io

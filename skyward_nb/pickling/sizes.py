@@ -1,5 +1,7 @@
 """About how many bytes a value holds, without copying or packing it."""
 
+from __future__ import annotations
+
 import contextlib
 import sys
 import types

@@ -1,5 +1,7 @@
 """What `%sky check` found, in sentences and plain tables. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from skyward_nb.picture.wording import EACH_RANK, columns

@@ -4,6 +4,8 @@ A line is normalised text as `view/sgr` has it. Letters with nothing behind them
 middle lightness, those with a colour behind them their own or, if that is too near, black or white.
 """
 
+from __future__ import annotations
+
 import html
 from functools import lru_cache
 

@@ -3,6 +3,8 @@
 Everything is counted in units of half a pixel, so that whole numbers are fine enough.
 """
 
+from __future__ import annotations
+
 import html
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

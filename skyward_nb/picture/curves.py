@@ -4,6 +4,8 @@ An image cannot see the page that it is on, so every colour is a middle one, tha
 as well as on near-black, and nothing is painted behind the lines.
 """
 
+from __future__ import annotations
+
 import base64
 import bisect
 import html

@@ -1,5 +1,7 @@
 """Colours and dashes of curves, and the rows of words that say whose is which. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 # Each has a contrast of 3 or more on white and on near-black; what is text, of 4. Eyes of any kind

@@ -3,6 +3,8 @@
 What matters most comes first, so that the line can be cut to any width.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from msgspec.structs import replace

@@ -4,6 +4,8 @@ It reads well without its style sheet, too, as where a site strips it: tables, d
 carry the meaning. Colours of text are the page's own; the others suit light and dark. Pure.
 """
 
+from __future__ import annotations
+
 import html
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

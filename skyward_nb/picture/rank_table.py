@@ -1,5 +1,7 @@
 """The table of ranks: their loops and figures, as HTML. Pure."""
 
+from __future__ import annotations
+
 import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ Binary parts of what ranks displayed are not in it: they stand in the `text/html
 bundle, in the element with the `anchor` as its id.
 """
 
+from __future__ import annotations
+
 import inspect
 import math
 import sys

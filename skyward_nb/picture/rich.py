@@ -3,6 +3,8 @@
 A bundle maps MIME types to text: what is binary stands in it as base64, what is no text as JSON.
 """
 
+from __future__ import annotations
+
 import base64
 import html
 import json

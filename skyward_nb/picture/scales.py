@@ -1,5 +1,7 @@
 """Scales of a picture: where values lie between two ends, round ticks, and short numbers. Pure."""
 
+from __future__ import annotations
+
 import math
 import sys
 from collections.abc import Sequence

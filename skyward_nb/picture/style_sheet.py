@@ -1,5 +1,7 @@
 """How a page looks: its style sheet, and the colours that are put in place besides. Pure."""
 
+from __future__ import annotations
+
 LEFT = 'style="text-align:left"'
 """Of cells: also where the style sheet is gone, and a site's own would move them."""
 EDGE = "1px solid var(--jp-border-color2,rgba(128,128,128,.35))"

@@ -1,5 +1,7 @@
 """Lines of a picture as SVG paths in whole units, without points too close to be visible. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 # Half a unit is a quarter of a pixel: what is farther than that from the line is kept.

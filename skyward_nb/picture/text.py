@@ -1,5 +1,7 @@
 """A view as plain text, for terminals, logs and `text/plain`. Pure."""
 
+from __future__ import annotations
+
 from skyward_nb.picture.colours import plain
 from skyward_nb.picture.one_line import of_the_run
 from skyward_nb.picture.wording import (

@@ -4,6 +4,8 @@ Each tag is closed where it was opened, as `html.parser` reads it; what browsers
 in some places counts as not well-formed. This keeps a box a box, and guards against nobody.
 """
 
+from __future__ import annotations
+
 from html.parser import HTMLParser
 
 

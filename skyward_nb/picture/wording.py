@@ -1,5 +1,7 @@
 """A view in words and rows, for whatever draws it: clocks, loops, figures of ranks. Pure."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """The protocol of a plugin, and its view of the rank that it prepares."""
 
+from __future__ import annotations
+
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol

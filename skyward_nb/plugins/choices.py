@@ -3,6 +3,8 @@
 Each states in Python what an option line states in words. Nothing of a framework is imported.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
 from datetime import timedelta

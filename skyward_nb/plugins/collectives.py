@@ -4,6 +4,8 @@ A frame is a file and a function. Where it can be told, a function of native cod
 innermost frame calls comes first of all, as a frame without a file.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType

@@ -7,6 +7,8 @@ relay holds (`plugins/relay_process`): these go to the server. No other process 
 is bound. There is no moment without the program: the server begins to listen after it. Linux only.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import os

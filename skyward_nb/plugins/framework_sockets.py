@@ -4,6 +4,8 @@ Frameworks keep their sockets in native code, so they are found in `/proc/self/f
 there are none). What user code connected itself is another's, and is left alone.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import socket

@@ -4,6 +4,8 @@ How much a recorder holds it does not tell. But it only grows, and no faster tha
 is recorded: the rest of what the process holds more than at its least is the user's.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import threading

@@ -4,6 +4,8 @@ Accelerate keeps what it knows of the processes for as long as a process lives; 
 than one life of a group. The token goes to the ranks in a variable, and into no message of this package.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib.util
 import os

@@ -3,6 +3,8 @@
 A `NoiseFilter` follows one stream of one rank. What it leaves out may tell how the rank ends.
 """
 
+from __future__ import annotations
+
 import re
 
 _MARKS = b"[Gloo] Rank ", b" peer ranks", b"coordination"

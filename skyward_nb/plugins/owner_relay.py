@@ -12,6 +12,8 @@ internet; and a relay inside the rank stands still while TensorFlow holds the in
 owner of a connection from another machine cannot be seen: see `plugins/base.check_people`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import socket

@@ -1,5 +1,7 @@
 """The table of plugins, and which of them a pool has."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 

@@ -3,6 +3,8 @@
 It imports the standard library only, and starts in 20 ms.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal

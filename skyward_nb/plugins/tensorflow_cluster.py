@@ -1,5 +1,7 @@
 """A process as a worker of TensorFlow's cluster: joined once, its collectives aborted and begun anew."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys

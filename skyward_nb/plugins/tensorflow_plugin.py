@@ -5,6 +5,8 @@ A process joins a cluster once, so it is joined here, with the server kept to th
 begin anew, and variables and models stay.
 """
 
+from __future__ import annotations
+
 import itertools
 import json
 import os

@@ -1,5 +1,7 @@
 """The client of a pool: whether it lives, and in words."""
 
+from __future__ import annotations
+
 import socket
 
 import psutil

@@ -1,5 +1,7 @@
 """How a pool ends: closed by its user, left to live on, or gone."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import Callable, Generator

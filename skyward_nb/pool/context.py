@@ -1,5 +1,7 @@
 """The objects that the parts of a pool share: its spec, its state, the lines to its machines, its cost."""
 
+from __future__ import annotations
+
 import os
 import secrets
 import socket

@@ -4,6 +4,8 @@ It has no thread of its own: one of the threads that wait for runs listens for a
 Events for other threads wait in the inboxes of their runs.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import threading

@@ -3,6 +3,8 @@
 An interrupt is one of the events, so it raises nowhere inside our code.
 """
 
+from __future__ import annotations
+
 import contextlib
 import selectors
 import signal

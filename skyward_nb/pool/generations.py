@@ -1,5 +1,7 @@
 """The ranks of a pool, generation after generation: forked anew, or the same ones in a new group."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -1,5 +1,7 @@
 """The ways to bring up a pool: start it, attach it, ready it for other frameworks."""
 
+from __future__ import annotations
+
 import sys
 import time
 

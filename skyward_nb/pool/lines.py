@@ -5,6 +5,8 @@ three heartbeats its line counts as cut. The pool ends only if an agent has sure
 reached for as long as it lives without a client.
 """
 
+from __future__ import annotations
+
 import contextlib
 import socket
 import time

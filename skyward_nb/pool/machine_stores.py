@@ -1,5 +1,7 @@
 """The content stores of a pool's machines, by the ranks on them."""
 
+from __future__ import annotations
+
 import contextlib
 import threading
 import time

@@ -3,6 +3,8 @@
 `PoolState` decides, `Driver` listens and carries that out; each other part does one thing.
 """
 
+from __future__ import annotations
+
 import contextlib
 
 from skyward_nb.names.ledger import Ledger, SourceFinder

@@ -1,5 +1,7 @@
 """The address of each machine of a pool that all others reach: each machine listens, and tries the others'."""
 
+from __future__ import annotations
+
 import contextlib
 import ipaddress
 import itertools

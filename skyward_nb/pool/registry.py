@@ -5,6 +5,8 @@ while its agent holds the folder's lock. The entry of a remote pool is a file he
 whether it is alive. It is removed when they have been silent for longer than the pool lives without a client.
 """
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import os

@@ -1,5 +1,7 @@
 """The ways to make a pool complete: first ranks, new ranks, other machines for those that ended."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools

@@ -3,6 +3,8 @@
 The ranks of a machine that has ended are lost; a machine whose end is announced is replaced before the next run.
 """
 
+from __future__ import annotations
+
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -4,6 +4,8 @@ Events wait meanwhile, and a rank that has stopped in time must not seem late. D
 wait until all is read: ranks that print without end always leave something to read.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """Runs of a pool: begun, or followed from their middle, then waited for and finished."""
 
+from __future__ import annotations
+
 import contextlib
 import threading
 import time

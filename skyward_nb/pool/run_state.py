@@ -20,6 +20,8 @@ any            all have sharded results  they gather them, if all have the same 
                                          ended; else they get the reason why not
 """
 
+from __future__ import annotations
+
 from skyward_nb.protocol.commands import Command, CutCommunication, Gather, Inspect, Interrupt, Kill
 from skyward_nb.protocol.events import (
     CommunicationCut,

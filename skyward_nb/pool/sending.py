@@ -1,5 +1,7 @@
 """The values of a run on their way: names are planned, large values go to stores, the rest into a command."""
 
+from __future__ import annotations
+
 import contextlib
 import marshal
 import sys

@@ -13,6 +13,8 @@ BROKEN      ranks are lost, or their group         the group is formed again: RE
 ENDED       closed, or left                        nothing
 """
 
+from __future__ import annotations
+
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ A thread that waits for a run takes the turn if it is free, and passes it on whe
 run that its own thread waits for costs no hand-over, and many can go on at once.
 """
 
+from __future__ import annotations
+
 import contextlib
 import threading
 from collections.abc import Generator

@@ -1,5 +1,7 @@
 """Messages from the client to agents, and through them to ranks: the closed union `Command`."""
 
+from __future__ import annotations
+
 import msgspec
 
 from skyward_nb.protocol.message_parts import Client, Endpoint, Packed, RunCard

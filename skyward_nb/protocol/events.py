@@ -1,5 +1,7 @@
 """Messages from agents, and through them from ranks, to the client: the closed union `Event`."""
 
+from __future__ import annotations
+
 import msgspec
 
 from skyward_nb.protocol.message_parts import (

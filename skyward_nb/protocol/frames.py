@@ -4,6 +4,8 @@ No IO here: bytes in, messages out. Decoding validates; an invalid message is a 
 peer's fault or the line's, never the user's.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 

@@ -3,6 +3,8 @@
 A user's values travel inside `Packed`, as bytes that only the client and the ranks unpickle.
 """
 
+from __future__ import annotations
+
 import msgspec
 
 

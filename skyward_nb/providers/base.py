@@ -3,6 +3,8 @@
 A provider gives machines; a machine starts an agent and opens streams to it. `fake` implements just this.
 """
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass

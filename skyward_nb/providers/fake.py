@@ -4,6 +4,8 @@ Each node has its own agent in its own folders, which is reached by its two sock
 be slow, cut and mended.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import socket

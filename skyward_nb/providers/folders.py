@@ -3,6 +3,8 @@
 A pool's agent locks its folder; a folder with a free lock is swept.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import hashlib

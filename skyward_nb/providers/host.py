@@ -5,6 +5,8 @@ line of JSON: `AgentStarted` or `AgentFailed`. `end POOL_ID [now]` removes what 
 exits with 0 if its agent lives, and with 3 if it is gone.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import pwd

@@ -1,5 +1,7 @@
 """Checks that this machine has what an image asks for: local ranks run in the notebook's own Python."""
 
+from __future__ import annotations
+
 import json
 import shlex
 import shutil

@@ -3,6 +3,8 @@
 It needs no account, no root and no network beyond loopback.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import socket

@@ -3,6 +3,8 @@
 It is never the kernel's own loop, and it never draws.
 """
 
+from __future__ import annotations
+
 import asyncio
 import threading
 from collections.abc import Collection, Coroutine

@@ -1,5 +1,7 @@
 """Orphans of dead pools, their processes and values; and the result of a sweep, `Swept`."""
 
+from __future__ import annotations
+
 import os
 import stat
 import time

@@ -1,5 +1,7 @@
 """The table of providers, by name."""
 
+from __future__ import annotations
+
 from skyward_nb.providers.aws.provider import AWSProvider
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.fake import FakeProvider

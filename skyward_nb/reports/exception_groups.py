@@ -4,6 +4,8 @@ IPython lets an exception render itself, but not a group: of that it prints Pyth
 to standard error, with its own frames and ours above those of the cell.
 """
 
+from __future__ import annotations
+
 import sys
 from typing import Any
 

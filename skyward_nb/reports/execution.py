@@ -4,6 +4,8 @@ Cells, calls of functions, scripts, and runs in the background are all an `Execu
 the `RunRequest` before, and shapes the value after.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import time

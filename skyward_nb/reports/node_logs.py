@@ -1,5 +1,7 @@
 """Logs of the machines of a pool: how they were prepared, and those of their agents; printed, saved."""
 
+from __future__ import annotations
+
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

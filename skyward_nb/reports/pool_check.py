@@ -4,6 +4,8 @@ Each question is a run of its own, whose value is the answer; ranks listen betwe
 the last.
 """
 
+from __future__ import annotations
+
 import contextlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence

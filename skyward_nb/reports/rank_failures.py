@@ -1,5 +1,7 @@
 """Failures of ranks as one exception to raise: the user's own, with notes of where and on whom."""
 
+from __future__ import annotations
+
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

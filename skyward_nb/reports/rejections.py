@@ -1,5 +1,7 @@
 """Values that were sent and could not be rebuilt on ranks, as one error that says what to do."""
 
+from __future__ import annotations
+
 import importlib.metadata
 
 from skyward_nb.pickling.diagnosis import kind_of

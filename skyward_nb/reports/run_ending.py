@@ -1,5 +1,7 @@
 """What a finished run becomes: values bound in the notebook, the last picture, or an exception."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The whole output of a run, of which its picture shows a part: read, printed, saved."""
 
+from __future__ import annotations
+
 import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Set

@@ -3,6 +3,8 @@
 Pure: of the outcome, one sentence for each thing that a person has to know before going on.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping
 

@@ -1,5 +1,7 @@
 """What `profile=comm` recorded: traces in the notebook's folder, and a few lines on each rank."""
 
+from __future__ import annotations
+
 import gzip
 import io
 import itertools

@@ -1,5 +1,7 @@
 """Tracebacks as a person wants them: their own frames, also those on a rank, and few of this package."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path

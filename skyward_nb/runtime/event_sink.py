@@ -3,6 +3,8 @@
 It knows the run that speaks: what a cell says is that cell's, also after it has ended.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Iterable
 

@@ -1,5 +1,7 @@
 """Functions called on ranks: with their arguments, or with many of them one after another."""
 
+from __future__ import annotations
+
 import inspect
 import time
 from collections.abc import Callable, Coroutine

@@ -5,6 +5,8 @@ that is done and undone; which methods of which package is said by the modules i
 imported no earlier than the package. A package that is not as we know it stays as it is.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import os

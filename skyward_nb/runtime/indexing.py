@@ -3,6 +3,8 @@
 No library is imported for it: a value can only be of one that is imported already.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import sys
 from collections.abc import Callable

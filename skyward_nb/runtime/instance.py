@@ -1,5 +1,7 @@
 """The place of this process in a pool."""
 
+from __future__ import annotations
+
 import os
 
 import msgspec

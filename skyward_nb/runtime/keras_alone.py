@@ -5,6 +5,8 @@ torch and TensorFlow it distributes nothing; under `MultiWorkerMirroredStrategy`
 issue 20585).
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 import warnings

@@ -5,6 +5,8 @@ With `verbose=2` Keras's line per epoch stays, and the bar counts epochs alone. 
 people use in loops of their own, is a bar, too.
 """
 
+from __future__ import annotations
+
 import threading
 import weakref
 from collections.abc import Callable, Mapping

@@ -5,6 +5,8 @@ variables would be made on the devices of all ranks, which waits for ranks that 
 would fetch the outputs of all ranks, which no rank has: each gets those of the rows that it gave.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections.abc import Callable, Generator

@@ -1,5 +1,7 @@
 """A `ProgressBar` as the loops of other packages need it, and their values as numbers and words."""
 
+from __future__ import annotations
+
 import contextlib
 import threading
 import time

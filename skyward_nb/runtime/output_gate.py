@@ -5,6 +5,8 @@ it, the log of the run keeps it. What C code and other processes write then is d
 it is shown.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import functools

@@ -1,5 +1,7 @@
 """`sky.on_preempt`: what a rank still does when its machine is about to be taken back."""
 
+from __future__ import annotations
+
 import sys
 import threading
 import traceback

@@ -3,6 +3,8 @@
 Plugins enter theirs; `sky.barrier`, `sky.mesh` and others find them here. A rank knows no plugins.
 """
 
+from __future__ import annotations
+
 from typing import Any, Protocol
 
 from skyward_nb.words.mesh import Axes

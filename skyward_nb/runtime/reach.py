@@ -5,6 +5,8 @@ minute at most. Who connects first says a word that was drawn for this check; no
 could be anything but a count of bytes.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import hmac

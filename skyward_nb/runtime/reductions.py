@@ -4,6 +4,8 @@ How often it is called must be the same on all ranks, so it follows from the tim
 of them took, which an all-reduce of its own tells all of them.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol

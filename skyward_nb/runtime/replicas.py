@@ -5,6 +5,8 @@ gradients and checkpoints see parameters of one kind; the module that owns it ge
 tensor. A module packed to go home leaves behind what binds it to its ranks.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 from collections.abc import Callable

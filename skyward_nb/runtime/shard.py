@@ -1,5 +1,7 @@
 """`sky.shard`: this rank's part of arrays, lists, tables and data sets."""
 
+from __future__ import annotations
+
 import operator
 from typing import Any, TypeVar, overload
 

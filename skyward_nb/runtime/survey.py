@@ -3,6 +3,8 @@
 No CUDA context is made for it: NVML tells of GPUs, or the framework that has started them already.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import importlib.metadata

@@ -1,5 +1,7 @@
 """Synchronization of all ranks: `sky.barrier`, and the mesh of `sky.mesh`."""
 
+from __future__ import annotations
+
 import os
 from typing import Any
 

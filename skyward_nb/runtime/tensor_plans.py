@@ -7,6 +7,8 @@ A plan is a word for each layer, by its full name. What it does not name is held
 The last three are right whatever stands between two layers.
 """
 
+from __future__ import annotations
+
 import difflib
 import warnings
 from collections.abc import Iterator, Mapping

@@ -5,6 +5,8 @@ they would print are metrics and the bar's note instead; `disable_tqdm=True` lea
 the lines.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any

@@ -4,6 +4,8 @@ However it is shown while it runs, in the end the notebook keeps one bundle: HTM
 script, plain text, and the record for front ends of their own.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator
 from typing import Any, Protocol

@@ -5,6 +5,8 @@ is wiped before lines are printed. What cannot be written, as to a pipe that nob
 no run ends for want of a reader.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys

@@ -4,6 +4,8 @@ Nothing is drawn more often than ten times a second, and what comes between two 
 folded at once.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterable, Mapping
 

@@ -4,6 +4,8 @@ What ranks print goes to the same stream here, as `[rank 0] text`; words on the 
 goes to stderr: steps on the way up, one line that tells how far ranks are, and how it ended.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 import threading

@@ -1,5 +1,7 @@
 """What the ranks of a pool show: in the display of its own run, however late, and in the logbook."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import threading

@@ -5,6 +5,8 @@ mapped copy-on-write by its readers. Values lie in memory (tmpfs) while there is
 and on disk beyond that. It knows nothing of pickles.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os

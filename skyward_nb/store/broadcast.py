@@ -4,6 +4,8 @@ The machines meet at private addresses with a key of their own. Where one cannot
 others, it gets values over its own line, as small ones always are.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

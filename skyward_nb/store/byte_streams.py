@@ -1,5 +1,7 @@
 """Carriers of a value stream's bytes: a socket, or an object with the same methods."""
 
+from __future__ import annotations
+
 import select
 import socket
 import ssl

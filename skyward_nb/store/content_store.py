@@ -1,5 +1,7 @@
 """What a pool does with the content store of a machine, wherever that is."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 

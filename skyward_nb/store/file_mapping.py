@@ -1,5 +1,7 @@
 """Bytes of a file mapped into memory, copied where they are written to, with no descriptor kept open."""
 
+from __future__ import annotations
+
 import ctypes
 import mmap
 import os

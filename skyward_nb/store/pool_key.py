@@ -4,6 +4,8 @@ Each pool has its own, made by its client, told to agents over the line to each,
 memory: with the pool it is gone. Whoever has it may be given values, and give some.
 """
 
+from __future__ import annotations
+
 import datetime
 import os
 import socket

@@ -1,5 +1,7 @@
 """Bytes of this process alone: in memory, or where that is full in a file without a name."""
 
+from __future__ import annotations
+
 import errno
 import os
 import sys

@@ -1,5 +1,7 @@
 """A value whose bytes come in any order: which of them are missing, and the digest of them all."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 

@@ -4,6 +4,8 @@ What is asked for ahead waits on its way where words wait, too: on a slow line t
 a moment's worth of bytes, not behind megabytes. Rate and delay are known by what comes.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections import deque

@@ -5,6 +5,8 @@ far away. A stream that is lost is opened again, and what has arrived stays. A f
 verified once, and kept here until it is dropped.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import socket

@@ -1,5 +1,7 @@
 """The content stores of several machines as one: `put` goes to all of them, `map` to one."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 

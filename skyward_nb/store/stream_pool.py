@@ -4,6 +4,8 @@ A queued message is sent on an idle stream, or before the next request. Its answ
 anything else is sent, so that a value that was dropped is gone when it is asked for.
 """
 
+from __future__ import annotations
+
 import contextlib
 import socket
 import threading

@@ -1,5 +1,7 @@
 """The bytes of a value that is sent: all at hand, or still arriving from another machine."""
 
+from __future__ import annotations
+
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate

@@ -1,5 +1,7 @@
 """One stream on which values come and go: messages and bytes, waited for without being deaf to the rest."""
 
+from __future__ import annotations
+
 import os
 import socket
 import time

@@ -4,6 +4,8 @@ Either is called with each stream, on a thread of its own, until nothing is left
 stream is lost, what has arrived stays.
 """
 
+from __future__ import annotations
+
 import errno
 import threading
 from collections import deque

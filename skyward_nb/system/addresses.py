@@ -1,5 +1,7 @@
 """Addresses that the internet cannot reach: a pool listens at no others."""
 
+from __future__ import annotations
+
 import ipaddress
 import socket
 

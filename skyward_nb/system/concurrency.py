@@ -1,5 +1,7 @@
 """Several blocking functions run at once, while the caller can still be interrupted."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait

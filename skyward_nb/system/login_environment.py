@@ -3,6 +3,8 @@
 The agent there works in the root folder, under a umask that lets no other user in.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 

@@ -5,6 +5,8 @@ pool's folder before it is made, so that any process can undo it; and only noted
 the instances that were created, and MIG mode if it was turned on.
 """
 
+from __future__ import annotations
+
 import contextlib
 import re
 import shutil

@@ -4,6 +4,8 @@ The formats are those of the Multi-Instance GPU User Guide. Providers ask before
 agents ask where NVML is not installed.
 """
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """Which other people may log in to this machine, as far as can be seen. The rule is in `docs/security.md`."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pwd

@@ -5,6 +5,8 @@ who opened the socket. A user cannot take the address and port of another user's
 Source: the kernel's Documentation/networking/proc_net_tcp.rst.
 """
 
+from __future__ import annotations
+
 import ipaddress
 import os
 import socket

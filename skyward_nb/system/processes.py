@@ -5,6 +5,8 @@ folder in its environment, which every process of a pool has. Both are in Linux'
 it, nothing is found and nothing is ended.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal

@@ -1,5 +1,7 @@
 """Tracebacks without some of their frames. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from types import CodeType, TracebackType
 

@@ -1,5 +1,7 @@
 """Entries of a view in their order, and the places among them, which hold while entries come and go."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace

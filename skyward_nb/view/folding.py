@@ -1,5 +1,7 @@
 """The next view: of the one before it, and of events. Pure."""
 
+from __future__ import annotations
+
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import (

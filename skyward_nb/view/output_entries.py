@@ -4,6 +4,8 @@ Each rank has a cursor: what it shows next goes after that. Equal lines and disp
 ranks are one entry. Only `view/folding` uses this, and gives the outcome back as values.
 """
 
+from __future__ import annotations
+
 from functools import lru_cache
 
 from msgspec.structs import replace

@@ -5,6 +5,8 @@ one of it and of events. It is bounded however much is printed or displayed: hea
 the rest is counted. Its clock is `now`, which is set before folding.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Literal
 

@@ -1,5 +1,7 @@
 """A metric over steps, in no more points than can be seen: neighbours are averaged. Pure."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
 

@@ -6,6 +6,8 @@ of text, each with its style. As text it changes styles by `ESC[...m` from none,
 from another, and by `ESC[0m` back to none.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -9,6 +9,8 @@ are the caller's; they are asked for again when it goes up to them. Blanks at th
 dropped once something was typed over it.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 

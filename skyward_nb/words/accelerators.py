@@ -1,5 +1,7 @@
 """Requested accelerators as one value: `A100`, `A100:8`, `none`."""
 
+from __future__ import annotations
+
 import re
 
 import msgspec

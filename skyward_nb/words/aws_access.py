@@ -1,5 +1,7 @@
 """A pool's use of AWS, as one value: `AWSAccess`. Pure."""
 
+from __future__ import annotations
+
 from typing import Literal
 
 import msgspec

@@ -1,5 +1,7 @@
 """Shortens texts of users to a size for notebooks: the head, the tail, and the size of the rest. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from skyward_nb.words.errors import spell_size

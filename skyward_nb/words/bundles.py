@@ -1,5 +1,7 @@
 """MIME bundles of ranks' displays: the parts that are small enough to travel. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from skyward_nb.words.errors import spell_size

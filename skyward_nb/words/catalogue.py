@@ -1,5 +1,7 @@
 """Accelerators by name: their makers, their sizes of memory, their other names. Pure."""
 
+from __future__ import annotations
+
 import difflib
 import re
 from collections.abc import Iterator

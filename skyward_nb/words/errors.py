@@ -25,6 +25,8 @@
 A user's own exception is never wrapped in one of these: it is raised as itself.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """The results of `%sky check`: facts of ranks, of connections, of all-reduce. Plain data."""
 
+from __future__ import annotations
+
 import msgspec
 
 LISTENING = "TCP"

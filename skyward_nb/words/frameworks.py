@@ -3,6 +3,8 @@
 `torch`, `jax`, `keras:jax`, `torch,huggingface`. A framework that runs on another one includes it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 import msgspec

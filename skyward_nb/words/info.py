@@ -1,5 +1,7 @@
 """The place of a rank in its pool: `InstanceInfo`, and the environment variables for it."""
 
+from __future__ import annotations
+
 import msgspec
 from msgspec.structs import replace
 

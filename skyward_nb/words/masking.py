@@ -1,5 +1,7 @@
 """Masks secret values, which variables' names reveal, in all messages. Pure."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 

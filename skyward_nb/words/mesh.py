@@ -1,5 +1,7 @@
 """A mesh as text: `fsdp:2,tp:2`, or `[[2,2],["fsdp","tp"]]`. Pure."""
 
+from __future__ import annotations
+
 import math
 import re
 

@@ -1,5 +1,7 @@
 """Log lines of a pool's machines, from their setup on: `NodeLogEntry`. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import msgspec

@@ -1,5 +1,7 @@
 """Needs, offers and bills: requirements of machines, machines for rent, and costs. Pure."""
 
+from __future__ import annotations
+
 import math
 import re
 from typing import Literal

@@ -1,5 +1,7 @@
 """The communication of a run, recorded by one rank. Plain data."""
 
+from __future__ import annotations
+
 import msgspec
 
 

@@ -1,5 +1,7 @@
 """Sets of ranks as people write them: `all`, `head`, `0,2-3`, `::2`; and `[0-3]` back."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 

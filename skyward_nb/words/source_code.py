@@ -1,5 +1,7 @@
 """Source text as a tree, parsed by one thread at a time."""
 
+from __future__ import annotations
+
 import ast
 import re
 import threading

@@ -1,5 +1,7 @@
 """The spec of a pool: the one value that options become and providers read."""
 
+from __future__ import annotations
+
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator

@@ -1,5 +1,7 @@
 """Times and sizes as people write them, and suggestions for misspelt words. Pure."""
 
+from __future__ import annotations
+
 import difflib
 import re
 from collections.abc import Iterable

@@ -3,6 +3,8 @@
 Codes: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html.
 """
 
+from __future__ import annotations
+
 import re
 import shlex
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ Every process of a machine may read the data of its launch, that host key includ
 a new one first.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import time

@@ -1,5 +1,7 @@
 """Answers of AWS, kept on disk with their date, so that not every start asks again."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import os

@@ -1,5 +1,7 @@
 """The image that a machine boots: with GPUs AWS's own for deep learning, else Ubuntu."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from skyward_nb.providers.aws.api_errors import AWSError

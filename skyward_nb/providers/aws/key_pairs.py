@@ -3,6 +3,8 @@
 A machine is known by its instance id: another machine may get its address later.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Launches the machines of a pool by its offers, all in one zone or none, and reports each step."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 import time

@@ -3,6 +3,8 @@
 Subnets, groups and images of a region are looked up once.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Sequence

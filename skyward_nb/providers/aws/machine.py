@@ -1,5 +1,7 @@
 """A rented machine of a pool: reached like any host, and terminated at the pool's end."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import time

@@ -1,5 +1,7 @@
 """Types, zones and prices of EC2: asked once, then kept on disk with their date."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime

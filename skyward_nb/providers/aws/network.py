@@ -4,6 +4,8 @@ Each pool has its own security group: port 22 from the caller's address, everyth
 nothing else. It is removed with the pool.
 """
 
+from __future__ import annotations
+
 import asyncio
 import ipaddress
 import os

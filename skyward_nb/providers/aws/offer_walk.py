@@ -1,5 +1,7 @@
 """The next offer and zone to try after refusals. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 

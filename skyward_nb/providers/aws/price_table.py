@@ -3,6 +3,8 @@
 Types do not change; prices are of the date in the file, and are used if AWS's price list cannot be asked.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Rents the machines of a pool for a spec, and finds those of an existing pool."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Sequence

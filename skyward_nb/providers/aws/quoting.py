@@ -1,5 +1,7 @@
 """Turns a spec into a `Quote`: machines that fit, and their prices. A launch takes its offers from it."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import platform

@@ -4,6 +4,8 @@ Until then, the pool's record has the old ones. If this process is killed meanwh
 machines by the tokens of their attempts.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import time

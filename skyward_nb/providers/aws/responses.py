@@ -5,6 +5,8 @@ DescribeInstanceTypeOfferings, DescribeSpotPriceHistory), and of GetProducts in
 https://docs.aws.amazon.com/aws-cost-management/latest/APIReference.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

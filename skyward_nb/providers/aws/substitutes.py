@@ -1,5 +1,7 @@
 """Offers and budgets for the replacement of reclaimed machines. Pure."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Collection, Sequence
 

@@ -4,6 +4,8 @@ Only resources of this state folder are ended; those of other owners are reporte
 somebody may still attach to are left to their own timers.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import time

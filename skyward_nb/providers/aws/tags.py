@@ -1,5 +1,7 @@
 """The tags of all resources at AWS, by which they are found. Pure."""
 
+from __future__ import annotations
+
 import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any

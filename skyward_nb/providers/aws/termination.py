@@ -3,6 +3,8 @@
 Every process that has the pool's record may do this, any number of times.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections import Counter

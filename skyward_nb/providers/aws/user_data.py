@@ -4,6 +4,8 @@ It starts the dead-man first. Every process of the machine may read the script, 
 key, is changed at the first login.
 """
 
+from __future__ import annotations
+
 import shlex
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Logs in to hosts by OpenSSH's config and over its jump hosts, a few at a time; checks host keys."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import random

@@ -1,5 +1,7 @@
 """Errors of asyncssh and of the system, as reasons why a login failed and what helps."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import socket

@@ -4,6 +4,8 @@ The speed of a TCP connection is bounded by its unacknowledged bytes over the ro
 most, 4 MB (net.ipv4.tcp_wmem), half of which count, 60 ms allow 35 MB/s.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -4,6 +4,8 @@ The user's files are read and never written. Pins lie in a file of this package,
 only with `trust=first`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os

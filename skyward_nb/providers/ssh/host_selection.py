@@ -3,6 +3,8 @@
 All are tried at once. As soon as there are enough, the others get one more second.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Turns hosts into machines of a pool: chooses them and makes them ready side by side, all or none."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from functools import partial

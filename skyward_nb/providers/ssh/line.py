@@ -3,6 +3,8 @@
 Scripts run in sessions, one at a time, as sshd may allow no more (MaxSessions); streams need no session.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import errno

@@ -1,5 +1,7 @@
 """Errors of logins, each with its host."""
 
+from __future__ import annotations
+
 
 class Unreachable(Exception):
     """The login to `host` failed; the text says why and what to do.

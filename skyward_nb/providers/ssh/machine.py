@@ -1,5 +1,7 @@
 """One host as a machine of a pool: its agent is reached over the line to the host."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import random

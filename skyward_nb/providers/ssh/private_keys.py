@@ -1,5 +1,7 @@
 """Private keys: new ones, and those that a login tries, in their order."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator

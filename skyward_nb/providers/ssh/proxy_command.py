@@ -1,5 +1,7 @@
 """ProxyCommand of OpenSSH's config: a command that connects to a host, run as OpenSSH does."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

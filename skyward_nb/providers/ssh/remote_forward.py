@@ -1,5 +1,7 @@
 """A port of a host's loopback that is served here, over one SSH connection, as bulk."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ipaddress

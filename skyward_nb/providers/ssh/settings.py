@@ -1,5 +1,7 @@
 """The settings of a login: OpenSSH's config for a host, and a pool's spec for all hosts."""
 
+from __future__ import annotations
+
 import getpass
 import os
 import shlex

@@ -4,6 +4,8 @@ Urgent bytes do not wait behind bulk, which is read only while little of it wait
 read as fast as the other one takes bytes, and the end of a stream is passed on.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import select

@@ -4,6 +4,8 @@ There is no pair of sockets between: outgoing bytes are encrypted in place (`com
 speed), and the loop writes received bytes directly to their destination.
 """
 
+from __future__ import annotations
+
 import asyncio
 import threading
 from collections import deque
