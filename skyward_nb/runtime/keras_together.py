@@ -1,0 +1,428 @@
+"""Keras 3's `fit` on torch and TensorFlow as one model over the ranks of a run: its gradients averaged.
+
+When `fit` begins, the first rank's weights and state of the optimizer go to all. In each step an optimizer gets
+the gradients of all rows that the ranks gave, each rank's weighted by its number of rows, so that training equals
+that of one rank with all of these rows (but for what sees a batch as a whole: batch normalisation, a loss that
+is a sum). A rank that has run out of batches goes on taking part, with none, until the others end the epoch.
+At its end metrics and those of the validation are of all rows, and what layers gather is averaged. Averaging
+follows the backward pass and does not overlap with it.
+
+`evaluate` and `predict` by themselves are of one rank: they may be called on the head alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import warnings
+import weakref
+import zlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from skyward_nb.runtime.process_group import Adds
+from skyward_nb.words.ranks import spell_ranks
+
+APART = "SKYWARD_KERAS_AVERAGE"
+"""A variable: with `no`, each rank trains a model of its own."""
+_DIFFER = (
+    "Keras's fit trains one model over ranks {ranks}, and {what} differ: {groups}; here: {here}. Make "
+    f"them alike; or train a model on each rank by itself: env={APART}=no, or sky.plugins.keras(average=False)"
+)
+_UNBUILT = (
+    "Keras's fit trains one model over all ranks, and the weights of this one, which must begin alike, are not "
+    "there yet: call it with a batch, or model.build(shape), before fit"
+)
+_ROWS = (
+    "BatchNormalization normalises by the rows that each rank has of a batch, not by those of all ranks"
+)
+_XLA = "jit_compile=True is left out: XLA cannot add gradients over ranks"
+_told: set[str] = set()
+_made_for: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
+"""For which ranks a model's compiled step was made; its sums are a part of it."""
+_now: Together | None = None
+
+
+class Together:
+    """One call of `fit` on this rank, of all `ranks`, by a group that adds over them."""
+
+    def __init__(self, model: Any, group: Adds, ranks: Sequence[int], rank: int) -> None:
+        self.model = model
+        self._group = group
+        self._ranks = tuple(ranks)
+        self._place = self._ranks.index(rank)
+        self._is_training = self._is_within = self._validates = False
+        self._rows: Any = 1
+        self._applied: list[tuple[Any, list[Any], bool]] = []
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the others take what this rank has."""
+        return self._place == 0
+
+    # ── the beginning ───────────────────────────────────────────────────────────────────
+
+    def begin(self, epochs: int, every: int, *, validates: bool) -> None:
+        """Begin as all do; raises ValueError where ranks are not at the same thing."""
+        model, optimizer = self.model, self.model.optimizer
+        shapes = [(tuple(each.shape), str(each.dtype)) for each in model.weights]
+        settings = {"class": type(optimizer).__name__, **optimizer.get_config()}
+        settings.pop("name", None)
+        stated = ", ".join(f"{name}={value}" for name, value in settings.items())
+        told = {
+            "models": (zlib.crc32(repr(shapes).encode()), f"{len(shapes)} weights"),
+            "optimizers": (zlib.crc32(stated.encode()), stated[:300]),
+            "epochs=": (epochs, str(epochs)),
+            "validation_freq=": (every, str(every)),
+        }
+        table = self._table(*(number for number, _ in told.values()), int(validates))
+        for column, (what, (_, here)) in enumerate(told.items()):
+            self._check([row[column] for row in table], what, here)
+        if not shapes:
+            raise ValueError(_UNBUILT)
+        self._validates = all(row[-1] for row in table)
+        self._take([*model.weights, *optimizer.variables])
+        self._say_what_differs()
+
+    def _say_what_differs(self) -> None:
+        import keras
+
+        kind = keras.layers.BatchNormalization
+        if any(isinstance(each, kind) for each in getattr(self.model, "layers", ())):
+            _warn_once(_ROWS)
+        if (self.model.get_compile_config() or {}).get("jit_compile") is True and _is_tensorflow():
+            _warn_once(_XLA)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Begin it as the first rank does, its learning rate among others; raises ValueError for another epoch."""
+        self._check([row[0] for row in self._table(epoch)], "epochs", f"epoch {epoch + 1} begins")
+        self._take([each for each in self.model.optimizer.variables if not each.shape])
+        self._is_training = True
+
+    def _check(self, numbers: list[int], what: str, here: str) -> None:
+        groups: dict[int, list[int]] = {}
+        for rank, number in zip(self._ranks, numbers, strict=True):
+            groups.setdefault(number, []).append(rank)
+        if len(groups) > 1:
+            listed = " and ".join(spell_ranks(each) for each in groups.values())
+            ranks = spell_ranks(self._ranks)
+            raise ValueError(_DIFFER.format(ranks=ranks, what=what, groups=listed, here=here))
+
+    # ── a step ──────────────────────────────────────────────────────────────────────────
+
+    def step(self, train_step: Callable[[Any], Any], data: Any) -> Any:
+        """One step with a batch of this rank's."""
+        self._rows, self._applied = _rows_of(data), []
+        return train_step(data)
+
+    def apply(self, apply: Callable[..., Any], optimizer: Any, grads: Any, variables: Any) -> Any:
+        """Have an optimizer apply the gradients of all ranks."""
+        if self._is_within or not self._is_training:
+            return apply(optimizer, grads, variables)
+        gradients = list(grads)
+        known = gradients if variables is None else list(variables)
+        self._applied.append((optimizer, known, variables is not None))
+        averaged, _ = self._average(gradients, known, self._rows)
+        return self._apply(apply, optimizer, averaged, None if variables is None else known)
+
+    def _apply(self, apply: Callable[..., Any], optimizer: Any, grads: Any, variables: Any) -> Any:
+        self._is_within = True  # an optimizer may call another, or itself
+        try:
+            return apply(optimizer, grads, variables)
+        finally:
+            self._is_within = False
+
+    def _average(
+        self, gradients: list[Any], like: list[Any], rows: Any
+    ) -> tuple[list[Any], Callable[[], bool]]:
+        """The mean over all rows, and what tells whether a rank had any; without rows, what others had.
+
+        A gradient that no rank has is None.
+        """
+        from keras import backend, ops
+
+        shaped = [each for each in like if each is not None]
+        kind = backend.result_type("float32", *(each.dtype for each in shaped))
+        weight = ops.cast(ops.convert_to_tensor(rows), kind)
+        parts = [
+            ops.reshape(weight, (1,)),
+            ops.convert_to_tensor([each is not None for each in gradients], dtype=kind),
+        ]
+        for gradient, each in zip(gradients, like, strict=True):
+            if gradient is None:
+                parts.append(ops.zeros((_size(each),), dtype=kind))
+            else:
+                dense = ops.convert_to_tensor(gradient)
+                parts.append(ops.reshape(ops.cast(dense, kind) * weight, (-1,)))
+        total = self._group.add(ops.concatenate(parts), self._ranks)
+        count = len(gradients)
+        # A step that is compiled lacks the same gradients on all ranks.
+        lacking = [number for number, each in enumerate(gradients) if each is None]
+        missing = set(lacking)
+        if lacking and _is_eager():
+            had = ops.convert_to_numpy(total[1 : 1 + count])
+            missing = {number for number in lacking if not had[number]}
+        found: list[Any] = []
+        at = 1 + count
+        for number, each in enumerate(like):
+            size = _size(each)
+            mean = None
+            if number not in missing:
+                mean = total[at : at + size] / ops.maximum(total[0], 1)
+                mean = ops.cast(ops.reshape(mean, tuple(each.shape)), each.dtype)
+            found.append(mean)
+            at += size
+        return found, lambda: bool(ops.convert_to_numpy(total[0]))
+
+    # ── the end of an epoch ─────────────────────────────────────────────────────────────
+
+    def results(self, result: Callable[..., Any], logs: Any) -> Any:
+        """The logs of an epoch, or of its validation: of all rows."""
+        if self._is_training:
+            self._await_others()
+            self._is_training = False
+            self._average_layers()
+        elif not self._validates:
+            return result(self.model, logs)
+        self._sum(self.model.metrics_variables)
+        found = result(self.model, logs)
+        return self._mean_logs(logs) if found is logs and isinstance(logs, dict) else found
+
+    def end_epoch(self) -> None:
+        """End the last epoch on all ranks where it is the last on one."""
+        if any(row[0] for row in self._table(int(self.model.stop_training))):
+            self.model.stop_training = True
+
+    def _await_others(self) -> None:
+        """Take part in the steps of ranks that have batches left."""
+        model = self.model
+        applied = self._applied or [(model.optimizer, list(model.trainable_variables), True)]
+        with _without_gradients():
+            while True:
+                for number, (optimizer, known, has_variables) in enumerate(applied):
+                    grads, had_rows = self._average([None] * len(known), known, 0)
+                    if number == 0 and not had_rows():
+                        return
+                    variables = known if has_variables else None
+                    self._apply(type(optimizer).apply, optimizer, grads, variables)
+
+    def _average_layers(self) -> None:
+        """Average what differs of what layers gather: the means of batches, say."""
+        import numpy as np
+        from keras import ops
+
+        gathered = [each for each in self.model.non_trainable_weights if _is_float(each)]
+        if not gathered:
+            return
+        sums = [zlib.crc32(np.ascontiguousarray(ops.convert_to_numpy(each))) for each in gathered]
+        table = self._table(*sums)
+        differing = [
+            each for n, each in enumerate(gathered) if len({row[n] for row in table}) > 1
+        ]
+        self._sum(differing)
+        for each in differing:
+            each.assign(each / len(self._ranks))
+
+    def _mean_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
+        """What a step of the user's own tells, averaged over ranks where all tell the same kind of thing."""
+        from keras import ops
+
+        values = {
+            name: ops.convert_to_numpy(value) for name, value in logs.items() if value is not None
+        }
+        single = [name for name, value in sorted(values.items()) if value.size == 1]
+        table = self._table(zlib.crc32(repr(single).encode()))
+        if len(set(table)) > 1 or not single:
+            return logs
+        numbers = ops.convert_to_tensor([float(values[name]) for name in single], dtype="float32")
+        total = ops.convert_to_numpy(self._group.add(numbers, self._ranks)) / len(self._ranks)
+        return logs | {name: float(mean) for name, mean in zip(single, total, strict=True)}
+
+    # ── all ranks ───────────────────────────────────────────────────────────────────────
+
+    def _table(self, *numbers: int) -> list[tuple[int, ...]]:
+        """What each rank has, in their order."""
+        import numpy as np
+        from keras import ops
+
+        own = np.zeros((len(self._ranks), len(numbers)), np.int64)
+        own[self._place] = numbers
+        tensor = ops.convert_to_tensor(own.ravel(), dtype="int64")
+        total = ops.convert_to_numpy(self._group.add(tensor, self._ranks)).reshape(own.shape)
+        return [tuple(map(int, row)) for row in total]
+
+    def _take(self, variables: list[Any]) -> None:
+        """Give these the first rank's values."""
+        self._sum(variables, alone=True)
+
+    def _sum(self, variables: list[Any], *, alone: bool = False) -> None:
+        """Give these the sum over ranks; of the first one `alone`."""
+        from keras import ops
+
+        for floats in (True, False):
+            those = [each for each in variables if _is_float(each) is floats]
+            if not those:
+                continue
+            wide = "float64" if any(str(each.dtype) == "float64" for each in those) else "float32"
+            kind = wide if floats else "int64"
+            with _without_gradients():
+                parts = [
+                    ops.reshape(ops.cast(ops.convert_to_tensor(each), kind), (-1,))
+                    for each in those
+                ]
+                flat = ops.concatenate(parts)
+                flat = flat if self.is_first or not alone else ops.zeros_like(flat)
+                total = self._group.add(flat, self._ranks)
+            at = 0
+            for each in those:
+                part = total[at : at + _size(each)]
+                each.assign(ops.cast(ops.reshape(part, tuple(each.shape)), each.dtype))
+                at += _size(each)
+
+
+def fit(
+    method: Callable[..., Any], together: Together, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`fit` of a trainer on all ranks at once."""
+    __tracebackhide__ = True
+    model = together.model
+    try:
+        bound = inspect.signature(method).bind(model, *args, **kwargs)
+    except TypeError:
+        return method(model, *args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    given["callbacks"] = _with_ours(given["callbacks"], together, given)
+    with _entered(together):
+        return method(*bound.args, **bound.kwargs)
+
+
+def of_epoch(result: Callable[..., Any]) -> Callable[..., Any]:
+    """What gives the results of an epoch, those of all ranks while they are together."""
+
+    @functools.wraps(result)
+    def results(self: Any, logs: Any) -> Any:
+        if _now is not None and _now.model is self:
+            return _now.results(result, logs)
+        return result(self, logs)
+
+    return results
+
+
+def renew(model: Any, ranks: tuple[int, ...]) -> None:
+    """Have a model's step compiled anew where it was for other ranks."""
+    if _made_for.get(model, ()) != ranks:
+        model.train_function = None
+        _made_for[model] = ranks
+
+
+@contextmanager
+def _entered(together: Together) -> Generator[None]:
+    """Meanwhile, steps and optimizers of this process are those of all ranks."""
+    global _now
+    import keras
+
+    model, before = together.model, _now
+    jit, step = model.jit_compile, model.train_step
+    kinds = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
+    applies = [vars(kind).get("apply") for kind in kinds]
+    if _is_tensorflow():
+        model.jit_compile = False
+    model.train_step = functools.wraps(step)(lambda data: together.step(step, data))
+    if before is None:
+        for kind in kinds:
+            kind.apply = _of_all(kind.apply)
+    _now = together
+    try:
+        yield
+    finally:
+        _now = before
+        del model.train_step
+        model.jit_compile = jit
+        if before is None:
+            for kind, apply in zip(kinds, applies, strict=True):
+                if apply is None:
+                    del kind.apply
+                else:
+                    kind.apply = apply
+
+
+def _of_all(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(apply)
+    def apply_all(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        if _now is None:
+            return apply(self, grads, trainable_variables)
+        return _now.apply(apply, self, grads, trainable_variables)
+
+    torch = sys.modules.get("torch")
+    if torch is None or _is_tensorflow():
+        return apply_all
+    # A compiled step leaves what it compiled to communicate.
+    return functools.wraps(apply)(torch.compiler.disable(apply_all))
+
+
+def _with_ours(callbacks: Any, together: Together, given: dict[str, Any]) -> Any:
+    """Callbacks of `fit`, ours last, and models saved by the first rank alone."""
+    import keras
+
+    kept = keras.callbacks.ModelCheckpoint
+
+    class Ours(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            validates = given["validation_data"] is not None or bool(given["validation_split"])
+            every = given["validation_freq"]
+            every = every if isinstance(every, int) else zlib.crc32(repr(every).encode())
+            together.begin(given["epochs"], every, validates=validates)
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            together.begin_epoch(epoch)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            together.end_epoch()
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(Ours())
+        return callbacks
+    found = keras.tree.flatten(callbacks) if callbacks else []
+    return [each for each in found if together.is_first or not isinstance(each, kept)] + [Ours()]
+
+
+def _rows_of(data: Any) -> Any:
+    """The number of rows of a batch; 1 where it cannot be told."""
+    import keras
+
+    leaves = [each for each in keras.tree.flatten(data) if each is not None]
+    shape = getattr(leaves[0], "shape", ()) if leaves else ()
+    return keras.ops.shape(leaves[0])[0] if len(shape) else 1
+
+
+def _size(each: Any) -> int:
+    size = 1
+    for length in () if each is None else each.shape:
+        size *= int(length)
+    return size if each is not None else 0
+
+
+def _is_float(variable: Any) -> bool:
+    return "float" in str(variable.dtype)
+
+
+def _is_tensorflow() -> bool:
+    return sys.modules["keras"].config.backend() == "tensorflow"
+
+
+def _is_eager() -> bool:
+    return not _is_tensorflow() or sys.modules["tensorflow"].executing_eagerly()
+
+
+def _without_gradients() -> Any:
+    return contextlib.nullcontext() if _is_tensorflow() else sys.modules["torch"].no_grad()
+
+
+def _warn_once(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        warnings.warn(text, UserWarning, stacklevel=2)
