@@ -259,6 +259,14 @@ class Telemetry(msgspec.Struct, frozen=True, tag=True):
     gpu: Gpu | None = None
 
 
+class Waited(msgspec.Struct, frozen=True, tag=True):
+    """The share of the last second or so of a run that a rank waited in collectives of all ranks, 0 to 1."""
+
+    rank: int
+    share: float
+    run: int = 0
+
+
 class ShardedResult(msgspec.Struct, frozen=True, tag=True):
     """A rank's result has parts that are sharded over ranks; `parts` describes them.
 
@@ -381,6 +389,7 @@ Event = (
     | Metric
     | Metrics
     | Telemetry
+    | Waited
     | ShardedResult
     | Yielded
     | ValueWanted

@@ -21,10 +21,12 @@ from skyward_nb.protocol.events import (
     Remark,
     Step,
     Telemetry,
+    Waited,
 )
 from skyward_nb.view.output_entries import OutputEntries
 from skyward_nb.view.run_view import MOST_METRICS, RankState, RankView, RunView, StepView
 from skyward_nb.view.series import Series, extended
+from skyward_nb.view.slow_ranks import MOST_WINDOWS
 
 _MOST_BARS = 8
 
@@ -115,6 +117,10 @@ class _Folding:
                 if rank in self._ranks:  # else of one that runs no part of this
                     peak = max(self._rank(rank).peak, event.rss)
                     self._set(rank, telemetry=event, peak=peak)
+            case Waited(rank=rank):
+                if rank in self._ranks:
+                    waits = (*self._rank(rank).waits, event.share)
+                    self._set(rank, waits=waits[-MOST_WINDOWS:])
             case RankDone(rank=rank):
                 state: RankState = "failed" if event.failure or event.rejected else "done"
                 self._end(rank, "stopped" if event.interrupted else state)

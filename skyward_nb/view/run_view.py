@@ -56,6 +56,7 @@ class RankView(msgspec.Struct, frozen=True):
 
     `told` is when its loops last went on, on that clock, and `bars_left_out` how many are not kept.
     `peak` is the most bytes of memory that were seen; it `logs_more` when metrics are left out.
+    `waits` are the shares of its last windows of time that it waited in collectives.
     """
 
     state: RankState = "running"
@@ -68,6 +69,7 @@ class RankView(msgspec.Struct, frozen=True):
     logs_more: bool = False
     telemetry: Telemetry | None = None
     peak: int = 0
+    waits: tuple[float, ...] = ()
     ended: float | None = None
 
 

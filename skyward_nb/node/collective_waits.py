@@ -1,0 +1,137 @@
+"""How much of its time a rank waits in collectives of torch: looks at its main thread, now and then.
+
+Ranks of a synchronous loop all step alike: the one that waits least computes longest (`view/slow_ranks` says
+which). A collective costs nothing here, as no call is wrapped; a look takes tens of microseconds, twenty times a second,
+while a run goes on. What a main thread does in native code tells only torch's on a CPU (gloo, DDP's waits among
+them): with NCCL it goes on while the GPU waits, and JAX and TensorFlow wait alike for what they compute; there
+nothing is told. Nor is it where ranks differ by design: of waits for one rank's message, or at a barrier.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+
+from skyward_nb.node.rank_frameworks import RankFrameworks
+from skyward_nb.plugins.collectives import NamedFrame, called_at, waits_in
+from skyward_nb.protocol.events import Event, Waited
+
+_EVERY = 0.05
+_WINDOW = 1.0
+_LEAST_BEGUN, _LEAST_LOOKS = 4, 10
+_MOST_ONE_SIDED = 0.1
+"""Of a window's looks, those in waits that say nothing: with more of them the window is left out."""
+_MOST_FRAMES = 60
+_OF_ALL = ("all_", "_all_", "reduce_scatter", "backward", "wait_tensor", "DistributedDataParallel.")
+"""How waits begin in which all ranks give and get alike."""
+
+
+class Window:
+    """Looks at a rank since `began`, when it had begun so many collectives. Pure."""
+
+    def __init__(self, began: float, begun: int) -> None:
+        self._began = began
+        self._begun = begun
+        self._looks = self._waits = self._one_sided = 0
+
+    def look(self, waits_in: str) -> None:
+        """It was seen to wait in this collective; "" where it was not."""
+        self._looks += 1
+        if waits_in.startswith(_OF_ALL):
+            self._waits += 1
+        elif waits_in:
+            self._one_sided += 1
+
+    def is_over(self, now: float, begun: int) -> bool:
+        """Whether it is long enough: steps may be longer than a window."""
+        long_enough = now - self._began >= _WINDOW and self._looks >= _LEAST_LOOKS
+        return long_enough and begun - self._begun >= _LEAST_BEGUN
+
+    def share(self) -> float | None:
+        """The share of its time in which the rank waited; None where ranks differ by design."""
+        if self._one_sided > _MOST_ONE_SIDED * self._looks:
+            return None
+        return self._waits / self._looks
+
+
+class CollectiveWaits:
+    """Tells how much of a run's time this rank waits in collectives: `Waited`, about once a second."""
+
+    def __init__(
+        self, rank: int, frameworks: RankFrameworks, emit: Callable[[Event], None]
+    ) -> None:
+        self._rank = rank
+        self._frameworks = frameworks
+        self._emit = emit
+        self._run = 0
+        self._going = threading.Event()
+        self._main = threading.main_thread().ident or 0
+        # The main thread has the process's number; Python may not know that of a fork's.
+        self._state = Path(f"/proc/self/task/{os.getpid()}/stat")
+        self._thread: threading.Thread | None = None
+
+    def begin(self, run: int) -> None:
+        """The main thread is in this run from now on."""
+        if not any(plugin.name == "torch" for plugin in self._frameworks.plugins):
+            return
+        if self._thread is None:
+            if not self._state.exists():  # not on Linux
+                return
+            self._thread = threading.Thread(target=self._serve, name="skyward-waits", daemon=True)
+            self._thread.start()
+        self._run = run
+        self._going.set()
+
+    def end(self) -> None:
+        """The main thread is in no run."""
+        self._going.clear()
+
+    def _serve(self) -> None:
+        while True:
+            self._going.wait()
+            run = self._run
+            window = Window(time.monotonic(), self._begun())
+            while self._going.is_set() and run == self._run:
+                time.sleep(_EVERY)
+                window.look(self._waits_in())
+                now = time.monotonic()
+                if window.is_over(now, begun := self._begun()):
+                    if (share := window.share()) is not None:
+                        self._emit(Waited(self._rank, share, run))
+                    window = Window(now, begun)
+
+    def _begun(self) -> int:
+        return sum(step for plugin in self._frameworks.plugins if plugin.name == "torch"
+                   for step in plugin.steps("").values())
+
+    def _waits_in(self) -> str:
+        """The collective that the main thread sleeps in: one that computes, or would if it could, does not."""
+        try:
+            state = self._state.read_text().rpartition(") ")[2][:1]
+        except OSError:
+            return ""
+        if state != "S":
+            return ""
+        return waits_in(_frames(sys._current_frames().get(self._main)))
+
+
+def _frames(frame: FrameType | None) -> Iterator[NamedFrame]:
+    """As `frames_of_thread`, which examines code each time."""
+    if frame is not None:
+        yield "", _called(frame.f_code, frame.f_lasti)
+    count = 0
+    while frame is not None and count < _MOST_FRAMES:
+        yield frame.f_code.co_filename, frame.f_code.co_name
+        frame = frame.f_back
+        count += 1
+
+
+@functools.lru_cache(maxsize=256)
+def _called(code: CodeType, at: int) -> str:
+    return called_at(code, at)
