@@ -18,15 +18,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
+from skyward_nb.compat.torch_private import groups
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.plugins.collectives import NamedFrame, called_at, waits_in
 from skyward_nb.protocol.events import Event, Waited
 
 _EVERY = 0.05
-_WINDOW = 1.0
-_LEAST_BEGUN, _LEAST_LOOKS = 4, 10
+"""Seconds from one look to the next, if Python lets other threads run."""
+_WINDOW = 0.5
+_LEAST_BEGUN, _LEAST_LOOKS = 4, 4
 _MOST_ONE_SIDED = 0.1
-"""Of a window's looks, those in waits that say nothing: with more of them the window is left out."""
+"""Of a window's time, that in waits that say nothing: with more of it the window is left out."""
 _MOST_FRAMES = 60
 _OF_ALL = ("all_", "_all_", "reduce_scatter", "backward", "wait_tensor", "DistributedDataParallel.")
 """How waits begin in which all ranks give and get alike."""
@@ -36,32 +38,37 @@ class Window:
     """Looks at a rank since `began`, when it had begun so many collectives. Pure."""
 
     def __init__(self, began: float, begun: int) -> None:
-        self._began = began
+        self._began = self._seen = began
         self._begun = begun
-        self._looks = self._waits = self._one_sided = 0
+        self._looks = 0
+        self._waits = self._one_sided = 0.0
 
-    def look(self, waits_in: str) -> None:
-        """It was seen to wait in this collective; "" where it was not."""
+    def look(self, now: float, waits_in: str) -> None:
+        """It was seen to wait in this collective; "" where it was not.
+
+        A look that comes late was kept waiting by code that holds the interpreter, and so computes.
+        """
+        seconds = min(_EVERY, now - self._seen)
+        self._seen = now
         self._looks += 1
         if waits_in.startswith(_OF_ALL):
-            self._waits += 1
+            self._waits += seconds
         elif waits_in:
-            self._one_sided += 1
+            self._one_sided += seconds
 
-    def is_over(self, now: float, begun: int) -> bool:
+    def is_over(self, begun: int) -> bool:
         """Whether it is long enough: steps may be longer than a window."""
-        long_enough = now - self._began >= _WINDOW and self._looks >= _LEAST_LOOKS
+        long_enough = self._seen - self._began >= _WINDOW and self._looks >= _LEAST_LOOKS
         return long_enough and begun - self._begun >= _LEAST_BEGUN
 
     def share(self) -> float | None:
         """The share of its time in which the rank waited; None where ranks differ by design."""
-        if self._one_sided > _MOST_ONE_SIDED * self._looks:
-            return None
-        return self._waits / self._looks
+        seconds = self._seen - self._began
+        return None if self._one_sided > _MOST_ONE_SIDED * seconds else self._waits / seconds
 
 
 class CollectiveWaits:
-    """Tells how much of a run's time this rank waits in collectives: `Waited`, about once a second."""
+    """Tells how much of a run's time this rank waits in collectives: `Waited`, about twice a second."""
 
     def __init__(
         self, rank: int, frameworks: RankFrameworks, emit: Callable[[Event], None]
@@ -78,7 +85,8 @@ class CollectiveWaits:
 
     def begin(self, run: int) -> None:
         """The main thread is in this run from now on."""
-        if not any(plugin.name == "torch" for plugin in self._frameworks.plugins):
+        names = [plugin.name for plugin in self._frameworks.plugins]
+        if "torch" not in names or any("nccl" in backend for _, backend in groups()):
             return
         if self._thread is None:
             if not self._state.exists():  # not on Linux
@@ -99,16 +107,17 @@ class CollectiveWaits:
             window = Window(time.monotonic(), self._begun())
             while self._going.is_set() and run == self._run:
                 time.sleep(_EVERY)
-                window.look(self._waits_in())
+                waits_in = self._waits_in()
                 now = time.monotonic()
-                if window.is_over(now, begun := self._begun()):
+                window.look(now, waits_in)
+                if window.is_over(begun := self._begun()):
                     if (share := window.share()) is not None:
                         self._emit(Waited(self._rank, share, run))
                     window = Window(now, begun)
 
     def _begun(self) -> int:
-        return sum(step for plugin in self._frameworks.plugins if plugin.name == "torch"
-                   for step in plugin.steps("").values())
+        steps = (each.steps("") for each in self._frameworks.plugins if each.name == "torch")
+        return sum(count for each in steps for count in each.values())
 
     def _waits_in(self) -> str:
         """The collective that the main thread sleeps in: one that computes, or would if it could, does not."""

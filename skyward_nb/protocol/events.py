@@ -260,7 +260,7 @@ class Telemetry(msgspec.Struct, frozen=True, tag=True):
 
 
 class Waited(msgspec.Struct, frozen=True, tag=True):
-    """The share of the last second or so of a run that a rank waited in collectives of all ranks, 0 to 1."""
+    """The share of the last half second or so of a run that a rank waited in collectives of all ranks, 0 to 1."""
 
     rank: int
     share: float

@@ -69,8 +69,7 @@ class Together:
         """Begin as all do; raises ValueError where ranks are not at the same thing."""
         model, optimizer = self.model, self.model.optimizer
         shapes = [(tuple(each.shape), str(each.dtype)) for each in model.weights]
-        settings = {"class": type(optimizer).__name__, **optimizer.get_config()}
-        settings.pop("name", None)
+        settings = {"class": type(optimizer).__name__, **_nameless(optimizer.get_config())}
         stated = ", ".join(f"{name}={value}" for name, value in settings.items())
         told = {
             "models": (zlib.crc32(repr(shapes).encode()), f"{len(shapes)} weights"),
@@ -388,6 +387,13 @@ def _with_ours(callbacks: Any, together: Together, given: dict[str, Any]) -> Any
         return callbacks
     found = keras.tree.flatten(callbacks) if callbacks else []
     return [each for each in found if together.is_first or not isinstance(each, kept)] + [Ours()]
+
+
+def _nameless(config: Any) -> Any:
+    """A configuration without names, in which Keras counts what a process has made."""
+    if not isinstance(config, dict):
+        return config
+    return {name: _nameless(each) for name, each in config.items() if name != "name"}
 
 
 def _rows_of(data: Any) -> Any:

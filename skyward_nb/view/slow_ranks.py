@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 
 from skyward_nb.words.ranks import spell_ranks
 
-_LEAST_WINDOWS, MOST_WINDOWS = 5, 10
+_LEAST_WINDOWS, MOST_WINDOWS = 6, 20
 """The windows of a rank that say something, and those that are kept of it: the last ones."""
 _LONGER = 1.5
 """A rank is slow that computes so many times as long as most ranks do,"""
@@ -55,9 +54,9 @@ def slow_words(slow: Mapping[int, float]) -> str:
         return ""
     those = f"rank{'s' * (len(slow) > 1)} {spell_ranks(sorted(slow))}"
     verb = "compute" if len(slow) > 1 else "computes"
-    return f"{those} {verb} {times(max(slow.values()))} as long as the others, which wait for {'them' if len(slow) > 1 else 'it'} in collectives"
+    return f"{those} {verb} {times(max(slow.values()))} as long as the others, which wait in collectives"
 
 
 def times(ratio: float) -> str:
     """A ratio in words: `6 ×`, `1.8 ×`."""
-    return f"{ratio:.0f} ×" if ratio >= 3 or math.isclose(ratio, round(ratio), abs_tol=0.05) else f"{ratio:.1f} ×"
+    return f"{ratio:.0f} ×" if ratio >= 3 else f"{ratio:.1f} ×"
